@@ -1,0 +1,42 @@
+"""Durations as users write them: ``500ms``, ``30s``, ``5m``, ``2h``, ``1d``."""
+
+from __future__ import annotations
+
+import re
+
+from spark_cursor_source.errors import InvalidDuration
+
+# Twelve digits of days are more than any clock counts, and keep a hostile text from becoming a huge number.
+_DURATION = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)", re.ASCII)
+_UNIT_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+
+
+def parse_duration(text: str) -> int:
+    """The milliseconds of a duration; no blanks, signs, fractions or bare numbers.
+
+    >>> parse_duration("500ms"), parse_duration("30s"), parse_duration("2h")
+    (500, 30000, 7200000)
+    >>> parse_duration("30")
+    Traceback (most recent call last):
+    spark_cursor_source.errors.InvalidDuration: '30' is no duration; write a whole number and a unit: \
+500ms, 30s, 5m, 2h or 1d
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise InvalidDuration(text)
+    number, unit = match.groups()
+    return int(number) * _UNIT_MS[unit]
+
+
+def format_duration(duration_ms: int) -> str:
+    """The shortest exact text of a duration; ``parse_duration`` gives the number back.
+
+    >>> format_duration(90_000), format_duration(7_200_000), format_duration(1_500), format_duration(0)
+    ('90s', '2h', '1500ms', '0s')
+    """
+    if duration_ms < 0:
+        raise InvalidDuration(f"{duration_ms}ms")
+    if duration_ms == 0:
+        return "0s"
+    unit = next(unit for unit, unit_ms in _UNIT_MS.items() if duration_ms % unit_ms == 0)
+    return f"{duration_ms // _UNIT_MS[unit]}{unit}"

@@ -1,0 +1,101 @@
+"""What happens to a message that was not acknowledged: how often it comes back, when, and where it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark_cursor_source.core.topic_names import DEFAULT_DEAD_LETTER_TOPIC, dead_letter_topic
+from spark_cursor_source.errors import InvalidOption
+
+DEFAULT_MAX_DELIVERIES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBackoff:
+    """A delay for each delivery; the last one repeats, and no delays at all are no delay.
+
+    >>> backoff = StepBackoff(delays_ms=(1_000, 10_000))
+    >>> [backoff.delay_ms(count) for count in (1, 2, 3, 4)]
+    [1000, 10000, 10000, 10000]
+    """
+
+    delays_ms: tuple[int, ...]  #: delay after the first, second, ... delivery (option backoff, a list)
+
+    def __post_init__(self) -> None:
+        if any(delay < 0 for delay in self.delays_ms):
+            raise InvalidOption("backoff", self.delays_ms, "a delay is not negative", "give delays of 0s or more")
+
+    def delay_ms(self, delivery_count: int) -> int:
+        """How long a message waits after its ``delivery_count``-th delivery was not acknowledged."""
+        _check_count(delivery_count)
+        if not self.delays_ms:
+            return 0
+        return self.delays_ms[min(delivery_count, len(self.delays_ms)) - 1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExponentialBackoff:
+    """A delay that grows by a factor with each delivery, up to a maximum.
+
+    >>> backoff = ExponentialBackoff(min_ms=1_000, max_ms=60_000, multiplier=4)
+    >>> [backoff.delay_ms(count) for count in (1, 2, 3, 4, 10_000)]
+    [1000, 4000, 16000, 60000, 60000]
+    """
+
+    min_ms: int  #: delay after the first delivery (option backoff.min)
+    max_ms: int  #: no delay is longer (option backoff.max)
+    multiplier: float  #: each delay is this many times the one before (option backoff.multiplier)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_ms <= self.max_ms:
+            raise InvalidOption("backoff.min", self.min_ms, "min is above max", "give 0s <= min <= max")
+        if not 1.0 <= self.multiplier <= 1_000_000:  # also refuses nan
+            raise InvalidOption("backoff.multiplier", self.multiplier, "not in 1 to 1000000", "give 2, say")
+
+    def delay_ms(self, delivery_count: int) -> int:
+        """How long a message waits after its ``delivery_count``-th delivery was not acknowledged."""
+        _check_count(delivery_count)
+        try:
+            return int(min(self.min_ms * float(self.multiplier) ** (delivery_count - 1), self.max_ms))
+        except OverflowError:
+            return self.max_ms if self.min_ms else 0
+
+
+Backoff = StepBackoff | ExponentialBackoff
+NO_BACKOFF = StepBackoff(delays_ms=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedeliveryPolicy:
+    """How the messages of one subscription come back, and when they stop to.
+
+    >>> policy = RedeliveryPolicy(max_deliveries=3)
+    >>> policy.exhausted(2), policy.exhausted(3), RedeliveryPolicy(max_deliveries=None).exhausted(10**9)
+    (False, True, False)
+    >>> policy.dead_letter_topic_for(topic="orders", subscription="billing")
+    'orders-billing-DLQ'
+    """
+
+    #: deliveries a message gets before it is a dead letter, None for no limit (option maxDeliveries)
+    max_deliveries: int | None = DEFAULT_MAX_DELIVERIES
+    #: wait before a message that was not acknowledged comes back (option backoff)
+    backoff: Backoff = NO_BACKOFF
+    #: template of the topic of the dead letters (option deadLetterTopic)
+    dead_letter_topic: str = DEFAULT_DEAD_LETTER_TOPIC
+
+    def __post_init__(self) -> None:
+        if self.max_deliveries is not None and self.max_deliveries < 1:
+            raise InvalidOption("maxDeliveries", self.max_deliveries, "below 1", "give None for no limit")
+
+    def exhausted(self, delivery_count: int) -> bool:
+        """Whether the delivery of this count was the last one that a message gets."""
+        return self.max_deliveries is not None and delivery_count >= self.max_deliveries
+
+    def dead_letter_topic_for(self, *, topic: str, subscription: str) -> str:
+        """Where the dead letters of this queue topic go."""
+        return dead_letter_topic(self.dead_letter_topic, topic=topic, subscription=subscription)
+
+
+def _check_count(delivery_count: int) -> None:
+    if delivery_count < 1:
+        raise ValueError(f"a delivery count starts at 1, not {delivery_count}")

@@ -1,0 +1,77 @@
+"""Names: of topics, of subscriptions, and of the dead-letter topic that a template makes of both."""
+
+from __future__ import annotations
+
+import re
+from string import Formatter
+
+MAX_TOPIC_CHARS = 249  # Kafka's own limit
+DEFAULT_MARKERS_TOPIC = "__cursorq_markers"
+DEFAULT_REDELIVERIES_TOPIC = "__cursorq_redeliveries"
+DEFAULT_CURSORS_TOPIC = "__cursors"
+DEFAULT_DEAD_LETTER_TOPIC = "{topic}-{subscription}-DLQ"
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+_PLACEHOLDERS = frozenset({"topic", "subscription"})
+
+
+def why_no_topic(name: str) -> str | None:
+    """Why Kafka would refuse a topic of this name; None when it would not.
+
+    >>> why_no_topic("orders") is None
+    True
+    >>> why_no_topic("or ders")
+    'a topic name has only the characters A-Z a-z 0-9 . _ -'
+    """
+    if name in ("", ".", ".."):
+        return "a topic name cannot be empty, '.' or '..'"
+    if len(name) > MAX_TOPIC_CHARS:
+        return f"a topic name has at most {MAX_TOPIC_CHARS} characters"
+    return None if _NAME.fullmatch(name) else "a topic name has only the characters A-Z a-z 0-9 . _ -"
+
+
+def why_no_subscription(name: str) -> str | None:
+    """Why this cannot name a subscription; None when it can. A cell's text form is split at commas.
+
+    >>> why_no_subscription("billing") is None, why_no_subscription("a,b")
+    (True, 'a subscription has only the characters A-Z a-z 0-9 . _ -')
+    """
+    if not name:
+        return "a subscription cannot be empty"
+    if len(name) > MAX_TOPIC_CHARS:
+        return f"a subscription has at most {MAX_TOPIC_CHARS} characters"
+    return None if _NAME.fullmatch(name) else "a subscription has only the characters A-Z a-z 0-9 . _ -"
+
+
+def why_no_template(template: str) -> str | None:
+    """Why this is no template of a dead-letter topic; None when it is one.
+
+    >>> why_no_template("{topic}-{subscription}-DLQ") is None, why_no_template("{queue}")
+    (True, 'only {topic} and {subscription} can stand in braces')
+    """
+    try:
+        parts = list(Formatter().parse(template))
+    except ValueError as malformed:
+        return f"its braces are malformed ({malformed})"
+    for _, field, spec, conversion in parts:
+        if field is not None and (field not in _PLACEHOLDERS or spec or conversion):
+            return "only {topic} and {subscription} can stand in braces"
+    return why_no_topic(template.format(topic="t", subscription="s"))
+
+
+def is_literal(template: str) -> bool:
+    """Whether a dead-letter template names one topic for every queue topic and subscription.
+
+    >>> is_literal("dead"), is_literal("{topic}-dead")
+    (True, False)
+    """
+    return "{" not in template
+
+
+def dead_letter_topic(template: str, *, topic: str, subscription: str) -> str:
+    """The dead-letter topic of one queue topic and subscription.
+
+    >>> dead_letter_topic("{topic}-{subscription}-DLQ", topic="orders", subscription="billing")
+    'orders-billing-DLQ'
+    """
+    return template.format(topic=topic, subscription=subscription)
