@@ -23,7 +23,9 @@ class InvalidDuration(OptionsError):
         self.text = text
 
     def __str__(self) -> str:
-        return f"{_shown(self.text)} is no duration; write a whole number and a unit: 500ms, 30s, 5m, 2h or 1d"
+        return (
+            f"{_shown(self.text)} is no duration; write a whole number and a unit: 500ms, 30s, 5m, 2h or 1d"
+        )
 
 
 class UnknownOption(OptionsError):
@@ -101,3 +103,75 @@ class KafkaConfigFileUnreadable(CursorqError):
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}... ({len(text)} characters)"
+
+
+class BrokerError(CursorqError):
+    """Something about the embedded development broker; see its subclasses for what to do next."""
+
+
+class BrokerNotRunning(BrokerError):
+    """An operation needs a running broker and there is none."""
+
+    def __init__(self, wanted: str) -> None:
+        self.wanted = wanted
+        super().__init__(
+            f"{wanted} needs a running broker; call start() first, or use `with EmbeddedKafka() as broker:`"
+        )
+
+
+class JavaNotFound(BrokerError):
+    """No Java that can run the broker.
+
+    >>> print(JavaNotFound("java on PATH is version 11"))  # doctest: +ELLIPSIS
+    java on PATH is version 11; the embedded broker needs Java 17 or later: install one and set JAVA_HOME ...
+    """
+
+    def __init__(self, found: str) -> None:
+        self.found = found
+        super().__init__(
+            f"{found}; the embedded broker needs Java 17 or later: "
+            "install one and set JAVA_HOME to it, or put its bin directory on PATH"
+        )
+
+
+class PortTaken(BrokerError):
+    """Another process listens on the port that was asked for.
+
+    >>> print(PortTaken(9092))  # doctest: +ELLIPSIS
+    port 9092 of 127.0.0.1 is taken by another process; end that process, choose another ...
+    """
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        super().__init__(
+            f"port {port} of 127.0.0.1 is taken by another process; "
+            "end that process, choose another port, or give none to get a free one"
+        )
+
+
+class JarsNotResolved(BrokerError):
+    """Spark's resolver could not get the broker's jars, most often for want of a network."""
+
+    def __init__(self, coordinate: str, detail: str) -> None:
+        self.coordinate = coordinate
+        self.detail = detail
+        super().__init__(
+            f"Spark's resolver did not find {coordinate}; "
+            "the first start needs a network, later ones use the cache: connect once, or name a repository "
+            "that can be reached, spark.jars.ivySettings or spark.jars.repositories in spark-defaults.conf. "
+            f"The resolver's last words:\n{detail}"
+        )
+
+
+class BrokerNotReady(BrokerError):
+    """The broker ended, or answered nothing in time, while it was starting."""
+
+    def __init__(self, what: str, log_path: str, log_tail: str) -> None:
+        self.what = what
+        self.log_path = log_path
+        self.log_tail = log_tail
+        super().__init__(
+            f"{what}; see the end of its log below (whole: {log_path}), "
+            "then check `properties` and the data directory, or give a longer ready_timeout_s. "
+            f"Last lines:\n{log_tail or '(the log is empty)'}"
+        )

@@ -1,4 +1,4 @@
-"""The ``kafka.*`` options as one value that can be passed along, pickled and logged without telling a secret."""
+"""The ``kafka.*`` options as one value that is passed along, pickled and logged without telling a secret."""
 
 from __future__ import annotations
 

@@ -23,7 +23,9 @@ class StepBackoff:
 
     def __post_init__(self) -> None:
         if any(delay < 0 for delay in self.delays_ms):
-            raise InvalidOption("backoff", self.delays_ms, "a delay is not negative", "give delays of 0s or more")
+            raise InvalidOption(
+                "backoff", self.delays_ms, "a delay is not negative", "give delays of 0s or more"
+            )
 
     def delay_ms(self, delivery_count: int) -> int:
         """How long a message waits after its ``delivery_count``-th delivery was not acknowledged."""

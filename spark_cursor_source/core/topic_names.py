@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from string import Formatter
 
 MAX_TOPIC_CHARS = 249  # Kafka's own limit
@@ -66,6 +67,33 @@ def is_literal(template: str) -> bool:
     (True, False)
     """
     return "{" not in template
+
+
+def holds_dead_letters(template: str, topic: str, is_queue: Callable[[str], bool]) -> bool:
+    """Whether a topic of this name is where the dead letters of some queue topic go, for any subscription.
+
+    >>> is_queue = re.compile("orders.*").fullmatch
+    >>> holds_dead_letters("{topic}-{subscription}-DLQ", "orders-billing-DLQ", lambda t: bool(is_queue(t)))
+    True
+    >>> holds_dead_letters("{topic}-{subscription}-DLQ", "returns-billing-DLQ", lambda t: bool(is_queue(t)))
+    False
+    """
+    if not _matches(template, topic, origin=None):
+        return False
+    if "{topic}" not in template:
+        return True
+    # A name such as a-b-c-DLQ reads in several ways (a-b and c, a and b-c): any that is a queue counts.
+    spans = ((start, end) for start in range(len(topic)) for end in range(start + 1, len(topic) + 1))
+    origins = {topic[start:end] for start, end in spans}
+    return any(is_queue(origin) and _matches(template, topic, origin=origin) for origin in origins)
+
+
+def _matches(template: str, topic: str, *, origin: str | None) -> bool:
+    of_topic = _NAME.pattern if origin is None else re.escape(origin)
+    placeholders = {"topic": of_topic, "subscription": _NAME.pattern, None: ""}
+    parts = Formatter().parse(template)
+    pattern = "".join(re.escape(literal) + placeholders[name] for literal, name, _, _ in parts)
+    return re.fullmatch(pattern, topic) is not None
 
 
 def dead_letter_topic(template: str, *, topic: str, subscription: str) -> str:

@@ -1,0 +1,101 @@
+"""The options of what writes markers by hand: the ack sink, the four actions, the batch write."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from spark_cursor_source.core.kafka_options import KafkaOptions
+from spark_cursor_source.core.option_reader import OptionReader
+from spark_cursor_source.core.source_options import (
+    LEAST_LEASE_MS,
+    MOST_LEASE_MS,
+    SOURCE_OPTIONS,
+    AckMode,
+    read_lease_ms,
+)
+from spark_cursor_source.core.topic_names import DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.errors import ConflictingOptions
+
+ACK_OPTIONS = (*SOURCE_OPTIONS, "action", "delay", "reason", "lease")
+
+_BATCH_READ = "it belongs to a batch read, spark.read"
+_ELSEWHERE = {"view": _BATCH_READ, "endingoffsets": _BATCH_READ}
+
+
+class AckAction(enum.StrEnum):
+    """What is done to a message (option, or column, action)."""
+
+    ACK = "ack"
+    RELEASE = "release"
+    REJECT = "reject"
+    EXTEND = "extend"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckOptions:
+    """What it takes to write markers.
+
+    One options dict serves a source and its sink: source options that mean nothing here are known, and not
+    used; a key that nobody knows is an error here too.
+
+    >>> options = {"kafka.bootstrap.servers": "b:9092", "subscribe": "orders", "subscription": "billing"}
+    >>> ack = AckOptions.parse(options)
+    >>> ack.subscription, ack.action, ack.lease_ms
+    ('billing', None, 60000)
+    """
+
+    #: options of the Kafka clients, without the prefix (options kafka.*, kafka.config.file as config.file)
+    kafka: KafkaOptions = field(repr=False)
+    #: whose acks these are (option subscription)
+    subscription: str
+    #: topic of Starts and Ends (option markersTopic)
+    markers_topic: str = DEFAULT_MARKERS_TOPIC
+    #: what is done to every row, None where a column action says it, or else ack (option action)
+    action: AckAction | None = None
+    #: released messages are due after this time, None where the tracker decides (option delay)
+    delay_ms: int | None = None
+    #: why messages are released or rejected (option reason)
+    reason: str | None = None
+    #: how long extended leases run from now on (option lease, or else leaseTimeout)
+    lease_ms: int
+    #: who acknowledges, so that a sink can see that the source does it (option ackMode)
+    ack_mode: AckMode = AckMode.INDIVIDUAL
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> AckOptions:
+        """The options of a sink or a batch write; source options are taken too."""
+        reader = OptionReader(options, known=ACK_OPTIONS, elsewhere=_ELSEWHERE)
+        parsed = cls(
+            kafka=reader.brokers(),
+            subscription=reader.require_subscription(),
+            markers_topic=reader.topic("markersTopic", default=DEFAULT_MARKERS_TOPIC),
+            action=reader.choice("action", AckAction, default=AckAction.ACK)
+            if reader.given("action")
+            else None,
+            delay_ms=reader.duration_ms("delay", default_ms=0) if reader.given("delay") else None,
+            reason=reader.text("reason"),
+            lease_ms=_read_lease_ms(reader),
+            ack_mode=reader.choice("ackMode", AckMode, default=AckMode.INDIVIDUAL),
+        )
+        _check_used(parsed.action, "delay", reader, (AckAction.RELEASE,))
+        _check_used(parsed.action, "reason", reader, (AckAction.RELEASE, AckAction.REJECT))
+        _check_used(parsed.action, "lease", reader, (AckAction.EXTEND,))
+        return parsed
+
+
+def _read_lease_ms(reader: OptionReader) -> int:
+    default_ms = read_lease_ms(reader)
+    return reader.duration_ms("lease", default_ms=default_ms, least_ms=LEAST_LEASE_MS, most_ms=MOST_LEASE_MS)
+
+
+def _check_used(
+    action: AckAction | None, option: str, reader: OptionReader, by: tuple[AckAction, ...]
+) -> None:
+    # An option that is silently not used would read as a promise: a delay that no ack keeps.
+    if action is not None and action not in by and reader.given(option):
+        users = " and ".join(user.value for user in by)
+        raise ConflictingOptions(
+            ("action", option), f"{option} is for {users}, not for {action.value}", f"leave {option} out"
+        )

@@ -1,0 +1,249 @@
+"""Options read strictly: every key known, every value checked, and each refusal with its next move.
+
+Spark lower-cases the keys of options, so all keys are compared lower-cased and named in errors as documented.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
+
+from spark_cursor_source.core.duration import format_duration, parse_duration
+from spark_cursor_source.core.kafka_options import CONFIG_FILE, KafkaOptions
+from spark_cursor_source.core.topic_names import (
+    DEFAULT_DEAD_LETTER_TOPIC,
+    why_no_subscription,
+    why_no_template,
+    why_no_topic,
+)
+from spark_cursor_source.errors import (
+    ConflictingOptions,
+    InvalidDuration,
+    InvalidOption,
+    MissingOption,
+    UnknownOption,
+)
+
+KAFKA = "kafka."
+MAX_LONG = 2**63 - 1
+_FINDABLE = ("kafka.bootstrap.servers", "kafka." + CONFIG_FILE)
+
+ChoiceT = TypeVar("ChoiceT", bound=enum.StrEnum)
+
+
+class OptionReader:
+    """The given options, read one by one through the names they are documented under.
+
+    >>> reader = OptionReader({"SUBSCRIBE": "orders", "kafka.client.id": "me"}, known=("subscribe", "view"))
+    >>> reader.text("subscribe"), reader.text("view"), reader.kafka
+    ('orders', None, KafkaOptions(client.id))
+    >>> OptionReader({"subscirbe": "orders"}, known=("subscribe", "view"))
+    Traceback (most recent call last):
+    spark_cursor_source.errors.UnknownOption: unknown option 'subscirbe'; did you mean 'subscribe'?
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, object],
+        *,
+        known: Collection[str],
+        elsewhere: Mapping[str, str] | None = None,
+    ) -> None:
+        """``known``: the documented keys; ``elsewhere``: by lower-cased key, where one of ours belongs."""
+        canonical = {name.lower(): name for name in known}
+        self._values: dict[str, str] = {}
+        kafka: dict[str, str] = {}
+        for option, value in options.items():
+            key = option.lower()
+            if key == "path":
+                refuse_path(value)
+            elif key.startswith(KAFKA) and key != KAFKA:
+                _put(kafka, key.removeprefix(KAFKA), option, as_text(option, value, secret=True))
+            elif key in canonical:
+                _put(self._values, key, option, as_text(canonical[key], value))
+            else:
+                raise unknown_option(option, canonical.values(), elsewhere or {})
+        self.kafka = KafkaOptions(kafka)
+
+    def given(self, option: str) -> bool:
+        """Whether the option is there; an empty value counts as given."""
+        return option.lower() in self._values
+
+    def text(self, option: str) -> str | None:
+        """The text as it stands, None when absent, refused when empty."""
+        value = self._values.get(option.lower())
+        if value is not None and not value.strip():
+            raise InvalidOption(option, value, "it is empty", "give a value, or leave the option out")
+        return value
+
+    def boolean(self, option: str, *, default: bool) -> bool:
+        value = self.text(option)
+        if value is None:
+            return default
+        if value.lower() not in ("true", "false"):
+            raise InvalidOption(option, value, "it is neither true nor false", "give one of these")
+        return value.lower() == "true"
+
+    def integer(self, option: str, *, least: int = 1) -> int | None:
+        value = self.text(option)
+        return None if value is None else parse_integer(option, value, least=least)
+
+    def decimal(self, option: str, *, least: float, most: float) -> float | None:
+        value = self.text(option)
+        if value is None:
+            return None
+        try:
+            number = float(value)
+        except ValueError as cause:
+            raise InvalidOption(option, value, "it is no number", f"give one of at least {least}") from cause
+        if not least <= number <= most:  # also refuses nan
+            raise InvalidOption(option, value, f"it is not in {least} to {most}", "give one of that range")
+        return number
+
+    def duration_ms(self, option: str, *, default_ms: int, least_ms: int = 0, most_ms: int = MAX_LONG) -> int:
+        value = self.text(option)
+        return (
+            default_ms if value is None else check_duration(option, value, least_ms=least_ms, most_ms=most_ms)
+        )
+
+    def choice(self, option: str, choices: type[ChoiceT], *, default: ChoiceT) -> ChoiceT:
+        value = self.text(option)
+        return default if value is None else check_choice(option, value, choices)
+
+    def topic(self, option: str, *, default: str) -> str:
+        value = self.text(option)
+        return default if value is None else check_topic(option, value)
+
+    def subscription(self) -> str | None:
+        value = self.text("subscription")
+        return None if value is None else check_subscription("subscription", value)
+
+    def require_subscription(self) -> str:
+        if (name := self.subscription()) is None:
+            raise MissingOption("subscription", "name this reader of the queue, such as billing")
+        return name
+
+    def dead_letter_template(
+        self, option: str = "deadLetterTopic", *, default: str = DEFAULT_DEAD_LETTER_TOPIC
+    ) -> str:
+        value = self.text(option)
+        return default if value is None else check_template(option, value)
+
+    def brokers(self) -> KafkaOptions:
+        """The ``kafka.*`` options, which must say where the brokers are, or in which file that stands."""
+        check_brokers(self.kafka)
+        return self.kafka
+
+
+def as_text(option: str, value: object, *, secret: bool = False) -> str | None:
+    """The text Spark would make of an option's value; None stays absent."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    shown = None if secret else value
+    raise InvalidOption(option, shown, f"its value is a {type(value).__name__}", "give a text")
+
+
+def refuse_path(value: object) -> None:
+    if value is not None:
+        raise InvalidOption(
+            "path",
+            value,
+            "a queue has no path",
+            "call load() or save() without one and name topics in subscribe",
+        )
+
+
+def unknown_option(option: str, known: Collection[str], elsewhere: Mapping[str, str]) -> UnknownOption:
+    """The error for a key nobody reads, with the nearest one that somebody does."""
+    if option.lower() in elsewhere:
+        return UnknownOption(option, None, elsewhere[option.lower()])
+    names = {name.lower(): name for name in (*known, *_FINDABLE)}
+    nearest = difflib.get_close_matches(option.lower(), names, n=1)
+    return UnknownOption(option, names[nearest[0]] if nearest else None)
+
+
+def parse_integer(option: str, value: str, *, least: int, most: int = MAX_LONG) -> int:
+    # Nineteen digits hold every Java long; int() would also take '1_000', ' 1 ' and other scripts' digits.
+    digits = value.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
+        raise InvalidOption(option, value, "it is no whole number", f"give one of at least {least}")
+    number = int(value)
+    if not least <= number <= most:
+        raise InvalidOption(option, value, f"it is not in {least} to {most}", "give a number of that range")
+    return number
+
+
+def check_duration(option: str, text: str, *, least_ms: int = 0, most_ms: int = MAX_LONG) -> int:
+    try:
+        duration_ms = parse_duration(text)
+    except InvalidDuration as cause:
+        next_move = "give a whole number and a unit: 500ms, 30s, 5m, 2h or 1d"
+        raise InvalidOption(option, text, "it is no duration", next_move) from cause
+    if duration_ms < least_ms:
+        raise InvalidOption(option, text, "it is too short", f"give {format_duration(least_ms)} or more")
+    if duration_ms > most_ms:
+        raise InvalidOption(option, text, "it is too long", f"give {format_duration(most_ms)} or less")
+    return duration_ms
+
+
+def check_choice(option: str, value: str, choices: type[ChoiceT]) -> ChoiceT:
+    for choice in choices:
+        if choice.value == value.lower():
+            return choice
+    listed = ", ".join(choice.value for choice in choices)
+    raise InvalidOption(option, value, "there is no such choice", f"give one of {listed}")
+
+
+def check_topic(option: str, name: str) -> str:
+    return _check_name(option, name, why_no_topic, "give a name that Kafka takes for a topic")
+
+
+def check_subscription(option: str, name: str) -> str:
+    return _check_name(option, name, why_no_subscription, "choose another name")
+
+
+def check_template(option: str, template: str) -> str:
+    next_move = "write it like {topic}-{subscription}-DLQ, or give one topic's name"
+    return _check_name(option, template, why_no_template, next_move)
+
+
+def check_brokers(kafka: KafkaOptions) -> None:
+    for name in ("bootstrap.servers", "metadata.broker.list", CONFIG_FILE):
+        if name in kafka and not kafka[name].strip():
+            raise InvalidOption(KAFKA + name, kafka[name], "it is empty", "give a value")
+    if not {"bootstrap.servers", "metadata.broker.list", CONFIG_FILE} & set(kafka):
+        raise MissingOption(
+            "kafka.bootstrap.servers", "give it as host:port,host:port, or name a file in kafka.config.file"
+        )
+
+
+def check_distinct(topics: Mapping[str, str]) -> None:
+    """Control topics hold different records, so two options cannot name one topic."""
+    by_topic: dict[str, str] = {}
+    for option, topic in topics.items():
+        if topic in by_topic:
+            raise ConflictingOptions(
+                (by_topic[topic], option), f"both name the topic '{topic}'", "give each a topic of its own"
+            )
+        by_topic[topic] = option
+
+
+def _check_name(option: str, name: str, why_not: Callable[[str], str | None], next_move: str) -> str:
+    why = why_not(name)
+    if why is not None:
+        raise InvalidOption(option, name, why, next_move)
+    return name
+
+
+def _put(values: dict[str, str], key: str, option: str, text: str | None) -> None:
+    if text is None:
+        return
+    if values.get(key, text) != text:
+        raise ConflictingOptions((option,), "given twice with different values", "give it once")
+    values[key] = text

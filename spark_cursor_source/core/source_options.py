@@ -1,0 +1,214 @@
+"""The options of the streaming source, parsed once."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from spark_cursor_source.core.kafka_options import KafkaOptions
+from spark_cursor_source.core.option_reader import OptionReader, check_distinct
+from spark_cursor_source.core.topic_names import (
+    DEFAULT_CURSORS_TOPIC,
+    DEFAULT_DEAD_LETTER_TOPIC,
+    DEFAULT_MARKERS_TOPIC,
+    DEFAULT_REDELIVERIES_TOPIC,
+    holds_dead_letters,
+)
+from spark_cursor_source.core.topic_selection import (
+    FROM_CURSOR,
+    SELECTIONS,
+    STARTS,
+    StartingOffsets,
+    Subscribe,
+    SubscribePattern,
+    TopicSelection,
+    read_starting_offsets,
+    require_selection,
+)
+from spark_cursor_source.errors import ConflictingOptions
+
+SOURCE_OPTIONS = (
+    *SELECTIONS,
+    "subscription",
+    "queueId",
+    *STARTS,
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "includeHeaders",
+    "isolation",
+    "leaseTimeout",
+    "trackerTimeout",
+    "ackMode",
+    "markersTopic",
+    "redeliveriesTopic",
+    "cursorsTopic",
+    "deadLetterTopic",
+)
+LEAST_LEASE_MS = 1_000
+MOST_LEASE_MS = 12 * 3_600_000
+DEFAULT_LEASE_MS = 60_000
+DEFAULT_TRACKER_TIMEOUT_MS = 60_000
+DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
+
+_BATCH_READ = "it belongs to a batch read, spark.read"
+_WRITE = "it belongs to a batch write, df.write, or to cursorq.ack and its like"
+_ELSEWHERE = {
+    "view": _BATCH_READ,
+    "endingoffsets": _BATCH_READ,
+    "action": _WRITE,
+    "delay": _WRITE,
+    "reason": _WRITE,
+    "lease": _WRITE,
+}
+
+
+class Isolation(enum.StrEnum):
+    """Whether records of open and aborted transactions are read (option isolation)."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+class AckMode(enum.StrEnum):
+    """Who acknowledges (option ackMode)."""
+
+    INDIVIDUAL = "individual"  #: the sink, each message
+    BATCH = "batch"  #: the source, all messages of a batch that Spark has committed
+    CUMULATIVE = "cumulative"  #: the source, everything up to the end of a batch that Spark has committed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """Everything a streaming query says about its queue.
+
+    >>> options = SourceOptions.parse(
+    ...     {"kafka.bootstrap.servers": "b:9092", "subscribe": "orders", "subscription": "billing"}
+    ... )
+    >>> options.topics, options.lease_ms, options.ack_mode.value
+    (Subscribe(topics=('orders',)), 60000, 'individual')
+    """
+
+    #: options of the Kafka clients, without the prefix (options kafka.*, kafka.config.file as config.file)
+    kafka: KafkaOptions = field(repr=False)
+    #: the queue topics (options subscribe, subscribePattern, assign)
+    topics: TopicSelection
+    #: name of this reader, which has acks of its own (option subscription)
+    subscription: str
+    #: only records with this key, where queues share a topic (option queueId)
+    queue_id: str | None = None
+    #: where a new query starts (options startingOffsets, startingTimestamp, startingOffsetsByTimestamp)
+    starting_offsets: StartingOffsets = FROM_CURSOR
+    #: most offsets in a batch, over all partitions (option maxOffsetsPerTrigger)
+    max_offsets_per_trigger: int | None = None
+    #: a batch waits for this many offsets (option minOffsetsPerTrigger)
+    min_offsets_per_trigger: int | None = None
+    #: but no longer than this (option maxTriggerDelay)
+    max_trigger_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
+    #: at least this many Spark partitions a batch (option minPartitions)
+    min_partitions: int | None = None
+    #: most records of a Spark partition (option maxRecordsPerPartition)
+    max_records_per_partition: int | None = None
+    #: fail when records are gone that were not acked, else log it and go on (option failOnDataLoss)
+    fail_on_data_loss: bool = True
+    #: whether there is a column headers (option includeHeaders)
+    include_headers: bool = False
+    #: whether records of aborted transactions are read (option isolation)
+    isolation: Isolation = Isolation.READ_COMMITTED
+    #: a delivered message comes back after this time without an ack (option leaseTimeout)
+    lease_ms: int = DEFAULT_LEASE_MS
+    #: how long to wait for a tracker to answer (option trackerTimeout)
+    tracker_timeout_ms: int = DEFAULT_TRACKER_TIMEOUT_MS
+    #: who acknowledges (option ackMode)
+    ack_mode: AckMode = AckMode.INDIVIDUAL
+    #: topic of Starts and Ends (option markersTopic)
+    markers_topic: str = DEFAULT_MARKERS_TOPIC
+    #: topic of messages that are due again, by reference (option redeliveriesTopic)
+    redeliveries_topic: str = DEFAULT_REDELIVERIES_TOPIC
+    #: topic of the cursors (option cursorsTopic)
+    cursors_topic: str = DEFAULT_CURSORS_TOPIC
+    #: template of the topic of dead letters (option deadLetterTopic)
+    dead_letter_topic: str = DEFAULT_DEAD_LETTER_TOPIC
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """The options of ``spark.readStream``, each checked; any that nobody reads is an error."""
+        reader = OptionReader(options, known=SOURCE_OPTIONS, elsewhere=_ELSEWHERE)
+        parsed = cls(
+            kafka=reader.brokers(),
+            topics=require_selection(reader),
+            subscription=reader.require_subscription(),
+            queue_id=reader.text("queueId"),
+            starting_offsets=read_starting_offsets(reader, default=FROM_CURSOR),
+            max_offsets_per_trigger=reader.integer("maxOffsetsPerTrigger"),
+            min_offsets_per_trigger=reader.integer("minOffsetsPerTrigger"),
+            max_trigger_delay_ms=reader.duration_ms(
+                "maxTriggerDelay", default_ms=DEFAULT_MAX_TRIGGER_DELAY_MS
+            ),
+            min_partitions=reader.integer("minPartitions"),
+            max_records_per_partition=reader.integer("maxRecordsPerPartition"),
+            fail_on_data_loss=reader.boolean("failOnDataLoss", default=True),
+            include_headers=reader.boolean("includeHeaders", default=False),
+            isolation=reader.choice("isolation", Isolation, default=Isolation.READ_COMMITTED),
+            lease_ms=read_lease_ms(reader),
+            tracker_timeout_ms=reader.duration_ms(
+                "trackerTimeout", default_ms=DEFAULT_TRACKER_TIMEOUT_MS, least_ms=1
+            ),
+            ack_mode=reader.choice("ackMode", AckMode, default=AckMode.INDIVIDUAL),
+            markers_topic=reader.topic("markersTopic", default=DEFAULT_MARKERS_TOPIC),
+            redeliveries_topic=reader.topic("redeliveriesTopic", default=DEFAULT_REDELIVERIES_TOPIC),
+            cursors_topic=reader.topic("cursorsTopic", default=DEFAULT_CURSORS_TOPIC),
+            dead_letter_topic=reader.dead_letter_template(),
+        )
+        parsed._check_together()
+        return parsed
+
+    @property
+    def control_topics(self) -> tuple[str, str, str]:
+        """Markers, redeliveries, cursors."""
+        return (self.markers_topic, self.redeliveries_topic, self.cursors_topic)
+
+    def selects(self, topic: str) -> bool:
+        """Whether a topic of this name is a queue of this query.
+
+        A pattern takes in no control topic, and no topic that the dead letters of its own queues go to: a
+        query that reads its dead letters again would never come to an end.
+        """
+        if topic in self.control_topics or not self.topics.matches(topic):
+            return False
+        if not isinstance(self.topics, SubscribePattern):
+            return True
+        return not holds_dead_letters(self.dead_letter_topic, topic, self.topics.matches)
+
+    def _check_together(self) -> None:
+        control = {
+            "markersTopic": self.markers_topic,
+            "redeliveriesTopic": self.redeliveries_topic,
+            "cursorsTopic": self.cursors_topic,
+        }
+        check_distinct(control | {"deadLetterTopic": self.dead_letter_topic})
+        least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if least is not None and most is not None and least > most:
+            raise ConflictingOptions(
+                ("minOffsetsPerTrigger", "maxOffsetsPerTrigger"),
+                f"the least, {least}, is above the most, {most}",
+                "raise maxOffsetsPerTrigger or lower minOffsetsPerTrigger",
+            )
+        if isinstance(self.topics, SubscribePattern):
+            return
+        # A queue that is its own markers topic would feed on itself for ever.
+        selection = "subscribe" if isinstance(self.topics, Subscribe) else "assign"
+        for option, topic in (control | {"deadLetterTopic": self.dead_letter_topic}).items():
+            if self.topics.matches(topic):
+                why = f"both name the topic '{topic}'"
+                raise ConflictingOptions((selection, option), why, "read another topic")
+
+
+def read_lease_ms(reader: OptionReader) -> int:
+    return reader.duration_ms(
+        "leaseTimeout", default_ms=DEFAULT_LEASE_MS, least_ms=LEAST_LEASE_MS, most_ms=MOST_LEASE_MS
+    )

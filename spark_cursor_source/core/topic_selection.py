@@ -1,0 +1,259 @@
+"""Which topics, and from where: the options that Spark's Kafka source writes as lists, patterns and JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from spark_cursor_source.core.option_reader import MAX_LONG, OptionReader, check_topic, parse_integer
+from spark_cursor_source.errors import ConflictingOptions, InvalidOption, MissingOption
+
+EARLIEST = -2  #: in Kafka's JSON of offsets: from the first record that is left
+LATEST = -1  #: in Kafka's JSON of offsets: from the end of the log
+
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscribe:
+    """Topics by name (option subscribe)."""
+
+    topics: tuple[str, ...]
+
+    def matches(self, topic: str) -> bool:
+        return topic in self.topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribePattern:
+    """Every topic whose whole name matches (option subscribePattern).
+
+    >>> pattern = SubscribePattern(pattern="orders-.*")
+    >>> pattern.matches("orders-eu"), pattern.matches("my-orders-eu")
+    (True, False)
+    """
+
+    pattern: str
+
+    def matches(self, topic: str) -> bool:
+        return re.fullmatch(self.pattern, topic) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assign:
+    """Topic partitions by number (option assign), sorted."""
+
+    partitions: tuple[tuple[str, int], ...]
+
+    def matches(self, topic: str) -> bool:
+        return any(topic == assigned for assigned, _ in self.partitions)
+
+
+TopicSelection = Subscribe | SubscribePattern | Assign
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromCursor:
+    """From the stored cursor, or the earliest record where there is none (startingOffsets=cursor)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromEarliest:
+    """From the first record that is left (startingOffsets=earliest)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromLatest:
+    """From the end of the log (startingOffsets=latest)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromPositions:
+    """From a position per topic partition, or EARLIEST or LATEST (startingOffsets as JSON)."""
+
+    positions: tuple[tuple[str, int, int], ...]  #: (topic, partition, position), sorted
+
+    def position_of(self, topic: str, partition: int) -> int | None:
+        return _find(self.positions, topic, partition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromTimestamp:
+    """From the first record at or after an instant, in every partition (startingTimestamp)."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromTimestamps:
+    """From the first record at or after an instant per topic partition (startingOffsetsByTimestamp)."""
+
+    timestamps_ms: tuple[tuple[str, int, int], ...]  #: (topic, partition, instant), sorted
+
+    def timestamp_ms_of(self, topic: str, partition: int) -> int | None:
+        return _find(self.timestamps_ms, topic, partition)
+
+
+StartingOffsets = FromCursor | FromEarliest | FromLatest | FromPositions | FromTimestamp | FromTimestamps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToLatest:
+    """Up to the end of the log when the read begins (endingOffsets=latest)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToPositions:
+    """Up to a position per topic partition, itself not read, or LATEST (endingOffsets as JSON)."""
+
+    positions: tuple[tuple[str, int, int], ...]  #: (topic, partition, position), sorted
+
+    def position_of(self, topic: str, partition: int) -> int | None:
+        return _find(self.positions, topic, partition)
+
+
+EndingOffsets = ToLatest | ToPositions
+
+FROM_CURSOR = FromCursor()
+FROM_EARLIEST = FromEarliest()
+TO_LATEST = ToLatest()
+
+SELECTIONS = ("subscribe", "subscribePattern", "assign")
+STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+
+
+def read_selection(reader: OptionReader) -> TopicSelection | None:
+    """The one of subscribe, subscribePattern and assign that is given; None when none is.
+
+    >>> read_selection(OptionReader({"subscribe": "orders, returns"}, known=SELECTIONS))
+    Subscribe(topics=('orders', 'returns'))
+    """
+    given = tuple(option for option in SELECTIONS if reader.given(option))
+    if len(given) > 1:
+        raise ConflictingOptions(given, "each says alone which topics are read", "give exactly one")
+    if (topics := reader.text("subscribe")) is not None:
+        names = (check_topic("subscribe", name.strip()) for name in topics.split(","))
+        return Subscribe(topics=tuple(dict.fromkeys(names)))
+    if (pattern := reader.text("subscribePattern")) is not None:
+        try:
+            re.compile(pattern)
+        except re.error as cause:
+            why = f"it is no regular expression of Python ({cause})"
+            raise InvalidOption("subscribePattern", pattern, why, "correct it") from cause
+        return SubscribePattern(pattern=pattern)
+    if (assigned := reader.text("assign")) is not None:
+        return Assign(partitions=_parse_assign(assigned))
+    return None
+
+
+def require_selection(reader: OptionReader) -> TopicSelection:
+    selection = read_selection(reader)
+    if selection is None:
+        raise MissingOption("subscribe", "name topics in subscribe, subscribePattern or assign")
+    return selection
+
+
+def read_starting_offsets(reader: OptionReader, *, default: StartingOffsets) -> StartingOffsets:
+    """Where to begin. As in Spark, the first of these that is given counts: startingTimestamp,
+    startingOffsetsByTimestamp, startingOffsets.
+
+    >>> reader = OptionReader({"startingOffsets": '{"orders":{"0":-2,"1":17}}'}, known=STARTS)
+    >>> read_starting_offsets(reader, default=FromCursor())
+    FromPositions(positions=(('orders', 0, -2), ('orders', 1, 17)))
+    """
+    instant_ms = reader.integer("startingTimestamp", least=0)
+    by_timestamp = reader.text("startingOffsetsByTimestamp")
+    offsets = reader.text("startingOffsets")
+    if instant_ms is not None:
+        return FromTimestamp(timestamp_ms=instant_ms)
+    if by_timestamp is not None:
+        return FromTimestamps(
+            timestamps_ms=_parse_positions("startingOffsetsByTimestamp", by_timestamp, least=0)
+        )
+    if offsets is None:
+        return default
+    named: dict[str, StartingOffsets] = {
+        "cursor": FromCursor(),
+        "earliest": FromEarliest(),
+        "latest": FromLatest(),
+    }
+    word = offsets.strip().lower()
+    if word in named:
+        return named[word]
+    return FromPositions(
+        positions=_parse_positions(
+            "startingOffsets", offsets, least=EARLIEST, words="cursor, earliest, latest, "
+        )
+    )
+
+
+def read_ending_offsets(reader: OptionReader) -> EndingOffsets:
+    """Where a batch read ends; the end of the log unless it is said."""
+    offsets = reader.text("endingOffsets")
+    if offsets is None or offsets.strip().lower() == "latest":
+        return ToLatest()
+    return ToPositions(positions=_parse_positions("endingOffsets", offsets, least=LATEST, words="latest, "))
+
+
+def _parse_assign(text: str) -> tuple[tuple[str, int], ...]:
+    next_move = 'write it like {"orders":[0,1]}'
+    by_topic = _parse_object("assign", text, next_move)
+    partitions: set[tuple[str, int]] = set()
+    for topic, numbers in by_topic.items():
+        check_topic("assign", topic)
+        if not isinstance(numbers, list) or not all(_is_number(n, 0, 2**31 - 1) for n in numbers):
+            raise InvalidOption(
+                "assign", text, f"the partitions of '{topic}' are no list of numbers", next_move
+            )
+        partitions.update((topic, number) for number in numbers)
+    if not partitions:
+        raise InvalidOption("assign", text, "it names no partition", next_move)
+    return tuple(sorted(partitions))
+
+
+def _parse_positions(
+    option: str, text: str, *, least: int, words: str = ""
+) -> tuple[tuple[str, int, int], ...]:
+    next_move = (
+        f'give {words}or JSON like {{"orders":{{"0":23}}}}' if words else 'write it like {"orders":{"0":23}}'
+    )
+    positions = []
+    for topic, by_partition in _parse_object(option, text, next_move).items():
+        check_topic(option, topic)
+        if not isinstance(by_partition, dict):
+            raise InvalidOption(option, text, f"'{topic}' has no object of partitions", next_move)
+        for partition, position in by_partition.items():
+            number = parse_integer(option, partition, least=0, most=2**31 - 1)
+            if not _is_number(position, least, MAX_LONG):
+                why = f"'{topic}' partition {number} has no whole number of at least {least}"
+                raise InvalidOption(option, text, why, next_move)
+            positions.append((topic, number, position))
+    if not positions:
+        raise InvalidOption(option, text, "it names no partition", next_move)
+    return tuple(sorted(positions))
+
+
+def _parse_object(option: str, text: str, next_move: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as cause:
+        raise InvalidOption(option, text, "it is no valid JSON", next_move) from cause
+    if not isinstance(parsed, dict):
+        raise InvalidOption(option, text, "it is no JSON object", next_move)
+    return parsed
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("a name stands twice")
+    return dict(pairs)
+
+
+def _is_number(value: object, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+def _find(entries: tuple[tuple[str, int, int], ...], topic: str, partition: int) -> int | None:
+    return next((value for name, number, value in entries if (name, number) == (topic, partition)), None)

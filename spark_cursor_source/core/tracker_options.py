@@ -1,0 +1,216 @@
+"""The options of the tracker: from a TOML file (nested tables), or from a flat dict (dotted keys)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from spark_cursor_source.core.kafka_options import KafkaOptions
+from spark_cursor_source.core.option_reader import (
+    OptionReader,
+    check_distinct,
+    check_duration,
+    check_subscription,
+    unknown_option,
+)
+from spark_cursor_source.core.policy import (
+    NO_BACKOFF,
+    Backoff,
+    ExponentialBackoff,
+    RedeliveryPolicy,
+    StepBackoff,
+)
+from spark_cursor_source.core.topic_names import (
+    DEFAULT_CURSORS_TOPIC,
+    DEFAULT_MARKERS_TOPIC,
+    DEFAULT_REDELIVERIES_TOPIC,
+)
+from spark_cursor_source.errors import ConflictingOptions, InvalidOption, MissingOption, UnknownOption
+
+POLICY_OPTIONS = (
+    "maxDeliveries",
+    "backoff",
+    "backoff.min",
+    "backoff.max",
+    "backoff.multiplier",
+    "deadLetterTopic",
+)
+TRACKER_OPTIONS = (
+    *POLICY_OPTIONS,
+    "checkpointLocation",
+    "trigger",
+    "maxMarkersPerTrigger",
+    "takeOver",
+    "markersTopic",
+    "redeliveriesTopic",
+    "cursorsTopic",
+)
+DEFAULT_TRIGGER_MS = 1_000
+DEFAULT_MULTIPLIER = 2.0
+
+NONE = "none"
+
+_DEFAULT_POLICY = RedeliveryPolicy()
+_SUBSCRIPTIONS = "subscriptions."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackerOptions:
+    """Everything a tracker is told.
+
+    >>> options = TrackerOptions.parse({
+    ...     "checkpointLocation": "cp", "kafka": {"bootstrap": {"servers": "b:9092"}},
+    ...     "backoff": ["1s", "10s"],
+    ...     "subscriptions": {"billing": {"maxDeliveries": 3}},
+    ... })
+    >>> options.policy_for("billing").max_deliveries, options.policy_for("shipping").max_deliveries
+    (3, 5)
+    >>> options.policy_for("billing").backoff
+    StepBackoff(delays_ms=(1000, 10000))
+    """
+
+    #: options of the Kafka clients, without the prefix (options kafka.*, kafka.config.file as config.file)
+    kafka: KafkaOptions = field(repr=False)
+    #: where Spark keeps the tracker's state (option checkpointLocation)
+    checkpoint_location: str
+    #: for every subscription without one of its own (options maxDeliveries, backoff, deadLetterTopic)
+    policy: RedeliveryPolicy = _DEFAULT_POLICY
+    #: (subscription, policy), sorted (options subscriptions.<name>.maxDeliveries, .backoff, .deadLetterTopic)
+    subscription_policies: tuple[tuple[str, RedeliveryPolicy], ...] = ()
+    #: time from one batch to the next (option trigger)
+    trigger_ms: int = DEFAULT_TRIGGER_MS
+    #: most markers in a batch (option maxMarkersPerTrigger)
+    max_markers_per_trigger: int | None = None
+    #: take over from a tracker of another checkpoint, and rebuild from the cursors (option takeOver)
+    take_over: bool = False
+    #: topic of Starts and Ends (option markersTopic)
+    markers_topic: str = DEFAULT_MARKERS_TOPIC
+    #: topic of messages that are due again, by reference (option redeliveriesTopic)
+    redeliveries_topic: str = DEFAULT_REDELIVERIES_TOPIC
+    #: topic of the cursors (option cursorsTopic)
+    cursors_topic: str = DEFAULT_CURSORS_TOPIC
+
+    @classmethod
+    def parse(cls, options: Mapping[str, object]) -> TrackerOptions:
+        """The options of a TOML file or a dict; an unknown one is an error, in an override too."""
+        flat = dict(_flatten("", options))
+        overrides, own = _split_overrides(flat)
+        reader = OptionReader(own, known=TRACKER_OPTIONS)
+        if (checkpoint := reader.text("checkpointLocation")) is None:
+            raise MissingOption("checkpointLocation", "name the directory where the tracker's state is kept")
+        policy = _read_policy("", reader, _DEFAULT_POLICY)
+        parsed = cls(
+            kafka=reader.brokers(),
+            checkpoint_location=checkpoint,
+            policy=policy,
+            subscription_policies=tuple(
+                (name, _read_override(name, settings, policy)) for name, settings in sorted(overrides.items())
+            ),
+            trigger_ms=reader.duration_ms("trigger", default_ms=DEFAULT_TRIGGER_MS),
+            max_markers_per_trigger=reader.integer("maxMarkersPerTrigger"),
+            take_over=reader.boolean("takeOver", default=False),
+            markers_topic=reader.topic("markersTopic", default=DEFAULT_MARKERS_TOPIC),
+            redeliveries_topic=reader.topic("redeliveriesTopic", default=DEFAULT_REDELIVERIES_TOPIC),
+            cursors_topic=reader.topic("cursorsTopic", default=DEFAULT_CURSORS_TOPIC),
+        )
+        parsed._check_topics()
+        return parsed
+
+    def policy_for(self, subscription: str) -> RedeliveryPolicy:
+        """The policy of a subscription: its own settings, and the general ones where it has none."""
+        return dict(self.subscription_policies).get(subscription, self.policy)
+
+    def _check_topics(self) -> None:
+        control = {
+            "markersTopic": self.markers_topic,
+            "redeliveriesTopic": self.redeliveries_topic,
+            "cursorsTopic": self.cursors_topic,
+        }
+        check_distinct(control | {"deadLetterTopic": self.policy.dead_letter_topic})
+        for name, policy in self.subscription_policies:
+            check_distinct(control | {f"{_SUBSCRIPTIONS}{name}.deadLetterTopic": policy.dead_letter_topic})
+
+
+def _flatten(prefix: str, table: Mapping[str, object]) -> Iterable[tuple[str, object]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(f"{prefix}{key}.", value)
+        else:
+            yield f"{prefix}{key}", _joined(f"{prefix}{key}", value)
+
+
+def _joined(key: str, value: object) -> object:
+    if not isinstance(value, list | tuple) or key.lower().rpartition(".")[2] != "backoff":
+        return value
+    if not all(isinstance(delay, str) for delay in value):
+        raise InvalidOption(key, value, "it is no list of durations", 'write it like ["1s", "10s"]')
+    return ",".join(value) if value else NONE
+
+
+def _split_overrides(flat: Mapping[str, object]) -> tuple[dict[str, dict[str, object]], dict[str, object]]:
+    """Overrides by subscription, and the rest; names can hold dots, so a setting is cut off at the end."""
+    overrides: dict[str, dict[str, object]] = {}
+    own: dict[str, object] = {}
+    for key, value in flat.items():
+        if not key.lower().startswith(_SUBSCRIPTIONS):
+            own[key] = value
+            continue
+        dotted = key[len(_SUBSCRIPTIONS) :]
+        settings = sorted(POLICY_OPTIONS, key=len, reverse=True)
+        setting = next((s for s in settings if dotted.lower().endswith("." + s.lower())), None)
+        if setting is None:
+            name, _, unknown = dotted.rpartition(".")
+            nearest = unknown_option(unknown, POLICY_OPTIONS, {}).did_you_mean
+            raise UnknownOption(key, nearest and f"{_SUBSCRIPTIONS}{name}.{nearest}")
+        name = check_subscription(key, dotted[: -len(setting) - 1])
+        overrides.setdefault(name, {})[setting] = value
+    return overrides, own
+
+
+def _read_override(name: str, settings: Mapping[str, object], base: RedeliveryPolicy) -> RedeliveryPolicy:
+    prefix = f"{_SUBSCRIPTIONS}{name}."
+    known = [prefix + setting for setting in POLICY_OPTIONS]
+    reader = OptionReader({prefix + setting: value for setting, value in settings.items()}, known=known)
+    return _read_policy(prefix, reader, base)
+
+
+def _read_policy(prefix: str, reader: OptionReader, base: RedeliveryPolicy) -> RedeliveryPolicy:
+    max_deliveries = base.max_deliveries
+    if (given := reader.integer(f"{prefix}maxDeliveries", least=0)) is not None:
+        max_deliveries = given if given > 0 else None
+    return RedeliveryPolicy(
+        max_deliveries=max_deliveries,
+        backoff=_read_backoff(f"{prefix}backoff", reader, base.backoff),
+        dead_letter_topic=reader.dead_letter_template(
+            f"{prefix}deadLetterTopic", default=base.dead_letter_topic
+        ),
+    )
+
+
+def _read_backoff(option: str, reader: OptionReader, default: Backoff) -> Backoff:
+    steps = reader.text(option)
+    table = tuple(f"{option}.{part}" for part in ("min", "max", "multiplier"))
+    given = tuple(part for part in table if reader.given(part))
+    if steps is not None and given:
+        raise ConflictingOptions((option, *given), "a list and a table of one backoff", "give one of the two")
+    if given:
+        return _read_exponential(option, reader)
+    if steps is None:
+        return default
+    if steps.strip().lower() == NONE:
+        return NO_BACKOFF
+    return StepBackoff(delays_ms=tuple(check_duration(option, step.strip()) for step in steps.split(",")))
+
+
+def _read_exponential(option: str, reader: OptionReader) -> ExponentialBackoff:
+    for part in (f"{option}.min", f"{option}.max"):
+        if reader.text(part) is None:
+            raise MissingOption(part, f"give {option}.min and {option}.max, such as 1s and 1m")
+    min_ms = reader.duration_ms(f"{option}.min", default_ms=0)
+    max_ms = reader.duration_ms(f"{option}.max", default_ms=0)
+    if min_ms > max_ms:
+        raise ConflictingOptions((f"{option}.min", f"{option}.max"), "min is above max", "swap them")
+    multiplier = reader.decimal(f"{option}.multiplier", least=1.0, most=1_000_000.0)
+    if multiplier is None:
+        multiplier = DEFAULT_MULTIPLIER
+    return ExponentialBackoff(min_ms=min_ms, max_ms=max_ms, multiplier=multiplier)
