@@ -175,3 +175,27 @@ class BrokerNotReady(BrokerError):
             "then check `properties` and the data directory, or give a longer ready_timeout_s. "
             f"Last lines:\n{log_tail or '(the log is empty)'}"
         )
+
+
+class WireError(CursorqError):
+    """Bytes in a control topic or a checkpoint are not what this library writes."""
+
+
+class InvalidMarker(WireError):
+    """A record of the markers topic is no marker. The tracker counts, logs and skips it."""
+
+
+class InvalidControlRecord(WireError):
+    """A record of the redeliveries or cursors topic cannot be read.
+
+    It was written by another program, or by a later version: use one version of the library everywhere, and
+    topics that nothing else writes to.
+    """
+
+
+class InvalidOffset(WireError):
+    """The offset in a checkpoint is not one of this source.
+
+    The checkpoint belongs to another kind of source or to a later version: start the query with a checkpoint
+    of its own; its subscription's cursor still says where to go on.
+    """

@@ -1,0 +1,1 @@
+"""Individual-ack queues on Kafka for Spark Structured Streaming."""

@@ -1,0 +1,57 @@
+"""The unit that everything is kept for: one subscription's view of one topic-partition."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Cell:
+    """One (subscription, topic, partition).
+
+    Its text form is the Kafka record key of everything about it, as Liftbridge's cursors use it.
+
+    >>> cell = Cell(subscription="billing", topic="orders", partition=3)
+    >>> cell.key
+    b'billing,orders,3'
+    >>> Cell.from_key(cell.key) == cell
+    True
+    """
+
+    subscription: str
+    topic: str
+    partition: int
+
+    @property
+    def key(self) -> bytes:
+        """``<subscription>,<topic>,<partition>`` in UTF-8."""
+        return f"{self.subscription},{self.topic},{self.partition}".encode()
+
+    @classmethod
+    def from_key(cls, key: bytes) -> Cell:
+        """The cell of a record key.
+
+        Raises:
+            ValueError: the key is not UTF-8 of three parts with a partition number at the end.
+        """
+        subscription, topic, partition = key.decode().rsplit(",", 2)
+        if not partition.isascii() or not partition.isdigit() or not topic:
+            raise ValueError(f"{key!r} does not end in ',<topic>,<partition>'")
+        return cls(subscription=subscription, topic=topic, partition=int(partition))
+
+    def control_partition(self, partitions: int) -> int:
+        """The partition of a control topic that holds this cell: CRC32-IEEE(key) mod ``partitions``.
+
+        >>> Cell(subscription="billing", topic="orders", partition=3).control_partition(8)
+        7
+        """
+        return control_partition(self.key, partitions)
+
+    def __str__(self) -> str:
+        return f"{self.subscription},{self.topic},{self.partition}"
+
+
+def control_partition(key: bytes, partitions: int) -> int:
+    """CRC32-IEEE(key) mod ``partitions``, Liftbridge's choice for its cursors stream."""
+    return zlib.crc32(key) % partitions

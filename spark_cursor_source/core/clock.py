@@ -1,0 +1,47 @@
+"""Broker time, told by what the broker wrote and carried on by a monotonic clock.
+
+Wall clocks of two machines are never compared: the only wall-clock readings here are the broker's own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class BrokerClock:
+    """A lower bound of the broker's present time that never runs backwards.
+
+    Each record's append time says "the broker's clock had passed this when it was read". The best of the
+    readings of the last ten minutes is carried on; an older one is dropped, so that two clocks which drift
+    apart by some parts in a million cannot lead ahead.
+
+    >>> clock = BrokerClock()
+    >>> clock.now_ms(monotonic_ms=5) is None
+    True
+    >>> clock.observe(broker_ms=1_000_000, monotonic_ms=10)
+    >>> clock.now_ms(monotonic_ms=510)
+    1000500
+    """
+
+    MEMORY_MS = 600_000
+
+    def __init__(self, now_ms: int | None = None) -> None:
+        """Begin at ``now_ms``, a reading of this same clock from before a restart, or at nothing."""
+        self._last_ms = now_ms
+        self._leads: deque[tuple[int, int]] = deque()  # (monotonic, lead of the broker), leads falling
+
+    def observe(self, *, broker_ms: int, monotonic_ms: int) -> None:
+        """Take note of a broker timestamp that was read at ``monotonic_ms``."""
+        lead = broker_ms - monotonic_ms
+        while self._leads and self._leads[-1][1] <= lead:
+            self._leads.pop()
+        self._leads.append((monotonic_ms, lead))
+
+    def now_ms(self, *, monotonic_ms: int) -> int | None:
+        """The broker's time, at the latest of all that is known; None before the first reading."""
+        while len(self._leads) > 1 and self._leads[0][0] < monotonic_ms - self.MEMORY_MS:
+            self._leads.popleft()
+        if self._leads:
+            now = self._leads[0][1] + monotonic_ms
+            self._last_ms = now if self._last_ms is None else max(self._last_ms, now)
+        return self._last_ms

@@ -1,0 +1,109 @@
+"""The whole state of a cell at one moment, and the cursor that is read off it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+
+
+class Lease(NamedTuple):
+    """What messages that are leased together have in common."""
+
+    deadline_ms: int  #: broker time, a whole second
+    delivery_count: int
+    run_id: str  #: the run that planned the delivery; "" where a V1 marker did
+
+
+class Delay(NamedTuple):
+    """What messages that wait for the end of their backoff together have in common."""
+
+    due_ms: int  #: broker time, a whole second
+    delivery_count: int
+    died: bool  #: whether the run of the last delivery was gone when it ended
+
+
+class Wait(NamedTuple):
+    """What messages that are available together have in common."""
+
+    delivery_count: int
+    died: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What happened to the messages of a cell since its beginning, in messages."""
+
+    delivered: int = 0
+    acked: int = 0
+    redelivered: int = 0  #: announced for another delivery
+    dead_lettered: int = 0
+    unknown_ends: int = 0  #: acknowledged, but not outstanding: duplicates, or too late
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorSnapshot:
+    """Everything the tracker knows of a cell: what a ``resume`` needs and nothing else.
+
+    >>> cell = Cell(subscription="s", topic="t", partition=0)
+    >>> cursor = CursorSnapshot(
+    ...     cell=cell, read_position=10, next_marker=7,
+    ...     leases=((Lease(60_000, 1, "run"), OffsetSet.of((2, 3), (5, 6))),))
+    >>> cursor.mark_delete, cursor.ack_holes.ranges
+    (1, ((3, 5), (6, 10)))
+    """
+
+    cell: Cell
+    read_position: int
+    next_marker: int  #: the first marker offset that is not in this state
+    leases: tuple[tuple[Lease, OffsetSet], ...] = ()
+    delayed: tuple[tuple[Delay, OffsetSet], ...] = ()
+    available: tuple[tuple[Wait, OffsetSet], ...] = ()
+    owner: str | None = None  #: the run that redeliveries are announced to
+    max_deliveries: int | None = None  #: None: no limit
+    totals: Totals = field(default_factory=Totals)
+
+    @property
+    def leased(self) -> OffsetSet:
+        """Delivered and neither acknowledged nor given back yet."""
+        return OffsetSet.union(offsets for _, offsets in self.leases)
+
+    @property
+    def waiting(self) -> OffsetSet:
+        """Available, now or after a delay."""
+        groups = [offsets for _, offsets in self.delayed] + [offsets for _, offsets in self.available]
+        return OffsetSet.union(groups)
+
+    @property
+    def outstanding(self) -> OffsetSet:
+        """Leased and available together."""
+        return self.leased | self.waiting
+
+    @property
+    def mark_delete(self) -> int:
+        """The last offset below which, itself included, everything is acknowledged; -1 if there is none."""
+        first = self.outstanding.first
+        return (self.read_position if first is None else min(first, self.read_position)) - 1
+
+    @property
+    def ack_holes(self) -> OffsetSet:
+        """Acknowledged offsets above the mark-delete position (Pulsar's individually deleted ranges)."""
+        outstanding = self.outstanding
+        if not outstanding:
+            return EMPTY
+        return OffsetSet.of((self.mark_delete + 1, self.read_position)) - outstanding
+
+    @property
+    def next_event_ms(self) -> int | None:
+        """When, in broker time, the next lease or delay runs out; None if nothing waits for the clock."""
+        times = [lease.deadline_ms for lease, _ in self.leases] + [delay.due_ms for delay, _ in self.delayed]
+        return min(times, default=None)
+
+    def delivery_counts(self) -> dict[int, OffsetSet]:
+        """The outstanding offsets by how often they were delivered."""
+        counts: dict[int, list[OffsetSet]] = {}
+        for group, offsets in (*self.leases, *self.delayed, *self.available):
+            counts.setdefault(group.delivery_count, []).append(offsets)
+        return {count: OffsetSet.union(sets) for count, sets in counts.items()}

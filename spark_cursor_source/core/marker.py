@@ -1,0 +1,98 @@
+"""Markers: what happened to which messages of a cell. The only input of the tracker.
+
+Each kind follows the marker of kafka-mq-go of the same name where there is one (Start, End, KeepAlive) and
+Pulsar's acknowledgement commands elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.offsets import OffsetSet
+
+MAX_LEASE_MS = 12 * 3_600_000  #: a longer lease is cut to 12 h, as SQS and kafka-mq-go do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """The offsets are being delivered, for the ``delivery_count``-th time, under a lease of ``lease_ms``."""
+
+    cell: Cell
+    offsets: OffsetSet
+    lease_ms: int
+    delivery_count: int | None  #: None in a V1 marker, which does not know
+    run_id: str | None  #: the planner's run; None in a V1 marker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """The offsets are acknowledged, whoever holds them."""
+
+    cell: Cell
+    offsets: OffsetSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepAlive:
+    """The leases on the offsets last ``lease_ms`` from now.
+
+    With a ``delivery_count`` it is a holder's, sets the deadline and counts for that delivery only. With a
+    ``run_id`` it is a planner's: it covers all leases of that run and never brings a deadline nearer. With
+    neither it is V1's and sets the deadline.
+    """
+
+    cell: Cell
+    offsets: OffsetSet
+    lease_ms: int
+    delivery_count: int | None = None
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """The holder of this delivery gives the offsets back (Pulsar's negative acknowledgement)."""
+
+    cell: Cell
+    offsets: OffsetSet
+    delivery_count: int
+    delay_ms: int | None = None  #: None: the tracker's backoff; 0: at once
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reject:
+    """The holder of this delivery sends the offsets to the dead letters."""
+
+    cell: Cell
+    offsets: OffsetSet
+    delivery_count: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndUpTo:
+    """Every offset below ``position`` is acknowledged (Pulsar's cumulative acknowledgement)."""
+
+    cell: Cell
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seek:
+    """Reading goes on from ``position``; what was outstanding is forgotten (Pulsar's reset-cursor)."""
+
+    cell: Cell
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """A run begins: it owns the cell from here on, and a new cell begins at ``position``."""
+
+    cell: Cell
+    run_id: str
+    position: int
+
+
+Marker = Start | End | KeepAlive | Release | Reject | EndUpTo | Seek | Hello

@@ -1,0 +1,327 @@
+"""The life cycle of a message, as a state machine without I/O.
+
+All its rules, one line each (a message is *gone* when it is acked, dead-lettered or below the read position):
+
+=============  ==========================================================================================
+unseen         + Start -> leased(1) · anything else -> unseen
+leased(n)      + End, EndUpTo above it -> gone
+               + Start -> leased(n+1), of the same run and count: only the deadline moves · n = max: unchanged
+               + KeepAlive of that delivery or run -> leased(n), later
+               + Release of delivery n -> delayed(n) or available(n) · n = max: dead letter
+               + Reject of delivery n -> dead letter
+               + its time is over -> delayed(n) for the backoff, or available(n) · n = max: dead letter
+delayed(n)     + End, EndUpTo -> gone · + Start -> leased(n+1) · + its time is over -> available(n)
+available(n)   + End, EndUpTo -> gone · + Start -> leased(n+1)
+               + Hello -> announced to the new run
+gone           + anything -> gone (an ack wins) · + V1 Start -> leased(1), as in kafka-mq-go
+=============  ==========================================================================================
+
+Rules from Pulsar (individual and cumulative acknowledgement), SQS (leases, receive count) and kafka-mq-go
+(markers, deadlines of V1).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import TypeVar, assert_never
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Totals, Wait
+from spark_cursor_source.core.isolation import isolation_groups
+from spark_cursor_source.core.marker import (
+    MAX_LEASE_MS,
+    End,
+    EndUpTo,
+    Hello,
+    KeepAlive,
+    Marker,
+    Reject,
+    Release,
+    Seek,
+    Start,
+)
+from spark_cursor_source.core.offsets import EMPTY, OFFSET_LIMIT, OffsetSet
+from spark_cursor_source.core.policy import RedeliveryPolicy
+
+LEASE_OVER = "lease expired"
+NO_MORE_DELIVERIES = "no deliveries left"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redeliver:
+    """Announce the offsets to ``run_id``: they were delivered ``delivery_count`` times and are available."""
+
+    cell: Cell
+    offsets: OffsetSet
+    delivery_count: int
+    run_id: str
+    alone: bool  #: plan nothing else in the same batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """Copy the messages to the dead-letter topic."""
+
+    cell: Cell
+    offsets: OffsetSet
+    delivery_count: int
+    reason: str
+
+
+Decision = Redeliver | DeadLetter
+
+_Group = TypeVar("_Group", Lease, Delay, Wait)
+
+
+class CellTracker:
+    """The messages of one cell that are neither unseen nor gone.
+
+    :meth:`apply` takes markers in the order of the log and :meth:`settle` ends each batch of them. The
+    decisions are for somebody else to carry out. :meth:`resume` is the only way in and :meth:`snapshot` the
+    only way out, and ``resume(snapshot())`` goes on as if nothing had happened.
+    """
+
+    def __init__(self, snapshot: CursorSnapshot, policy: RedeliveryPolicy) -> None:
+        self._cell = snapshot.cell
+        self._policy = policy
+        self._read_position = snapshot.read_position
+        self._next_marker = snapshot.next_marker
+        self._owner = snapshot.owner
+        self._leases = dict(snapshot.leases)
+        self._delayed = dict(snapshot.delayed)
+        self._available = dict(snapshot.available)
+        self._unannounced: dict[Wait, OffsetSet] = {}  # empty between batches
+        self._decisions: list[Decision] = []  # empty between batches
+        self._tally = Counter({field.name: getattr(snapshot.totals, field.name) for field in fields(Totals)})
+
+    @classmethod
+    def resume(cls, snapshot: CursorSnapshot | None, *, cell: Cell, policy: RedeliveryPolicy) -> CellTracker:
+        """The tracker of ``cell`` as it was when the snapshot was taken; a new one if there is none."""
+        new = CursorSnapshot(cell=cell, read_position=0, next_marker=0)
+        return cls(new if snapshot is None else snapshot, policy)
+
+    def snapshot(self) -> CursorSnapshot:
+        """The state between two batches."""
+        return CursorSnapshot(
+            cell=self._cell,
+            read_position=self._read_position,
+            next_marker=self._next_marker,
+            leases=tuple(sorted(self._leases.items(), key=_by_group)),
+            delayed=tuple(sorted(self._delayed.items(), key=_by_group)),
+            available=tuple(sorted(self._available.items(), key=_by_group)),
+            owner=self._owner,
+            max_deliveries=self._policy.max_deliveries,
+            totals=Totals(**self._tally),
+        )
+
+    def apply(self, marker: Marker, *, at_ms: int, marker_offset: int) -> None:
+        """Let a marker take effect that the broker appended at ``at_ms``.
+
+        One that is already in the state (its offset is below ``next_marker``) is skipped.
+        """
+        if marker_offset < self._next_marker:
+            return
+        self._next_marker = marker_offset + 1
+        match marker:
+            case Start():
+                self._start(marker, at_ms)
+            case End():
+                ended = self._take(marker.offsets)
+                self._tally["acked"] += ended
+                self._tally["unknown_ends"] += len(marker.offsets) - ended
+            case EndUpTo():
+                self._tally["acked"] += self._take(OffsetSet.of((0, marker.position)))
+                self._read_position = max(self._read_position, marker.position)
+            case KeepAlive():
+                self._keep_alive(marker, at_ms)
+            case Release():
+                self._release(marker, at_ms)
+            case Reject():
+                for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
+                    self._dead_letter(offsets, lease.delivery_count, marker.reason)
+            case Seek():
+                self._take(OffsetSet.of((0, OFFSET_LIMIT)))
+                self._read_position = marker.position
+            case Hello():
+                self._hello(marker)
+            case _:
+                assert_never(marker)
+
+    def settle(self, now_ms: int | None) -> list[Decision]:
+        """End a batch of markers: what is to be done about all that happened in it.
+
+        With ``now_ms`` (broker time), leases and delays that are over end too; None when the log has
+        more markers to read first. A deadline has passed when now is *after* it.
+        """
+        if now_ms is not None:
+            self._expire(now_ms)
+        if self._owner is not None:
+            self._announce(self._owner)
+        self._unannounced = {}
+        decisions, self._decisions = self._decisions, []
+        return decisions
+
+    def _start(self, marker: Start, at_ms: int) -> None:
+        run = marker.run_id or ""
+        deadline = _deadline(at_ms, marker.lease_ms)
+        outstanding: list[tuple[OffsetSet, int, bool]] = [
+            (offsets & marker.offsets, group.delivery_count, isinstance(group, Lease) and group.run_id == run)
+            for group, offsets in (*self._leases.items(), *self._delayed.items(), *self._available.items())
+        ]
+        if marker.delivery_count is None:
+            fresh = marker.offsets  # V1: no ranges and no order between queues, so always added
+        else:
+            fresh = marker.offsets.starting_at(self._read_position)
+        for offsets, count, same_run in outstanding:
+            if not offsets:
+                continue
+            fresh = fresh - offsets
+            again = same_run and (marker.delivery_count is None or marker.delivery_count <= count)
+            if self._policy.exhausted(count) and not again:
+                continue  # its last delivery is over: the lease runs out and it is a dead letter
+            self._take(offsets)
+            now_count = count if again else max(count + 1, marker.delivery_count or 0)
+            self._add(self._leases, Lease(deadline, now_count, run), offsets)
+            self._tally["delivered"] += 0 if again else len(offsets)
+        if fresh:
+            self._add(self._leases, Lease(deadline, marker.delivery_count or 1, run), fresh)
+            self._tally["delivered"] += len(fresh)
+        if marker.offsets.last is not None:
+            self._read_position = max(self._read_position, marker.offsets.last + 1)
+        if self._owner is None and marker.run_id is not None:
+            self._owner = marker.run_id
+
+    def _keep_alive(self, marker: KeepAlive, at_ms: int) -> None:
+        deadline = _deadline(at_ms, marker.lease_ms)
+        for lease, offsets in list(self._leases.items()):
+            if marker.delivery_count is not None and lease.delivery_count != marker.delivery_count:
+                continue
+            if marker.run_id is not None and (lease.run_id != marker.run_id or lease.deadline_ms >= deadline):
+                continue
+            kept = offsets & marker.offsets
+            if kept:
+                self._remove(self._leases, lease, kept)
+                self._add(self._leases, lease._replace(deadline_ms=deadline), kept)
+
+    def _release(self, marker: Release, at_ms: int) -> None:
+        for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
+            count = lease.delivery_count
+            if self._policy.exhausted(count):
+                self._dead_letter(offsets, count, marker.reason or NO_MORE_DELIVERIES)
+                continue
+            delay_ms = marker.delay_ms
+            if delay_ms is None:
+                delay_ms = self._policy.backoff.delay_ms(count)
+            self._give_back(offsets, count, self._died(lease), at_ms=at_ms, delay_ms=delay_ms)
+
+    def _hello(self, marker: Hello) -> None:
+        if self._owner is None and not self._read_position:
+            self._read_position = marker.position
+        self._owner = marker.run_id
+        self._unannounced = dict(self._available)
+
+    def _expire(self, now_ms: int) -> None:
+        for lease, offsets in _over(self._leases, now_ms):
+            count = lease.delivery_count
+            if self._policy.exhausted(count):
+                self._dead_letter(offsets, count, LEASE_OVER)
+                continue
+            self._remove(self._leases, lease, offsets)
+            self._give_back(
+                offsets,
+                count,
+                self._died(lease),
+                at_ms=lease.deadline_ms,
+                delay_ms=self._policy.backoff.delay_ms(count),
+            )
+        for delay, offsets in _over(self._delayed, now_ms):
+            self._remove(self._delayed, delay, offsets)
+            self._make_available(Wait(delay.delivery_count, delay.died), offsets)
+        # A limit that was lowered while messages were available: no Start may take these again.
+        for wait, offsets in list(self._available.items()):
+            if self._policy.exhausted(wait.delivery_count):
+                self._dead_letter(offsets, wait.delivery_count, NO_MORE_DELIVERIES)
+
+    def _announce(self, owner: str) -> None:
+        for wait, offsets in sorted(self._unannounced.items(), key=_by_group):
+            groups = isolation_groups(
+                offsets, wait.delivery_count, died=wait.died, max_deliveries=self._policy.max_deliveries
+            )
+            for group, alone in groups:
+                self._tally["redelivered"] += len(group)
+                self._decisions.append(
+                    Redeliver(
+                        cell=self._cell,
+                        offsets=group,
+                        delivery_count=wait.delivery_count,
+                        run_id=owner,
+                        alone=alone,
+                    )
+                )
+
+    def _give_back(self, offsets: OffsetSet, count: int, died: bool, *, at_ms: int, delay_ms: int) -> None:
+        if delay_ms > 0:
+            self._add(self._delayed, Delay(_deadline(at_ms, delay_ms), count, died), offsets)
+        else:
+            self._make_available(Wait(count, died), offsets)
+
+    def _make_available(self, wait: Wait, offsets: OffsetSet) -> None:
+        self._add(self._available, wait, offsets)
+        self._add(self._unannounced, wait, offsets)
+
+    def _dead_letter(self, offsets: OffsetSet, count: int, reason: str) -> None:
+        self._take(offsets)
+        self._tally["dead_lettered"] += len(offsets)
+        self._decisions.append(
+            DeadLetter(cell=self._cell, offsets=offsets, delivery_count=count, reason=reason)
+        )
+
+    def _leased_at(self, offsets: OffsetSet, delivery_count: int) -> Iterator[tuple[Lease, OffsetSet]]:
+        """The leases of that delivery on the offsets, taken out."""
+        for lease, held in list(self._leases.items()):
+            if lease.delivery_count == delivery_count and (taken := held & offsets):
+                self._remove(self._leases, lease, taken)
+                yield lease, taken
+
+    def _take(self, offsets: OffsetSet) -> int:
+        """Remove the offsets wherever they are; how many there were."""
+        taken = 0
+        for groups in (self._leases, self._delayed, self._available):
+            before = sum(map(len, groups.values()))
+            for group in list(groups):
+                self._remove(groups, group, offsets)  # type: ignore[arg-type]
+            taken += before - sum(map(len, groups.values()))
+        for wait in list(self._unannounced):
+            self._remove(self._unannounced, wait, offsets)
+        return taken
+
+    def _died(self, lease: Lease) -> bool:
+        return lease.run_id != (self._owner or "")
+
+    @staticmethod
+    def _add(groups: dict[_Group, OffsetSet], group: _Group, offsets: OffsetSet) -> None:
+        groups[group] = groups.get(group, EMPTY) | offsets
+
+    @staticmethod
+    def _remove(groups: dict[_Group, OffsetSet], group: _Group, offsets: OffsetSet) -> None:
+        rest = groups[group] - offsets
+        if rest:
+            groups[group] = rest
+        else:
+            del groups[group]
+
+
+def _over(groups: dict[_Group, OffsetSet], now_ms: int) -> list[tuple[_Group, OffsetSet]]:
+    return sorted(((group, offsets) for group, offsets in groups.items() if group[0] < now_ms), key=_by_group)
+
+
+def _by_group(item: tuple[_Group, OffsetSet]) -> _Group:
+    return item[0]
+
+
+def _deadline(at_ms: int, after_ms: int) -> int:
+    """The moment ``after_ms`` later, at most 12 h, on the next whole second: few groups, none too early."""
+    moment = at_ms + min(after_ms, MAX_LEASE_MS)
+    return -(-moment // 1000) * 1000

@@ -1,0 +1,132 @@
+"""Cursors to record values and back: one record where it fits, parts where it does not."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+
+from google.protobuf.message import DecodeError
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Totals, Wait
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.errors import InvalidControlRecord
+from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
+from spark_cursor_source.wire.control_pb2 import CursorPart as CursorPartPb
+from spark_cursor_source.wire.control_pb2 import Group as GroupPb
+from spark_cursor_source.wire.control_pb2 import Totals as TotalsPb
+from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
+
+VERSION = 1
+PART_MARK = b"#"  #: between a cell's key and a part's number, in the key of a part's record
+
+
+def encode(cursor: CursorSnapshot) -> bytes:
+    """The whole cursor in one piece. Its size follows its holes, not its backlog."""
+    return CursorPb(
+        stream=cursor.cell.topic,
+        partition=cursor.cell.partition,
+        cursor_id=cursor.cell.subscription,
+        offset=cursor.mark_delete,
+        version=VERSION,
+        read_position=cursor.read_position,
+        next_marker=cursor.next_marker,
+        owner=cursor.owner or "",
+        max_deliveries=cursor.max_deliveries or 0,
+        leases=[_group(lease, offsets, run_id=lease.run_id) for lease, offsets in cursor.leases],
+        delayed=[_group(delay, offsets, died=delay.died) for delay, offsets in cursor.delayed],
+        available=[
+            GroupPb(offsets=encode_offsets(offsets), delivery_count=wait.delivery_count, died=wait.died)
+            for wait, offsets in cursor.available
+        ],
+        totals=TotalsPb(**{field.name: getattr(cursor.totals, field.name) for field in fields(Totals)}),
+    ).SerializeToString(deterministic=True)
+
+
+def _group(key: Lease | Delay, offsets: OffsetSet, *, run_id: str = "", died: bool = False) -> GroupPb:
+    return GroupPb(
+        offsets=encode_offsets(offsets),
+        delivery_count=key.delivery_count,
+        at_ms=key[0],
+        run_id=run_id,
+        died=died,
+    )
+
+
+def decode(value: bytes) -> CursorSnapshot:
+    """The cursor of such bytes.
+
+    Raises:
+        InvalidControlRecord: they are not a cursor of a subscription.
+    """
+    try:
+        pb = CursorPb.FromString(value)
+    except DecodeError as cause:
+        raise InvalidControlRecord("the value is not a protobuf message of cursors") from cause
+    if pb.version != VERSION or not pb.stream:
+        raise InvalidControlRecord(f"a cursor of version {pb.version} cannot be read")
+    return CursorSnapshot(
+        cell=Cell(subscription=pb.cursor_id, topic=pb.stream, partition=pb.partition),
+        read_position=pb.read_position,
+        next_marker=pb.next_marker,
+        leases=tuple(
+            (Lease(group.at_ms, group.delivery_count, group.run_id), decode_offsets(group.offsets))
+            for group in pb.leases
+        ),
+        delayed=tuple(
+            (Delay(group.at_ms, group.delivery_count, group.died), decode_offsets(group.offsets))
+            for group in pb.delayed
+        ),
+        available=tuple(
+            (Wait(group.delivery_count, group.died), decode_offsets(group.offsets)) for group in pb.available
+        ),
+        owner=pb.owner or None,
+        max_deliveries=pb.max_deliveries or None,
+        totals=Totals(**{field.name: getattr(pb.totals, field.name) for field in fields(Totals)}),
+    )
+
+
+def to_records(key: bytes, whole: bytes, *, max_bytes: int) -> list[tuple[bytes, bytes]]:
+    """Records (key, value) that together hold ``whole``, none above about ``max_bytes``.
+
+    Those of one cursor are written in one transaction; a reader that meets parts of two of them sees it by
+    the checksum.
+    """
+    if len(whole) <= max_bytes:
+        return [(key, whole)]
+    pieces = [whole[at : at + max_bytes] for at in range(0, len(whole), max_bytes)]
+    crc32 = zlib.crc32(whole)
+    return [
+        (
+            key + PART_MARK + str(index).encode(),
+            CursorPartPb(index=index, parts=len(pieces), crc32=crc32, data=data).SerializeToString(),
+        )
+        for index, data in enumerate(pieces)
+    ] + [(key, b"")]
+
+
+def from_records(records: Mapping[bytes, bytes], key: bytes) -> bytes | None:
+    """What :func:`to_records` was given, from the latest value of each record key; None if there is none.
+
+    Raises:
+        InvalidControlRecord: parts are missing or of different cursors.
+    """
+    whole = records.get(key)
+    if whole is None or whole:
+        return whole
+    parts: list[CursorPartPb] = []
+    while len(parts) < (parts[0].parts if parts else 1):
+        value = records.get(key + PART_MARK + str(len(parts)).encode())
+        if value is None:
+            raise InvalidControlRecord(f"part {len(parts)} of the cursor of {key!r} is missing")
+        parts.append(CursorPartPb.FromString(value))
+    data = b"".join(part.data for part in parts)
+    if zlib.crc32(data) != parts[0].crc32:
+        raise InvalidControlRecord(f"the parts of the cursor of {key!r} do not belong together")
+    return data
+
+
+def cell_keys(keys: Iterable[bytes]) -> list[bytes]:
+    """The keys of whole cursors among record keys: all but those of parts."""
+    return sorted(key for key in keys if PART_MARK not in key.rsplit(b",", 1)[-1])

@@ -1,0 +1,207 @@
+"""Markers to bytes and back. Decoding is strict: what is not surely a marker is never taken for one.
+
+Two versions share one protobuf message. V1 is what kafka-mq-go writes, one marker a message, keyed by queue
+id; V2 is one marker for a set of messages of a cell, keyed by the cell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker import (
+    MAX_LEASE_MS,
+    End,
+    EndUpTo,
+    Hello,
+    KeepAlive,
+    Marker,
+    Reject,
+    Release,
+    Seek,
+    Start,
+)
+from spark_cursor_source.core.offsets import OFFSET_LIMIT, OffsetSet
+from spark_cursor_source.errors import InvalidMarker
+from spark_cursor_source.wire.marker_pb2 import Marker as MarkerPb
+
+V1, V2 = 0, 1
+START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO = range(8)
+MAX_REASON = 500  #: characters of a reason that are kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkerV1:
+    """One marker of kafka-mq-go: ``type`` is START, END or KEEPALIVE of one message of a queue."""
+
+    queue_id: bytes
+    type: int
+    partition: int
+    offset: int
+    redeliver_after_ms: int = 0
+    key: bytes = b""
+    value: bytes = b""
+
+    def in_cell(self, topic: str) -> Marker:
+        """The same as a marker of V2: the queue id stands for the subscription of the queue topic.
+
+        Raises:
+            InvalidMarker: the queue id is not UTF-8.
+        """
+        try:
+            subscription = self.queue_id.decode()
+        except UnicodeDecodeError as cause:
+            raise InvalidMarker("the queue id is not UTF-8") from cause
+        cell = Cell(subscription=subscription, topic=topic, partition=self.partition)
+        offsets = OffsetSet.of((self.offset, self.offset + 1))
+        if self.type == END:
+            return End(cell=cell, offsets=offsets)
+        if self.type == KEEPALIVE:
+            return KeepAlive(cell=cell, offsets=offsets, lease_ms=self.redeliver_after_ms)
+        return Start(
+            cell=cell, offsets=offsets, lease_ms=self.redeliver_after_ms, delivery_count=None, run_id=None
+        )
+
+
+def encode_v1(marker: MarkerV1) -> bytes:
+    """The bytes that kafka-mq-go writes.
+
+    >>> encode_v1(MarkerV1(queue_id=b"q1", type=END, partition=3, offset=0)).hex(" ", 2)
+    '1001 1a02 0803'
+    """
+    pb = MarkerPb(version=V1, type=marker.type, key=marker.key, value=marker.value)
+    pb.message_id.SetInParent()
+    pb.message_id.partition = marker.partition
+    pb.message_id.offset = marker.offset
+    pb.redeliver_after_ms = marker.redeliver_after_ms
+    return pb.SerializeToString(deterministic=True)
+
+
+def encode(marker: Marker) -> bytes:
+    """A marker of V2; its record key is ``marker.cell.key``.
+
+    >>> cell = Cell(subscription="s", topic="t", partition=0)
+    >>> marker = End(cell=cell, offsets=OffsetSet.of((3, 9)))
+    >>> decode(cell.key, encode(marker)) == marker
+    True
+    """
+    pb = MarkerPb(version=V2, subscription=marker.cell.subscription, topic=marker.cell.topic)
+    pb.message_id.SetInParent()
+    pb.message_id.partition = marker.cell.partition
+    if isinstance(marker, (Start, End, KeepAlive, Release, Reject)):
+        pb.offsets = marker.offsets.to_roaring()
+    if isinstance(marker, (Start, KeepAlive)):
+        pb.redeliver_after_ms = marker.lease_ms
+    match marker:
+        case Start(delivery_count=count, run_id=run):
+            pb.type, pb.delivery_count, pb.run_id = START, count or 0, run or ""
+        case End():
+            pb.type = END
+        case KeepAlive(delivery_count=count, run_id=run):
+            pb.type, pb.delivery_count, pb.run_id = KEEPALIVE, count or 0, run or ""
+        case Release(delivery_count=count, delay_ms=delay_ms, reason=reason):
+            pb.type, pb.delivery_count, pb.reason = RELEASE, count, reason[:MAX_REASON]
+            if delay_ms is not None:
+                pb.delay_ms = delay_ms
+        case Reject(delivery_count=count, reason=reason):
+            pb.type, pb.delivery_count, pb.reason = REJECT, count, reason[:MAX_REASON]
+        case EndUpTo(position=position):
+            pb.type, pb.position = END_UP_TO, position
+        case Seek(position=position):
+            pb.type, pb.position = SEEK, position
+        case Hello(run_id=run, position=position):
+            pb.type, pb.run_id, pb.position = HELLO, run, position
+    return pb.SerializeToString(deterministic=True)
+
+
+def decode(key: bytes | None, value: bytes | None) -> Marker | MarkerV1:
+    """The marker of a record of the markers topic.
+
+    Raises:
+        InvalidMarker: it is to be quarantined; the error says why.
+    """
+    if key is None:
+        raise InvalidMarker("the record has no key")
+    if not value:
+        raise InvalidMarker("the record has no value")
+    try:
+        pb = MarkerPb.FromString(value)
+    except DecodeError as cause:
+        raise InvalidMarker("the value is not a protobuf message of markers") from cause
+    if not pb.HasField("message_id"):
+        raise InvalidMarker("it has no message id")
+    if pb.message_id.partition < 0 or pb.message_id.offset < 0:
+        raise InvalidMarker("its message id is negative")
+    if pb.version == V1:
+        return _decode_v1(key, pb)
+    if pb.version == V2:
+        return _decode_v2(key, pb)
+    raise InvalidMarker(f"its version {pb.version} is unknown")
+
+
+def _decode_v1(key: bytes, pb: MarkerPb) -> MarkerV1:
+    if pb.type not in (START, END, KEEPALIVE):
+        raise InvalidMarker(f"its type {pb.type} is unknown in version 1")
+    return MarkerV1(
+        queue_id=key,
+        type=pb.type,
+        partition=pb.message_id.partition,
+        offset=pb.message_id.offset,
+        redeliver_after_ms=min(pb.redeliver_after_ms, MAX_LEASE_MS),
+        key=pb.key,
+        value=pb.value,
+    )
+
+
+def _decode_v2(key: bytes, pb: MarkerPb) -> Marker:
+    if not pb.subscription or not pb.topic:
+        raise InvalidMarker("it names no cell")
+    cell = Cell(subscription=pb.subscription, topic=pb.topic, partition=pb.message_id.partition)
+    if key != cell.key:
+        raise InvalidMarker(f"the record key is not the cell {cell}")
+    count, run, lease_ms = pb.delivery_count, pb.run_id, min(pb.redeliver_after_ms, MAX_LEASE_MS)
+    delay_ms = min(pb.delay_ms, MAX_LEASE_MS) if pb.HasField("delay_ms") else None
+    match pb.type:
+        case 0 if count and run:
+            return Start(cell=cell, offsets=_offsets(pb), lease_ms=lease_ms, delivery_count=count, run_id=run)
+        case 1:
+            return End(cell=cell, offsets=_offsets(pb))
+        case 2 if count or run:
+            return KeepAlive(
+                cell=cell,
+                offsets=_offsets(pb),
+                lease_ms=lease_ms,
+                delivery_count=count or None,
+                run_id=run or None,
+            )
+        case 3 if count:
+            return Release(
+                cell=cell, offsets=_offsets(pb), delivery_count=count, delay_ms=delay_ms, reason=pb.reason
+            )
+        case 4 if count:
+            return Reject(cell=cell, offsets=_offsets(pb), delivery_count=count, reason=pb.reason)
+        case 5:
+            return EndUpTo(cell=cell, position=_position(pb))
+        case 6:
+            return Seek(cell=cell, position=_position(pb))
+        case 7 if run:
+            return Hello(cell=cell, run_id=run, position=_position(pb))
+        case 0 | 2 | 3 | 4 | 7:
+            raise InvalidMarker(f"its type {pb.type} needs a delivery count or run that it lacks")
+        case _:
+            raise InvalidMarker(f"its type {pb.type} is unknown")
+
+
+def _offsets(pb: MarkerPb) -> OffsetSet:
+    try:
+        return OffsetSet.from_roaring(pb.offsets)
+    except ValueError as cause:
+        raise InvalidMarker(str(cause)) from cause
+
+
+def _position(pb: MarkerPb) -> int:
+    if not pb.HasField("position") or not 0 <= pb.position < OFFSET_LIMIT:
+        raise InvalidMarker("it has no position")
+    return pb.position

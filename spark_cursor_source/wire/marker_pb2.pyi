@@ -1,0 +1,46 @@
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class MessageId(_message.Message):
+    __slots__ = ("partition", "offset")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    offset: int
+    def __init__(self, partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class Marker(_message.Message):
+    __slots__ = ("version", "type", "message_id", "redeliver_after_ms", "key", "value", "subscription", "topic", "offsets", "delivery_count", "delay_ms", "reason", "run_id", "position")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    REDELIVER_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    type: int
+    message_id: MessageId
+    redeliver_after_ms: int
+    key: bytes
+    value: bytes
+    subscription: str
+    topic: str
+    offsets: bytes
+    delivery_count: int
+    delay_ms: int
+    reason: str
+    run_id: str
+    position: int
+    def __init__(self, version: _Optional[int] = ..., type: _Optional[int] = ..., message_id: _Optional[_Union[MessageId, _Mapping]] = ..., redeliver_after_ms: _Optional[int] = ..., key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., subscription: _Optional[str] = ..., topic: _Optional[str] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., delay_ms: _Optional[int] = ..., reason: _Optional[str] = ..., run_id: _Optional[str] = ..., position: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,72 @@
+"""Sets of offsets inside stored records: as ranges while these are few, else as a Roaring bitmap.
+
+A range costs a few bytes whatever its length, so that a cursor's size follows its holes, not its backlog.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.errors import InvalidControlRecord
+
+_RANGES, _ROARING = 0, 1
+_MAX_RANGES = 512
+
+
+def encode_offsets(offsets: OffsetSet) -> bytes:
+    """Bytes of the set, the smaller form of the two.
+
+    >>> encode_offsets(OffsetSet.of((5, 10**9))).hex()
+    '0005fa93ebdc03'
+    """
+    few = tuple(islice(offsets.iter_ranges(), _MAX_RANGES + 1)) if offsets else ()
+    if len(few) > _MAX_RANGES:
+        return bytes([_ROARING]) + offsets.to_roaring()
+    data = bytearray([_RANGES])
+    position = 0
+    for start, stop in few:
+        _put_varint(data, start - position)
+        _put_varint(data, stop - start - 1)
+        position = stop
+    return bytes(data)
+
+
+def decode_offsets(data: bytes) -> OffsetSet:
+    """The set of such bytes.
+
+    Raises:
+        InvalidControlRecord: they are not.
+    """
+    try:
+        if data[0] == _ROARING:
+            return OffsetSet.from_roaring(data[1:])
+        if data[0] != _RANGES:
+            raise ValueError(f"unknown form {data[0]}")
+        ranges, position, at = [], 0, 1
+        while at < len(data):
+            gap, at = _get_varint(data, at)
+            length, at = _get_varint(data, at)
+            ranges.append((position + gap, position + gap + length + 1))
+            position += gap + length + 1
+        return OffsetSet.of(*ranges)
+    except (IndexError, ValueError) as cause:
+        raise InvalidControlRecord(f"{len(data)} bytes are not a set of offsets") from cause
+
+
+def _put_varint(data: bytearray, number: int) -> None:
+    while number > 0x7F:
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    data.append(number)
+
+
+def _get_varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while data[at] & 0x80:
+        number |= (data[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+        if shift > 63:
+            raise ValueError("number too long")
+    return number | data[at] << shift, at + 1

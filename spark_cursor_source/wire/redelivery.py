@@ -1,0 +1,55 @@
+"""Records of the redeliveries topic; the record key is the cell."""
+
+from __future__ import annotations
+
+from google.protobuf.message import DecodeError
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.tracker import Redeliver
+from spark_cursor_source.errors import InvalidControlRecord
+from spark_cursor_source.wire.control_pb2 import Redelivery as RedeliveryPb
+from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
+
+VERSION = 1
+
+
+def encode(redeliver: Redeliver) -> bytes:
+    """The record value of an announcement.
+
+    >>> cell = Cell(subscription="s", topic="t", partition=0)
+    >>> from spark_cursor_source.core.offsets import OffsetSet
+    >>> one = Redeliver(cell=cell, offsets=OffsetSet.of((3, 4)), delivery_count=1, run_id="r", alone=False)
+    >>> decode(encode(one)) == one
+    True
+    """
+    return RedeliveryPb(
+        version=VERSION,
+        subscription=redeliver.cell.subscription,
+        topic=redeliver.cell.topic,
+        partition=redeliver.cell.partition,
+        offsets=encode_offsets(redeliver.offsets),
+        delivery_count=redeliver.delivery_count,
+        run_id=redeliver.run_id,
+        alone=redeliver.alone,
+    ).SerializeToString(deterministic=True)
+
+
+def decode(value: bytes | None) -> Redeliver:
+    """The announcement of a record value.
+
+    Raises:
+        InvalidControlRecord: it is none.
+    """
+    try:
+        pb = RedeliveryPb.FromString(value or b"")
+    except DecodeError as cause:
+        raise InvalidControlRecord("the value is not a protobuf message of redeliveries") from cause
+    if pb.version != VERSION or not pb.topic or pb.delivery_count < 1:
+        raise InvalidControlRecord(f"a redelivery of version {pb.version} cannot be read")
+    return Redeliver(
+        cell=Cell(subscription=pb.subscription, topic=pb.topic, partition=pb.partition),
+        offsets=decode_offsets(pb.offsets),
+        delivery_count=pb.delivery_count,
+        run_id=pb.run_id,
+        alone=pb.alone,
+    )
