@@ -104,6 +104,7 @@ class CursorSnapshot:
     def delivery_counts(self) -> dict[int, OffsetSet]:
         """The outstanding offsets by how often they were delivered."""
         counts: dict[int, list[OffsetSet]] = {}
-        for group, offsets in (*self.leases, *self.delayed, *self.available):
+        groups: list[tuple[Lease | Delay | Wait, OffsetSet]] = [*self.leases, *self.delayed, *self.available]
+        for group, offsets in groups:
             counts.setdefault(group.delivery_count, []).append(offsets)
         return {count: OffsetSet.union(sets) for count, sets in counts.items()}

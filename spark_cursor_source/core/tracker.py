@@ -166,9 +166,14 @@ class CellTracker:
     def _start(self, marker: Start, at_ms: int) -> None:
         run = marker.run_id or ""
         deadline = _deadline(at_ms, marker.lease_ms)
-        outstanding: list[tuple[OffsetSet, int, bool]] = [
+        groups: list[tuple[Lease | Delay | Wait, OffsetSet]] = [
+            *self._leases.items(),
+            *self._delayed.items(),
+            *self._available.items(),
+        ]
+        outstanding = [
             (offsets & marker.offsets, group.delivery_count, isinstance(group, Lease) and group.run_id == run)
-            for group, offsets in (*self._leases.items(), *self._delayed.items(), *self._available.items())
+            for group, offsets in groups
         ]
         if marker.delivery_count is None:
             fresh = marker.offsets  # V1: no ranges and no order between queues, so always added
@@ -287,14 +292,10 @@ class CellTracker:
 
     def _take(self, offsets: OffsetSet) -> int:
         """Remove the offsets wherever they are; how many there were."""
-        taken = 0
-        for groups in (self._leases, self._delayed, self._available):
-            before = sum(map(len, groups.values()))
-            for group in list(groups):
-                self._remove(groups, group, offsets)  # type: ignore[arg-type]
-            taken += before - sum(map(len, groups.values()))
-        for wait in list(self._unannounced):
-            self._remove(self._unannounced, wait, offsets)
+        taken = self._remove_all(self._leases, offsets)
+        taken += self._remove_all(self._delayed, offsets)
+        taken += self._remove_all(self._available, offsets)
+        self._remove_all(self._unannounced, offsets)
         return taken
 
     def _died(self, lease: Lease) -> bool:
@@ -303,6 +304,13 @@ class CellTracker:
     @staticmethod
     def _add(groups: dict[_Group, OffsetSet], group: _Group, offsets: OffsetSet) -> None:
         groups[group] = groups.get(group, EMPTY) | offsets
+
+    @classmethod
+    def _remove_all(cls, groups: dict[_Group, OffsetSet], offsets: OffsetSet) -> int:
+        before = sum(map(len, groups.values()))
+        for group in list(groups):
+            cls._remove(groups, group, offsets)
+        return before - sum(map(len, groups.values()))
 
     @staticmethod
     def _remove(groups: dict[_Group, OffsetSet], group: _Group, offsets: OffsetSet) -> None:
