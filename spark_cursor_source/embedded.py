@@ -70,7 +70,7 @@ def _say(line: str) -> None:
 class EmbeddedKafka:
     """A single-node Kafka broker (KRaft) as a child process; it never outlives this process.
 
-    ``port`` is the client port on 127.0.0.1 (``None``: a free one, kept from the first start on). ``data_dir``
+    ``port`` is the client port on 127.0.0.1 (``None``: a free one, kept from the first start). ``data_dir``
     is kept and used again, and formatted only if new (``None``: a temporary one, removed by :meth:`close`).
     ``properties`` are further broker settings and win over the ones made here; the client listener is named
     ``CLIENT``, so ``{"listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT", ...}``
@@ -141,6 +141,11 @@ class EmbeddedKafka:
     def log_path(self) -> Path:
         """The broker's log (warnings and worse); before the first start, raises BrokerNotRunning."""
         return self.data_dir / "broker.log"
+
+    def log_tail(self, lines: int = 30) -> str:
+        """The last lines of the log; before the first start, raises BrokerNotRunning."""
+        text = self.log_path.read_text(encoding="utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
 
     def start(self) -> Self:
         """Start the broker and wait until it answers a metadata request; no effect on a running one.
@@ -326,8 +331,7 @@ class EmbeddedKafka:
         raise self._not_ready(f"the broker answered no metadata request in {self._ready_timeout_s:g} s")
 
     def _not_ready(self, what: str) -> BrokerError:
-        tail = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-30:]
-        return BrokerNotReady(what, str(self.log_path), "\n".join(tail))
+        return BrokerNotReady(what, str(self.log_path), self.log_tail())
 
     @staticmethod
     def _keep_archive(dumped: Path, archive: Path) -> None:

@@ -1,0 +1,98 @@
+"""What the whole suite shares: one broker, one Spark session, topics with names of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_cursor_source.embedded import EmbeddedKafka
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Before any JVM starts: stream planners are otherwise started as plain `python3`, and Python workers find the
+# package only on the path they inherit.
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+CreateTopic = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[EmbeddedKafka]:
+    """The broker of the session. A test that stops or kills it starts one of its own instead."""
+    # A client that still asks for a deleted topic must not bring it back.
+    with EmbeddedKafka(properties={"auto.create.topics.enable": False}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def admin(broker: EmbeddedKafka) -> AdminClient:
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+
+@pytest.fixture
+def create_topic(admin: AdminClient, request: pytest.FixtureRequest) -> CreateTopic:
+    """``create_topic(partitions=1, name=None, **config)``: the name of a new topic, unique unless given.
+
+    Config names are Kafka's with underscores for dots: ``create_topic(cleanup_policy="compact")``.
+    """
+
+    def create(partitions: int = 1, name: str | None = None, **config: object) -> str:
+        from confluent_kafka.admin import NewTopic
+
+        if name is None:
+            test = re.sub(r"\W+", "-", request.node.name)[:60].strip("-")
+            name = f"{test}-{uuid.uuid4().hex[:8]}"
+        settings = {key.replace("_", "."): str(value) for key, value in config.items()}
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
+        admin.create_topics([topic])[name].result(timeout=20)
+        return name
+
+    return create
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The Spark session of the suite: two local cores, loopback only, its files in pytest's directory."""
+    from pyspark.sql import SparkSession
+
+    scratch = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("spark_cursor_source tests")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "2g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.local.dir", str(scratch / "local"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    gateway = session.sparkContext._gateway
+    yield session
+    for query in session.streams.active:
+        query.stop()
+    session.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        # The JVM ends when its stdin closes; waited for by its own process, so that none outlives the suite.
+        gateway.proc.stdin.close()
+        gateway.proc.wait(timeout=30)
