@@ -199,3 +199,289 @@ class InvalidOffset(WireError):
     The checkpoint belongs to another kind of source or to a later version: start the query with a checkpoint
     of its own; its subscription's cursor still says where to go on.
     """
+
+
+class ReadError(CursorqError):
+    """Records of a topic-partition could not be read."""
+
+
+class ReadStalled(ReadError):
+    """No record, and no end of the partition, came for the whole stall timeout."""
+
+    def __init__(self, topic: str, partition: int, position: int, stop: int, waited_ms: int, last: str) -> None:
+        super().__init__(topic, partition, position, stop, waited_ms, last)
+        self.topic, self.partition, self.position, self.stop = topic, partition, position, stop
+        self.waited_ms, self.last = waited_ms, last
+
+    def __str__(self) -> str:
+        return (
+            f"no progress in {self.waited_ms} ms at offset {self.position} of {self.topic}-{self.partition}, "
+            f"which was to be read up to {self.stop}; the last that was heard: {self.last}; "
+            "see that the partition has a leader that can be reached, then start again"
+        )
+
+
+class TopicGone(ReadError):
+    """The topic, or this partition of it, does not exist any more."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(topic, partition)
+        self.topic, self.partition = topic, partition
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition} does not exist any more; "
+            "if it was deleted on purpose, take the topic out of the options and start with a new checkpoint"
+        )
+
+
+class RecordsGone(ReadError):
+    """Offsets that were to be read are outside what the partition has: retention, truncation, a new topic."""
+
+    def __init__(self, topic: str, partition: int, wanted: tuple[int, int], available: tuple[int, int]) -> None:
+        super().__init__(topic, partition, wanted, available)
+        self.topic, self.partition, self.wanted, self.available = topic, partition, wanted, available
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition} has offsets {self.available[0]} to {self.available[1]}, and "
+            f"{self.wanted[0]} to {self.wanted[1]} were to be read: retention removed them, or the topic was "
+            "created again; lengthen retention.ms, or set failOnDataLoss=false to go on without them"
+        )
+
+
+class ReadRefused(ReadError):
+    """The broker, or the client, refuses to read on, and waiting would not help."""
+
+    def __init__(self, topic: str, partition: int, position: int, why: str) -> None:
+        super().__init__(topic, partition, position, why)
+        self.topic, self.partition, self.position, self.why = topic, partition, position, why
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition} cannot be read at offset {self.position}: {self.why}; "
+            "correct that (the kafka.* options, the topic's ACLs) and start again"
+        )
+
+
+class KafkaFailure(CursorqError):
+    """The Kafka cluster did not do what it was asked to."""
+
+
+class KafkaUnavailable(KafkaFailure):
+    """No answer, or only "not now", until a deadline."""
+
+    def __init__(self, operation: str, waited_ms: int, last: str) -> None:
+        super().__init__(operation, waited_ms, last)
+        self.operation, self.waited_ms, self.last = operation, waited_ms, last
+
+    def __str__(self) -> str:
+        return (
+            f"{self.operation}: no answer from Kafka in {self.waited_ms} ms (the last that was heard: {self.last}); "
+            "see that the brokers of kafka.bootstrap.servers run, can be reached from here, and accept the "
+            "kafka.security.protocol and login given"
+        )
+
+
+class NotAuthorized(KafkaFailure):
+    """The principal of the kafka.* options may not do this."""
+
+    def __init__(self, resource: str, operation: str) -> None:
+        super().__init__(resource, operation)
+        self.resource, self.operation = resource, operation
+
+    def __str__(self) -> str:
+        return (
+            f"not authorized: {self.operation} on '{self.resource}'; "
+            "give the principal of the kafka.* options an ACL that allows it"
+        )
+
+
+class KafkaRefused(KafkaFailure):
+    """An answer that waiting does not change."""
+
+    def __init__(self, operation: str, resource: str, why: str) -> None:
+        super().__init__(operation, resource, why)
+        self.operation, self.resource, self.why = operation, resource, why
+
+    def __str__(self) -> str:
+        return f"{self.operation} on '{self.resource}' was refused: {self.why}; correct that and start again"
+
+
+class GroupInUse(KafkaFailure):
+    """A consumer group whose offsets are to be set has members of its own."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(group)
+        self.group = group
+
+    def __str__(self) -> str:
+        return (
+            f"consumer group '{self.group}' has members, and its offsets belong to them; "
+            "end these consumers, or use a subscription of another name"
+        )
+
+
+class TopicNotFound(KafkaFailure):
+    """Topics that were named do not exist, or may not be seen."""
+
+    def __init__(self, topics: tuple[str, ...]) -> None:
+        super().__init__(topics)
+        self.topics = topics
+
+    def __str__(self) -> str:
+        named = ", ".join(f"'{topic}'" for topic in self.topics)
+        return f"topics that do not exist: {named}; create them, or correct the names in the options"
+
+
+class ControlTopicUnfit(KafkaFailure):
+    """A control topic is there and its settings would break a promise."""
+
+
+class MarkersTopicNotLogAppendTime(ControlTopicUnfit):
+    """Leases are measured in the broker's time, and this topic does not record it."""
+
+    def __init__(self, topic: str, found: str) -> None:
+        super().__init__(topic, found)
+        self.topic, self.found = topic, found
+
+    def __str__(self) -> str:
+        return (
+            f"markers topic '{self.topic}' uses {self.found}; set message.timestamp.type=LogAppendTime "
+            f"(kafka-configs.sh --alter --entity-type topics --entity-name {self.topic} "
+            "--add-config message.timestamp.type=LogAppendTime), or delete it and let cursorq create it"
+        )
+
+
+class CursorsTopicNotCompacted(ControlTopicUnfit):
+    """A cursors topic that forgets old records forgets whole subscriptions."""
+
+    def __init__(self, topic: str, found: str) -> None:
+        super().__init__(topic, found)
+        self.topic, self.found = topic, found
+
+    def __str__(self) -> str:
+        return (
+            f"cursors topic '{self.topic}' has cleanup.policy={self.found}; set cleanup.policy=compact "
+            f"(kafka-configs.sh --alter --entity-type topics --entity-name {self.topic} "
+            "--add-config cleanup.policy=compact), or name another one and let cursorq create it"
+        )
+
+
+class MarkersPartitionsChanged(ControlTopicUnfit):
+    """The partition of a cell's markers follows from their number, which is fixed once the topic is used."""
+
+    def __init__(self, topic: str, was: int, now: int) -> None:
+        super().__init__(topic, was, now)
+        self.topic, self.was, self.now = topic, was, now
+
+    def __str__(self) -> str:
+        return (
+            f"markers topic '{self.topic}' has {self.now} partitions and was used with {self.was}; "
+            "their number is fixed once used: name a new topic in markersTopic, for the tracker and all queries"
+        )
+
+
+class MarkersNotDurable(KafkaFailure):
+    """Markers the brokers have not confirmed: what they say may not have happened."""
+
+    def __init__(self, topic: str, unsent: int, why: str) -> None:
+        super().__init__(topic, unsent, why)
+        self.topic, self.unsent, self.why = topic, unsent, why
+
+    def __str__(self) -> str:
+        return (
+            f"{self.unsent} markers are not confirmed by markers topic '{self.topic}': {self.why}; "
+            "see that its brokers run and start the query again: what was not acknowledged comes again"
+        )
+
+
+class CopiesNotDurable(KafkaFailure):
+    """Dead letters the brokers have not confirmed; nothing of their origin was forgotten."""
+
+    def __init__(self, topic: str, unsent: int, why: str) -> None:
+        super().__init__(topic, unsent, why)
+        self.topic, self.unsent, self.why = topic, unsent, why
+
+    def __str__(self) -> str:
+        return (
+            f"{self.unsent} copies are not confirmed by topic '{self.topic}': {self.why}; "
+            "correct that and start the tracker again: it writes them again and loses none"
+        )
+
+
+class TrackerOwnedByAnother(KafkaFailure):
+    """The state of these topics belongs to a tracker of another checkpoint."""
+
+    def __init__(self, group: str, owner: str, query_id: str) -> None:
+        super().__init__(group, owner, query_id)
+        self.group, self.owner, self.query_id = group, owner, query_id
+
+    def __str__(self) -> str:
+        return (
+            f"tracker '{self.group}' belongs to the query {self.owner}, and this is {self.query_id}; start the "
+            "tracker with that query's checkpointLocation, or, if it is lost, set takeOver=true once"
+        )
+
+
+class TrackerFenced(KafkaFailure):
+    """Another tracker for the same topics was started later; this one ends."""
+
+    def __init__(self, transactional_id: str) -> None:
+        super().__init__(transactional_id)
+        self.transactional_id = transactional_id
+
+    def __str__(self) -> str:
+        return (
+            f"another tracker was started later with the id '{self.transactional_id}' and has taken over; "
+            "run one tracker for these topics, and see which of the two is not wanted"
+        )
+
+
+class SourceError(CursorqError):
+    """The streaming source cannot go on without losing or inventing something."""
+
+
+class NoTracker(SourceError):
+    """No tracker answered, so nothing that is not acked would ever come back."""
+
+    def __init__(self, cells: int, waited_ms: int, markers_topic: str, cursors_topic: str) -> None:
+        super().__init__(
+            f"no tracker answered for {cells} queue partitions in {waited_ms / 1000:.0f} s: start one"
+            f" (spark-submit jobs/tracker.py, or cursorq.start_tracker) that reads markers topic"
+            f" '{markers_topic}' and writes cursors topic '{cursors_topic}', or raise trackerTimeout"
+        )
+
+
+class QueueTopicRecreated(SourceError):
+    """A queue topic was deleted and created again: its old positions mean other messages now."""
+
+    def __init__(self, topic: str, was: str, now: str) -> None:
+        super().__init__(
+            f"topic '{topic}' was deleted and created again (its id was {was} and is {now}), so the positions"
+            " of this checkpoint mean other messages now: start with a new checkpoint and a new subscription"
+        )
+
+
+class DataLoss(SourceError):
+    """Messages that were not acked are gone from the queue topic."""
+
+    def __init__(self, topic: str, partition: int, ranges: str, why: str) -> None:
+        super().__init__(
+            f"messages {ranges} of '{topic}' partition {partition} are gone ({why}) and were never acked: keep"
+            " messages longer (retention.ms), or set failOnDataLoss=false to count them as ended and go on"
+        )
+
+
+class SinkError(CursorqError):
+    """The ack sink was given something that it cannot ack."""
+
+
+class MissingColumns(SinkError):
+    """A DataFrame to be acked lacks columns that say which message a row is."""
+
+    def __init__(self, action: str, missing: tuple[str, ...], has: tuple[str, ...]) -> None:
+        super().__init__(
+            f"{action} needs the columns {', '.join(missing)}; the DataFrame has {', '.join(has)}: keep them"
+            " when you select (topic, partition, offset; delivery_count too for release, reject and extend)"
+        )

@@ -1,0 +1,313 @@
+"""What a batch holds: pure arithmetic over offsets, told everything and asking nothing.
+
+Follows ``KafkaOffsetRangeCalculator`` and ``KafkaMicroBatchStream`` of Spark's Kafka source where the meaning
+is the same (admission, splitting), and DESIGN's rules of replay where it has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot, Lease, Wait
+from spark_cursor_source.core.isolation import company
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.slices import Slice
+from spark_cursor_source.core.tracker import Redeliver
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOffset:
+    """A position of the source: the next offset of every queue partition and redeliveries partition."""
+
+    queue: Mapping[TopicPartition, int]
+    redeliveries: Mapping[int, int]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)  #: of the queue topics, as the broker tells
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingRedelivery:
+    """A record of the redeliveries topic."""
+
+    partition: int
+    offset: int
+    redeliver: Redeliver
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """Offsets of a cell that a batch delivers for the same time."""
+
+    cell: Cell
+    offsets: OffsetSet
+    delivery_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandBack:
+    """Offsets of a cell, leased in a run that died, that are given back for another batch."""
+
+    cell: Cell
+    offsets: OffsetSet
+    delivery_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan:
+    """What a batch delivers, and what it gives back instead of delivering it again."""
+
+    deliveries: tuple[Delivery, ...]
+    hand_backs: tuple[HandBack, ...] = ()
+
+
+class Taken:
+    """What one run has started, so that an announcement of an earlier delivery is known as stale.
+
+    >>> taken, cell = Taken(), Cell(subscription="s", topic="t", partition=0)
+    >>> taken.add(Delivery(cell=cell, offsets=OffsetSet.of((0, 5)), delivery_count=2))
+    >>> taken.fresh(cell, OffsetSet.of((3, 8)), delivery_count=1).ranges
+    ((5, 8),)
+    >>> taken.fresh(cell, OffsetSet.of((3, 8)), delivery_count=2).ranges
+    ((3, 8),)
+    """
+
+    def __init__(self) -> None:
+        self._by_cell: dict[Cell, dict[int, OffsetSet]] = {}
+
+    def add(self, delivery: Delivery) -> None:
+        """A delivery beyond the first was started; first deliveries are announced by nobody."""
+        if delivery.delivery_count > 1:
+            counts = self._by_cell.setdefault(delivery.cell, {})
+            counts[delivery.delivery_count] = (
+                counts.get(delivery.delivery_count, EMPTY) | delivery.offsets
+            )
+
+    def fresh(self, cell: Cell, offsets: OffsetSet, *, delivery_count: int) -> OffsetSet:
+        """The offsets of an announcement after ``delivery_count`` deliveries that no later one has taken."""
+        for count, taken in self._by_cell.get(cell, {}).items():
+            if count > delivery_count:
+                offsets = offsets - taken
+        return offsets
+
+
+def admit_redeliveries(
+    pending: Sequence[PendingRedelivery],
+    start: Mapping[int, int],
+    ends: Mapping[int, int],
+    *,
+    budget: int | None,
+    alone_next: bool,
+) -> tuple[dict[int, int], int, bool]:
+    """Up to where a batch takes the redeliveries: (next positions, messages taken, planned alone).
+
+    ``pending`` holds the records from ``start`` to ``ends`` that are for this run, in order within a
+    partition. A record that is to be planned alone stops its partition; where ``alone_next`` allows it, the
+    first such record makes a batch of its own. At least one record is taken, even above the budget.
+    """
+    alone = [record for record in pending if record.redeliver.alone]
+    if alone and (alone_next or len(alone) == len(pending)):
+        first = alone[0]
+        positions = dict(start)
+        positions[first.partition] = first.offset + 1
+        # Whatever stands before it in its partition goes with an ordinary batch, first.
+        if not any(p.partition == first.partition and p.offset < first.offset for p in pending):
+            return positions, len(first.redeliver.offsets), True
+    positions = {partition: max(end, start.get(partition, 0)) for partition, end in ends.items()}
+    for record in reversed(alone):
+        positions[record.partition] = record.offset
+    taken = 0
+    stopped: set[int] = set()
+    for record in pending:
+        if record.partition in stopped or record.offset >= positions[record.partition]:
+            continue
+        size = len(record.redeliver.offsets)
+        if budget is not None and taken and taken + size > budget:
+            positions[record.partition] = record.offset
+            stopped.add(record.partition)
+        else:
+            taken += size
+    return positions, taken, False
+
+
+def admit_queue(
+    start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], *, budget: int | None
+) -> dict[TopicPartition, int]:
+    """Up to where a batch reads the queue; a budget is shared in proportion to what waits, as Spark does it.
+
+    >>> admit_queue({("t", 0): 0, ("t", 1): 0}, {("t", 0): 300, ("t", 1): 100}, budget=40)
+    {('t', 0): 30, ('t', 1): 10}
+    """
+    waiting = {tp: max(end - start.get(tp, 0), 0) for tp, end in ends.items()}
+    total = sum(waiting.values())
+    if budget is None or total <= budget:
+        return {tp: max(end, start.get(tp, 0)) for tp, end in ends.items()}
+    shares = {tp: budget * size // total for tp, size in waiting.items()}
+    left = max(budget, 0) - sum(shares.values())
+    for tp in sorted(waiting, key=lambda tp: -waiting[tp]):
+        # What the division leaves over goes to the longest ones, so that a small budget moves at all.
+        if left > 0 and shares[tp] < waiting[tp]:
+            shares[tp] += 1
+            left -= 1
+    return {tp: start.get(tp, 0) + share for tp, share in shares.items()}
+
+
+def plan(
+    subscription: str,
+    start: SourceOffset,
+    end: SourceOffset,
+    records: Iterable[Redeliver],
+    *,
+    read_positions: Mapping[Cell, int],
+    taken: Taken,
+) -> BatchPlan:
+    """The batch between two offsets, planned for the first time by this run.
+
+    Queue offsets below the read position belong to the tracker: only an announcement brings them back.
+    """
+    deliveries = [
+        Delivery(cell=cell, offsets=offsets, delivery_count=1)
+        for cell, offsets in _queue_ranges(subscription, start, end, read_positions).items()
+        if offsets
+    ]
+    again: dict[tuple[Cell, int], OffsetSet] = {}
+    for record in records:
+        offsets = taken.fresh(record.cell, record.offsets, delivery_count=record.delivery_count)
+        key = (record.cell, record.delivery_count + 1)
+        again[key] = again.get(key, EMPTY) | offsets
+    deliveries += [
+        Delivery(cell=cell, offsets=offsets, delivery_count=count)
+        for (cell, count), offsets in again.items()
+        if offsets
+    ]
+    return BatchPlan(deliveries=tuple(deliveries))
+
+
+def plan_replay(
+    subscription: str,
+    start: SourceOffset,
+    end: SourceOffset,
+    records: Iterable[Redeliver],
+    *,
+    cursors: Mapping[Cell, CursorSnapshot],
+) -> BatchPlan:
+    """The batch between two offsets after the run that planned it died.
+
+    The first time, the same messages less those that have ended; what was replayed before, or would come near
+    its last delivery in company, is handed back. ``records`` are those of every run.
+    """
+    read_positions = {cell: cursor.read_position for cell, cursor in cursors.items()}
+    planned: dict[Cell, dict[int, OffsetSet]] = {}
+    for cell, offsets in _queue_ranges(subscription, start, end, {}).items():
+        planned.setdefault(cell, {})[1] = offsets
+    for record in records:
+        counts = planned.setdefault(record.cell, {})
+        count = record.delivery_count + 1
+        counts[count] = counts.get(count, EMPTY) | record.offsets
+    deliveries: list[Delivery] = []
+    hand_backs: list[HandBack] = []
+    for cell, counts in planned.items():
+        unseen = counts.get(1, EMPTY).starting_at(read_positions.get(cell, 0))
+        if unseen:
+            deliveries.append(Delivery(cell=cell, offsets=unseen, delivery_count=1))
+        cursor = cursors.get(cell)
+        if cursor is not None:
+            again, back = _replay_cell(cursor, counts)
+            deliveries += again
+            hand_backs += back
+    return _keep_apart(deliveries, hand_backs, cursors)
+
+
+def _replay_cell(
+    cursor: CursorSnapshot, planned: Mapping[int, OffsetSet]
+) -> tuple[list[Delivery], list[HandBack]]:
+    again: dict[int, OffsetSet] = {}
+    back: dict[int, OffsetSet] = {}
+    groups: list[tuple[Lease | Wait, OffsetSet]] = [*cursor.leases, *cursor.available]
+    batch = OffsetSet.union(planned.values())
+    for group, offsets in groups:
+        count = group.delivery_count
+        if cursor.max_deliveries is not None and count >= cursor.max_deliveries:
+            continue  # no Start would hold it: its lease runs out and it is a dead letter
+        same = offsets & planned.get(count, EMPTY)
+        if same:
+            again[count] = again.get(count, EMPTY) | same
+        later = (offsets & batch) - same
+        # Leased with another count than planned: this batch was replayed before. Available ones were
+        # announced to this run already.
+        if later and isinstance(group, Lease):
+            back[count] = back.get(count, EMPTY) | later
+    return (
+        [Delivery(cell=cursor.cell, offsets=o, delivery_count=c + 1) for c, o in again.items()],
+        [HandBack(cell=cursor.cell, offsets=o, delivery_count=c) for c, o in back.items()],
+    )
+
+
+def _keep_apart(
+    deliveries: list[Delivery], hand_backs: list[HandBack], cursors: Mapping[Cell, CursorSnapshot]
+) -> BatchPlan:
+    """Suspects near their last delivery are handed back, unless they are few enough to be replayed."""
+    size = sum(len(delivery.offsets) for delivery in deliveries)
+    kept: list[Delivery] = []
+    for delivery in deliveries:
+        cursor = cursors.get(delivery.cell)
+        most = None
+        if delivery.delivery_count > 1 and cursor is not None:
+            most = company(
+                delivery.delivery_count, max_deliveries=cursor.max_deliveries, suspects=len(delivery.offsets)
+            )
+        if most is None or size <= most:
+            kept.append(delivery)
+            continue
+        leased = cursor.leased & delivery.offsets if cursor is not None else EMPTY
+        if leased:
+            hand_backs.append(
+                HandBack(
+                    cell=delivery.cell, offsets=leased, delivery_count=delivery.delivery_count - 1
+                )
+            )
+    return BatchPlan(deliveries=tuple(kept), hand_backs=tuple(hand_backs))
+
+
+def _queue_ranges(
+    subscription: str, start: SourceOffset, end: SourceOffset, read_positions: Mapping[Cell, int]
+) -> dict[Cell, OffsetSet]:
+    ranges = {}
+    for (topic, partition), stop in end.queue.items():
+        cell = Cell(subscription=subscription, topic=topic, partition=partition)
+        begin = max(start.queue.get((topic, partition), 0), read_positions.get(cell, 0))
+        ranges[cell] = OffsetSet.of((begin, stop))
+    return ranges
+
+
+def split(
+    deliveries: Iterable[Delivery], *, min_partitions: int | None, max_records: int | None
+) -> list[tuple[Slice, ...]]:
+    """The slices of each Spark task: one task a queue partition, more where the options ask for it.
+
+    As in Spark, ``min_partitions`` splits in proportion to size and ``max_records`` bounds a task.
+    """
+    by_partition: dict[TopicPartition, list[Slice]] = {}
+    for delivery in deliveries:
+        one = Slice(
+            topic=delivery.cell.topic,
+            partition=delivery.cell.partition,
+            offsets=delivery.offsets,
+            delivery_count=delivery.delivery_count,
+        )
+        by_partition.setdefault((one.topic, one.partition), []).append(one)
+    if max_records is None and (min_partitions is None or min_partitions <= len(by_partition)):
+        return [tuple(slices) for _, slices in sorted(by_partition.items())]
+    slices = [one for _, group in sorted(by_partition.items()) for one in group]
+    total = sum(len(one.offsets) for one in slices)
+    tasks: list[tuple[Slice, ...]] = []
+    for one in slices:
+        size = len(one.offsets)
+        most = size if max_records is None else max_records
+        if min_partitions is not None:
+            parts = max(1, round(size / total * min_partitions))
+            most = min(most, -(-size // parts))
+        tasks += [(replace(one, offsets=piece),) for piece in one.offsets.chunks(max(most, 1))]
+    return tasks

@@ -1,0 +1,83 @@
+"""Keeps the leases of the batch in progress alive, so that a long batch is not delivered twice."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from spark_cursor_source.core.marker import MAX_LEASE_MS, KeepAlive
+from spark_cursor_source.core.planning import Delivery
+from spark_cursor_source.errors import CursorqError
+
+log = logging.getLogger(__name__)
+
+
+class LeaseKeeper:
+    """Says KeepAlive for the held deliveries every third of a lease, at most 12 h for one batch.
+
+    It lives in the planner's process: when the driver dies it stops, and the leases run out. That is the
+    whole crash story.
+    """
+
+    def __init__(
+        self, send: Callable[[Sequence[KeepAlive]], None], *, run_id: str, lease_ms: int
+    ) -> None:
+        self._send = send
+        self._run_id = run_id
+        self._lease_ms = lease_ms
+        self._held: tuple[Delivery, ...] = ()
+        self._since = 0.0
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="cursorq-lease-keeper", daemon=True)
+
+    def hold(self, deliveries: Sequence[Delivery]) -> None:
+        """Extend these from now on, and no others."""
+        with self._changed:
+            self._held, self._since = tuple(deliveries), time.monotonic()
+            self._changed.notify()
+        if not self._thread.is_alive() and not self._stopped:
+            self._thread.start()
+
+    def let_go(self) -> None:
+        """The batch is complete: what is not acked is left to its lease."""
+        with self._changed:
+            self._held = ()
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._stopped, self._held = True, ()
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while not self._stopped:
+            with self._changed:
+                if not self._held:
+                    self._changed.wait()
+                    continue
+                before = self._since
+                self._changed.wait(self._lease_ms / 3000)
+                held = self._held
+                if self._stopped or not held or self._since != before:
+                    continue
+                too_long = time.monotonic() - self._since > MAX_LEASE_MS / 1000
+            if too_long:
+                log.warning("lease_limit_reached hours=12 messages=%d", sum(len(d.offsets) for d in held))
+                self.let_go()
+                continue
+            try:
+                self._send([self._marker(delivery) for delivery in held])
+            except CursorqError as problem:
+                # The leases still have two thirds of their time: the next round may get through.
+                log.warning("keep_alive_failed error=%s", problem)
+
+    def _marker(self, delivery: Delivery) -> KeepAlive:
+        return KeepAlive(
+            cell=delivery.cell, offsets=delivery.offsets, lease_ms=self._lease_ms, run_id=self._run_id
+        )

@@ -1,0 +1,385 @@
+"""The driver's side of a streaming query: what each batch holds, under which leases, and what follows it.
+
+One planner is one run of the query. Its memory is a cache: a second planner that is built from the same
+checkpoint and the same topics plans the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker import End, EndUpTo, Marker, Release, Start
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.planning import (
+    BatchPlan,
+    Delivery,
+    PendingRedelivery,
+    SourceOffset,
+    Taken,
+    TopicPartition,
+    admit_queue,
+    admit_redeliveries,
+    plan,
+    plan_replay,
+    split,
+)
+from spark_cursor_source.core.slices import Slice
+from spark_cursor_source.core.source_options import AckMode, Isolation, SourceOptions
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.markers import MarkerSender
+from spark_cursor_source.kafka.redeliveries import RedeliveryTail
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark.lease_keeper import LeaseKeeper
+from spark_cursor_source.spark.queue_view import QueueView
+from spark_cursor_source.spark.run import Run
+
+log = logging.getLogger(__name__)
+DISCOVERY_S = 2.0  #: how often an idle query looks for new partitions
+GROUP_COMMIT_S = 1.0  #: how often the consumer group's offsets follow
+HANDED_BACK = "the run that held it died"
+
+
+class Planner:
+    """One run: from the first question of Spark to the last."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._topics = Topics(client_config(options.kafka, "admin"))
+        control = self._topics.ensure_control(
+            markers=options.markers_topic,
+            redeliveries=options.redeliveries_topic,
+            cursors=options.cursors_topic,
+        )
+        self.markers_partitions = control.markers
+        self._redelivery_partitions = range(control.redeliveries)
+        self._sender = MarkerSender(
+            client_config(options.kafka, "producer"), options.markers_topic, control.markers
+        )
+        self._cursors = CursorTail(client_config(options.kafka, "consumer"), options.cursors_topic)
+        self._redeliveries = RedeliveryTail(
+            client_config(options.kafka, "consumer"), options.redeliveries_topic
+        )
+        self._queue = QueueView(options, self._topics)
+        self._run = Run(uuid.uuid4().hex, options, self._cursors, self._send)
+        self._keeper = LeaseKeeper(self._send, run_id=self._run.run_id, lease_ms=options.lease_ms)
+        self._group = f"cursorq-{options.subscription}"
+        self._began = False
+        self._new_subscription = False  # found so by initial_offset
+        self._asked_for_latest = False
+        self._discovered = 0.0
+        self._planned_at = time.monotonic()
+        self._pending: list[PendingRedelivery] = []
+        self._scanned: dict[int, int] = {}
+        self._taken = Taken()
+        self._alone_last = False
+        self._in_progress: BatchPlan | None = None
+        self._left_leased: dict[Cell, OffsetSet] = {}  # by dead runs, in batches that Spark has committed
+        self._handed_back: set[Cell] = set()
+        self._group_committed = (0.0, {})  # type: tuple[float, Mapping[TopicPartition, int]]
+        self._bound: SourceOffset | None = None
+        self._drain = False
+
+    # -- what Spark asks -------------------------------------------------------------------------------
+
+    def initial_offset(self) -> SourceOffset:
+        """Where a query without a checkpoint begins.
+
+        The same answer again after a crash before the first commit: where a new subscription begins is made
+        durable, as its consumer group's offsets, before anything is planned.
+        """
+        self._queue.refresh()
+        partitions = list(self._queue.partitions)
+        self._cursors.refresh()
+        known = dict(self._topics.committed(self._group, partitions))
+        for topic, partition in partitions:
+            cursor = self._cursors.get(self._cell(topic, partition))
+            if cursor is not None:
+                known.setdefault((topic, partition), cursor.read_position)
+        missing = [tp for tp in partitions if tp not in known]
+        if known:
+            # The subscription has a past: a partition that it does not know was added since.
+            known |= self._topics.beginning_offsets(missing)
+        else:
+            self._new_subscription = True
+            known = self._queue.starting_positions(missing)
+        self._topics.commit(self._group, known)
+        return SourceOffset(
+            queue=known, redeliveries=self._redelivery_ends(), topic_ids=dict(self._queue.topic_ids)
+        )
+
+    def latest_offset(self, start: SourceOffset, *, max_offsets: int | None) -> SourceOffset:
+        """Up to where the next batch goes; ``start`` where there is nothing to deliver."""
+        self._begin(start)
+        self._asked_for_latest = True
+        self._finish_batch(start)
+        self._discover()
+        self._run.listen()
+        queue_ends, redelivery_ends = self._ends(start)
+        self._collect(start, redelivery_ends)
+        origin = self._origin(start, queue_ends)
+        positions, taken, alone = admit_redeliveries(
+            self._pending,
+            {p: start.redeliveries.get(p, 0) for p in self._redelivery_partitions},
+            redelivery_ends,
+            budget=max_offsets,
+            alone_next=not self._alone_last,
+        )
+        if alone:
+            queue = origin
+        else:
+            budget = None if max_offsets is None else max(max_offsets - taken, 0)
+            queue = admit_queue(origin, queue_ends, budget=budget)
+        waiting = taken + sum(max(queue[tp] - origin[tp], 0) for tp in queue)
+        if not waiting or self._waits_for_more(waiting):
+            self._commit_group(start.queue, force=True)
+            return start
+        self._queue.refresh()
+        return SourceOffset(
+            queue={**start.queue, **queue},
+            redeliveries=positions,
+            topic_ids={**start.topic_ids, **self._queue.topic_ids},
+        )
+
+    def plan(self, start: SourceOffset, end: SourceOffset) -> list[tuple[Slice, ...]]:
+        """The slices of each task of a batch, its Starts acknowledged by the broker.
+
+        Called once a batch, after Spark has logged its offsets and before any row of it reaches anybody.
+        """
+        self._begin(start)
+        records = self._redeliveries.between(start.redeliveries, end.redeliveries)
+        if self._asked_for_latest:
+            own = [
+                record.redeliver
+                for record in records
+                if record.redeliver.run_id == self._run.run_id and self._is_ours(record.redeliver.cell)
+            ]
+            batch = plan(
+                self._options.subscription,
+                start,
+                end,
+                own,
+                read_positions={c: a.read_position for c, a in self._run.answers.items()},
+                taken=self._taken,
+            )
+            self._alone_last = any(redeliver.alone for redeliver in own)
+        else:
+            batch = self._replay(start, end, records)
+        # Start before the rows: a crash in between delivers twice; the other order, never.
+        self._send([*self._starts(batch), *self._releases(batch)])
+        for delivery in batch.deliveries:
+            self._taken.add(delivery)
+        self._keeper.hold(batch.deliveries)
+        self._in_progress = batch
+        self._planned_at = time.monotonic()
+        self._redeliveries.discard(end.redeliveries)
+        return split(
+            batch.deliveries,
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+        )
+
+    def completed(self, end: SourceOffset) -> None:
+        """Spark has committed the batch that ends here."""
+        self._finish_batch(end)
+
+    def bound_by_now(self) -> None:
+        """Trigger.AvailableNow: deliver what is there at the first question after this, then nothing more."""
+        self._drain = True
+
+    def latest_known(self) -> SourceOffset:
+        """The ends of the queue partitions, for Spark's progress reports."""
+        return SourceOffset(
+            queue=self._topics.end_offsets(list(self._queue.partitions), committed=self._read_committed),
+            redeliveries={},
+        )
+
+    def close(self) -> None:
+        """Stop extending leases and close the clients. What is still leased runs out."""
+        self._keeper.stop()
+        self._sender.close()
+        self._cursors.close()
+        self._redeliveries.close()
+
+    # -- the beginning of a run ------------------------------------------------------------------------
+
+    def _begin(self, start: SourceOffset) -> None:
+        if self._began:
+            return
+        self._queue.expect(start.topic_ids)
+        self._queue.refresh()
+        self._cursors.refresh()
+        positions = {self._cell(*tp): at for tp, at in start.queue.items()}
+        self._run.greet(positions)
+        if not self._new_subscription:
+            self._run.wait_for(list(positions))
+        for cell, cursor in self._run.answers.items():
+            dead = [offsets for lease, offsets in cursor.leases if lease.run_id != self._run.run_id]
+            self._left_leased[cell] = OffsetSet.union(dead)
+        self._scanned = dict(start.redeliveries)
+        self._began = True
+
+    def _replay(
+        self, start: SourceOffset, end: SourceOffset, records: Sequence[PendingRedelivery]
+    ) -> BatchPlan:
+        batch = plan_replay(
+            self._options.subscription,
+            start,
+            end,
+            [record.redeliver for record in records if self._is_ours(record.redeliver.cell)],
+            cursors=self._run.answers,
+        )
+        for record in records:
+            self._forget_left(record.redeliver.cell, record.redeliver.offsets)
+        for (topic, partition), stop in end.queue.items():
+            begin = start.queue.get((topic, partition), 0)
+            self._forget_left(self._cell(topic, partition), OffsetSet.of((begin, stop)))
+        self._handed_back |= {back.cell for back in batch.hand_backs}
+        log.info(
+            "batch_replayed run=%s delivered=%d handed_back=%d",
+            self._run.run_id,
+            sum(len(d.offsets) for d in batch.deliveries),
+            sum(len(b.offsets) for b in batch.hand_backs),
+        )
+        return batch
+
+    def _forget_left(self, cell: Cell, offsets: OffsetSet) -> None:
+        if cell in self._left_leased:
+            self._left_leased[cell] = self._left_leased[cell] - offsets
+
+    # -- after a batch ---------------------------------------------------------------------------------
+
+    def _finish_batch(self, end: SourceOffset) -> None:
+        """What a completed batch brings; asked on every trigger, because Spark's commit comes late."""
+        batch, self._in_progress = self._in_progress, None
+        self._keeper.let_go()
+        left, self._left_leased = self._left_leased, {}
+        markers: list[Marker] = []
+        if self._options.ack_mode is not AckMode.INDIVIDUAL:
+            markers += [End(cell=cell, offsets=offsets) for cell, offsets in left.items() if offsets]
+            for delivery in batch.deliveries if batch else ():
+                if self._options.ack_mode is AckMode.BATCH or delivery.cell in self._handed_back:
+                    markers.append(End(cell=delivery.cell, offsets=delivery.offsets))
+        if batch and self._options.ack_mode is AckMode.CUMULATIVE:
+            # Only where nothing was handed back: it would end that too.
+            markers += [
+                EndUpTo(cell=self._cell(*tp), position=position)
+                for tp, position in end.queue.items()
+                if position and self._cell(*tp) not in self._handed_back
+            ]
+        if markers:
+            self._send(markers)
+        if batch:
+            self._commit_group(end.queue, force=False)
+
+    def _commit_group(self, positions: Mapping[TopicPartition, int], *, force: bool) -> None:
+        """Let ordinary Kafka lag tools see how far the batches are."""
+        when, committed = self._group_committed
+        if committed == positions or not (force or time.monotonic() - when > GROUP_COMMIT_S):
+            return
+        self._topics.commit(self._group, dict(positions))
+        self._group_committed = (time.monotonic(), dict(positions))
+
+    # -- looking ahead ---------------------------------------------------------------------------------
+
+    def _discover(self) -> None:
+        now = time.monotonic()
+        if now - self._discovered < DISCOVERY_S:
+            return
+        self._discovered = now
+        self._queue.refresh()
+
+    def _origin(self, start: SourceOffset, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Where the next batch begins in each queue partition: a new one at its beginning, none below the
+        read position."""
+        new = [tp for tp in ends if tp not in start.queue]
+        found = dict(start.queue) | (self._topics.beginning_offsets(new) if new else {})
+        self._run.greet({self._cell(*tp): found[tp] for tp in new})
+        for cell, cursor in self._run.answers.items():
+            tp = (cell.topic, cell.partition)
+            if tp in found:
+                found[tp] = max(found[tp], cursor.read_position)
+        return {tp: found[tp] for tp in ends}
+
+    def _ends(self, start: SourceOffset) -> tuple[dict[TopicPartition, int], dict[int, int]]:
+        if self._bound is not None:
+            return dict(self._bound.queue), dict(self._bound.redeliveries)
+        queue = self._topics.end_offsets(list(self._queue.partitions), committed=self._read_committed)
+        ends = queue, self._redelivery_ends()
+        if self._drain:
+            self._bound = SourceOffset(queue=ends[0], redeliveries=ends[1])
+        return ends
+
+    def _collect(self, start: SourceOffset, ends: Mapping[int, int]) -> None:
+        """Read on in the redeliveries topic and keep what is for this run."""
+        self._redeliveries.poll(ends)
+        self._pending = [
+            one for one in self._pending if one.offset >= start.redeliveries.get(one.partition, 0)
+        ]
+        for record in self._redeliveries.between(self._scanned, ends):
+            redeliver = record.redeliver
+            if redeliver.run_id != self._run.run_id or not self._is_ours(redeliver.cell):
+                continue
+            if self._taken.fresh(
+                redeliver.cell, redeliver.offsets, delivery_count=redeliver.delivery_count
+            ):
+                self._pending.append(record)
+        self._scanned = dict(ends)
+
+    def _waits_for_more(self, waiting: int) -> bool:
+        least = self._options.min_offsets_per_trigger
+        if least is None or waiting >= least or self._drain:
+            return False
+        return time.monotonic() - self._planned_at < self._options.max_trigger_delay_ms / 1000
+
+    def _redelivery_ends(self) -> dict[int, int]:
+        topic = self._options.redeliveries_topic
+        ends = self._topics.end_offsets([(topic, p) for p in self._redelivery_partitions], committed=True)
+        return {partition: at for (_, partition), at in ends.items()}
+
+    # -- small things ----------------------------------------------------------------------------------
+
+    @property
+    def _read_committed(self) -> bool:
+        return self._options.isolation is Isolation.READ_COMMITTED
+
+    def _starts(self, batch: BatchPlan) -> list[Start]:
+        return [
+            Start(
+                cell=delivery.cell,
+                offsets=delivery.offsets,
+                lease_ms=self._options.lease_ms,
+                delivery_count=delivery.delivery_count,
+                run_id=self._run.run_id,
+            )
+            for delivery in batch.deliveries
+        ]
+
+    def _releases(self, batch: BatchPlan) -> list[Release]:
+        return [
+            Release(
+                cell=back.cell,
+                offsets=back.offsets,
+                delivery_count=back.delivery_count,
+                delay_ms=0,
+                reason=HANDED_BACK,
+            )
+            for back in batch.hand_backs
+        ]
+
+    def _cell(self, topic: str, partition: int) -> Cell:
+        return Cell(subscription=self._options.subscription, topic=topic, partition=partition)
+
+    def _is_ours(self, cell: Cell) -> bool:
+        return cell.subscription == self._options.subscription and (
+            (cell.topic, cell.partition) in self._queue.partitions
+        )
+
+    def _send(self, markers: Sequence[Marker]) -> None:
+        """Write markers; they are on the broker when this returns."""
+        self._sender.send(markers)
+        self._sender.flush()
