@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0 when it did its work, 1 on an error of ours (one line on stderr), 2 on wrong usage."""
+    """Run the command; 0 when it did its work, 1 on an error of ours (told on stderr), 2 on wrong usage."""
     parser = argparse.ArgumentParser(prog="cursorq", description="Individual-ack queues on Kafka for Spark.")
     subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in SUBCOMMANDS:
@@ -42,7 +42,7 @@ def _add_broker(subcommands: Subcommands) -> None:
     )
     parser.add_argument("--port", type=int, help="port on 127.0.0.1 (default: a free one)")
     parser.add_argument(
-        "--data-dir", type=Path, help="keep the data here (default: temporary, removed at the end)"
+        "--data-dir", type=Path, help="keep the data here (default: removed at the end)"
     )
     parser.set_defaults(run=_broker)
 
