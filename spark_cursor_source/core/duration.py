@@ -6,8 +6,9 @@ import re
 
 from spark_cursor_source.errors import InvalidDuration
 
-# Twelve digits of days are more than any clock counts, and keep a hostile text from becoming a huge number.
-_DURATION = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)", re.ASCII)
+# Durations travel as 64-bit numbers; nineteen digits hold them, and a hostile text cannot become a huge number.
+_DURATION = re.compile(r"([0-9]{1,19})(ms|s|m|h|d)")
+_MOST_MS = 2**63 - 1
 _UNIT_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 
 
@@ -25,7 +26,10 @@ def parse_duration(text: str) -> int:
     if match is None:
         raise InvalidDuration(text)
     number, unit = match.groups()
-    return int(number) * _UNIT_MS[unit]
+    duration_ms = int(number) * _UNIT_MS[unit]
+    if duration_ms > _MOST_MS:
+        raise InvalidDuration(text)
+    return duration_ms
 
 
 def format_duration(duration_ms: int) -> str:

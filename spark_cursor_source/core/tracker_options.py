@@ -93,7 +93,7 @@ class TrackerOptions:
     @classmethod
     def parse(cls, options: Mapping[str, object]) -> TrackerOptions:
         """The options of a TOML file or a dict; an unknown one is an error, in an override too."""
-        flat = dict(_flatten("", options))
+        flat = _unique(_flatten("", options))
         overrides, own = _split_overrides(flat)
         reader = OptionReader(own, known=TRACKER_OPTIONS)
         if (checkpoint := reader.text("checkpointLocation")) is None:
@@ -139,6 +139,16 @@ def _flatten(prefix: str, table: Mapping[str, object]) -> Iterable[tuple[str, ob
             yield f"{prefix}{key}", _joined(f"{prefix}{key}", value)
 
 
+def _unique(flat: Iterable[tuple[str, object]]) -> dict[str, object]:
+    unique: dict[str, object] = {}
+    for key, value in flat:
+        # A table and a dotted key can spell one option; the loser of the two would be lost in silence.
+        if key in unique:
+            raise ConflictingOptions((key,), "given twice, in a table and as a dotted key", "give it once")
+        unique[key] = value
+    return unique
+
+
 def _joined(key: str, value: object) -> object:
     if not isinstance(value, list | tuple) or key.lower().rpartition(".")[2] != "backoff":
         return value
@@ -163,7 +173,9 @@ def _split_overrides(flat: Mapping[str, object]) -> tuple[dict[str, dict[str, ob
             nearest = unknown_option(unknown, POLICY_OPTIONS, {}).did_you_mean
             raise UnknownOption(key, nearest and f"{_SUBSCRIPTIONS}{name}.{nearest}")
         name = check_subscription(key, dotted[: -len(setting) - 1])
-        overrides.setdefault(name, {})[setting] = value
+        if setting in overrides.setdefault(name, {}):
+            raise ConflictingOptions((key,), "given twice in different cases", "give it once")
+        overrides[name][setting] = value
     return overrides, own
 
 

@@ -1,0 +1,166 @@
+"""Kafka client options as users give them, in Java's names or librdkafka's, made into librdkafka's."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
+
+from confluent_kafka import KafkaException, Producer
+
+from spark_cursor_source.core.kafka_options import CONFIG_FILE, KafkaOptions
+from spark_cursor_source.core.option_reader import check_brokers
+from spark_cursor_source.errors import ConflictingOptions, RefusedKafkaOption
+from spark_cursor_source.kafka.client_names import (
+    CONSUMER_ONLY,
+    NOT_TEXT,
+    PRODUCER_ONLY,
+    REFUSED,
+    REFUSED_PREFIXES,
+    RENAMED,
+    SUGGESTIBLE,
+    TRANSLATED,
+    is_secret,
+)
+from spark_cursor_source.kafka.java_config import translate
+from spark_cursor_source.kafka.properties_file import read_properties_file
+
+Role = Literal["consumer", "producer", "admin"]
+ClientT = TypeVar("ClientT")
+
+HIDDEN = "[hidden]"
+
+#: what the promises of this library rest on; an option that says otherwise is refused, not overruled
+_ROLE_DEFAULTS: dict[Role, dict[str, str]] = {
+    "consumer": {
+        "allow.auto.create.topics": "false",
+        "auto.offset.reset": "error",
+        "enable.auto.commit": "false",
+        "enable.auto.offset.store": "false",
+    },
+    "producer": {"acks": "all", "enable.idempotence": "true"},
+    "admin": {},
+}
+_NOT_READ: dict[Role, frozenset[str]] = {
+    "consumer": PRODUCER_ONLY,
+    "producer": CONSUMER_ONLY,
+    "admin": CONSUMER_ONLY | PRODUCER_ONLY,
+}
+
+
+def client_config(kafka: Mapping[str, str], role: Role = "consumer") -> dict[str, str]:
+    """The configuration of one client; options that its role does not read are left out.
+
+    ``config.file`` among the options is read here, on the machine that opens the client; what stands in the
+    options goes before what stands in the file. A consumer has no ``group.id`` yet: add it.
+    """
+    given = _with_file(kafka)
+    check_brokers(KafkaOptions(given))
+    java: dict[str, str] = {}
+    native: dict[str, str] = {}
+    for name, value in given.items():
+        _check_allowed(name, value)
+        _check_known(name, value)
+        if name in TRANSLATED or name == "ssl.keystore.location":
+            java[name] = value
+        else:
+            native[name] = _to_native(name, value)
+    native |= translate(java, native)
+    _check_promises(native)
+    read = {name: value for name, value in native.items() if name not in _NOT_READ[role]}
+    return _ROLE_DEFAULTS[role] | read
+
+
+def open_client(make: Callable[[dict[str, Any]], ClientT], config: Mapping[str, Any]) -> ClientT:
+    """``make(config)``, such as ``open_client(Consumer, config)``; what librdkafka refuses is our error."""
+    try:
+        return make(dict(config))
+    except KafkaException as refusal:
+        text = _message(refusal)
+        named = re.search(r'property "([^"]*)"|: ([a-z0-9._]+) failed:', text)
+        option = (named.group(1) or named.group(2)) if named else "*"
+        # None: librdkafka quotes values, and a chained traceback would show a secret one.
+        raise RefusedKafkaOption(option, _scrubbed(text, option, config), "correct it") from None
+
+
+def redacted(config: Mapping[str, object]) -> dict[str, str]:
+    """The configuration for a log: secrets, and options nobody knows, without their value."""
+    return {name: HIDDEN if is_secret(name) else str(value) for name, value in config.items()}
+
+
+def _with_file(kafka: Mapping[str, str]) -> dict[str, str]:
+    options = _renamed(kafka)
+    path = options.pop(CONFIG_FILE, None)
+    if path is None:
+        return options
+    return _renamed(read_properties_file(path)) | options
+
+
+def _renamed(options: Mapping[str, str]) -> dict[str, str]:
+    renamed: dict[str, tuple[str, str]] = {}
+    for option, value in options.items():
+        given = option.lower()
+        name = RENAMED.get(given, given)
+        origin, before = renamed.setdefault(name, (given, value))
+        if before != value:
+            both = (f"kafka.{origin}", f"kafka.{given}")
+            raise ConflictingOptions(both, "both say the same, and differ", f"give kafka.{name} alone")
+    return {name: value for name, (_, value) in renamed.items()}
+
+
+def _check_allowed(name: str, value: str) -> None:
+    refusal = REFUSED.get(name) or next(
+        (refused for prefix, refused in REFUSED_PREFIXES.items() if name.startswith(prefix)), None
+    )
+    if refusal is not None:
+        raise RefusedKafkaOption(name, *refusal)
+    if name in NOT_TEXT or name.endswith("_cb"):
+        raise RefusedKafkaOption(name, "it takes an object, and an option is a text", "leave it out")
+
+
+def _check_known(name: str, value: str) -> None:
+    if name in SUGGESTIBLE or _librdkafka_knows(name, value):
+        return
+    nearest = difflib.get_close_matches(name, sorted(SUGGESTIBLE), n=1)
+    next_move = f"did you mean 'kafka.{nearest[0]}'?" if nearest else "see librdkafka's CONFIGURATION.md"
+    raise RefusedKafkaOption(name, "no Kafka client knows it", next_move)
+
+
+def _librdkafka_knows(name: str, value: str) -> bool:
+    # A newer librdkafka can know more than our list: it is asked only then, by a client that has no brokers.
+    try:
+        Producer({name: value, "log_level": "0"})
+    except KafkaException as refusal:
+        return not _message(refusal).startswith("No such configuration property")
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _to_native(name: str, value: str) -> str:
+    if name == "ssl.endpoint.identification.algorithm" and not value.strip():
+        return "none"  # Java turns the check off with an empty text
+    return value
+
+
+def _check_promises(native: Mapping[str, str]) -> None:
+    if native.get("enable.idempotence", "true").lower() != "true":
+        why = "markers sent twice or out of order would be wrong acks"
+        raise RefusedKafkaOption("enable.idempotence", why, "leave it out")
+    if native.get("acks", "all").lower() not in ("all", "-1"):
+        why = "an ack is durable only when every in-sync replica has it"
+        raise RefusedKafkaOption("acks", why, "leave it out, or give all")
+
+
+def _message(refusal: KafkaException) -> str:
+    return str(refusal.args[0].str()) if refusal.args else ""
+
+
+def _scrubbed(text: str, option: str, config: Mapping[str, Any]) -> str:
+    secrets = [
+        value for name, value in config.items() if isinstance(value, str) and value and is_secret(name)
+    ]
+    if (option != "*" and is_secret(option)) or any(secret in text for secret in secrets):
+        return "librdkafka refuses its value"
+    return f"librdkafka refuses it ({text.strip()})"

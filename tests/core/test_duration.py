@@ -1,0 +1,54 @@
+"""Durations are strict, and what is written out is read back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_cursor_source.core.duration import format_duration, parse_duration
+from spark_cursor_source.errors import InvalidDuration
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ms"),
+    [("500ms", 500), ("0s", 0), ("30s", 30_000), ("5m", 300_000), ("2h", 7_200_000), ("1d", 86_400_000)],
+)
+def test_a_number_and_a_unit_are_a_duration(text: str, duration_ms: int) -> None:
+    assert parse_duration(text) == duration_ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "30",
+        "s",
+        "-1s",
+        "+1s",
+        "1.5s",
+        " 1s",
+        "1s ",
+        "1 s",
+        "1S",
+        "1min",
+        "1s\n",
+        "1_0s",
+        "٣s",
+        "1m30s",
+        "9223372036854775808ms",
+        "9" * 5000 + "s",
+    ],
+)
+def test_anything_else_is_refused_and_says_what_to_write(text: str) -> None:
+    with pytest.raises(InvalidDuration, match="write a whole number and a unit") as refusal:
+        parse_duration(text)
+    assert len(str(refusal.value)) < 400
+
+
+def test_a_negative_duration_has_no_text() -> None:
+    with pytest.raises(InvalidDuration):
+        format_duration(-1)
+
+
+@given(st.integers(min_value=0, max_value=2**63 - 1))
+def test_the_text_of_a_duration_gives_the_duration_back(duration_ms: int) -> None:
+    assert parse_duration(format_duration(duration_ms)) == duration_ms
