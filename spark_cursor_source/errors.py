@@ -208,7 +208,9 @@ class ReadError(CursorqError):
 class ReadStalled(ReadError):
     """No record, and no end of the partition, came for the whole stall timeout."""
 
-    def __init__(self, topic: str, partition: int, position: int, stop: int, waited_ms: int, last: str) -> None:
+    def __init__(
+        self, topic: str, partition: int, position: int, stop: int, waited_ms: int, last: str
+    ) -> None:
         super().__init__(topic, partition, position, stop, waited_ms, last)
         self.topic, self.partition, self.position, self.stop = topic, partition, position, stop
         self.waited_ms, self.last = waited_ms, last
@@ -238,7 +240,9 @@ class TopicGone(ReadError):
 class RecordsGone(ReadError):
     """Offsets that were to be read are outside what the partition has: retention, truncation, a new topic."""
 
-    def __init__(self, topic: str, partition: int, wanted: tuple[int, int], available: tuple[int, int]) -> None:
+    def __init__(
+        self, topic: str, partition: int, wanted: tuple[int, int], available: tuple[int, int]
+    ) -> None:
         super().__init__(topic, partition, wanted, available)
         self.topic, self.partition, self.wanted, self.available = topic, partition, wanted, available
 

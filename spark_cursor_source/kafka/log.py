@@ -1,0 +1,265 @@
+"""Slices of queue topics as Arrow record batches, with the columns of Spark's own Kafka source."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from enum import Enum
+from itertools import compress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from confluent_kafka import Consumer, Message
+
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.slices import Slice
+from spark_cursor_source.kafka.consumers import borrowed_consumer
+from spark_cursor_source.kafka.records import STALL_TIMEOUT_MS, offset_of, read_range
+
+# In Spark's words, all columns nullable:
+#   key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
+#   timestampType INT, [headers ARRAY<STRUCT<key: STRING, value: BINARY>>,] delivery_count INT
+_HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+HEADERS_FIELD = pa.field("headers", _HEADERS)
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", _TIMESTAMP),
+        ("timestampType", pa.int32()),
+        ("delivery_count", pa.int32()),
+    ]
+)
+SCHEMA_WITH_HEADERS = SCHEMA.insert(len(SCHEMA) - 1, HEADERS_FIELD)
+
+_BATCH_ROWS = 16_000
+_BATCH_BYTES = 8 << 20
+# Reading through this many records costs what a seek does; by bytes for large ones.
+_SEEK_RECORDS = 4_000
+_SEEK_BYTES = 4 << 20
+
+_Array = Any  # of pyarrow, which has no types
+_Offsets = npt.NDArray[np.int64]
+
+
+class Missing(Enum):
+    """Why an offset of a slice was not delivered."""
+
+    GAP = "gap"  #: no record is there: a transaction marker, an aborted or a compacted record
+    FILTERED = "filtered"  #: the record is of another queue id
+    RETENTION = "retention"  #: the record was removed before it was read
+
+
+OnMissing = Callable[[Slice, OffsetSet, Missing], None]
+
+
+def arrow_schema(*, include_headers: bool) -> pa.Schema:
+    """The schema of the batches; equal to what pyspark makes of the Spark schema above, in UTC."""
+    return SCHEMA_WITH_HEADERS if include_headers else SCHEMA
+
+
+def arrow_batches(
+    config: Mapping[str, str],
+    slices: Sequence[Slice],
+    *,
+    include_headers: bool,
+    queue_id: bytes | None,
+    on_missing: OnMissing,
+    stall_timeout_ms: int = STALL_TIMEOUT_MS,
+) -> Iterator[pa.RecordBatch]:
+    """The messages of the slices, in the order of the slices and, in each, of the offsets.
+
+    With a ``queue_id`` only records with that key are delivered. Offsets of a slice that are not delivered
+    are told to ``on_missing(slice, offsets, why)`` when the slice has been read, once per reason, before the
+    iterator ends; its last rows may then still be on their way. Raises what ``read_range`` raises.
+    """
+    batches = _batches(config, slices, include_headers, queue_id, on_missing, stall_timeout_ms)
+    with closing(batches):
+        while True:
+            # Each message is an object the collector would look at, over and over, and none is in a cycle.
+            was_enabled = gc.isenabled()
+            gc.disable()
+            try:
+                batch = next(batches, None)
+            finally:
+                if was_enabled:
+                    gc.enable()
+            if batch is None:
+                return
+            yield batch
+
+
+def _batches(
+    config: Mapping[str, str],
+    slices: Sequence[Slice],
+    include_headers: bool,
+    queue_id: bytes | None,
+    on_missing: OnMissing,
+    stall_timeout_ms: int,
+) -> Generator[pa.RecordBatch]:
+    rows = _Rows(include_headers)
+    with borrowed_consumer(config) as consumer:
+        for piece in slices:
+            reading = _SliceReading(consumer, piece, queue_id, stall_timeout_ms)
+            for messages, offsets in reading.messages():
+                rows.add(piece, messages, offsets)
+                if rows.full:
+                    yield rows.take()
+            for why, offsets_missing in reading.missing():
+                on_missing(piece, offsets_missing, why)
+    if rows.count:
+        yield rows.take()
+
+
+class _SliceReading:
+    """The messages of one slice, and the account of those that are missing."""
+
+    def __init__(
+        self, consumer: Consumer, piece: Slice, queue_id: bytes | None, stall_timeout_ms: int
+    ) -> None:
+        self._consumer, self._slice, self._queue_id = consumer, piece, queue_id
+        self._stall_timeout_ms = stall_timeout_ms
+        self._ranges = piece.offsets.ranges
+        self._wanted: _Offsets | None = None
+        if len(self._ranges) > 1:
+            self._wanted = np.frombuffer(piece.offsets.to_array(), np.uint64).astype(np.int64)
+        self._seen: list[tuple[int, int]] = []
+        self._filtered: list[_Offsets] = []
+        self._removed: list[tuple[int, int]] = []
+        self._mean_bytes = _SEEK_BYTES // _SEEK_RECORDS
+
+    def messages(self) -> Iterator[tuple[list[Message], _Offsets]]:
+        next_range = 0
+        while next_range < len(self._ranges):
+            start = self._ranges[next_range][0]
+            next_range, stop = self._run_from(next_range)
+            for messages in read_range(
+                self._consumer,
+                self._slice.topic,
+                self._slice.partition,
+                start,
+                stop,
+                on_removed=lambda first, past: self._removed.append((first, past)),
+                stall_timeout_ms=self._stall_timeout_ms,
+            ):
+                self._mean_bytes = sum(map(len, messages[::16])) // len(messages[::16])
+                wanted = self._select(messages)
+                if wanted[0]:
+                    yield wanted
+
+    def _run_from(self, index: int) -> tuple[int, int]:
+        """The ranges that are read in one go, being near each other: the next index, and where they end."""
+        reach = min(_SEEK_RECORDS, _SEEK_BYTES // (self._mean_bytes + 1))
+        stop = self._ranges[index][1]
+        index += 1
+        while index < len(self._ranges) and self._ranges[index][0] - stop <= reach:
+            stop = self._ranges[index][1]
+            index += 1
+        return index, stop
+
+    def _select(self, messages: list[Message]) -> tuple[list[Message], _Offsets]:
+        """Those of the messages that are in the slice, and of the queue."""
+        offsets = _offsets(messages)
+        if self._wanted is not None:
+            places = np.searchsorted(self._wanted, offsets)
+            places[places == len(self._wanted)] = 0
+            messages, offsets = _masked(messages, offsets, self._wanted[places] == offsets)
+        self._seen.extend(_runs(offsets))
+        if self._queue_id is not None:
+            queue_id = self._queue_id
+            ours = np.fromiter((key == queue_id for key in map(Message.key, messages)), bool, len(messages))
+            if not ours.all():
+                self._filtered.append(offsets[~ours])
+                messages, offsets = _masked(messages, offsets, ours)
+        return messages, offsets
+
+    def missing(self) -> Iterator[tuple[Missing, OffsetSet]]:
+        """What was not delivered, by reason; complete when all messages were taken."""
+        wanted = self._slice.offsets
+        removed = OffsetSet.of(*self._removed) & wanted
+        filtered = OffsetSet.union(OffsetSet.from_offsets(one.astype(np.uint64)) for one in self._filtered)
+        gaps = wanted - OffsetSet.of(*self._seen) - removed
+        for why, offsets in ((Missing.RETENTION, removed), (Missing.FILTERED, filtered), (Missing.GAP, gaps)):
+            if offsets:
+                yield why, offsets
+
+
+class _Rows:
+    """Rows that wait to be a record batch: fewer and larger ones cost Spark less."""
+
+    def __init__(self, include_headers: bool) -> None:
+        self._include_headers = include_headers
+        self._schema = arrow_schema(include_headers=include_headers)
+        self._chunks: list[list[_Array]] = []
+        self._bytes = 0
+        self.count = 0
+
+    @property
+    def full(self) -> bool:
+        return self.count >= _BATCH_ROWS or self._bytes >= _BATCH_BYTES
+
+    def add(self, piece: Slice, messages: list[Message], offsets: _Offsets) -> None:
+        count = len(messages)
+        keys = pa.array(list(map(Message.key, messages)), pa.binary())
+        values = pa.array(list(map(Message.value, messages)), pa.binary())
+        types, times_ms = zip(*map(Message.timestamp, messages), strict=True)
+        columns = [
+            keys,
+            values,
+            pa.repeat(pa.scalar(piece.topic, pa.string()), count),
+            pa.repeat(pa.scalar(piece.partition, pa.int32()), count),
+            pa.array(offsets, pa.int64()),
+            pa.array(np.array(times_ms, np.int64) * 1000, _TIMESTAMP),
+            _timestamp_types(types),
+            pa.repeat(pa.scalar(piece.delivery_count, pa.int32()), count),
+        ]
+        if self._include_headers:
+            headers = [one or None for one in map(Message.headers, messages)]
+            columns.insert(len(columns) - 1, pa.array(headers, _HEADERS))
+        self._chunks.append(columns)
+        self._bytes += keys.nbytes + values.nbytes
+        self.count += count
+
+    def take(self) -> pa.RecordBatch:
+        chunks, self._chunks, self._bytes, self.count = self._chunks, [], 0, 0
+        columns = [pa.concat_arrays(parts) for parts in zip(*chunks, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _timestamp_types(types: tuple[int, ...]) -> _Array:
+    """librdkafka counts them from 0 (none), Spark from -1."""
+    if types.count(types[0]) == len(types):
+        return pa.repeat(pa.scalar(types[0] - 1, pa.int32()), len(types))
+    return pa.array(np.array(types, np.int32) - 1, pa.int32())
+
+
+def _offsets(messages: list[Message]) -> _Offsets:
+    first, last = offset_of(messages[0]), offset_of(messages[-1])
+    if last - first == len(messages) - 1:  # they only ascend
+        return np.arange(first, last + 1, dtype=np.int64)
+    return np.fromiter(map(Message.offset, messages), np.int64, len(messages))
+
+
+def _masked(
+    messages: list[Message], offsets: _Offsets, mask: npt.NDArray[np.bool_]
+) -> tuple[list[Message], _Offsets]:
+    if mask.all():
+        return messages, offsets
+    return list(compress(messages, mask.tolist())), offsets[mask]
+
+
+def _runs(offsets: _Offsets) -> Iterator[tuple[int, int]]:
+    """Ascending offsets as half-open ranges."""
+    if not len(offsets):
+        return
+    breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
+    starts = offsets[np.concatenate(([0], breaks))]
+    stops = offsets[np.concatenate((breaks - 1, [-1]))] + 1
+    yield from zip(starts.tolist(), stops.tolist(), strict=True)

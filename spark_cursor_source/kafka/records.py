@@ -1,0 +1,249 @@
+"""A range of offsets of one partition as lists of messages, whatever lies between: gaps, ends, restarts."""
+
+from __future__ import annotations
+
+import logging
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from spark_cursor_source.errors import ReadRefused, ReadStalled, RecordsGone, TopicGone
+
+logger = logging.getLogger(__name__)
+
+STALL_TIMEOUT_MS = 120_000
+
+_BATCH_MESSAGES = 1_000  # about what a processor's cache holds
+_BATCH_BYTES = 16 << 20
+_WAIT_S = 0.25
+_ASK_TIMEOUT_S = 10.0
+# A broker that comes back, or lags in metadata, denies topics and offsets that exist: asked again this long.
+_DENIAL_MS = 10_000
+
+_UNKNOWN_TOPIC = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+_OUT_OF_RANGE = frozenset(
+    {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
+)
+# About groups, and a reader that is assigned its partition takes part in none.
+_NOT_OURS = frozenset(
+    {
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+_HOPELESS = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._AUTHENTICATION,
+        KafkaError._FATAL,
+        KafkaError._UNSUPPORTED_FEATURE,
+        KafkaError._BAD_MSG,
+        KafkaError._BAD_COMPRESSION,
+    }
+)
+
+Removed = Callable[[int, int], None]
+
+
+def read_range(
+    consumer: Consumer,
+    topic: str,
+    partition: int,
+    start: int,
+    stop: int,
+    *,
+    on_removed: Removed | None = None,
+    stall_timeout_ms: int = STALL_TIMEOUT_MS,
+) -> Iterator[list[Message]]:
+    """All records with ``start <= offset < stop`` that the partition has, in order, in lists of up to 1,000.
+
+    Offsets without a record (transaction markers, aborted or compacted records) are passed over, also at the
+    end. The consumer needs ``enable.partition.eof`` and ``auto.offset.reset=error`` (``reader_config`` of
+    ``kafka.consumers`` has both), must have no subscription, and is left without an assignment.
+
+    Where retention has removed records before they were read, ``on_removed(first, next)`` is told the range;
+    without it that is an error. A broker that is away is waited for.
+
+    Raises:
+        RecordsGone: removed records without ``on_removed``, or the partition ends before ``start``.
+        TopicGone: the topic or the partition was deleted.
+        ReadStalled: nothing new for ``stall_timeout_ms``.
+        ReadRefused: no permission, no login, unreadable records.
+    """
+    if start >= stop:
+        return
+    reading = _Reading(consumer, topic, partition, start, stop, on_removed, stall_timeout_ms)
+    try:
+        reading.assign()
+        while reading.position < stop:
+            messages = reading.next_messages()
+            if messages:
+                yield messages
+    except KafkaException as cause:
+        raise ReadRefused(topic, partition, reading.position, str(cause)) from cause
+    finally:
+        consumer.unassign()  # or the client would go on to fetch what nobody reads
+
+
+class _Reading:
+    """Where one read stands, and what to do about each answer that is no record."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        topic: str,
+        partition: int,
+        start: int,
+        stop: int,
+        on_removed: Removed | None,
+        stall_timeout_ms: int,
+    ) -> None:
+        self._consumer = consumer
+        self._topic, self._partition, self._stop = topic, partition, stop
+        self._on_removed = on_removed
+        self._stall_timeout_ms = stall_timeout_ms
+        self._batch = _BATCH_MESSAGES // 10  # until the size of a message is known
+        self._progress_ms = _now_ms()
+        self._denied_since_ms: int | None = None
+        self._last = "nothing"
+        self.position = start
+
+    def assign(self) -> None:
+        self._consumer.assign([TopicPartition(self._topic, self._partition, self.position)])
+
+    def next_messages(self) -> list[Message]:
+        """The next records, or none: then an end or an error was dealt with, or nothing came for a moment."""
+        # All that is there, without waiting for a batch to fill: gaps can mean that it never does.
+        messages = self._consumer.consume(self._batch, 0) or self._consumer.consume(1, _WAIT_S)
+        if not messages:
+            self._check_stall()
+            return messages
+        if any(map(Message.error, messages)):
+            return self._sift(messages)
+        return self._accept(messages)
+
+    def _accept(self, messages: list[Message]) -> list[Message]:
+        last = offset_of(messages[-1])
+        if last >= self._stop:
+            del messages[bisect_left(messages, self._stop, key=offset_of) :]
+        self._advance(last + 1)
+        if messages:
+            largest = max(map(len, messages[:: max(1, len(messages) // 16)]))
+            self._batch = max(1, min(_BATCH_MESSAGES, _BATCH_BYTES // (largest + 1)))
+        return messages
+
+    def _advance(self, position: int) -> None:
+        if position > self.position:
+            self.position = min(position, self._stop)
+            self._progress_ms = _now_ms()
+            self._denied_since_ms = None
+
+    def _sift(self, messages: list[Message]) -> list[Message]:
+        """The records before, between and after events. A position that an event moves back repeats none."""
+        records: list[Message] = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                if self.position <= offset_of(message) < self._stop:
+                    records.append(message)
+                self._advance(offset_of(message) + 1)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._last = f"the partition ended at offset {message.offset()}"
+                self._advance(offset_of(message))
+            elif self._deal_with(error):
+                break  # assigned anew: what else stands in this list comes again
+        if not records:
+            self._check_stall()
+        return records
+
+    def _deal_with(self, error: KafkaError) -> bool:
+        """What an error calls for; whether the partition was assigned anew."""
+        code = error.code()
+        if code in _NOT_OURS:
+            return False
+        self._last = f"{error.name()}: {error.str()}"
+        if code in _HOPELESS or error.fatal():
+            raise ReadRefused(self._topic, self._partition, self.position, self._last)
+        logger.info("%s-%s at offset %s: %s", self._topic, self._partition, self.position, self._last)
+        if code in _OUT_OF_RANGE:
+            self._leave_what_is_gone()
+        elif code in _UNKNOWN_TOPIC:
+            if self._denied_too_long() and not self._exists():
+                raise TopicGone(self._topic, self._partition)
+        else:
+            return False
+        if self.position < self._stop:
+            self.assign()
+        return True
+
+    def _leave_what_is_gone(self) -> None:
+        try:
+            low, high = self._consumer.get_watermark_offsets(
+                TopicPartition(self._topic, self._partition), timeout=_ASK_TIMEOUT_S
+            )
+        except KafkaException as unanswered:
+            self._last = str(unanswered)
+            self._check_stall()
+            return
+        wanted = (self.position, self._stop)
+        if low > self.position:
+            removed_up_to = min(low, self._stop)
+            if self._on_removed is None:
+                raise RecordsGone(self._topic, self._partition, wanted, (low, high))
+            logger.warning(
+                "%s-%s: offsets %s to %s are removed",
+                self._topic,
+                self._partition,
+                self.position,
+                removed_up_to,
+            )
+            self._on_removed(self.position, removed_up_to)
+            self._advance(removed_up_to)
+        elif self._denied_too_long() and high < self.position:
+            raise RecordsGone(self._topic, self._partition, wanted, (low, high))
+
+    def _denied_too_long(self) -> bool:
+        """Whether the broker has denied for a while; else waits a little before it is asked again."""
+        if self._denied_since_ms is None:
+            self._denied_since_ms = _now_ms()
+        if _now_ms() - self._denied_since_ms >= min(_DENIAL_MS, self._stall_timeout_ms):
+            return True
+        time.sleep(_WAIT_S)
+        return False
+
+    def _exists(self) -> bool:
+        try:
+            found = self._consumer.list_topics(self._topic, timeout=_ASK_TIMEOUT_S).topics.get(self._topic)
+        except KafkaException as unanswered:
+            self._last = str(unanswered)
+            self._check_stall()
+            return True
+        if found is None or found.error is not None:
+            return found is not None and found.error.code() not in _UNKNOWN_TOPIC
+        return self._partition in found.partitions
+
+    def _check_stall(self) -> None:
+        waited_ms = _now_ms() - self._progress_ms
+        if waited_ms >= self._stall_timeout_ms:
+            raise ReadStalled(self._topic, self._partition, self.position, self._stop, waited_ms, self._last)
+
+
+def offset_of(message: Message) -> int:
+    return message.offset()  # type: ignore[return-value]  # None only of a message made by hand
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
