@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from pyspark.sql import SparkSession
 
+collect_ignore = ["benchmarks"]  # `make bench`; looking for doctests would import and so run them
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Before any JVM starts: stream planners are otherwise started as plain `python3`, and Python workers find the
