@@ -6,7 +6,7 @@ import re
 
 from spark_cursor_source.errors import InvalidDuration
 
-# Durations travel as 64-bit numbers; nineteen digits hold them, and a hostile text cannot become a huge number.
+# Nineteen digits hold every 64-bit number, and keep a hostile text from becoming a huge one.
 _DURATION = re.compile(r"([0-9]{1,19})(ms|s|m|h|d)")
 _MOST_MS = 2**63 - 1
 _UNIT_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
