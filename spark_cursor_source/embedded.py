@@ -147,6 +147,13 @@ class EmbeddedKafka:
         text = self.log_path.read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-lines:])
 
+    def prepare(self) -> None:
+        """Get from the network what a start needs; returns at once when all is there.
+
+        Raises JavaNotFound, JarsNotResolved.
+        """
+        find_runtime(self._progress)
+
     def start(self) -> Self:
         """Start the broker and wait until it answers a metadata request; no effect on a running one.
 

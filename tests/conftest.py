@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -97,4 +98,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         gateway.shutdown()
         # The JVM ends when its stdin closes; waited for by its own process, so that none outlives the suite.
         gateway.proc.stdin.close()
-        gateway.proc.wait(timeout=30)
+        try:
+            gateway.proc.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            gateway.proc.kill()
+            gateway.proc.wait()

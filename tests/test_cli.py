@@ -37,13 +37,18 @@ def test_cursorq_broker_on_a_taken_port_ends_with_one_line_and_code_1(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        # signal handlers are set only once the broker is about to run, so calling main here leaves ours alone
+        # The command takes SIGTERM over; the suite wants it back.
         before = signal.getsignal(signal.SIGTERM)
         try:
             assert main(["broker", "--port", str(port)]) == 1
         finally:
             signal.signal(signal.SIGTERM, before)
     assert capsys.readouterr().err.startswith(f"cursorq: port {port} of 127.0.0.1 is taken")
+
+
+def test_cursorq_broker_prepare_ends_without_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["broker", "--prepare"]) == 0
+    assert capsys.readouterr().out == ""
 
 
 def test_an_unknown_subcommand_is_wrong_usage_and_names_the_known_ones(

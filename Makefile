@@ -1,0 +1,61 @@
+# Everything runs in .venv, which `setup` makes: `make demo` and `make test` work on a fresh machine.
+PYTHON ?= python3
+BIN := .venv/bin
+JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+
+.PHONY: help setup jars demo test lint types bench broker clean check-python check-java
+
+help:
+	@echo "make demo    broker, messages, consumer, tracker, a crash: a live table and a verdict"
+	@echo "make test    all tests      make lint    ruff       make types   mypy"
+	@echo "make broker  a Kafka broker until Ctrl-C            make bench   ours against the peers"
+	@echo "make setup   only .venv     make clean   remove what was made here"
+
+check-python:
+	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Python 3.11 or later with venv is needed: install it (on Debian also python3-venv)," \
+	    "or name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+
+check-java:
+	@version=$$("$(JAVA)" -version 2>&1 | sed -nE 's/.*version "(1\.)?([0-9]+).*/\2/p' | head -n 1); \
+	[ "$${version:-0}" -ge 17 ] || { \
+	  echo "Java 17 or later is needed by Spark and Kafka (found: $${version:-none}): install one" \
+	    "and set JAVA_HOME to it, or put its bin directory on PATH" >&2; exit 1; }
+
+.venv/.ready: constraints.txt pyproject.toml | check-python
+	@test -x $(BIN)/python || { echo "making .venv"; $(PYTHON) -m venv .venv; }
+	@echo "installing into .venv (the first time this takes a minute or two)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  --no-build-isolation -e '.[dev]'
+	@touch $@
+
+setup: .venv/.ready
+
+# Before pytest, which would hide the progress lines of the first download.
+jars: check-java setup
+	@$(BIN)/cursorq broker --prepare
+
+demo: check-java setup
+	@$(BIN)/cursorq demo
+
+test: jars
+	@$(BIN)/python -m pytest
+
+lint: setup
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+types: setup
+	@$(BIN)/mypy
+
+bench: jars
+	@$(BIN)/python -m tests.benchmarks
+
+broker: check-java setup
+	@$(BIN)/cursorq broker
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf spark-warehouse metastore_db derby.log artifacts
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
