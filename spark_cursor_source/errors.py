@@ -281,9 +281,9 @@ class KafkaUnavailable(KafkaFailure):
 
     def __str__(self) -> str:
         return (
-            f"{self.operation}: no answer from Kafka in {self.waited_ms} ms (the last that was heard: {self.last}); "
-            "see that the brokers of kafka.bootstrap.servers run, can be reached from here, and accept the "
-            "kafka.security.protocol and login given"
+            f"{self.operation}: no answer from Kafka in {self.waited_ms} ms (the last that was heard: "
+            f"{self.last}); see that the brokers of kafka.bootstrap.servers run, can be reached from here, and "
+            "accept the kafka.security.protocol and login given"
         )
 
 
@@ -382,7 +382,8 @@ class MarkersPartitionsChanged(ControlTopicUnfit):
     def __str__(self) -> str:
         return (
             f"markers topic '{self.topic}' has {self.now} partitions and was used with {self.was}; "
-            "their number is fixed once used: name a new topic in markersTopic, for the tracker and all queries"
+            "their number is fixed once used: name a new topic in markersTopic, for the tracker and all "
+            "queries"
         )
 
 
@@ -423,8 +424,8 @@ class TrackerOwnedByAnother(KafkaFailure):
 
     def __str__(self) -> str:
         return (
-            f"tracker '{self.group}' belongs to the query {self.owner}, and this is {self.query_id}; start the "
-            "tracker with that query's checkpointLocation, or, if it is lost, set takeOver=true once"
+            f"tracker '{self.group}' belongs to the query {self.owner}, and this is {self.query_id}; start "
+            "the tracker with that query's checkpointLocation, or, if it is lost, set takeOver=true once"
         )
 
 

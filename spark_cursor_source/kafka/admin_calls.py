@@ -1,0 +1,96 @@
+"""Requests to the brokers, asked again while the answer is "not now", until a deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, admin
+
+from spark_cursor_source.kafka.client_roles import admin_config
+from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.failures import (
+    RETRIABLE,
+    UNKNOWN_TOPIC,
+    error_of,
+    refusal,
+    unavailable,
+)
+
+#: NewTopic, OffsetSpec and so on: public, but not in their module's __all__
+ADMIN_TYPES: Any = admin
+
+_ONE_REQUEST_S = 10.0
+_PAUSE_S = 0.1
+_DENIAL_MS = 3_000  # a topic that was just made is unknown to some broker for about this long
+
+ItemT = TypeVar("ItemT")
+Request = Callable[[Sequence[ItemT], float], Mapping[Any, "Future[Any]"]]
+
+
+class AdminCalls:
+    """An AdminClient whose requests end in an answer, or in one of our errors."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.client: admin.AdminClient = open_client(admin.AdminClient, admin_config(config))
+
+    def ask(
+        self,
+        operation: str,
+        items: Sequence[ItemT],
+        request: Request[ItemT],
+        *,
+        deadline: Deadline,
+        tolerated: frozenset[int] = frozenset(),
+    ) -> tuple[dict[ItemT, Any], dict[ItemT, KafkaError]]:
+        """The answer for each item, and the error where its code is among the ``tolerated``.
+
+        ``request(items, timeout_s)`` gives a future per item, in the order of the items.
+
+        Raises:
+            NotAuthorized, KafkaRefused: an answer that waiting does not change.
+            KafkaUnavailable: the deadline is over.
+        """
+        answers: dict[ItemT, Any] = {}
+        refused: dict[ItemT, KafkaError] = {}
+        waiting, last = list(items), None
+        denial = Deadline.after_ms(_DENIAL_MS)
+        while waiting:
+            again: list[ItemT] = []
+            timeout_s = deadline.left_s(most=_ONE_REQUEST_S, least=0.05)
+            for item, answer in zip(waiting, self._round(request, waiting, timeout_s), strict=True):
+                if not isinstance(answer, KafkaError):
+                    answers[item] = answer
+                elif answer.code() in tolerated:
+                    refused[item] = answer
+                elif answer.code() in RETRIABLE or (answer.code() in UNKNOWN_TOPIC and not denial.over):
+                    again.append(item)
+                    last = answer
+                else:
+                    raise refusal(answer, operation=operation, resource=str(item))
+            if again and deadline.over:
+                raise unavailable(operation, deadline, last)
+            if again:
+                deadline.pause(_PAUSE_S)
+            waiting = again
+        return answers, refused
+
+    def _round(self, request: Request[ItemT], items: Sequence[ItemT], timeout_s: float) -> list[Any]:
+        try:
+            futures = list(request(items, timeout_s).values())
+        except KafkaException as raised:
+            return [error_of(raised)] * len(items)
+        return [_outcome(future, timeout_s) for future in futures]
+
+
+def _outcome(future: Future[Any], timeout_s: float) -> Any:
+    try:
+        # librdkafka keeps the time itself; ours is for the case that it does not.
+        return future.result(timeout_s + 5)
+    except KafkaException as raised:
+        return error_of(raised)
+    except FutureTimeout:
+        return KafkaError(KafkaError._TIMED_OUT)

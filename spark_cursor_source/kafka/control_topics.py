@@ -1,0 +1,178 @@
+"""The control topics: made on first use, and refused where their settings would break a promise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, TopicCollection
+
+from spark_cursor_source.errors import (
+    CursorsTopicNotCompacted,
+    KafkaUnavailable,
+    MarkersTopicNotLogAppendTime,
+    TopicNotFound,
+)
+from spark_cursor_source.kafka.admin_calls import ADMIN_TYPES, AdminCalls
+from spark_cursor_source.kafka.deadline import Deadline
+
+DEFAULT_PARTITIONS = 8
+MAX_RECORD_BYTES = 8 << 20  #: of a record batch in a control topic; ours are kept below a megabyte
+
+_DAY_MS = 86_400_000
+_POLL_S = 0.02
+
+_MARKERS = {
+    "cleanup.policy": "delete",
+    "max.message.bytes": MAX_RECORD_BYTES,
+    "message.timestamp.type": "LogAppendTime",
+    "retention.ms": 7 * _DAY_MS,
+}
+_REDELIVERIES = {
+    "cleanup.policy": "delete",
+    "max.message.bytes": MAX_RECORD_BYTES,
+    "retention.ms": 7 * _DAY_MS,
+}
+# Whoever starts reads the whole topic: small segments are closed soon, and only closed ones are compacted.
+_CURSORS = {
+    "cleanup.policy": "compact",
+    "delete.retention.ms": _DAY_MS,
+    "max.compaction.lag.ms": 600_000,
+    "max.message.bytes": MAX_RECORD_BYTES,
+    "min.cleanable.dirty.ratio": 0.1,
+    "segment.bytes": 16 << 20,
+    "segment.ms": 600_000,
+}
+
+#: somebody else's request for the same topic is under way, or done
+_THERE = frozenset({KafkaError.TOPIC_ALREADY_EXISTS})
+_NOT_THERE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlTopics:
+    """How many partitions each control topic has."""
+
+    markers: int
+    redeliveries: int
+    cursors: int
+
+
+def ensure_control_topics(
+    calls: AdminCalls,
+    *,
+    markers: str,
+    redeliveries: str,
+    cursors: str,
+    partitions: int = DEFAULT_PARTITIONS,
+    deadline: Deadline,
+) -> ControlTopics:
+    """Make the control topics that are missing, check those that are there, wait until all can be used.
+
+    Raises:
+        MarkersTopicNotLogAppendTime, CursorsTopicNotCompacted: an existing topic is unfit.
+        NotAuthorized, KafkaRefused, KafkaUnavailable
+    """
+    wanted: dict[str, Mapping[str, object]] = {
+        markers: _MARKERS,
+        redeliveries: _REDELIVERIES,
+        cursors: _CURSORS,
+    }
+    found = partition_counts(calls, list(wanted), deadline=deadline)
+    create_topics(
+        calls,
+        {name: (partitions, wanted[name]) for name in wanted if name not in found},
+        deadline=deadline,
+    )
+    counts = await_leaders(calls, list(wanted), deadline=deadline)
+    _check_settings(calls, markers, cursors, deadline)
+    return ControlTopics(markers=counts[markers], redeliveries=counts[redeliveries], cursors=counts[cursors])
+
+
+def create_topics(
+    calls: AdminCalls, topics: Mapping[str, tuple[int, Mapping[str, object]]], *, deadline: Deadline
+) -> None:
+    """Make the topics ``{name: (partitions, settings)}``, replicated as brokers do; existing ones stay."""
+
+    def request(names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
+        new = [
+            ADMIN_TYPES.NewTopic(
+                name,
+                num_partitions=topics[name][0],
+                replication_factor=-1,
+                config={key: str(value) for key, value in topics[name][1].items()},
+            )
+            for name in names
+        ]
+        made = calls.client.create_topics(new, request_timeout=timeout_s, operation_timeout=timeout_s)
+        return {name: made[name] for name in names}
+
+    calls.ask("create topic", list(topics), request, deadline=deadline, tolerated=_THERE)
+
+
+def describe_topics(
+    calls: AdminCalls, topics: Sequence[str], *, deadline: Deadline
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """librdkafka's description of each topic that exists, and the names of those that do not."""
+
+    def request(names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
+        described = calls.client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
+        return {name: described[name] for name in names}
+
+    found, missing = calls.ask(
+        "describe topic", list(topics), request, deadline=deadline, tolerated=_NOT_THERE
+    )
+    return found, tuple(sorted(missing))
+
+
+def partition_counts(calls: AdminCalls, topics: Sequence[str], *, deadline: Deadline) -> dict[str, int]:
+    """The number of partitions of each of the topics that exists."""
+    found, _ = describe_topics(calls, topics, deadline=deadline)
+    return {name: len(description.partitions) for name, description in found.items()}
+
+
+def await_leaders(calls: AdminCalls, topics: Sequence[str], *, deadline: Deadline) -> dict[str, int]:
+    """Wait until each partition has a leader; the number of partitions of each topic."""
+    while True:
+        found, missing = describe_topics(calls, topics, deadline=deadline)
+        leaderless = [
+            name
+            for name, description in found.items()
+            if not description.partitions or any(part.leader is None for part in description.partitions)
+        ]
+        if not missing and not leaderless:
+            return {name: len(description.partitions) for name, description in found.items()}
+        if deadline.over and missing:
+            raise TopicNotFound(missing)
+        if deadline.over:
+            raise KafkaUnavailable(
+                "wait for leaders", deadline.spent_ms, f"no leader in {', '.join(leaderless)}"
+            )
+        deadline.pause(_POLL_S)
+
+
+def topic_settings(
+    calls: AdminCalls, topics: Sequence[str], *, deadline: Deadline
+) -> dict[str, dict[str, str | None]]:
+    """Each topic's configuration as it is in effect."""
+
+    def request(names: Sequence[str], timeout_s: float) -> Mapping[Any, Future[Any]]:
+        resources = [ADMIN_TYPES.ConfigResource(ADMIN_TYPES.ResourceType.TOPIC, name) for name in names]
+        asked = calls.client.describe_configs(resources, request_timeout=timeout_s)
+        return {resource.name: asked[resource] for resource in resources}
+
+    found, _ = calls.ask("describe configs of topic", list(topics), request, deadline=deadline)
+    return {name: {key: entry.value for key, entry in entries.items()} for name, entries in found.items()}
+
+
+def _check_settings(calls: AdminCalls, markers: str, cursors: str, deadline: Deadline) -> None:
+    settings = topic_settings(calls, [markers, cursors], deadline=deadline)
+    stamped = settings[markers].get("message.timestamp.type")
+    if stamped != "LogAppendTime":
+        raise MarkersTopicNotLogAppendTime(markers, str(stamped))
+    policy = settings[cursors].get("cleanup.policy")
+    # "compact,delete" compacts, and then deletes the cursors of subscriptions that stand still.
+    if policy != "compact":
+        raise CursorsTopicNotCompacted(cursors, str(policy))

@@ -1,0 +1,41 @@
+"""One budget of time, passed along: each call on the way gets what is left of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment by which something is done, on the monotonic clock of this process.
+
+    >>> deadline = Deadline.after_ms(60_000)
+    >>> 0 < deadline.left_s(most=5.0) <= 5.0, deadline.over
+    (True, False)
+    """
+
+    budget_ms: int
+    _at_s: float
+
+    @classmethod
+    def after_ms(cls, budget_ms: int) -> Deadline:
+        """The moment ``budget_ms`` from now."""
+        return cls(budget_ms, time.monotonic() + budget_ms / 1000)
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() >= self._at_s
+
+    @property
+    def spent_ms(self) -> int:
+        """The time since the budget was given."""
+        return int(self.budget_ms - (self._at_s - time.monotonic()) * 1000)
+
+    def left_s(self, *, most: float = float("inf"), least: float = 0.0) -> float:
+        """The seconds left, for a call that takes a timeout; never below ``least`` nor above ``most``."""
+        return max(least, min(most, self._at_s - time.monotonic()))
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, but not beyond the deadline."""
+        time.sleep(self.left_s(most=seconds))

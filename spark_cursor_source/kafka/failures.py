@@ -1,0 +1,93 @@
+"""What librdkafka's error codes call for: waiting, giving up, or the operator."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException
+
+from spark_cursor_source.errors import CursorqError, KafkaRefused, KafkaUnavailable, NotAuthorized
+from spark_cursor_source.kafka.deadline import Deadline
+
+#: answered otherwise in a while: the broker restarts, a leader moves, nobody answers
+RETRIABLE = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError._RETRY,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+        KafkaError._WAIT_CACHE,
+        KafkaError._WAIT_COORD,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+
+#: a broker that lags in metadata says so of topics that exist: final only when it is said for a while
+UNKNOWN_TOPIC = frozenset(
+    {
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+
+UNAUTHORIZED = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+
+#: a producer of the same transactional id was opened later
+FENCED = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+    }
+)
+
+
+def error_of(raised: KafkaException) -> KafkaError:
+    """The error that an exception of librdkafka carries."""
+    error = raised.args[0] if raised.args else None
+    return error if isinstance(error, KafkaError) else KafkaError(KafkaError._FAIL, str(raised))
+
+
+def shown(error: KafkaError) -> str:
+    """Name and text of an error, for ours; librdkafka puts host names in them, no credentials."""
+    return f"{error.name()}: {error.str()}"
+
+
+def refusal(error: KafkaError, *, operation: str, resource: str) -> CursorqError:
+    """Our error for one that waiting does not change."""
+    if error.code() in UNAUTHORIZED:
+        return NotAuthorized(resource, operation)
+    return KafkaRefused(operation, resource, shown(error))
+
+
+def unavailable(operation: str, deadline: Deadline, last: KafkaError | None) -> KafkaUnavailable:
+    """Our error for a deadline that is over."""
+    return KafkaUnavailable(operation, deadline.spent_ms, shown(last) if last is not None else "no answer")
