@@ -490,3 +490,40 @@ class MissingColumns(SinkError):
             f"{action} needs the columns {', '.join(missing)}; the DataFrame has {', '.join(has)}: keep them"
             " when you select (topic, partition, offset; delivery_count too for release, reject and extend)"
         )
+
+
+class NullMessageId(SinkError):
+    """A row to be acked has no topic, partition or offset (or no delivery_count where one is needed)."""
+
+    def __init__(self, action: str, columns: tuple[str, ...]) -> None:
+        super().__init__(
+            f"{action}: a row has null in {', '.join(columns)}, so nobody knows which message it is: filter"
+            " such rows out, or keep the columns as the source gave them; nothing was acked by this task"
+        )
+
+
+class UnknownOutcome(SinkError):
+    """A handler returned something that says neither ack nor anything else."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"the handler returned a {kind}: return None or True to ack, False to release, Release(...),"
+            " Reject(...) or Leave(); to return results, give AckSink.per_row(..., result='<type in DDL>')"
+        )
+
+
+class UnknownAction(SinkError):
+    """A value of the column action is none of ack, release, reject, extend."""
+
+    def __init__(self, action: str) -> None:
+        super().__init__(f"action '{action}' is none of ack, release, reject, extend: correct the column")
+
+
+class AckedBySource(SinkError):
+    """A sink acks rows, and the source of the same options does it too."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__(
+            f"ackMode={mode} lets the source ack, so an AckSink would ack what your function has not: use"
+            " foreachBatch with the function alone, or ackMode=individual"
+        )

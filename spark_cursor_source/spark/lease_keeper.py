@@ -21,9 +21,7 @@ class LeaseKeeper:
     whole crash story.
     """
 
-    def __init__(
-        self, send: Callable[[Sequence[KeepAlive]], None], *, run_id: str, lease_ms: int
-    ) -> None:
+    def __init__(self, send: Callable[[Sequence[KeepAlive]], None], *, run_id: str, lease_ms: int) -> None:
         self._send = send
         self._run_id = run_id
         self._lease_ms = lease_ms

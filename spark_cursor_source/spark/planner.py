@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, EndUpTo, Marker, Release, Start
-from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.planning import (
     BatchPlan,
-    Delivery,
     PendingRedelivery,
     SourceOffset,
     Taken,
@@ -324,9 +323,7 @@ class Planner:
             redeliver = record.redeliver
             if redeliver.run_id != self._run.run_id or not self._is_ours(redeliver.cell):
                 continue
-            if self._taken.fresh(
-                redeliver.cell, redeliver.offsets, delivery_count=redeliver.delivery_count
-            ):
+            if self._taken.fresh(redeliver.cell, redeliver.offsets, delivery_count=redeliver.delivery_count):
                 self._pending.append(record)
         self._scanned = dict(ends)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from spark_cursor_source.core.planning import TopicPartition
 from spark_cursor_source.core.source_options import SourceOptions
+from spark_cursor_source.core.topic_selection import EARLIEST as EARLIEST_POSITION
+from spark_cursor_source.core.topic_selection import LATEST as LATEST_POSITION
 from spark_cursor_source.core.topic_selection import (
     Assign,
     FromCursor,
@@ -19,8 +20,6 @@ from spark_cursor_source.core.topic_selection import (
     Subscribe,
     SubscribePattern,
 )
-from spark_cursor_source.core.topic_selection import EARLIEST as EARLIEST_POSITION
-from spark_cursor_source.core.topic_selection import LATEST as LATEST_POSITION
 from spark_cursor_source.errors import QueueTopicRecreated
 from spark_cursor_source.kafka.topics import Topics
 

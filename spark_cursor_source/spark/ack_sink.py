@@ -1,0 +1,124 @@
+"""AckSink: a foreachBatch function that acks what your function has dealt with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType
+from pyspark.storagelevel import StorageLevel
+
+from spark_cursor_source.core.ack_options import AckOptions
+from spark_cursor_source.core.source_options import AckMode
+from spark_cursor_source.errors import AckedBySource, MissingColumns
+from spark_cursor_source.spark.actions import SETTLED_SCHEMA, markers_partitions, run_action
+from spark_cursor_source.spark.per_row import OUTCOME_DDL, Handler, handle, handle_and_settle
+from spark_cursor_source.spark.settlement import MESSAGE_ID
+
+BatchFunction = Callable[[DataFrame, int], object]
+
+
+class AckSink:
+    """``foreachBatch(AckSink(fn, options))``: ``fn(batch_df, batch_id)`` returns and every row is acked.
+
+    ``fn`` raises and nothing is acked: the query fails as Spark queries do, and the leases bring the messages
+    back. With ``persist`` (the default) the batch is kept while ``fn`` runs, so that several actions on it
+    read Kafka once. Acks are durable before Spark hears that the batch is done.
+
+    Raises:
+        AckedBySource: the options say that the source acks.
+    """
+
+    def __init__(self, fn: BatchFunction, options: Mapping[str, str], *, persist: bool = True) -> None:
+        self._fn = fn
+        self._options = _options(options)
+        self._persist = persist
+
+    @classmethod
+    def per_row(
+        cls,
+        fn: Handler,
+        options: Mapping[str, str],
+        *,
+        then: BatchFunction | None = None,
+        result: str | None = None,
+    ) -> PerRowSink:
+        """A sink that calls ``fn(message)`` on the executors, where ``message`` has the row's fields.
+
+        ``fn`` returns None or True to ack, False to release now, ``Release(delay="30s")``,
+        ``Reject("reason")`` or ``Leave()``. An exception releases that row with the tracker's backoff and the
+        exception as its reason; the others go on.
+
+        ``then(outcomes, batch_id)`` is given a row for each message: topic, partition, offset,
+        delivery_count, action, delay_ms, reason, and ``result`` where its type is given in DDL: then ``fn``
+        may return a value of that type, which acks. The outcomes count only after ``then`` has returned, so a
+        result is written before its message is acked.
+        """
+        return PerRowSink(fn, options, then=then, result=result)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Spark's foreachBatch function."""
+        if not self._persist:
+            self._fn(batch, batch_id)
+            run_action(batch, self._options)
+            return
+        kept = batch.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            self._fn(kept, batch_id)
+            run_action(kept, self._options)
+        finally:
+            kept.unpersist()
+
+
+class PerRowSink:
+    """What :meth:`AckSink.per_row` returns: a foreachBatch function."""
+
+    def __init__(
+        self,
+        fn: Handler,
+        options: Mapping[str, str],
+        *,
+        then: BatchFunction | None = None,
+        result: str | None = None,
+    ) -> None:
+        self._fn = fn
+        self._options = _options(options)
+        self._then = then
+        self._result = result
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Spark's foreachBatch function."""
+        needed = (*MESSAGE_ID, "delivery_count")
+        missing = tuple(name for name in needed if name not in batch.columns)
+        if missing:
+            raise MissingColumns("per_row", missing, tuple(batch.columns))
+        fn, options = self._fn, self._options
+        if self._then is None and self._result is None:
+            partitions = markers_partitions(options)
+            batch.mapInArrow(
+                lambda rows: handle_and_settle(rows, fn, options, partitions), SETTLED_SCHEMA
+            ).collect()
+            return
+        result_type: Any = None
+        schema = OUTCOME_DDL
+        if self._result is not None:
+            result_type = to_arrow_type(DataType.fromDDL(self._result))
+            schema = f"{OUTCOME_DDL}, result {self._result}"
+        outcomes = batch.mapInArrow(lambda rows: handle(rows, fn, result_type), schema)
+        # Kept, because the handler must not be called once for the write and once for the acks.
+        kept = outcomes.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            if self._then is not None:
+                self._then(kept, batch_id)
+            run_action(kept, options)
+        finally:
+            kept.unpersist()
+
+
+def _options(options: Mapping[str, str]) -> AckOptions:
+    parsed = AckOptions.parse(options)
+    if parsed.ack_mode is not AckMode.INDIVIDUAL:
+        raise AckedBySource(parsed.ack_mode.value)
+    return parsed

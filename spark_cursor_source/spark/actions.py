@@ -1,0 +1,98 @@
+"""ack, release, reject and extend on any DataFrame that names messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from spark_cursor_source.core.ack_options import AckAction, AckOptions
+from spark_cursor_source.errors import MissingColumns
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark.settlement import MESSAGE_ID, settle
+
+SETTLED_SCHEMA = "settled BIGINT"
+
+
+def ack(df: DataFrame, options: Mapping[str, str]) -> int:
+    """Acknowledge every row's message; durable when this returns. The number of rows.
+
+    ``df`` has topic, partition and offset. Acking what is acked already changes nothing, and an ack counts
+    whoever holds the lease (Pulsar's individual acknowledgement). Any job may do it, at any time.
+
+    Raises:
+        MissingColumns, NullMessageId: a row does not say which message it is.
+        MarkersNotDurable: the broker did not take the markers; the leases go on.
+    """
+    return run_action(df, AckOptions.parse({**options, "action": "ack"}))
+
+
+def release(df: DataFrame, options: Mapping[str, str], delay: str | None = None, reason: str = "") -> int:
+    """Give the messages back, now or after ``delay``; for the delivery that ``delivery_count`` names only."""
+    extra = {"delay": delay or "0s"} | ({"reason": reason} if reason else {})
+    return run_action(df, AckOptions.parse({**options, "action": "release", **extra}))
+
+
+def reject(df: DataFrame, options: Mapping[str, str], reason: str = "") -> int:
+    """Send the messages to the dead letters now; for the delivery that ``delivery_count`` names only."""
+    extra = {"reason": reason} if reason else {}
+    return run_action(df, AckOptions.parse({**options, "action": "reject", **extra}))
+
+
+def extend(df: DataFrame, options: Mapping[str, str], lease: str | None = None) -> int:
+    """Let the leases last ``lease`` (default ``leaseTimeout``) from now; for the delivery named only."""
+    extra = {"lease": lease} if lease else {}
+    return run_action(df, AckOptions.parse({**options, "action": "extend", **extra}))
+
+
+def run_action(df: DataFrame, options: AckOptions) -> int:
+    """Settle every row of ``df`` as the options, or its column action, say."""
+    partitions = markers_partitions(options)
+    settled = with_details(df, options).mapInArrow(
+        lambda batches: settle(batches, options, partitions), SETTLED_SCHEMA
+    )
+    total = settled.agg(F.sum("settled")).first()
+    return int(total[0] or 0) if total is not None else 0
+
+
+def with_details(df: DataFrame, options: AckOptions) -> DataFrame:
+    """The columns of ``df`` that count, and those that the options say for every row."""
+    action = options.action or AckAction.ACK
+    by_column = options.action is None and "action" in df.columns
+    needed = MESSAGE_ID if action is AckAction.ACK and not by_column else (*MESSAGE_ID, "delivery_count")
+    missing = tuple(name for name in needed if name not in df.columns)
+    if missing:
+        raise MissingColumns("a column action" if by_column else action.value, missing, tuple(df.columns))
+    columns = [
+        F.col("topic").cast("string").alias("topic"),
+        F.col("partition").cast("int").alias("partition"),
+        F.col("offset").cast("bigint").alias("offset"),
+    ]
+    if "delivery_count" in needed:
+        columns.append(F.col("delivery_count").cast("int").alias("delivery_count"))
+    if by_column:
+        columns.append(F.lower(F.col("action")).alias("action"))
+    if by_column and "reason" in df.columns:
+        columns.append(F.col("reason").cast("string").alias("reason"))
+    elif options.reason is not None:
+        columns.append(F.lit(options.reason).alias("reason"))
+    if by_column and "delay_ms" in df.columns:
+        columns.append(F.col("delay_ms").cast("bigint").alias("delay_ms"))
+    elif action is AckAction.RELEASE or by_column:
+        columns.append(F.lit(options.delay_ms or 0).cast("bigint").alias("delay_ms"))
+    return df.select(*columns)
+
+
+def markers_partitions(options: AckOptions) -> int:
+    """How many partitions the markers topic has; asked once a process, for it is fixed once used."""
+    return _markers_partitions(
+        tuple(sorted(client_config(options.kafka, "admin").items())), options.markers_topic
+    )
+
+
+@lru_cache(maxsize=64)
+def _markers_partitions(config: tuple[tuple[str, str], ...], topic: str) -> int:
+    return Topics(dict(config)).describe([topic])[topic].partitions

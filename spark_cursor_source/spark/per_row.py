@@ -1,0 +1,150 @@
+"""The part of ``AckSink.per_row`` that runs on executors: one message, one call, one outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from spark_cursor_source.core.ack_options import AckAction, AckOptions
+from spark_cursor_source.core.outcome import Leave, Reject, Release
+from spark_cursor_source.errors import UnknownOutcome
+from spark_cursor_source.spark.settlement import LEAVE, Settlement
+from spark_cursor_source.wire.marker import MAX_REASON
+
+#: the columns of outcomes, before the one of results
+OUTCOME_FIELDS = (
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("delivery_count", pa.int32()),
+    ("action", pa.string()),
+    ("delay_ms", pa.int64()),
+    ("reason", pa.string()),
+)
+OUTCOME_DDL = (
+    "topic STRING, partition INT, offset BIGINT, delivery_count INT, action STRING, delay_ms BIGINT,"
+    " reason STRING"
+)
+
+Handler = Callable[[Any], Any]
+
+
+class Message:
+    """One row, read column by column on demand: ``message.value`` costs nothing for who never asks for it."""
+
+    __slots__ = ("_columns", "_index")
+
+    def __init__(self, columns: _Columns, index: int) -> None:
+        self._columns = columns
+        self._index = index
+
+    def __getattr__(self, name: str) -> Any:
+        return self._columns.of(name)[self._index]
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns.of(name)[self._index]
+
+    def asDict(self) -> dict[str, Any]:
+        """All fields of the row, as ``pyspark.sql.Row.asDict``."""
+        return {name: self[name] for name in self._columns.names}
+
+    def __repr__(self) -> str:
+        return f"Message({self.topic}, {self.partition}, {self.offset}, delivery_count={self.delivery_count})"
+
+
+class _Columns:
+    """The columns of a record batch as lists, each made when it is first asked for."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self.names: list[str] = batch.schema.names
+        self._lists: dict[str, list[Any]] = {}
+
+    def of(self, name: str) -> list[Any]:
+        found = self._lists.get(name)
+        if found is None:
+            if name not in self.names:
+                raise AttributeError(f"a message has no field {name!r}; it has {', '.join(self.names)}")
+            found = self._lists[name] = self._batch.column(name).to_pylist()
+        return found
+
+
+def handle(
+    batches: Iterable[pa.RecordBatch], fn: Handler, result_type: pa.DataType | None
+) -> Iterator[pa.RecordBatch]:
+    """Call ``fn`` for each row; the outcomes, in the order of the rows.
+
+    An exception of ``fn`` gives that row back with the tracker's backoff, and its text as the reason.
+    """
+    for batch in batches:
+        if batch.num_rows:
+            yield _handle_batch(batch, fn, result_type)
+
+
+def _handle_batch(batch: pa.RecordBatch, fn: Handler, result_type: pa.DataType | None) -> pa.RecordBatch:
+    columns = _Columns(batch)
+    rows = batch.num_rows
+    odd: dict[int, Any] = {}  # whatever is no plain ack
+    for index in range(rows):
+        try:
+            outcome = fn(Message(columns, index))
+        except Exception as problem:  # noqa: BLE001 - whatever the handler raises concerns its row only
+            outcome = _Failed(problem)
+        if outcome is not None and outcome is not True:
+            odd[index] = outcome
+    actions: pa.Array = pa.repeat(pa.scalar(AckAction.ACK.value), rows)
+    delays: pa.Array = pa.nulls(rows, pa.int64())
+    reasons: pa.Array = pa.nulls(rows, pa.string())
+    results: list[Any] | None = None if result_type is None else [None] * rows
+    if odd:
+        described = [(AckAction.ACK.value, None, None)] * rows
+        for index, outcome in odd.items():
+            described[index] = _describe(outcome, results, index)
+        actions = pa.array([action for action, _, _ in described], pa.string())
+        delays = pa.array([delay_ms for _, delay_ms, _ in described], pa.int64())
+        reasons = pa.array([reason for _, _, reason in described], pa.string())
+    ids = [batch.column(name) for name in ("topic", "partition", "offset", "delivery_count")]
+    arrays = [*ids, actions, delays, reasons]
+    names = [name for name, _ in OUTCOME_FIELDS]
+    if results is not None:
+        arrays.append(pa.array(results, result_type))
+        names.append("result")
+    return pa.RecordBatch.from_arrays(arrays, names)
+
+
+def _describe(outcome: Any, results: list[Any] | None, index: int) -> tuple[str, int | None, str | None]:
+    match outcome:
+        case _Failed():
+            return AckAction.RELEASE.value, None, outcome.reason
+        case False:
+            return AckAction.RELEASE.value, 0, None
+        case Release():
+            return AckAction.RELEASE.value, outcome.delay_ms, outcome.reason
+        case Reject():
+            return AckAction.REJECT.value, None, outcome.reason
+        case Leave():
+            return LEAVE, None, None
+    if results is None:
+        raise UnknownOutcome(type(outcome).__name__)
+    results[index] = outcome.asDict(recursive=True) if hasattr(outcome, "asDict") else outcome
+    return AckAction.ACK.value, None, None
+
+
+class _Failed:
+    """A handler's exception, as the reason of a release."""
+
+    def __init__(self, problem: Exception) -> None:
+        self.reason = f"{type(problem).__name__}: {problem}"[:MAX_REASON]
+
+
+def handle_and_settle(
+    batches: Iterable[pa.RecordBatch], fn: Handler, options: AckOptions, markers_partitions: int
+) -> Iterator[pa.RecordBatch]:
+    """:func:`handle`, and the markers of all outcomes flushed before the task ends."""
+    settlement = Settlement(options)
+    for outcomes in handle(batches, fn, None):
+        settlement.add(outcomes)
+    settlement.send(markers_partitions)
+    yield pa.RecordBatch.from_pydict({"settled": pa.array([settlement.settled], pa.int64())})

@@ -1,0 +1,126 @@
+"""The stream reader that Spark pickles: options, and nothing else that would not survive the journey."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker import End
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.slices import Slice
+from spark_cursor_source.core.source_options import SourceOptions
+from spark_cursor_source.errors import DataLoss
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.log import Missing, arrow_batches
+from spark_cursor_source.kafka.markers import cached_sender
+from spark_cursor_source.spark.planner import Planner
+from spark_cursor_source.wire import offset_json
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LeasedSlices(InputPartition):
+    """What one task reads; its Start is on the broker already."""
+
+    slices: tuple[Slice, ...]
+    markers_partitions: int
+
+
+class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The source of ``spark.readStream.format("cursorq")``.
+
+    On the driver it asks a :class:`Planner`, born at the first question; on executors it reads slices.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._planner: Planner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_planner": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        return offset_json.encode(self._driver().initial_offset())
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        begin = offset_json.decode(start)
+        end = self._driver().latest_offset(begin, max_offsets=most)
+        return start if end is begin else offset_json.encode(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None if self._planner is None else offset_json.encode(self._planner.latest_known())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        planner = self._driver()
+        tasks = planner.plan(offset_json.decode(start), offset_json.decode(end))
+        return [LeasedSlices(slices, planner.markers_partitions) for slices in tasks]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._driver().completed(offset_json.decode(end))
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._driver().bound_by_now()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, LeasedSlices):
+            raise TypeError(f"a {type(partition).__name__} is no partition of cursorq")
+        options = self._options
+        ended: list[End] = []
+
+        def on_missing(piece: Slice, offsets: OffsetSet, why: Missing) -> None:
+            if why is Missing.RETENTION:
+                self._report_loss(piece, offsets)
+            cell = Cell(subscription=options.subscription, topic=piece.topic, partition=piece.partition)
+            ended.append(End(cell=cell, offsets=offsets))
+
+        config = client_config(options.kafka, "consumer")
+        config["isolation.level"] = options.isolation.value
+        yield from arrow_batches(
+            config,
+            partition.slices,
+            include_headers=options.include_headers,
+            queue_id=None if options.queue_id is None else options.queue_id.encode(),
+            on_missing=on_missing,
+        )
+        if ended:
+            # Offsets that nobody will ever see: without their End they would stay outstanding for ever.
+            sender = cached_sender(
+                client_config(options.kafka, "producer"), options.markers_topic, partition.markers_partitions
+            )
+            sender.send(ended)
+            sender.flush()
+
+    def _report_loss(self, piece: Slice, offsets: OffsetSet) -> None:
+        first, last = offsets.first, offsets.last
+        ranges = f"{first} to {last} ({len(offsets)} of them)"
+        why = "retention or a truncation removed them"
+        if self._options.fail_on_data_loss:
+            raise DataLoss(piece.topic, piece.partition, ranges, why)
+        log.warning("data_loss topic=%s partition=%d offsets=%s", piece.topic, piece.partition, ranges)
+
+    def _driver(self) -> Planner:
+        if self._planner is None:
+            self._planner = Planner(self._options)
+        return self._planner

@@ -1,0 +1,152 @@
+"""Rows that say what became of messages, folded into markers on the executor that holds them.
+
+A task folds all its rows into sets of offsets, so a million acks are one marker of each cell, and flushes
+them before it returns: what Spark takes for a finished task is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_cursor_source.core.ack_options import AckAction, AckOptions
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.errors import NullMessageId, UnknownAction
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.markers import cached_sender
+
+MESSAGE_ID = ("topic", "partition", "offset")
+LEAVE = "leave"
+
+_DETAILS = ("action", "delivery_count", "delay_ms", "reason")
+
+
+class Settlement:
+    """Acks, releases, rejects and extensions of one task, by cell.
+
+    Rows have topic, partition and offset, and where present: ``action`` (else the options' action, else ack),
+    ``delivery_count``, ``delay_ms`` and ``reason``. Their order does not matter.
+    """
+
+    def __init__(self, options: AckOptions) -> None:
+        self._options = options
+        self._offsets: dict[tuple[Any, ...], list[np.ndarray]] = {}
+        self.settled = 0
+
+    def add(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Take in rows; columns beyond those that count are passed over.
+
+        Raises:
+            NullMessageId: a row does not say which message, or which delivery, it is.
+            UnknownAction: the column action has a word that is none.
+        """
+        if rows.num_rows == 0:
+            return
+        names = rows.schema.names
+        details = [name for name in _DETAILS if name in names]
+        keys = ["topic", "partition", *details]
+        table = pa.table({name: rows.column(name) for name in (*keys, "offset")})
+        action = self._options.action or AckAction.ACK
+        nulls = tuple(name for name in MESSAGE_ID if table.column(name).null_count)
+        if nulls:
+            raise NullMessageId(action.value, nulls)
+        for key, offsets in _grouped(table, keys):
+            values = dict(zip(keys, key, strict=True))
+            self._offsets.setdefault(self._key(values, action), []).append(offsets)
+            self.settled += len(offsets)
+
+    def _key(self, values: dict[str, Any], default: AckAction) -> tuple[Any, ...]:
+        word = values.get("action") or default.value
+        count = values.get("delivery_count")
+        if word not in (LEAVE, *AckAction):
+            raise UnknownAction(str(word))
+        if word in (LEAVE, AckAction.ACK):
+            count = None
+        elif count is None:
+            raise NullMessageId(word, ("delivery_count",))
+        delay_ms = values.get("delay_ms") if word == AckAction.RELEASE else None
+        reason = (values.get("reason") or "") if word in (AckAction.RELEASE, AckAction.REJECT) else ""
+        return values["topic"], values["partition"], word, count, delay_ms, reason
+
+    def markers(self) -> Iterator[Marker]:
+        """What was added, as few markers as say it."""
+        for (topic, partition, word, count, delay_ms, reason), pieces in self._offsets.items():
+            if word == LEAVE:
+                continue
+            cell = Cell(subscription=self._options.subscription, topic=topic, partition=partition)
+            offsets = _offset_set(pieces)
+            match word:
+                case AckAction.ACK:
+                    yield End(cell=cell, offsets=offsets)
+                case AckAction.RELEASE:
+                    yield Release(
+                        cell=cell, offsets=offsets, delivery_count=count, delay_ms=delay_ms, reason=reason
+                    )
+                case AckAction.REJECT:
+                    yield Reject(cell=cell, offsets=offsets, delivery_count=count, reason=reason)
+                case AckAction.EXTEND:
+                    yield KeepAlive(
+                        cell=cell, offsets=offsets, lease_ms=self._options.lease_ms, delivery_count=count
+                    )
+
+    def send(self, markers_partitions: int) -> None:
+        """Write the markers; they are on the broker when this returns.
+
+        Raises:
+            MarkersNotDurable: they are not; the messages keep their leases.
+        """
+        sender = cached_sender(
+            client_config(self._options.kafka, "producer"), self._options.markers_topic, markers_partitions
+        )
+        sender.send(self.markers())
+        sender.flush()
+        self._offsets.clear()
+
+
+def settle(
+    batches: Iterable[pa.RecordBatch], options: AckOptions, markers_partitions: int
+) -> Iterator[pa.RecordBatch]:
+    """The body of a task that settles all its rows: one row with their number comes out."""
+    settlement = Settlement(options)
+    for batch in batches:
+        settlement.add(batch)
+    settlement.send(markers_partitions)
+    yield pa.RecordBatch.from_pydict({"settled": pa.array([settlement.settled], pa.int64())})
+
+
+def _grouped(table: pa.Table, keys: list[str]) -> Iterator[tuple[tuple[Any, ...], np.ndarray]]:
+    """(key values, offsets) of each group; most batches are of one partition and have one group."""
+    encoded = [table.column(key).combine_chunks().dictionary_encode(null_encoding="encode") for key in keys]
+    dictionaries = [_chunk(column).dictionary for column in encoded]
+    offsets = table.column("offset").to_numpy()
+    if all(len(dictionary) == 1 for dictionary in dictionaries):
+        yield tuple(dictionary[0].as_py() for dictionary in dictionaries), offsets
+        return
+    code = np.zeros(table.num_rows, np.int64)
+    for column, dictionary in zip(encoded, dictionaries, strict=True):
+        code = code * len(dictionary) + _chunk(column).indices.to_numpy()
+    order = np.argsort(code, kind="stable")
+    codes, firsts = np.unique(code[order], return_index=True)
+    for group, indexes in zip(codes.tolist(), np.split(order, firsts[1:]), strict=True):
+        values = []
+        for dictionary in reversed(dictionaries):
+            group, at = divmod(group, len(dictionary))
+            values.append(dictionary[at].as_py())
+        yield tuple(reversed(values)), offsets[indexes]
+
+
+def _chunk(column: Any) -> Any:
+    return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+
+
+def _offset_set(pieces: list[np.ndarray]) -> OffsetSet:
+    offsets = np.concatenate(pieces)
+    first, last = int(offsets.min()), int(offsets.max())
+    if last - first + 1 == len(offsets) and bool((np.diff(offsets) == 1).all()):
+        return OffsetSet.of((first, last + 1))
+    return OffsetSet.from_offsets(np.sort(offsets).astype(np.uint64))
