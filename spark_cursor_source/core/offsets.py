@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, NewType
 
 from pyroaring import BitMap64
@@ -17,14 +18,12 @@ from pyroaring import BitMap64
 Offset = NewType("Offset", int)  #: of a record in a queue topic
 MarkerOffset = NewType("MarkerOffset", int)  #: of a record in the markers topic
 
-OFFSET_LIMIT = 2**63  #: Kafka offsets are signed 64-bit
-
-# Up to this many elements an array of all of them is cheaper than a search for each run's end.
-_ARRAY_RUNS_LIMIT = 20_000_000
+OFFSET_LIMIT = 2**63 - 1  #: offsets are below it, so that the position after each is signed 64-bit too
+MAX_RANGE = 2**40  #: a range of more offsets, which nobody has, would take gigabytes
 
 
 class OffsetSet:
-    """An immutable set of offsets, each in ``[0, 2**63)``.
+    """An immutable set of offsets, each in ``[0, OFFSET_LIMIT)``.
 
     >>> OffsetSet.of((3, 5), (5, 9)).ranges
     ((3, 9),)
@@ -45,12 +44,14 @@ class OffsetSet:
         """The union of half-open ranges ``(start, stop)``; an empty range adds nothing.
 
         Raises:
-            ValueError: a bound is negative or above 2**63.
+            ValueError: a bound is negative or above ``OFFSET_LIMIT``, or a range longer than ``MAX_RANGE``.
         """
         bits = BitMap64()
         for start, stop in ranges:
             if start < 0 or stop > OFFSET_LIMIT:
-                raise ValueError(f"offset range [{start}, {stop}) is outside [0, 2**63)")
+                raise ValueError(f"offset range [{start}, {stop}) is outside [0, {OFFSET_LIMIT})")
+            if stop - start > MAX_RANGE:
+                raise ValueError(f"offset range [{start}, {stop}) holds more than {MAX_RANGE} offsets")
             if start < stop:
                 bits.add_range(start, stop)
         return cls(bits)
@@ -61,13 +62,19 @@ class OffsetSet:
 
         >>> OffsetSet.from_offsets([7, 3, 4, 7]).ranges
         ((3, 5), (7, 8))
+
+        Raises:
+            ValueError: an offset is negative or not below ``OFFSET_LIMIT``.
         """
-        return cls._checked(BitMap64(offsets))
+        try:
+            return cls._checked(BitMap64(offsets))
+        except OverflowError as cause:
+            raise ValueError(f"an offset is outside [0, {OFFSET_LIMIT})") from cause
 
     @classmethod
     def _checked(cls, bits: BitMap64) -> OffsetSet:
         if bits and bits.max() >= OFFSET_LIMIT:
-            raise ValueError(f"offset {bits.max()} is outside [0, 2**63)")
+            raise ValueError(f"offset {bits.max()} is outside [0, {OFFSET_LIMIT})")
         return cls(bits)
 
     @classmethod
@@ -82,10 +89,9 @@ class OffsetSet:
             bits = BitMap64.deserialize(data)
         except (IndexError, ValueError) as cause:
             raise ValueError(f"{len(data)} bytes are not a 64-bit Roaring bitmap") from cause
-        # The library reads a prefix and believes counts it finds there: what it cannot write back the same
-        # way, in the same number of bytes, was not written by a Roaring library.
-        same_size = len(bits.serialize()) == len(data)
-        if not same_size or bits != BitMap64(bits):
+        # The library reads a prefix and skips over counts and positions it has no need of. What it does not
+        # write back to the byte was not written by a Roaring library.
+        if bits.serialize() != data:
             raise ValueError(f"{len(data)} bytes are not exactly one 64-bit Roaring bitmap")
         return cls._checked(bits)
 
@@ -101,35 +107,22 @@ class OffsetSet:
         return tuple(self.iter_ranges())
 
     def iter_ranges(self) -> Iterator[tuple[int, int]]:
-        """The ranges one by one, in order, without building them all first."""
-        if len(self._bits) > _ARRAY_RUNS_LIMIT:
-            yield from self._search_ranges()
-            return
-        yield from _runs(self._bits.to_array())
+        """The ranges one by one, in order; for the cost of the ranges, not of the offsets."""
+        starts, stops = self._edges()
+        return zip(starts.to_array(), stops.to_array(), strict=True)
 
-    def _search_ranges(self) -> Iterator[tuple[int, int]]:
-        last: int = self._bits.max()
-        start: int = self._bits.min()
-        while True:
-            stop = self._run_end(start, last + 1)
-            yield start, stop
-            if stop > last:
-                return
-            start = self._bits.next_set_bit(stop)
+    def count_ranges(self) -> int:
+        """How many ranges there are, without building them.
 
-    def _run_end(self, start: int, limit: int) -> int:
-        """The end of the run at ``start``: doubling steps, then bisection."""
-        step = 1
-        while start + step < limit and self._bits.contains_range(start, start + step + 1):
-            step *= 2
-        low, high = start + step // 2 + 1 if step > 1 else start + 1, min(start + step + 1, limit)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._bits.contains_range(start, middle):
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        >>> OffsetSet.of((0, 10**9), (10**9 + 1, 10**10)).count_ranges()
+        2
+        """
+        return len(self._edges()[0])
+
+    def _edges(self) -> tuple[BitMap64, BitMap64]:
+        """Where ranges start and where they stop."""
+        moved = self._bits.shift(1)
+        return self._bits - moved, moved - self._bits
 
     @property
     def first(self) -> int | None:
@@ -143,16 +136,20 @@ class OffsetSet:
 
     def below(self, position: int) -> OffsetSet:
         """The offsets smaller than ``position``."""
+        last = self.last
+        if last is None or last < position:
+            return self
         bits = self._bits.copy()
         bits.remove_range(max(position, 0), OFFSET_LIMIT)
         return OffsetSet(bits)
 
     def starting_at(self, position: int) -> OffsetSet:
         """The offsets equal to or larger than ``position``."""
-        if position <= 0:
+        first = self.first
+        if first is None or position <= first:
             return self
         bits = self._bits.copy()
-        bits.remove_range(0, position)
+        bits.remove_range(0, min(position, OFFSET_LIMIT))
         return OffsetSet(bits)
 
     def chunks(self, most: int) -> Iterator[OffsetSet]:
@@ -161,13 +158,13 @@ class OffsetSet:
         >>> [piece.ranges for piece in OffsetSet.of((0, 5)).chunks(2)]
         [((0, 2),), ((2, 4),), ((4, 5),)]
         """
-        rest = self
-        while len(rest) > most:
-            boundary = int(rest._bits[most])
-            yield rest.below(boundary)
-            rest = rest.starting_at(boundary)
-        if rest:
-            yield rest
+        for index in range(0, len(self), most):
+            size = min(most, len(self) - index)
+            first, last = int(self._bits[index]), int(self._bits[index + size - 1])
+            if last - first < size:
+                yield OffsetSet.of((first, last + 1))
+            else:
+                yield OffsetSet(BitMap64(islice(self._bits.iter_equal_or_larger(first), size)))
 
     def to_array(self) -> array[int]:
         """All offsets in ascending order as an ``array('Q')``: 8 bytes each, readable as a buffer."""
@@ -200,7 +197,7 @@ class OffsetSet:
         return OffsetSet(self._bits - other._bits)
 
     def __contains__(self, offset: int) -> bool:
-        return offset >= 0 and offset in self._bits
+        return 0 <= offset < OFFSET_LIMIT and offset in self._bits
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._bits)
@@ -227,18 +224,6 @@ class OffsetSet:
 
 
 EMPTY = OffsetSet(BitMap64())  #: the set of no offsets
-
-
-def _runs(offsets: array[int]) -> Iterator[tuple[int, int]]:
-    if not offsets:
-        return
-    start = previous = offsets[0]
-    for offset in offsets[1:]:
-        if offset != previous + 1:
-            yield start, previous + 1
-            start = offset
-        previous = offset
-    yield start, previous + 1
 
 
 def isqrt_ceil(number: int) -> int:
