@@ -1,0 +1,138 @@
+"""The latest cursor of each cell, from the compacted cursors topic."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from spark_cursor_source.core.cell import Cell, control_partition
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.errors import InvalidControlRecord
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.tail import TailReader
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.wire import cursor as wire
+
+logger = logging.getLogger(__name__)
+
+_COUNT_PARTITIONS_EVERY_MS = 60_000
+
+
+class CursorTail:
+    """What the cursors topic said at the last :meth:`refresh`; one thread's.
+
+    Records that are no cursors of subscriptions are left alone: clients may keep plain positions there.
+    """
+
+    def __init__(self, config: Mapping[str, Any], topic: str) -> None:
+        self._topic = topic
+        self._topics = Topics(config)
+        self._reader = TailReader(config, topic)
+        self._positions: dict[int, int] = {}
+        self._values: dict[int, dict[bytes, bytes]] = {}  # partition -> record key -> latest value
+        self._decoded: dict[bytes, CursorSnapshot | None] = {}  # key of a cell -> its cursor
+        self._next_count: Deadline | None = None
+
+    def refresh(self) -> bool:
+        """Read on to the present end, that of committed transactions; whether there was anything new.
+
+        Raises:
+            TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        self._count_partitions()
+        partitions = [(self._topic, number) for number in self._positions]
+        ends = self._topics.end_offsets(partitions, committed=True)
+        ranges: dict[int, tuple[int, int]] = {}
+        for (_, number), end in ends.items():
+            if end < self._positions[number]:
+                self._forget(number)  # the topic was made again
+            if self._positions[number] < end:
+                ranges[number] = (self._positions[number], end)
+        if not ranges:
+            return False
+        for message in self._reader.read(ranges):
+            of, key = message.partition(), message.key()
+            if of is not None and key is not None:
+                self._take(of, key, message.value())
+        # Only now: a read that was broken off begins again, and reads some records twice.
+        self._positions |= {number: stop for number, (_, stop) in ranges.items()}
+        return True
+
+    def get(self, cell: Cell) -> CursorSnapshot | None:
+        """The cursor of a cell, or None if the tracker has written none."""
+        key = cell.key
+        if key not in self._decoded:
+            self._decoded[key] = self._decode(key)
+        return self._decoded[key]
+
+    def of(self, *, subscription: str | None = None, topic: str | None = None) -> dict[Cell, CursorSnapshot]:
+        """The cursors of a subscription, of a topic, or of both."""
+        return {
+            cell: cursor
+            for cell, cursor in self.all().items()
+            if subscription in (None, cell.subscription) and topic in (None, cell.topic)
+        }
+
+    def all(self) -> dict[Cell, CursorSnapshot]:
+        """All cursors of subscriptions, by cell, in the order of their keys."""
+        keys = {key for values in self._values.values() for key in values}
+        cells = [cell for key in wire.cell_keys(keys) if (cell := _cell(key)) is not None]
+        found = {cell: self.get(cell) for cell in cells}
+        return {cell: cursor for cell, cursor in found.items() if cursor is not None}
+
+    def close(self) -> None:
+        """End the consumer."""
+        self._reader.close()
+
+    def _count_partitions(self) -> None:
+        if self._next_count is not None and not self._next_count.over:
+            return
+        for number in range(self._topics.describe([self._topic])[self._topic].partitions):
+            self._positions.setdefault(number, 0)
+            self._values.setdefault(number, {})
+        self._next_count = Deadline.after_ms(_COUNT_PARTITIONS_EVERY_MS)
+
+    def _forget(self, number: int) -> None:
+        logger.warning("cursors topic %s, partition %s ends earlier than before", self._topic, number)
+        self._positions[number] = 0
+        self._values[number] = {}
+        self._decoded.clear()
+
+    def _take(self, number: int, key: bytes, value: bytes | None) -> None:
+        if value is None:
+            self._values[number].pop(key, None)
+        else:
+            self._values[number][key] = value
+        self._decoded.pop(_whole_key(key), None)
+
+    def _decode(self, key: bytes) -> CursorSnapshot | None:
+        # The partition that the key belongs to; another one has it if the topic had fewer partitions once.
+        home = control_partition(key, max(1, len(self._values)))
+        numbers = [home, *(number for number in self._values if number != home)]
+        values = next((self._values[n] for n in numbers if key in self._values.get(n, {})), None)
+        if values is None:
+            return None
+        try:
+            whole = wire.from_records(values, key)
+            cursor = None if whole is None else wire.decode(whole)
+        except InvalidControlRecord as why:
+            logger.debug("cursors topic %s: record %r is left alone: %s", self._topic, key, why)
+            return None
+        if cursor is not None and cursor.cell.key != key:
+            logger.debug("cursors topic %s: record %r is of cell %s", self._topic, key, cursor.cell)
+            return None
+        return cursor
+
+
+def _cell(key: bytes) -> Cell | None:
+    try:
+        return Cell.from_key(key)
+    except ValueError:
+        return None
+
+
+def _whole_key(key: bytes) -> bytes:
+    """The key of the cursor that a record belongs to, whole or as a part."""
+    head, comma, last = key.rpartition(b",")
+    return head + comma + last.partition(wire.PART_MARK)[0]

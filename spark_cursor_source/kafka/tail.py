@@ -1,0 +1,179 @@
+"""Ranges of several partitions of a control topic, read at once: committed records only."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from spark_cursor_source.errors import TopicNotFound
+from spark_cursor_source.kafka.client_roles import consumer_config
+from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.failures import (
+    RETRIABLE,
+    UNAUTHORIZED,
+    UNKNOWN_TOPIC,
+    error_of,
+    refusal,
+    unavailable,
+)
+
+logger = logging.getLogger(__name__)
+
+STALL_TIMEOUT_MS = 60_000
+
+_AT_ONCE = 500
+_WAIT_S = 0.1
+_ONE_REQUEST_S = 10.0
+_DENIAL_MS = 10_000  # a broker that comes back denies topics and offsets that exist, for a while
+_OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+# About the group, and a reader that is assigned its partitions takes part in none.
+_OF_GROUPS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
+
+
+class TailReader:
+    """A consumer of one topic for many short reads; it fetches nothing in between."""
+
+    def __init__(
+        self, config: Mapping[str, Any], topic: str, *, stall_timeout_ms: int = STALL_TIMEOUT_MS
+    ) -> None:
+        self._topic = topic
+        self._stall_timeout_ms = stall_timeout_ms
+        self._consumer: Consumer = open_client(
+            Consumer,
+            consumer_config(
+                config,
+                isolation_level="read_committed",
+                fetch_queue_backoff_ms=2,
+                fetch_wait_max_ms=5,  # how long the end of a partition takes to be told
+            ),
+        )
+
+    def read(self, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
+        """The records of ``{partition: (start, stop)}``, in order within a partition.
+
+        Records that retention has removed are passed over; a range above the end of its partition, as after
+        the topic was made again, is empty.
+
+        Raises:
+            KafkaUnavailable: nothing new for the stall timeout.
+            TopicNotFound, NotAuthorized, KafkaRefused
+        """
+        reading = _Reading(self._consumer, self._topic, ranges, self._stall_timeout_ms)
+        try:
+            reading.assign()
+            while reading.unfinished:
+                yield from reading.next_records()
+        except KafkaException as raised:
+            raise refusal(error_of(raised), operation="read", resource=self._topic) from raised
+        finally:
+            self._consumer.unassign()
+
+    def close(self) -> None:
+        """End the consumer."""
+        self._consumer.close()
+
+
+class _Reading:
+    def __init__(
+        self, consumer: Consumer, topic: str, ranges: Mapping[int, tuple[int, int]], stall_timeout_ms: int
+    ) -> None:
+        self._consumer, self._topic, self._stall_timeout_ms = consumer, topic, stall_timeout_ms
+        self._positions = {number: start for number, (start, _) in ranges.items()}
+        self._stops = {number: stop for number, (_, stop) in ranges.items()}
+        self.unfinished = {number for number, (start, stop) in ranges.items() if start < stop}
+        self._denial: Deadline | None = None
+        self._last: KafkaError | None = None
+        self._stall = Deadline.after_ms(stall_timeout_ms)
+
+    def assign(self) -> None:
+        self._consumer.assign(
+            [
+                TopicPartition(self._topic, number, self._positions[number])
+                for number in sorted(self.unfinished)
+            ]
+        )
+
+    def next_records(self) -> list[Message]:
+        """The next records of the ranges, or none: then ends or errors were dealt with, or nothing came."""
+        messages = self._consumer.consume(_AT_ONCE, 0) or self._consumer.consume(1, _WAIT_S)
+        if not messages and self._stall.over:
+            raise unavailable(f"read topic '{self._topic}'", self._stall, self._last)
+        records: list[Message] = []
+        for message in messages:
+            number, offset, error = message.partition(), message.offset(), message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                assert number is not None
+                assert offset is not None
+                if error is None and self._positions[number] <= offset < self._stops[number]:
+                    records.append(message)
+                self._advance(number, offset + 1 if error is None else offset)
+            elif self._deal_with(error, number):
+                break  # assigned anew: what else stands in this list comes again
+        return records
+
+    def _advance(self, number: int, position: int) -> None:
+        if position > self._positions[number]:
+            self._positions[number] = position
+            self._stall = Deadline.after_ms(self._stall_timeout_ms)
+            self._denial = None
+        if self._positions[number] >= self._stops[number]:
+            self.unfinished.discard(number)
+
+    def _deal_with(self, error: KafkaError, number: int | None) -> bool:
+        """What an error calls for; whether the partitions were assigned anew."""
+        code = error.code()
+        if code in _OF_GROUPS:
+            return False
+        self._last = error
+        if code in UNAUTHORIZED or error.fatal():
+            raise refusal(error, operation="read", resource=self._topic)
+        logger.info("topic %s, partition %s: %s", self._topic, number, error.name())
+        if self._stall.over:
+            raise unavailable(f"read topic '{self._topic}'", self._stall, error)
+        if code in _OUT_OF_RANGE and number is not None:
+            self._leave_what_is_gone(number)
+        elif code in UNKNOWN_TOPIC:
+            if self._denied_for_long():
+                raise TopicNotFound((self._topic,))
+        elif code in RETRIABLE:
+            return False
+        else:
+            raise refusal(error, operation="read", resource=self._topic)
+        self.assign()
+        return True
+
+    def _leave_what_is_gone(self, number: int) -> None:
+        try:
+            low, high = self._consumer.get_watermark_offsets(
+                TopicPartition(self._topic, number), timeout=_ONE_REQUEST_S
+            )
+        except KafkaException as unanswered:
+            self._last = error_of(unanswered)
+            return
+        position = self._positions[number]
+        if low > position:
+            self._warn_gone(number, min(low, self._stops[number]))
+            self._advance(number, low)
+        elif high < position and self._denied_for_long():
+            self._warn_gone(number, self._stops[number])
+            self._advance(number, self._stops[number])
+
+    def _warn_gone(self, number: int, stop: int) -> None:
+        logger.warning(
+            "topic %s, partition %s: offsets %s to %s are gone",
+            self._topic,
+            number,
+            self._positions[number],
+            stop,
+        )
+
+    def _denied_for_long(self) -> bool:
+        """Whether the broker has denied for a while; else waits a little before it is asked again."""
+        if self._denial is None:
+            self._denial = Deadline.after_ms(min(_DENIAL_MS, self._stall_timeout_ms))
+        self._denial.pause(_WAIT_S)
+        return self._denial.over
