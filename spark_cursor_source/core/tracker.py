@@ -3,17 +3,20 @@
 All its rules, one line each (a message is *gone* when it is acked, dead-lettered or below the read position):
 
 =============  ==========================================================================================
-unseen         + Start -> leased(1) · anything else -> unseen
+unseen         + Start -> leased(1) · EndUpTo or Seek above it -> gone · anything else -> unseen
 leased(n)      + End, EndUpTo above it -> gone
                + Start -> leased(n+1), of the same run and count: only the deadline moves · n = max: unchanged
                + KeepAlive of that delivery or run -> leased(n), later
                + Release of delivery n -> delayed(n) or available(n) · n = max: dead letter
                + Reject of delivery n -> dead letter
                + its time is over -> delayed(n) for the backoff, or available(n) · n = max: dead letter
-delayed(n)     + End, EndUpTo -> gone · + Start -> leased(n+1) · + its time is over -> available(n)
-available(n)   + End, EndUpTo -> gone · + Start -> leased(n+1)
+delayed(n)     + End, EndUpTo -> gone · + Start -> leased(n+1), n = max: unchanged
+               + its time is over -> available(n)
+available(n)   + End, EndUpTo -> gone · + Start -> leased(n+1) · n = max: unchanged
                + Hello -> announced to the new run
+               + any time at n = max, which was lowered -> dead letter
 gone           + anything -> gone (an ack wins) · + V1 Start -> leased(1), as in kafka-mq-go
+any            + Seek -> unseen at its position and above, gone below
 =============  ==========================================================================================
 
 Rules from Pulsar (individual and cumulative acknowledgement), SQS (leases, receive count) and kafka-mq-go
@@ -42,7 +45,7 @@ from spark_cursor_source.core.marker import (
     Seek,
     Start,
 )
-from spark_cursor_source.core.offsets import EMPTY, OFFSET_LIMIT, OffsetSet
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 
 LEASE_OVER = "lease expired"
@@ -89,6 +92,7 @@ class CellTracker:
         self._read_position = snapshot.read_position
         self._next_marker = snapshot.next_marker
         self._owner = snapshot.owner
+        self._markers_partition = snapshot.markers_partition
         self._leases = dict(snapshot.leases)
         self._delayed = dict(snapshot.delayed)
         self._available = dict(snapshot.available)
@@ -97,9 +101,18 @@ class CellTracker:
         self._tally = Counter({field.name: getattr(snapshot.totals, field.name) for field in fields(Totals)})
 
     @classmethod
-    def resume(cls, snapshot: CursorSnapshot | None, *, cell: Cell, policy: RedeliveryPolicy) -> CellTracker:
+    def resume(
+        cls,
+        snapshot: CursorSnapshot | None,
+        *,
+        cell: Cell,
+        policy: RedeliveryPolicy,
+        markers_partition: int = 0,
+    ) -> CellTracker:
         """The tracker of ``cell`` as it was when the snapshot was taken; a new one if there is none."""
-        new = CursorSnapshot(cell=cell, read_position=0, next_marker=0)
+        new = CursorSnapshot(
+            cell=cell, read_position=0, next_marker=0, markers_partition=markers_partition
+        )
         return cls(new if snapshot is None else snapshot, policy)
 
     def snapshot(self) -> CursorSnapshot:
@@ -113,6 +126,7 @@ class CellTracker:
             available=tuple(sorted(self._available.items(), key=_by_group)),
             owner=self._owner,
             max_deliveries=self._policy.max_deliveries,
+            markers_partition=self._markers_partition,
             totals=Totals(**self._tally),
         )
 
@@ -132,7 +146,7 @@ class CellTracker:
                 self._tally["acked"] += ended
                 self._tally["unknown_ends"] += len(marker.offsets) - ended
             case EndUpTo():
-                self._tally["acked"] += self._take(OffsetSet.of((0, marker.position)))
+                self._tally["acked"] += self._take(self._outstanding().below(marker.position))
                 self._read_position = max(self._read_position, marker.position)
             case KeepAlive():
                 self._keep_alive(marker, at_ms)
@@ -142,7 +156,7 @@ class CellTracker:
                 for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
                     self._dead_letter(offsets, lease.delivery_count, marker.reason)
             case Seek():
-                self._take(OffsetSet.of((0, OFFSET_LIMIT)))
+                self._take(self._outstanding())
                 self._read_position = marker.position
             case Hello():
                 self._hello(marker)
@@ -245,12 +259,14 @@ class CellTracker:
             self._remove(self._delayed, delay, offsets)
             self._make_available(Wait(delay.delivery_count, delay.died), offsets)
         # A limit that was lowered while messages were available: no Start may take these again.
-        for wait, offsets in list(self._available.items()):
+        for wait, offsets in sorted(self._available.items(), key=_by_group):
             if self._policy.exhausted(wait.delivery_count):
                 self._dead_letter(offsets, wait.delivery_count, NO_MORE_DELIVERIES)
 
     def _announce(self, owner: str) -> None:
         for wait, offsets in sorted(self._unannounced.items(), key=_by_group):
+            if self._policy.exhausted(wait.delivery_count):
+                continue  # delivered at a higher limit: a dead letter as soon as the log is read to its end
             groups = isolation_groups(
                 offsets, wait.delivery_count, died=wait.died, max_deliveries=self._policy.max_deliveries
             )
@@ -285,7 +301,7 @@ class CellTracker:
 
     def _leased_at(self, offsets: OffsetSet, delivery_count: int) -> Iterator[tuple[Lease, OffsetSet]]:
         """The leases of that delivery on the offsets, taken out."""
-        for lease, held in list(self._leases.items()):
+        for lease, held in sorted(self._leases.items(), key=_by_group):
             if lease.delivery_count == delivery_count and (taken := held & offsets):
                 self._remove(self._leases, lease, taken)
                 yield lease, taken
@@ -298,6 +314,10 @@ class CellTracker:
         self._remove_all(self._unannounced, offsets)
         return taken
 
+    def _outstanding(self) -> OffsetSet:
+        groups = [*self._leases.values(), *self._delayed.values(), *self._available.values()]
+        return OffsetSet.union(groups)
+
     def _died(self, lease: Lease) -> bool:
         return lease.run_id != (self._owner or "")
 
@@ -307,10 +327,13 @@ class CellTracker:
 
     @classmethod
     def _remove_all(cls, groups: dict[_Group, OffsetSet], offsets: OffsetSet) -> int:
-        before = sum(map(len, groups.values()))
-        for group in list(groups):
-            cls._remove(groups, group, offsets)
-        return before - sum(map(len, groups.values()))
+        removed = 0
+        for group, held in list(groups.items()):
+            # Most groups have none of them, and their bitmaps are spared a copy.
+            if taken := held & offsets:
+                cls._remove(groups, group, taken)
+                removed += len(taken)
+        return removed
 
     @staticmethod
     def _remove(groups: dict[_Group, OffsetSet], group: _Group, offsets: OffsetSet) -> None:
