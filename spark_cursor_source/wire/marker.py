@@ -30,6 +30,7 @@ from spark_cursor_source.wire.marker_pb2 import Marker as MarkerPb
 V1, V2 = 0, 1
 START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO = range(8)
 MAX_REASON = 500  #: characters of a reason that are kept
+MAX_DELIVERY_COUNT = 10**9  #: no message was delivered more often; leaves room to count on in 32 bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,8 @@ def encode_v1(marker: MarkerV1) -> bytes:
 def encode(marker: Marker) -> bytes:
     """A marker of V2; its record key is ``marker.cell.key``.
 
+    A Start or a KeepAlive of V1 has no such form: it lacks the delivery count and the run.
+
     >>> cell = Cell(subscription="s", topic="t", partition=0)
     >>> marker = End(cell=cell, offsets=OffsetSet.of((3, 9)))
     >>> decode(cell.key, encode(marker)) == marker
@@ -102,11 +105,11 @@ def encode(marker: Marker) -> bytes:
         case KeepAlive(delivery_count=count, run_id=run):
             pb.type, pb.delivery_count, pb.run_id = KEEPALIVE, count or 0, run or ""
         case Release(delivery_count=count, delay_ms=delay_ms, reason=reason):
-            pb.type, pb.delivery_count, pb.reason = RELEASE, count, reason[:MAX_REASON]
+            pb.type, pb.delivery_count, pb.reason = RELEASE, count, _kept(reason)
             if delay_ms is not None:
                 pb.delay_ms = delay_ms
         case Reject(delivery_count=count, reason=reason):
-            pb.type, pb.delivery_count, pb.reason = REJECT, count, reason[:MAX_REASON]
+            pb.type, pb.delivery_count, pb.reason = REJECT, count, _kept(reason)
         case EndUpTo(position=position):
             pb.type, pb.position = END_UP_TO, position
         case Seek(position=position):
@@ -114,6 +117,11 @@ def encode(marker: Marker) -> bytes:
         case Hello(run_id=run, position=position):
             pb.type, pb.run_id, pb.position = HELLO, run, position
     return pb.SerializeToString(deterministic=True)
+
+
+def _kept(reason: str) -> str:
+    # Reasons come from exceptions, whose text may hold halves of surrogate pairs that UTF-8 has no bytes for.
+    return reason[:MAX_REASON].encode(errors="replace").decode()
 
 
 def decode(key: bytes | None, value: bytes | None) -> Marker | MarkerV1:
@@ -132,8 +140,8 @@ def decode(key: bytes | None, value: bytes | None) -> Marker | MarkerV1:
         raise InvalidMarker("the value is not a protobuf message of markers") from cause
     if not pb.HasField("message_id"):
         raise InvalidMarker("it has no message id")
-    if pb.message_id.partition < 0 or pb.message_id.offset < 0:
-        raise InvalidMarker("its message id is negative")
+    if pb.message_id.partition < 0 or not 0 <= pb.message_id.offset < OFFSET_LIMIT:
+        raise InvalidMarker("its message id is negative or beyond every log")
     if pb.version == V1:
         return _decode_v1(key, pb)
     if pb.version == V2:
@@ -161,6 +169,8 @@ def _decode_v2(key: bytes, pb: MarkerPb) -> Marker:
     cell = Cell(subscription=pb.subscription, topic=pb.topic, partition=pb.message_id.partition)
     if key != cell.key:
         raise InvalidMarker(f"the record key is not the cell {cell}")
+    if pb.delivery_count > MAX_DELIVERY_COUNT:
+        raise InvalidMarker(f"its delivery count {pb.delivery_count} is beyond belief")
     count, run, lease_ms = pb.delivery_count, pb.run_id, min(pb.redeliver_after_ms, MAX_LEASE_MS)
     delay_ms = min(pb.delay_ms, MAX_LEASE_MS) if pb.HasField("delay_ms") else None
     match pb.type:
@@ -178,10 +188,14 @@ def _decode_v2(key: bytes, pb: MarkerPb) -> Marker:
             )
         case 3 if count:
             return Release(
-                cell=cell, offsets=_offsets(pb), delivery_count=count, delay_ms=delay_ms, reason=pb.reason
+                cell=cell,
+                offsets=_offsets(pb),
+                delivery_count=count,
+                delay_ms=delay_ms,
+                reason=_kept(pb.reason),
             )
         case 4 if count:
-            return Reject(cell=cell, offsets=_offsets(pb), delivery_count=count, reason=pb.reason)
+            return Reject(cell=cell, offsets=_offsets(pb), delivery_count=count, reason=_kept(pb.reason))
         case 5:
             return EndUpTo(cell=cell, position=_position(pb))
         case 6:
@@ -202,6 +216,6 @@ def _offsets(pb: MarkerPb) -> OffsetSet:
 
 
 def _position(pb: MarkerPb) -> int:
-    if not pb.HasField("position") or not 0 <= pb.position < OFFSET_LIMIT:
+    if not pb.HasField("position") or not 0 <= pb.position <= OFFSET_LIMIT:
         raise InvalidMarker("it has no position")
     return pb.position

@@ -5,27 +5,25 @@ A range costs a few bytes whatever its length, so that a cursor's size follows i
 
 from __future__ import annotations
 
-from itertools import islice
-
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import InvalidControlRecord
 
 _RANGES, _ROARING = 0, 1
 _MAX_RANGES = 512
+_MAX_OFFSETS = 2**36  #: more are not outstanding anywhere, and a few false bytes could name them
 
 
 def encode_offsets(offsets: OffsetSet) -> bytes:
-    """Bytes of the set, the smaller form of the two.
+    """Bytes of the set.
 
     >>> encode_offsets(OffsetSet.of((5, 10**9))).hex()
     '0005fa93ebdc03'
     """
-    few = tuple(islice(offsets.iter_ranges(), _MAX_RANGES + 1)) if offsets else ()
-    if len(few) > _MAX_RANGES:
+    if offsets.count_ranges() > _MAX_RANGES:
         return bytes([_ROARING]) + offsets.to_roaring()
     data = bytearray([_RANGES])
     position = 0
-    for start, stop in few:
+    for start, stop in offsets.iter_ranges():
         _put_varint(data, start - position)
         _put_varint(data, stop - start - 1)
         position = stop
@@ -49,6 +47,8 @@ def decode_offsets(data: bytes) -> OffsetSet:
             length, at = _get_varint(data, at)
             ranges.append((position + gap, position + gap + length + 1))
             position += gap + length + 1
+        if sum(stop - start for start, stop in ranges) > _MAX_OFFSETS:
+            raise ValueError("too many offsets")
         return OffsetSet.of(*ranges)
     except (IndexError, ValueError) as cause:
         raise InvalidControlRecord(f"{len(data)} bytes are not a set of offsets") from cause

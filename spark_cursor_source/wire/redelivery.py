@@ -44,8 +44,10 @@ def decode(value: bytes | None) -> Redeliver:
         pb = RedeliveryPb.FromString(value or b"")
     except DecodeError as cause:
         raise InvalidControlRecord("the value is not a protobuf message of redeliveries") from cause
-    if pb.version != VERSION or not pb.topic or pb.delivery_count < 1:
+    if pb.version != VERSION or not pb.topic:
         raise InvalidControlRecord(f"a redelivery of version {pb.version} cannot be read")
+    if pb.partition < 0 or pb.delivery_count < 1 or not pb.run_id:
+        raise InvalidControlRecord("a redelivery without a partition, a delivery count or a run")
     return Redeliver(
         cell=Cell(subscription=pb.subscription, topic=pb.topic, partition=pb.partition),
         offsets=decode_offsets(pb.offsets),
