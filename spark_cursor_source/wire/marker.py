@@ -149,6 +149,13 @@ def decode(key: bytes | None, value: bytes | None) -> Marker | MarkerV1:
     raise InvalidMarker(f"its version {pb.version} is unknown")
 
 
+def decode_folded(value: bytes) -> Marker:
+    """A marker that :func:`encode` wrote from a decoded one; V1's have neither delivery count nor run."""
+    pb = MarkerPb.FromString(value)
+    cell = Cell(subscription=pb.subscription, topic=pb.topic, partition=pb.message_id.partition)
+    return _decode_v2(cell.key, pb, of_v1=not pb.delivery_count and not pb.run_id)
+
+
 def _decode_v1(key: bytes, pb: MarkerPb) -> MarkerV1:
     if pb.type not in (START, END, KEEPALIVE):
         raise InvalidMarker(f"its type {pb.type} is unknown in version 1")
@@ -163,7 +170,7 @@ def _decode_v1(key: bytes, pb: MarkerPb) -> MarkerV1:
     )
 
 
-def _decode_v2(key: bytes, pb: MarkerPb) -> Marker:
+def _decode_v2(key: bytes, pb: MarkerPb, *, of_v1: bool = False) -> Marker:
     if not pb.subscription or not pb.topic:
         raise InvalidMarker("it names no cell")
     cell = Cell(subscription=pb.subscription, topic=pb.topic, partition=pb.message_id.partition)
@@ -174,11 +181,17 @@ def _decode_v2(key: bytes, pb: MarkerPb) -> Marker:
     count, run, lease_ms = pb.delivery_count, pb.run_id, min(pb.redeliver_after_ms, MAX_LEASE_MS)
     delay_ms = min(pb.delay_ms, MAX_LEASE_MS) if pb.HasField("delay_ms") else None
     match pb.type:
-        case 0 if count and run:
-            return Start(cell=cell, offsets=_offsets(pb), lease_ms=lease_ms, delivery_count=count, run_id=run)
+        case 0 if (count and run) or of_v1:
+            return Start(
+                cell=cell,
+                offsets=_offsets(pb),
+                lease_ms=lease_ms,
+                delivery_count=count or None,
+                run_id=run or None,
+            )
         case 1:
             return End(cell=cell, offsets=_offsets(pb))
-        case 2 if count or run:
+        case 2 if count or run or of_v1:
             return KeepAlive(
                 cell=cell,
                 offsets=_offsets(pb),
