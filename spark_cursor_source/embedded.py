@@ -6,17 +6,13 @@ run the broker under its keeper (``_broker_keeper``), which ends it when this pr
 
 from __future__ import annotations
 
-import base64
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import uuid
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,40 +22,10 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from spark_cursor_source import _broker_keeper
+from spark_cursor_source._broker_process import HOST, KeptProcess, accepts, free_port, is_free
 from spark_cursor_source._broker_runtime import BrokerRuntime, find_runtime
+from spark_cursor_source._broker_settings import LOGGING, cluster_id, write_settings
 from spark_cursor_source.errors import BrokerError, BrokerNotReady, BrokerNotRunning, PortTaken
-
-_HOST = "127.0.0.1"
-
-# Below the ports that systems hand out to clients (32768 and up on Linux). A client that retries a port of
-# that range while the broker is away can get the very same port as its own end: it connects to itself, and
-# the broker cannot come back.
-_FREE_PORTS = range(20_000, 32_000)
-
-_LOGGING = """\
-status = error
-appender.out.type = Console
-appender.out.name = out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d{ISO8601} %p %c: %m%n
-rootLogger.level = warn
-rootLogger.appenderRef.out.ref = out
-"""
-
-_SMALL_AND_FAST = {
-    "broker.session.timeout.ms": 3000,
-    "broker.heartbeat.interval.ms": 500,
-    "group.initial.rebalance.delay.ms": 0,
-    "offsets.topic.replication.factor": 1,
-    "offsets.topic.num.partitions": 2,
-    "transaction.state.log.replication.factor": 1,
-    "transaction.state.log.min.isr": 1,
-    "transaction.state.log.num.partitions": 2,
-    "share.coordinator.state.topic.replication.factor": 1,
-    "share.coordinator.state.topic.min.isr": 1,
-    "share.coordinator.state.topic.num.partitions": 2,
-}
 
 
 def _say(line: str) -> None:
@@ -106,7 +72,7 @@ class EmbeddedKafka:
         self._heap_mb = heap_mb
         self._ready_timeout_s = ready_timeout_s
         self._progress = progress
-        self._process: _KeptProcess | None = None
+        self._process: KeptProcess | None = None
         self._dumped: tuple[Path, Path] | None = None
 
     def __repr__(self) -> str:
@@ -118,7 +84,7 @@ class EmbeddedKafka:
         """``host:port`` for clients, the same for all starts; before the first, raises BrokerNotRunning."""
         if self._port is None:
             raise BrokerNotRunning("bootstrap_servers")
-        return f"{_HOST}:{self._port}"
+        return f"{HOST}:{self._port}"
 
     @property
     def pid(self) -> int:
@@ -161,23 +127,26 @@ class EmbeddedKafka:
         """
         if self.running:
             return self
+        if self._process is not None:
+            self._process.kill()  # it ended by itself; its pipes are still open
+            self._process = None
         runtime = find_runtime(self._progress)
-        if self._port is not None and not _is_free(self._port):
+        if self._port is not None and not is_free(self._port):
             raise PortTaken(self._port)
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="cursorq-kafka-"))
             weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True, exist_ok=True)
         for attempts_left in (2, 1, 0):
-            port = self._port or _free_port()
+            port = self._port or free_port()
             try:
-                self._launch(runtime, port, _free_port())
+                self._launch(runtime, port, free_port())
                 break
             except BrokerNotReady as failure:
                 if "Address already in use" not in failure.log_tail:
                     raise
                 # Somebody took a port between our look and the broker's bind.
-                if self._wanted_port is not None and not _is_free(self._wanted_port):
+                if self._wanted_port is not None and not is_free(self._wanted_port):
                     raise PortTaken(self._wanted_port) from failure
                 if attempts_left == 0:
                     raise
@@ -241,14 +210,14 @@ class EmbeddedKafka:
     ) -> None:
         self.close()
 
-    def _running(self, wanted: str) -> _KeptProcess:
+    def _running(self, wanted: str) -> KeptProcess:
         if self._process is None or not self._process.alive:
             raise BrokerNotRunning(wanted)
         return self._process
 
     def _launch(self, runtime: BrokerRuntime, port: int, controller_port: int) -> None:
         deadline = time.monotonic() + self._ready_timeout_s
-        settings = self._write_settings(port, controller_port)
+        settings = write_settings(self.data_dir, port, controller_port, self._properties)
         self.log_path.write_bytes(b"")
         self._format_if_new(runtime, settings)
         if runtime.archive.is_file():
@@ -264,7 +233,7 @@ class EmbeddedKafka:
         ]
         # fmt: on
         doomed = None if self._kept_dir is not None else self._directory
-        self._process = _KeptProcess(command, cwd=self.data_dir, log=self.log_path, doomed=doomed)
+        self._process = KeptProcess(command, cwd=self.data_dir, log=self.log_path, doomed=doomed)
         try:
             self._await_ready(port, deadline)
         except BaseException:
@@ -274,28 +243,8 @@ class EmbeddedKafka:
 
     def _jvm_tail(self, runtime: BrokerRuntime) -> list[str]:
         logging = self.data_dir / "log4j2.properties"
-        logging.write_text(_LOGGING)
+        logging.write_text(LOGGING)
         return [f"-Dlog4j2.configurationFile={logging}", "-Djava.awt.headless=true", "-cp", runtime.classpath]
-
-    def _write_settings(self, port: int, controller_port: int) -> Path:
-        settings: dict[str, object] = {
-            "process.roles": "broker,controller",
-            "node.id": 1,
-            "listeners": f"CLIENT://{_HOST}:{port},CONTROLLER://{_HOST}:{controller_port}",
-            "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "inter.broker.listener.name": "CLIENT",
-            "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": f"1@{_HOST}:{controller_port}",
-            "log.dirs": str(self.data_dir / "logs"),
-            **_SMALL_AND_FAST,
-            **self._properties,
-        }
-        path = self.data_dir / "server.properties"
-        path.unlink(missing_ok=True)
-        # Ours alone: `properties` may hold passwords.
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.writelines(f"{name}={_property(value)}\n" for name, value in settings.items())
-        return path
 
     def _format_if_new(self, runtime: BrokerRuntime, settings: Path) -> None:
         if any(self.data_dir.glob("*/meta.properties")):
@@ -304,13 +253,11 @@ class EmbeddedKafka:
         # fmt: off
         command = [
             runtime.java, "-Xmx128m", "-XX:+UseG1GC", "-XX:TieredStopAtLevel=1", *archive, "-Xlog:disable",
-            *self._jvm_tail(runtime), "kafka.tools.StorageTool", "format",
-            "--cluster-id", _cluster_id(), "--config", str(settings),
+            *self._jvm_tail(runtime), "kafka.tools.StorageTool", "format", "--ignore-formatted",
+            "--cluster-id", cluster_id(), "--config", str(settings),
         ]
         # fmt: on
-        done = subprocess.run(
-            command, cwd=self.data_dir, capture_output=True, text=True, timeout=60, check=False
-        )
+        done = subprocess.run(command, cwd=self.data_dir, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             tail = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
             raise BrokerNotReady("Kafka's format tool refused the data directory", str(self.log_path), tail)
@@ -324,10 +271,10 @@ class EmbeddedKafka:
                 raise self._not_ready("the broker ended while it was starting")
             if admin is None:
                 # No client before the port is open: its reconnects back off and cost more than the wait.
-                if not _accepts(port):
+                if not accepts(port):
                     time.sleep(0.02)
                     continue
-                address = {"bootstrap.servers": f"{_HOST}:{port}"}
+                address = {"bootstrap.servers": f"{HOST}:{port}"}
                 quiet = {"log_level": "0"}
                 admin = AdminClient({**address, **quiet, **self._client_config})
             try:
@@ -349,81 +296,3 @@ class EmbeddedKafka:
         beside = archive.with_suffix(f".{os.getpid()}")
         shutil.move(dumped, beside)
         os.replace(beside, archive)
-
-
-class _KeptProcess:
-    """A command under the keeper: ``pid`` is the command's own process id."""
-
-    def __init__(self, command: list[str], *, cwd: Path, log: Path, doomed: Path | None) -> None:
-        keeper = [sys.executable, "-I", "-S", str(_broker_keeper.__file__), str(doomed or ""), str(log)]
-        # A session of its own: Ctrl-C in the terminal is for us; we end the broker in order.
-        self._keeper = subprocess.Popen(
-            [*keeper, *command],
-            cwd=cwd,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        assert self._keeper.stdout is not None
-        self.pid = int(self._keeper.stdout.readline())
-
-    @property
-    def alive(self) -> bool:
-        return self._keeper.poll() is None
-
-    def signal(self, number: signal.Signals) -> None:
-        if self.alive:
-            os.kill(self.pid, number)
-
-    def wait(self, timeout_s: float | None) -> bool:
-        try:
-            self._keeper.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-    def kill(self) -> None:
-        """SIGKILL if alive; in any case the keeper is gone and its pipes are closed afterwards."""
-        self.signal(signal.SIGKILL)
-        self._keeper.wait()
-        for pipe in (self._keeper.stdin, self._keeper.stdout):
-            if pipe is not None:
-                pipe.close()
-
-
-def _property(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value).replace("\\", "\\\\").replace("\n", "\\n")
-
-
-def _cluster_id() -> str:
-    while True:
-        candidate = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        if not candidate.startswith("-"):  # the format tool would read it as an option
-            return candidate
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_HOST, port))
-        except OSError:
-            return False
-        return True
-
-
-def _free_port() -> int:
-    for port in random.sample(_FREE_PORTS, 200):
-        if _is_free(port):
-            return port
-    raise BrokerError("200 random ports of 127.0.0.1 are all taken; give a `port` that is free")
-
-
-def _accepts(port: int) -> bool:
-    try:
-        socket.create_connection((_HOST, port), timeout=0.2).close()
-    except OSError:
-        return False
-    return True

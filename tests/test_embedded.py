@@ -108,6 +108,15 @@ def test_a_killed_broker_starts_again_with_what_it_had_acknowledged() -> None:
         assert read_all(broker, "survives") == [b"1"]
 
 
+def test_a_broker_that_ended_by_itself_is_noticed_and_can_be_started_again() -> None:
+    with EmbeddedKafka() as broker:
+        os.kill(broker.pid, signal.SIGKILL)
+        assert broker.wait(timeout_s=10)
+        assert not broker.running
+        broker.start()
+        assert broker.running
+
+
 def test_a_client_that_keeps_asking_does_not_keep_the_broker_from_its_port() -> None:
     with EmbeddedKafka(properties={"auto.create.topics.enable": True}) as broker:
         producer = Producer(
@@ -306,8 +315,8 @@ def test_a_crash_of_the_parent_keeps_a_kept_data_directory(tmp_path: Path) -> No
 
 @pytest.mark.e2e
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's help is Linux's")
-def test_a_broker_ends_when_even_its_keeper_is_sigkilled() -> None:
-    parent, broker, keeper, _ = parent_of_a_broker()
+def test_a_broker_ends_when_even_its_keeper_is_sigkilled(tmp_path: Path) -> None:
+    parent, broker, keeper, _ = parent_of_a_broker(str(tmp_path))
     with parent:
         os.kill(keeper, signal.SIGKILL)
         assert eventually(lambda: not alive(broker))

@@ -1,0 +1,96 @@
+"""The broker's process, and its ports."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from spark_cursor_source import _broker_keeper
+from spark_cursor_source.errors import BrokerError, BrokerNotReady
+
+HOST = "127.0.0.1"
+
+# Below the ports that systems hand out to clients (32768 and up on Linux). A client that retries a port of
+# that range while the broker is away can get the very same port as its own end: it connects to itself, and
+# the broker cannot come back.
+_FREE_PORTS = range(20_000, 32_000)
+
+
+class KeptProcess:
+    """A command under the keeper: ``pid`` is the command's own process id."""
+
+    def __init__(self, command: list[str], *, cwd: Path, log: Path, doomed: Path | None) -> None:
+        keeper = [sys.executable, "-I", "-S", str(_broker_keeper.__file__), str(doomed or ""), str(log)]
+        # A session of its own: Ctrl-C in the terminal is for us; we end the broker in order.
+        self._keeper = subprocess.Popen(
+            [*keeper, *command],
+            cwd=cwd,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self._keeper.stdout is not None
+        pid = self._keeper.stdout.readline()
+        if not pid:
+            self._close()
+            raise BrokerNotReady(f"{command[0]} could not be started", str(log), "")
+        self.pid = int(pid)
+
+    @property
+    def alive(self) -> bool:
+        return self._keeper.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        # It may end between our look and the signal.
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        try:
+            self._keeper.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL if alive; in any case the keeper is gone and its pipes are closed afterwards."""
+        self.signal(signal.SIGKILL)
+        self._close()
+
+    def _close(self) -> None:
+        self._keeper.wait()
+        for pipe in (self._keeper.stdin, self._keeper.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def free_port() -> int:
+    for port in random.sample(_FREE_PORTS, 200):
+        if is_free(port):
+            return port
+    raise BrokerError("200 random ports of 127.0.0.1 are all taken; give a `port` that is free")
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection((HOST, port), timeout=0.2).close()
+    except OSError:
+        return False
+    return True
