@@ -83,7 +83,7 @@ def encode_v1(marker: MarkerV1) -> bytes:
 def encode(marker: Marker) -> bytes:
     """A marker of V2; its record key is ``marker.cell.key``.
 
-    A Start or a KeepAlive of V1 has no such form: it lacks the delivery count and the run.
+    A Start or a KeepAlive of V1 lacks the delivery count and the run; only :func:`decode_folded` reads it.
 
     >>> cell = Cell(subscription="s", topic="t", partition=0)
     >>> marker = End(cell=cell, offsets=OffsetSet.of((3, 9)))
@@ -157,6 +157,8 @@ def decode_folded(value: bytes) -> Marker:
 
 
 def _decode_v1(key: bytes, pb: MarkerPb) -> MarkerV1:
+    if not key:
+        raise InvalidMarker("the record key names no queue")
     if pb.type not in (START, END, KEEPALIVE):
         raise InvalidMarker(f"its type {pb.type} is unknown in version 1")
     return MarkerV1(
