@@ -63,6 +63,7 @@ class CursorSnapshot:
     available: tuple[tuple[Wait, OffsetSet], ...] = ()
     owner: str | None = None  #: the run that redeliveries are announced to
     max_deliveries: int | None = None  #: None: no limit
+    markers_partition: int = 0  #: where the cell's markers are
     totals: Totals = field(default_factory=Totals)
 
     @property

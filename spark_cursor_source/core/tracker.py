@@ -110,9 +110,7 @@ class CellTracker:
         markers_partition: int = 0,
     ) -> CellTracker:
         """The tracker of ``cell`` as it was when the snapshot was taken; a new one if there is none."""
-        new = CursorSnapshot(
-            cell=cell, read_position=0, next_marker=0, markers_partition=markers_partition
-        )
+        new = CursorSnapshot(cell=cell, read_position=0, next_marker=0, markers_partition=markers_partition)
         return cls(new if snapshot is None else snapshot, policy)
 
     def snapshot(self) -> CursorSnapshot:

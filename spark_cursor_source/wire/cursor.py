@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 
 from google.protobuf.message import DecodeError
@@ -24,6 +24,8 @@ PART_MARK = b"#"  #: between a cell's key and a part's number, in the key of a p
 
 def encode(cursor: CursorSnapshot) -> bytes:
     """The whole cursor in one piece. Its size follows its holes, not its backlog."""
+    runs = sorted({lease.run_id for lease, _ in cursor.leases} | {cursor.owner or ""} - {""})
+    place = {run: at for at, run in enumerate(runs, start=1)}
     return CursorPb(
         stream=cursor.cell.topic,
         partition=cursor.cell.partition,
@@ -32,24 +34,26 @@ def encode(cursor: CursorSnapshot) -> bytes:
         version=VERSION,
         read_position=cursor.read_position,
         next_marker=cursor.next_marker,
-        owner=cursor.owner or "",
+        owner=place.get(cursor.owner or "", 0),
+        markers_partition=cursor.markers_partition,
         max_deliveries=cursor.max_deliveries or 0,
-        leases=[_group(lease, offsets, run_id=lease.run_id) for lease, offsets in cursor.leases],
+        leases=[_group(lease, offsets, run=place.get(lease.run_id, 0)) for lease, offsets in cursor.leases],
         delayed=[_group(delay, offsets, died=delay.died) for delay, offsets in cursor.delayed],
         available=[
             GroupPb(offsets=encode_offsets(offsets), delivery_count=wait.delivery_count, died=wait.died)
             for wait, offsets in cursor.available
         ],
         totals=TotalsPb(**{field.name: getattr(cursor.totals, field.name) for field in fields(Totals)}),
+        runs=runs,
     ).SerializeToString(deterministic=True)
 
 
-def _group(key: Lease | Delay, offsets: OffsetSet, *, run_id: str = "", died: bool = False) -> GroupPb:
+def _group(key: Lease | Delay, offsets: OffsetSet, *, run: int = 0, died: bool = False) -> GroupPb:
     return GroupPb(
         offsets=encode_offsets(offsets),
         delivery_count=key.delivery_count,
         at_ms=key[0],
-        run_id=run_id,
+        run=run,
         died=died,
     )
 
@@ -66,12 +70,15 @@ def decode(value: bytes) -> CursorSnapshot:
         raise InvalidControlRecord("the value is not a protobuf message of cursors") from cause
     if pb.version != VERSION or not pb.stream:
         raise InvalidControlRecord(f"a cursor of version {pb.version} cannot be read")
-    return CursorSnapshot(
+    cursor = CursorSnapshot(
         cell=Cell(subscription=pb.cursor_id, topic=pb.stream, partition=pb.partition),
         read_position=pb.read_position,
         next_marker=pb.next_marker,
         leases=tuple(
-            (Lease(group.at_ms, group.delivery_count, group.run_id), decode_offsets(group.offsets))
+            (
+                Lease(group.at_ms, group.delivery_count, _run(pb.runs, group.run)),
+                decode_offsets(group.offsets),
+            )
             for group in pb.leases
         ),
         delayed=tuple(
@@ -81,10 +88,32 @@ def decode(value: bytes) -> CursorSnapshot:
         available=tuple(
             (Wait(group.delivery_count, group.died), decode_offsets(group.offsets)) for group in pb.available
         ),
-        owner=pb.owner or None,
+        owner=_run(pb.runs, pb.owner) or None,
+        markers_partition=pb.markers_partition,
         max_deliveries=pb.max_deliveries or None,
         totals=Totals(**{field.name: getattr(pb.totals, field.name) for field in fields(Totals)}),
     )
+    _check(cursor)
+    return cursor
+
+
+def _run(runs: Sequence[str], place: int) -> str:
+    if place > len(runs):
+        raise InvalidControlRecord(f"run {place} of {len(runs)} in a cursor")
+    return runs[place - 1] if place else ""
+
+
+def _check(cursor: CursorSnapshot) -> None:
+    """That no offset counts twice, no count is zero and no position negative."""
+    groups: list[tuple[Lease | Delay | Wait, OffsetSet]]
+    groups = [*cursor.leases, *cursor.delayed, *cursor.available]
+    held = sum(len(offsets) for _, offsets in groups)
+    if (
+        min(cursor.cell.partition, cursor.read_position, cursor.next_marker) < 0
+        or any(key.delivery_count < 1 or not offsets for key, offsets in groups)
+        or held != len(cursor.outstanding)
+    ):
+        raise InvalidControlRecord(f"the cursor of {cursor.cell} contradicts itself")
 
 
 def to_records(key: bytes, whole: bytes, *, max_bytes: int) -> list[tuple[bytes, bytes]]:
@@ -118,13 +147,20 @@ def from_records(records: Mapping[bytes, bytes], key: bytes) -> bytes | None:
     parts: list[CursorPartPb] = []
     while len(parts) < (parts[0].parts if parts else 1):
         value = records.get(key + PART_MARK + str(len(parts)).encode())
-        if value is None:
+        if not value:
             raise InvalidControlRecord(f"part {len(parts)} of the cursor of {key!r} is missing")
-        parts.append(CursorPartPb.FromString(value))
+        parts.append(_part(value))
     data = b"".join(part.data for part in parts)
-    if zlib.crc32(data) != parts[0].crc32:
+    if any(part.crc32 != zlib.crc32(data) for part in parts):
         raise InvalidControlRecord(f"the parts of the cursor of {key!r} do not belong together")
     return data
+
+
+def _part(value: bytes) -> CursorPartPb:
+    try:
+        return CursorPartPb.FromString(value)
+    except DecodeError as cause:
+        raise InvalidControlRecord("the value is not a protobuf message of parts of cursors") from cause
 
 
 def cell_keys(keys: Iterable[bytes]) -> list[bytes]:
