@@ -29,7 +29,7 @@ class SourceOffset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PendingRedelivery:
+class RedeliveryRecord:
     """A record of the redeliveries topic."""
 
     partition: int
@@ -81,9 +81,7 @@ class Taken:
         """A delivery beyond the first was started; first deliveries are announced by nobody."""
         if delivery.delivery_count > 1:
             counts = self._by_cell.setdefault(delivery.cell, {})
-            counts[delivery.delivery_count] = (
-                counts.get(delivery.delivery_count, EMPTY) | delivery.offsets
-            )
+            counts[delivery.delivery_count] = counts.get(delivery.delivery_count, EMPTY) | delivery.offsets
 
     def fresh(self, cell: Cell, offsets: OffsetSet, *, delivery_count: int) -> OffsetSet:
         """The offsets of an announcement after ``delivery_count`` deliveries that no later one has taken."""
@@ -94,7 +92,7 @@ class Taken:
 
 
 def admit_redeliveries(
-    pending: Sequence[PendingRedelivery],
+    pending: Sequence[RedeliveryRecord],
     start: Mapping[int, int],
     ends: Mapping[int, int],
     *,
@@ -264,9 +262,7 @@ def _keep_apart(
         leased = cursor.leased & delivery.offsets if cursor is not None else EMPTY
         if leased:
             hand_backs.append(
-                HandBack(
-                    cell=delivery.cell, offsets=leased, delivery_count=delivery.delivery_count - 1
-                )
+                HandBack(cell=delivery.cell, offsets=leased, delivery_count=delivery.delivery_count - 1)
             )
     return BatchPlan(deliveries=tuple(kept), hand_backs=tuple(hand_backs))
 

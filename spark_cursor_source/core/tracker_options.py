@@ -41,6 +41,7 @@ TRACKER_OPTIONS = (
     "trigger",
     "maxMarkersPerTrigger",
     "takeOver",
+    "queueTopic",
     "markersTopic",
     "redeliveriesTopic",
     "cursorsTopic",
@@ -83,6 +84,8 @@ class TrackerOptions:
     max_markers_per_trigger: int | None = None
     #: take over from a tracker of another checkpoint, and rebuild from the cursors (option takeOver)
     take_over: bool = False
+    #: the queue topic that V1 markers of kafka-mq-go are about, None where there are none (option queueTopic)
+    queue_topic: str | None = None
     #: topic of Starts and Ends (option markersTopic)
     markers_topic: str = DEFAULT_MARKERS_TOPIC
     #: topic of messages that are due again, by reference (option redeliveriesTopic)
@@ -109,6 +112,7 @@ class TrackerOptions:
             trigger_ms=reader.duration_ms("trigger", default_ms=DEFAULT_TRIGGER_MS),
             max_markers_per_trigger=reader.integer("maxMarkersPerTrigger"),
             take_over=reader.boolean("takeOver", default=False),
+            queue_topic=reader.text("queueTopic"),
             markers_topic=reader.topic("markersTopic", default=DEFAULT_MARKERS_TOPIC),
             redeliveries_topic=reader.topic("redeliveriesTopic", default=DEFAULT_REDELIVERIES_TOPIC),
             cursors_topic=reader.topic("cursorsTopic", default=DEFAULT_CURSORS_TOPIC),

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from spark_cursor_source.core.tracker import Redeliver
+from spark_cursor_source.core.planning import RedeliveryRecord
 from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.wire import redelivery as wire
@@ -18,15 +18,6 @@ from spark_cursor_source.wire import redelivery as wire
 logger = logging.getLogger(__name__)
 
 Ranges = dict[int, tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RedeliveryRecord:
-    """An announcement and where it stands in the redeliveries topic."""
-
-    partition: int
-    offset: int
-    redeliver: Redeliver
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ OUTCOME_DDL = (
 )
 
 Handler = Callable[[Any], Any]
+_Described = tuple[str, int | None, str | None]  # action, delay, reason
 
 
 class Message:
@@ -99,7 +100,8 @@ def _handle_batch(batch: pa.RecordBatch, fn: Handler, result_type: pa.DataType |
     reasons: pa.Array = pa.nulls(rows, pa.string())
     results: list[Any] | None = None if result_type is None else [None] * rows
     if odd:
-        described = [(AckAction.ACK.value, None, None)] * rows
+        plain: _Described = (AckAction.ACK.value, None, None)
+        described = [plain] * rows
         for index, outcome in odd.items():
             described[index] = _describe(outcome, results, index)
         actions = pa.array([action for action, _, _ in described], pa.string())
@@ -114,7 +116,7 @@ def _handle_batch(batch: pa.RecordBatch, fn: Handler, result_type: pa.DataType |
     return pa.RecordBatch.from_arrays(arrays, names)
 
 
-def _describe(outcome: Any, results: list[Any] | None, index: int) -> tuple[str, int | None, str | None]:
+def _describe(outcome: Any, results: list[Any] | None, index: int) -> _Described:
     match outcome:
         case _Failed():
             return AckAction.RELEASE.value, None, outcome.reason

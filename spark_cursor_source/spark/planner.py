@@ -16,7 +16,7 @@ from spark_cursor_source.core.marker import End, EndUpTo, Marker, Release, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.planning import (
     BatchPlan,
-    PendingRedelivery,
+    RedeliveryRecord,
     SourceOffset,
     Taken,
     TopicPartition,
@@ -72,7 +72,7 @@ class Planner:
         self._asked_for_latest = False
         self._discovered = 0.0
         self._planned_at = time.monotonic()
-        self._pending: list[PendingRedelivery] = []
+        self._pending: list[RedeliveryRecord] = []
         self._scanned: dict[int, int] = {}
         self._taken = Taken()
         self._alone_last = False
@@ -223,7 +223,7 @@ class Planner:
         self._began = True
 
     def _replay(
-        self, start: SourceOffset, end: SourceOffset, records: Sequence[PendingRedelivery]
+        self, start: SourceOffset, end: SourceOffset, records: Sequence[RedeliveryRecord]
     ) -> BatchPlan:
         batch = plan_replay(
             self._options.subscription,

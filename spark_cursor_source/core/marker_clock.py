@@ -1,0 +1,32 @@
+"""The position of the tracker in the markers topic, and the broker's time it has seen there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackerOffset:
+    """Where the tracker is. A batch ends here: what it reads and what time it is are in it, so a replay is the
+    same.
+    """
+
+    tracker_id: str  #: of this tracker's checkpoint
+    next: Mapping[int, int]  #: the next marker of each markers partition
+    now_ms: Mapping[int, int] = field(default_factory=dict)  #: broker time, where it is known
+    #: partitions whose leases run out in the batch that ends here, because it reads all there was at now_ms
+    settled: frozenset[int] = frozenset()
+    resumed: bool = True  #: False only where the cursors are still to be read
+
+
+def limit_markers(start: Mapping[int, int], ends: Mapping[int, int], most: int | None) -> dict[int, int]:
+    """Up to where a batch reads, at most about ``most`` markers in all, shared evenly.
+
+    >>> limit_markers({0: 0, 1: 10}, {0: 100, 1: 12}, 10)
+    {0: 5, 1: 12}
+    """
+    if most is None or not ends:
+        return dict(ends)
+    share = max(most // len(ends), 1)
+    return {partition: min(end, start.get(partition, 0) + share) for partition, end in ends.items()}

@@ -1,0 +1,241 @@
+"""The tracker's source: the markers topic, folded on executors, and the broker's time."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from spark_cursor_source.core.clock import BrokerClock
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.marker_clock import TrackerOffset, limit_markers
+from spark_cursor_source.core.tracker_options import TrackerOptions
+from spark_cursor_source.errors import TrackerOwnedByAnother
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.consumers import borrowed_consumer
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.outbox import committed_markers
+from spark_cursor_source.kafka.records import read_range
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark.marker_rows import FOLDED_DDL, MarkerFold, cursor_rows, tick_row
+from spark_cursor_source.wire import tracker_offset_json
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class MarkersSlice(InputPartition):
+    """What one task reads: markers of one partition, and whether time passes after them."""
+
+    partition: int
+    start: int
+    stop: int
+    now_ms: int | None  #: leases that end before this run out; None where there is more to read first
+    tracker_id: str
+
+
+@dataclass(frozen=True)
+class AllCursors(InputPartition):
+    """The task of a new checkpoint: every cursor there is."""
+
+    value: None = None
+
+
+class MarkerPlanner:
+    """The driver's side: how far to read, and what time it is on the broker."""
+
+    def __init__(self, options: TrackerOptions) -> None:
+        self._options = options
+        admin = client_config(options.kafka, "admin")
+        self._topics = Topics(admin)
+        self._partitions = self._topics.ensure_control(
+            markers=options.markers_topic,
+            redeliveries=options.redeliveries_topic,
+            cursors=options.cursors_topic,
+        ).markers
+        self._cursors = CursorTail(client_config(options.kafka, "consumer"), options.cursors_topic)
+        self._clocks: dict[int, BrokerClock] = {}
+        self._seen: dict[int, int] = {}  # end of each partition when its last append time was read
+        self._checked = False
+
+    def initial_offset(self) -> TrackerOffset:
+        """Where a tracker without a checkpoint begins: after the markers that the cursors hold.
+
+        Raises:
+            TrackerOwnedByAnother: another tracker's work is there, and nobody said to take over.
+        """
+        owner, positions = self._committed()
+        if owner is not None and not self._options.take_over:
+            raise TrackerOwnedByAnother(self._options.markers_topic, owner)
+        beginnings = self._by_partition(self._topics.beginning_offsets(self._all()))
+        return TrackerOffset(
+            tracker_id=uuid.uuid4().hex,
+            next={p: max(positions.get(p, 0), at) for p, at in beginnings.items()},
+            resumed=False,
+        )
+
+    def latest_offset(self, start: TrackerOffset) -> TrackerOffset:
+        """Up to where the next batch goes; ``start`` where there is neither a marker nor anything due."""
+        self._check_owner(start)
+        # The instant before the ends: whatever was appended before it is below them.
+        instant = _monotonic_ms()
+        now = self._now(start, instant)
+        ends = self._by_partition(self._topics.end_offsets(self._all(), committed=True))
+        self._read_clocks(ends)
+        reached = limit_markers(start.next, ends, self._options.max_markers_per_trigger)
+        moved = frozenset(p for p in ends if reached[p] > start.next.get(p, 0))
+        settled = (moved | self._due(now)) & {p for p in now if reached[p] >= ends[p]}
+        if not start.resumed or moved or settled:
+            return TrackerOffset(tracker_id=start.tracker_id, next=reached, now_ms=now, settled=settled)
+        return start
+
+    def tasks(self, start: TrackerOffset, end: TrackerOffset) -> list[InputPartition]:
+        """What the tasks of a batch read."""
+        slices: list[InputPartition] = [
+            MarkersSlice(
+                partition=p,
+                start=start.next.get(p, 0),
+                stop=stop,
+                now_ms=end.now_ms.get(p) if p in end.settled else None,
+                tracker_id=end.tracker_id,
+            )
+            for p, stop in end.next.items()
+            if stop > start.next.get(p, 0) or p in end.settled
+        ]
+        return slices if start.resumed else [AllCursors(), *slices]
+
+    def close(self) -> None:
+        self._cursors.close()
+
+    def _check_owner(self, start: TrackerOffset) -> None:
+        if self._checked:
+            return
+        self._checked = True
+        owner, _ = self._committed()
+        # A checkpoint with state that somebody has gone beyond would bring old leases back.
+        if start.resumed and owner not in (None, start.tracker_id):
+            raise TrackerOwnedByAnother(self._options.markers_topic, owner or "", stale=True)
+
+    def _now(self, start: TrackerOffset, instant: int) -> dict[int, int]:
+        now: dict[int, int] = {}
+        for partition in range(self._partitions):
+            clock = self._clocks.setdefault(partition, BrokerClock(start.now_ms.get(partition)))
+            known = clock.now_ms(monotonic_ms=instant)
+            if known is not None:
+                now[partition] = known
+        return now
+
+    def _read_clocks(self, ends: Mapping[int, int]) -> None:
+        changed = [p for p, end in ends.items() if self._seen.get(p) != end]
+        if not changed:
+            return
+        times = self._topics.last_append_times(self._options.markers_topic, changed)
+        read_at = _monotonic_ms()
+        for partition, (_, timestamp_ms) in times.items():
+            self._clocks[partition].observe(broker_ms=timestamp_ms, monotonic_ms=read_at)
+        self._seen |= {p: ends[p] for p in changed}
+
+    def _due(self, now: Mapping[int, int]) -> frozenset[int]:
+        """The partitions that have a lease or a delay which is over: without one, nothing runs."""
+        self._cursors.refresh()
+        return frozenset(
+            cursor.markers_partition
+            for cursor in self._cursors.all().values()
+            if cursor.markers_partition in now
+            and cursor.next_event_ms is not None
+            and cursor.next_event_ms < now[cursor.markers_partition]
+        )
+
+    def _committed(self) -> tuple[str | None, Mapping[int, int]]:
+        return committed_markers(self._topics, self._options.markers_topic)
+
+    def _all(self) -> list[tuple[str, int]]:
+        return [(self._options.markers_topic, p) for p in range(self._partitions)]
+
+    @staticmethod
+    def _by_partition(offsets: Mapping[tuple[str, int], int]) -> dict[int, int]:
+        return {partition: at for (_, partition), at in offsets.items()}
+
+
+class MarkerStreamReader(DataSourceStreamReader):
+    """Markers, folded: consecutive Ends of a cell are one row."""
+
+    def __init__(self, options: TrackerOptions) -> None:
+        self._options = options
+        self._planner: MarkerPlanner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_planner": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        return tracker_offset_json.encode(self._driver().initial_offset())
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begin = tracker_offset_json.decode(start)
+        end = self._driver().latest_offset(begin)
+        return start if end is begin else tracker_offset_json.encode(end)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return self._driver().tasks(tracker_offset_json.decode(start), tracker_offset_json.decode(end))
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        config = client_config(self._options.kafka, "consumer")
+        config["isolation.level"] = "read_committed"
+        if isinstance(partition, AllCursors):
+            yield from cursor_rows(self._all_cursors(config))
+        elif isinstance(partition, MarkersSlice):
+            fold = MarkerFold(partition.partition, self._options.markers_topic, self._options.queue_topic)
+            with borrowed_consumer(config) as consumer:
+                for messages in read_range(
+                    consumer,
+                    self._options.markers_topic,
+                    partition.partition,
+                    partition.start,
+                    partition.stop,
+                ):
+                    fold.add(messages)
+            yield from fold.rows()
+            yield tick_row(partition.partition, partition.stop, partition.now_ms, partition.tracker_id)
+
+    def _all_cursors(self, config: dict[str, str]) -> list[CursorSnapshot]:
+        tail = CursorTail(config, self._options.cursors_topic)
+        try:
+            tail.refresh()
+            return list(tail.all().values())
+        finally:
+            tail.close()
+
+    def _driver(self) -> MarkerPlanner:
+        if self._planner is None:
+            self._planner = MarkerPlanner(self._options)
+        return self._planner
+
+
+class MarkerDataSource(DataSource):
+    """``cursorq-tracker``: what the tracker reads. Not for users: read ``view=markers`` instead."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "cursorq-tracker"
+
+    def schema(self) -> str:
+        return FOLDED_DDL
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return MarkerStreamReader(TrackerOptions.parse(dict(self.options)))
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

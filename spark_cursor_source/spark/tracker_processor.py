@@ -1,0 +1,119 @@
+"""The tracker's state in Spark: the cells of a markers partition, and what is decided about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, assert_never
+
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.tracker import CellTracker, DeadLetter, Decision, Redeliver
+from spark_cursor_source.spark.marker_rows import Kind
+from spark_cursor_source.wire import cursor as cursor_wire
+from spark_cursor_source.wire import dead_letter as dead_letter_wire
+from spark_cursor_source.wire import marker as marker_wire
+from spark_cursor_source.wire import redelivery as redelivery_wire
+
+DECIDED_DDL = "kind STRING, markers_partition INT, sequence BIGINT, body BINARY"
+
+REDELIVER, DEAD_LETTER, CURSOR, POSITION, QUARANTINED = (
+    "redeliver",
+    "dead_letter",
+    "cursor",
+    "position",
+    "quarantined",
+)
+_NEVER = -1  #: a cell for which nothing waits for the clock
+
+
+class TrackerProcessor(StatefulProcessor):
+    """One state key is one markers partition: all markers of a cell are in one.
+
+    Kept are the whole cells (as cursors) and, beside them, when each has its next event, so that a tick
+    touches only those that have something due.
+    """
+
+    def __init__(self, policy_for: Callable[[str], RedeliveryPolicy]) -> None:
+        self._policy_for = policy_for
+        self._cells: MapState
+        self._events: MapState
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._cells = handle.getMapState("cells", "cell BINARY", "cursor BINARY")
+        self._events = handle.getMapState("events", "cell BINARY", "next_event_ms BIGINT")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        (partition,) = key
+        trackers: dict[bytes, CellTracker] = {}
+        now_ms: int | None = None
+        # A shuffle keeps no order: the marker's offset tells what came first.
+        for row in sorted(rows, key=lambda row: row.sequence):
+            match row.kind:
+                case Kind.CURSOR:
+                    cursor = cursor_wire.decode(bytes(row.body))
+                    trackers[cursor.cell.key] = self._tracker(cursor.cell, cursor, partition)
+                case Kind.MARKER:
+                    marker = marker_wire.decode_folded(bytes(row.body))
+                    tracker = self._of(marker.cell, trackers, partition)
+                    tracker.apply(marker, at_ms=row.at_ms, marker_offset=row.sequence)
+                case Kind.QUARANTINED:
+                    yield _decided(QUARANTINED, partition, row.sequence, row.body)
+                case Kind.TICK:
+                    now_ms = row.at_ms
+                    yield _decided(POSITION, partition, row.sequence, row.body)
+        if now_ms is not None:
+            self._wake(trackers, partition, now_ms)
+        for cell_key, tracker in trackers.items():
+            for decision in tracker.settle(now_ms):
+                yield _decided(*_encoded(decision, partition))
+            yield self._store(cell_key, tracker.snapshot(), partition)
+
+    def close(self) -> None:
+        pass
+
+    def _wake(self, trackers: dict[bytes, CellTracker], partition: int, now_ms: int) -> None:
+        """Load the cells for which something is due."""
+        due = [
+            bytes(cell_key)
+            for (cell_key,), (event_ms,) in self._events.iterator()
+            if event_ms != _NEVER and event_ms < now_ms
+        ]
+        for cell_key in due:
+            self._of(Cell.from_key(cell_key), trackers, partition)
+
+    def _of(self, cell: Cell, trackers: dict[bytes, CellTracker], partition: int) -> CellTracker:
+        tracker = trackers.get(cell.key)
+        if tracker is None:
+            stored = self._cells.getValue((cell.key,)) if self._cells.containsKey((cell.key,)) else None
+            snapshot = None if stored is None else cursor_wire.decode(bytes(stored[0]))
+            tracker = trackers[cell.key] = self._tracker(cell, snapshot, partition)
+        return tracker
+
+    def _tracker(self, cell: Cell, snapshot: CursorSnapshot | None, partition: int) -> CellTracker:
+        policy = self._policy_for(cell.subscription)
+        return CellTracker.resume(snapshot, cell=cell, policy=policy, markers_partition=partition)
+
+    def _store(self, cell_key: bytes, snapshot: CursorSnapshot, partition: int) -> Row:
+        body = cursor_wire.encode(snapshot)
+        self._cells.updateValue((cell_key,), (body,))
+        event_ms = snapshot.next_event_ms
+        self._events.updateValue((cell_key,), (_NEVER if event_ms is None else event_ms,))
+        return _decided(CURSOR, partition, snapshot.next_marker, body)
+
+
+def _encoded(decision: Decision, partition: int) -> tuple[str, int, int, bytes]:
+    match decision:
+        case Redeliver():
+            return REDELIVER, partition, 0, redelivery_wire.encode(decision)
+        case DeadLetter():
+            return DEAD_LETTER, partition, 0, dead_letter_wire.encode(decision)
+        case _:
+            assert_never(decision)
+
+
+def _decided(kind: str, partition: int, sequence: int, body: bytes) -> Row:
+    return Row(kind=kind, markers_partition=partition, sequence=sequence, body=bytes(body))

@@ -1,0 +1,141 @@
+"""The tracker as a streaming query: markers in; redeliveries, cursors and dead letters out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.tracker import Decision
+from spark_cursor_source.core.tracker_options import TrackerOptions
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.outbox import Outbox
+from spark_cursor_source.spark import tracker_processor
+from spark_cursor_source.spark.marker_source import MarkerDataSource
+from spark_cursor_source.spark.tracker_processor import DECIDED_DDL, TrackerProcessor
+from spark_cursor_source.wire import cursor as cursor_wire
+from spark_cursor_source.wire import dead_letter as dead_letter_wire
+from spark_cursor_source.wire import redelivery as redelivery_wire
+
+log = logging.getLogger(__name__)
+
+STATE_CONF = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+STATE_PARTITIONS = 4  #: shuffle partitions of a new tracker, unless the session has fewer
+
+
+def start_tracker(spark: SparkSession, options: Mapping[str, object]) -> StreamingQuery:
+    """Start the tracker of a markers topic; one is enough for all subscriptions that share the topic.
+
+    It runs in a session of its own, so that its settings (RocksDB state, few state partitions) touch nobody
+    else's. ``options`` are those of :class:`TrackerOptions`, flat or nested.
+
+    Raises:
+        UnknownOption, InvalidOption, MissingOption: as said there.
+        TrackerOwnedByAnother (by the query): another tracker works on this markers topic; see ``takeOver``.
+    """
+    parsed = TrackerOptions.parse(options)
+    session = spark.newSession()
+    for name, value in STATE_CONF.items():
+        session.conf.set(name, value)
+    present = int(session.conf.get("spark.sql.shuffle.partitions") or STATE_PARTITIONS)
+    session.conf.set("spark.sql.shuffle.partitions", str(min(present, STATE_PARTITIONS)))
+    session.dataSource.register(MarkerDataSource)
+    markers = session.readStream.format(MarkerDataSource.name()).options(**_source_options(parsed)).load()
+    decided = markers.groupBy("markers_partition").transformWithState(
+        statefulProcessor=TrackerProcessor(_Policies(parsed)),
+        outputStructType=DECIDED_DDL,
+        outputMode="Update",
+        timeMode="None",
+    )
+    return (
+        decided.writeStream.queryName(f"cursorq-tracker-{parsed.markers_topic}")
+        .outputMode("update")
+        .option("checkpointLocation", parsed.checkpoint_location)
+        .trigger(processingTime=f"{parsed.trigger_ms} milliseconds")
+        .foreachBatch(TrackerBatch(parsed))
+        .start()
+    )
+
+
+class TrackerBatch:
+    """Carries out what a batch has decided."""
+
+    def __init__(self, options: TrackerOptions) -> None:
+        self._options = options
+        self._outbox: Outbox | None = None
+
+    def __call__(self, decided: DataFrame, batch_id: int) -> None:
+        """Spark's foreachBatch function."""
+        decisions: list[Decision] = []
+        cursors: list[CursorSnapshot] = []
+        positions: dict[int, int] = {}
+        tracker_id = ""
+        for row in decided.collect():
+            body = bytes(row.body)
+            match row.kind:
+                case tracker_processor.REDELIVER:
+                    decisions.append(redelivery_wire.decode(body))
+                case tracker_processor.DEAD_LETTER:
+                    decisions.append(dead_letter_wire.decode(body))
+                case tracker_processor.CURSOR:
+                    cursors.append(cursor_wire.decode(body))
+                case tracker_processor.POSITION:
+                    positions[row.markers_partition] = row.sequence
+                    tracker_id = body.decode()
+                case tracker_processor.QUARANTINED:
+                    log.warning("marker_quarantined %s", body.decode(errors="replace"))
+        if not tracker_id:
+            return  # nothing was read, so nothing can have been decided
+        self._opened(tracker_id).carry_out(
+            batch_id, decisions=decisions, cursors=cursors, next_markers=positions
+        )
+
+    def _opened(self, tracker_id: str) -> Outbox:
+        if self._outbox is None:
+            options = self._options
+            self._outbox = Outbox(
+                client_config(options.kafka, "producer"),
+                markers_topic=options.markers_topic,
+                redeliveries_topic=options.redeliveries_topic,
+                cursors_topic=options.cursors_topic,
+                query_id=tracker_id,
+                policy_for=options.policy_for,
+            )
+            self._outbox.open(take_over=options.take_over)
+        return self._outbox
+
+
+class _Policies:
+    """``policy_for`` without the rest of the options, to be pickled to executors."""
+
+    def __init__(self, options: TrackerOptions) -> None:
+        self._default = options.policy
+        self._own = dict(options.subscription_policies)
+
+    def __call__(self, subscription: str) -> RedeliveryPolicy:
+        return self._own.get(subscription, self._default)
+
+
+def _source_options(options: TrackerOptions) -> dict[str, str]:
+    named = {
+        "checkpointLocation": options.checkpoint_location,
+        "markersTopic": options.markers_topic,
+        "redeliveriesTopic": options.redeliveries_topic,
+        "cursorsTopic": options.cursors_topic,
+        "takeOver": str(options.take_over).lower(),
+    }
+    if options.max_markers_per_trigger is not None:
+        named["maxMarkersPerTrigger"] = str(options.max_markers_per_trigger)
+    if options.queue_topic is not None:
+        named["queueTopic"] = options.queue_topic
+    return named | {f"kafka.{name}": value for name, value in options.kafka.items()}

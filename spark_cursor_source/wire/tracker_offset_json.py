@@ -1,0 +1,49 @@
+"""The tracker's position as the JSON of Spark's offset log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from spark_cursor_source.core.marker_clock import TrackerOffset
+from spark_cursor_source.errors import InvalidOffset
+
+VERSION = 1
+
+
+def encode(offset: TrackerOffset) -> dict[str, Any]:
+    """Objects of plain JSON.
+
+    >>> encode(TrackerOffset(tracker_id="t", next={0: 5}, now_ms={0: 9}, settled=frozenset({0})))
+    {'v': 1, 'tracker': 't', 'next': {'0': 5}, 'now': {'0': 9}, 'settled': [0], 'resumed': True}
+    """
+    return {
+        "v": VERSION,
+        "tracker": offset.tracker_id,
+        "next": {str(partition): at for partition, at in sorted(offset.next.items())},
+        "now": {str(partition): now for partition, now in sorted(offset.now_ms.items())},
+        "settled": sorted(offset.settled),
+        "resumed": offset.resumed,
+    }
+
+
+def decode(stored: Mapping[str, Any]) -> TrackerOffset:
+    """The position of such JSON.
+
+    Raises:
+        InvalidOffset: it is none.
+    """
+    try:
+        if stored["v"] != VERSION:
+            raise ValueError(f"version {stored['v']}")
+        return TrackerOffset(
+            tracker_id=str(stored["tracker"]),
+            next={int(partition): int(at) for partition, at in stored["next"].items()},
+            now_ms={int(partition): int(now) for partition, now in stored["now"].items()},
+            settled=frozenset(map(int, stored["settled"])),
+            resumed=bool(stored["resumed"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as cause:
+        raise InvalidOffset(
+            f"the checkpoint holds an offset that is none of a tracker's: {str(stored)[:200]}"
+        ) from cause
