@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from spark_cursor_source.core.outcome import Leave, Reject, Release
-from spark_cursor_source.spark.ack_sink import AckSink
-from spark_cursor_source.spark.actions import ack, extend, reject, release
-from spark_cursor_source.spark.source import register
-from spark_cursor_source.spark.tracker_query import start_tracker
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spark_cursor_source.core.outcome import Leave, Reject, Release
+    from spark_cursor_source.spark.ack_sink import AckSink
+    from spark_cursor_source.spark.actions import ack, extend, reject, release
+    from spark_cursor_source.spark.source import register
+    from spark_cursor_source.spark.tracker_query import start_tracker
 
 __all__ = [
     "AckSink",
@@ -20,3 +24,24 @@ __all__ = [
     "release",
     "start_tracker",
 ]
+
+# Imported when first used: the broker's command line and plain clients do without pyspark.
+_OWNERS = {
+    "AckSink": "spark.ack_sink",
+    "Leave": "core.outcome",
+    "Reject": "core.outcome",
+    "Release": "core.outcome",
+    "ack": "spark.actions",
+    "extend": "spark.actions",
+    "register": "spark.source",
+    "reject": "spark.actions",
+    "release": "spark.actions",
+    "start_tracker": "spark.tracker_query",
+}
+
+
+def __getattr__(name: str) -> Any:
+    owner = _OWNERS.get(name)
+    if owner is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{owner}"), name)
