@@ -161,9 +161,9 @@ class OffsetSet:
         for index in range(0, len(self), most):
             size = min(most, len(self) - index)
             first, last = int(self._bits[index]), int(self._bits[index + size - 1])
-            if last - first < size:
-                yield OffsetSet.of((first, last + 1))
-            else:
+            if (last - first) // 2**16 <= size:
+                yield self & OffsetSet.of((first, last + 1))
+            else:  # so far apart that a window over them has more containers than they are
                 yield OffsetSet(BitMap64(islice(self._bits.iter_equal_or_larger(first), size)))
 
     def to_array(self) -> array[int]:
