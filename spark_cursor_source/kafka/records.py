@@ -21,6 +21,7 @@ _WAIT_S = 0.25
 _ASK_TIMEOUT_S = 10.0
 # A broker that comes back, or lags in metadata, denies topics and offsets that exist: asked again this long.
 _DENIAL_MS = 10_000
+_LOOK_MS = 2_000
 
 _UNKNOWN_TOPIC = frozenset(
     {
@@ -117,6 +118,7 @@ class _Reading:
         self._stall_timeout_ms = stall_timeout_ms
         self._batch = _BATCH_MESSAGES // 10  # until the size of a message is known
         self._progress_ms = _now_ms()
+        self._looked_ms = self._progress_ms
         self._denied_since_ms: int | None = None
         self._last = "nothing"
         self.position = start
@@ -130,6 +132,7 @@ class _Reading:
         messages = self._consumer.consume(self._batch, 0) or self._consumer.consume(1, _WAIT_S)
         if not messages:
             self._check_stall()
+            self._look_for_topic_now_and_then()
             return messages
         if any(map(Message.error, messages)):
             return self._sift(messages)
@@ -181,8 +184,7 @@ class _Reading:
         if code in _OUT_OF_RANGE:
             self._leave_what_is_gone()
         elif code in _UNKNOWN_TOPIC:
-            if self._denied_too_long() and not self._exists():
-                raise TopicGone(self._topic, self._partition)
+            self._look_for_topic()
         else:
             return False
         if self.position < self._stop:
@@ -192,7 +194,7 @@ class _Reading:
     def _leave_what_is_gone(self) -> None:
         try:
             low, high = self._consumer.get_watermark_offsets(
-                TopicPartition(self._topic, self._partition), timeout=_ASK_TIMEOUT_S
+                TopicPartition(self._topic, self._partition), timeout=self._ask_timeout_s()
             )
         except KafkaException as unanswered:
             self._last = str(unanswered)
@@ -215,18 +217,37 @@ class _Reading:
         elif self._denied_too_long() and high < self.position:
             raise RecordsGone(self._topic, self._partition, wanted, (low, high))
 
+    def _look_for_topic_now_and_then(self) -> None:
+        # librdkafka does not always say that a topic it reads was deleted: it just has nothing more to fetch.
+        if _now_ms() - max(self._looked_ms, self._progress_ms) >= _LOOK_MS:
+            was_denied = self._denied_since_ms is not None
+            if self._look_for_topic() and was_denied:
+                self.assign()
+
+    def _look_for_topic(self) -> bool:
+        """Whether the topic is there, as far as one can tell; denied for too long, it is gone."""
+        exists = self._exists()
+        self._looked_ms = _now_ms()
+        if exists:
+            self._denied_since_ms = None
+        elif self._denied_too_long():
+            raise TopicGone(self._topic, self._partition)
+        return exists
+
     def _denied_too_long(self) -> bool:
         """Whether the broker has denied for a while; else waits a little before it is asked again."""
         if self._denied_since_ms is None:
             self._denied_since_ms = _now_ms()
-        if _now_ms() - self._denied_since_ms >= min(_DENIAL_MS, self._stall_timeout_ms):
+        if _now_ms() - self._denied_since_ms >= min(_DENIAL_MS, self._stall_timeout_ms // 2):
             return True
         time.sleep(_WAIT_S)
         return False
 
     def _exists(self) -> bool:
         try:
-            found = self._consumer.list_topics(self._topic, timeout=_ASK_TIMEOUT_S).topics.get(self._topic)
+            found = self._consumer.list_topics(self._topic, timeout=self._ask_timeout_s()).topics.get(
+                self._topic
+            )
         except KafkaException as unanswered:
             self._last = str(unanswered)
             self._check_stall()
@@ -234,6 +255,10 @@ class _Reading:
         if found is None or found.error is not None:
             return found is not None and found.error.code() not in _UNKNOWN_TOPIC
         return self._partition in found.partitions
+
+    def _ask_timeout_s(self) -> float:
+        left_ms = self._progress_ms + self._stall_timeout_ms - _now_ms()
+        return min(_ASK_TIMEOUT_S, max(left_ms, 100) / 1000)
 
     def _check_stall(self) -> None:
         waited_ms = _now_ms() - self._progress_ms
