@@ -1,0 +1,993 @@
+"""The life cycle of a message, one rule a test; times are seconds of the broker's clock.
+
+Timelines: ``S`` Start, ``E`` End, ``K`` KeepAlive, ``R`` Release, ``X`` Reject, ``U`` ack up to, ``H`` Hello.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Wait
+from spark_cursor_source.core.isolation import MAX_ANNOUNCED
+from spark_cursor_source.core.marker import (
+    MAX_LEASE_MS,
+    End,
+    EndUpTo,
+    Hello,
+    KeepAlive,
+    Marker,
+    Reject,
+    Release,
+    Seek,
+    Start,
+)
+from spark_cursor_source.core.offsets import EMPTY, OFFSET_LIMIT, OffsetSet
+from spark_cursor_source.core.policy import Backoff, RedeliveryPolicy, StepBackoff
+from spark_cursor_source.core.tracker import (
+    LEASE_OVER,
+    NO_MORE_DELIVERIES,
+    CellTracker,
+    DeadLetter,
+    Decision,
+    Redeliver,
+)
+
+CELL = Cell(subscription="billing", topic="orders", partition=3)
+A, B = "run-a", "run-b"
+NO_DELAY = StepBackoff(delays_ms=())
+
+
+def offsets(*spans: int | tuple[int, int]) -> OffsetSet:
+    """Single offsets and half-open ranges as one set."""
+    return OffsetSet.of(*(span if isinstance(span, tuple) else (span, span + 1) for span in spans))
+
+
+class Log:
+    """A tracker, and the markers of its cell as they are appended second by second."""
+
+    def __init__(self, *, max_deliveries: int | None = 3, backoff: Backoff = NO_DELAY) -> None:
+        self.policy = RedeliveryPolicy(max_deliveries=max_deliveries, backoff=backoff)
+        self.tracker = CellTracker.resume(None, cell=CELL, policy=self.policy)
+        self.end = 0  # of the markers topic
+
+    def append(self, marker: Marker, at: float) -> None:
+        self.tracker.apply(marker, at_ms=round(at * 1000), marker_offset=self.end)
+        self.end += 1
+
+    def start(self, held: OffsetSet, *, at: float, lease: float = 60, count: int = 1, run: str = A) -> None:
+        marker = Start(
+            cell=CELL, offsets=held, lease_ms=round(lease * 1000), delivery_count=count, run_id=run
+        )
+        self.append(marker, at)
+
+    def start_v1(self, held: OffsetSet, *, at: float, lease: float = 60) -> None:
+        marker = Start(
+            cell=CELL, offsets=held, lease_ms=round(lease * 1000), delivery_count=None, run_id=None
+        )
+        self.append(marker, at)
+
+    def end_of(self, held: OffsetSet, *, at: float = 0) -> None:
+        self.append(End(cell=CELL, offsets=held), at)
+
+    def end_up_to(self, position: int, *, at: float = 0) -> None:
+        self.append(EndUpTo(cell=CELL, position=position), at)
+
+    def keep_alive(
+        self,
+        held: OffsetSet,
+        *,
+        at: float,
+        lease: float = 60,
+        count: int | None = None,
+        run: str | None = None,
+    ) -> None:
+        marker = KeepAlive(
+            cell=CELL, offsets=held, lease_ms=round(lease * 1000), delivery_count=count, run_id=run
+        )
+        self.append(marker, at)
+
+    def release(
+        self, held: OffsetSet, *, at: float, count: int = 1, delay: float | None = 0, reason: str = ""
+    ) -> None:
+        marker = Release(
+            cell=CELL,
+            offsets=held,
+            delivery_count=count,
+            delay_ms=None if delay is None else round(delay * 1000),
+            reason=reason,
+        )
+        self.append(marker, at)
+
+    def reject(self, held: OffsetSet, *, at: float = 0, count: int = 1, reason: str = "bad") -> None:
+        self.append(Reject(cell=CELL, offsets=held, delivery_count=count, reason=reason), at)
+
+    def hello(self, run: str, *, at: float = 0, position: int = 0) -> None:
+        self.append(Hello(cell=CELL, run_id=run, position=position), at)
+
+    def settle(self, now: float | None) -> list[Decision]:
+        return self.tracker.settle(None if now is None else round(now * 1000))
+
+    def seek(self, position: int, *, at: float = 0) -> None:
+        self.append(Seek(cell=CELL, position=position), at)
+
+    @property
+    def state(self) -> CursorSnapshot:
+        return self.tracker.snapshot()
+
+    def restart(self, *, max_deliveries: int | None) -> None:
+        self.policy = RedeliveryPolicy(max_deliveries=max_deliveries, backoff=self.policy.backoff)
+        self.tracker = CellTracker.resume(self.state, cell=CELL, policy=self.policy)
+
+
+def redeliver(held: OffsetSet, count: int, *, run: str = A, alone: bool = False) -> Redeliver:
+    return Redeliver(cell=CELL, offsets=held, delivery_count=count, run_id=run, alone=alone)
+
+
+def dead(held: OffsetSet, count: int, reason: str) -> DeadLetter:
+    return DeadLetter(cell=CELL, offsets=held, delivery_count=count, reason=reason)
+
+
+def delivered_times(log: Log, held: OffsetSet, times: int) -> None:
+    """Deliver the offsets ``times`` times, the last one at 0 with a lease of 60 s; all of it in run A."""
+    for count in range(1, times + 1):
+        log.start(held, at=0, count=count)
+        if count < times:
+            log.release(held, at=0, count=count)
+    log.settle(0)
+
+
+# ---- unseen
+
+
+def test_a_start_leases_what_was_unseen() -> None:
+    # 0 S----60
+    log = Log()
+    log.start(offsets((0, 10)), at=0)
+    assert log.settle(1) == []
+    assert log.state.leases == ((Lease(60_000, 1, A), offsets((0, 10))),)
+    assert log.state.read_position == 10
+    assert log.state.owner == A
+    assert log.state.totals.delivered == 10
+
+
+def test_a_start_that_knows_a_higher_count_is_believed() -> None:
+    # 0 S(4)----60, and the tracker never saw the first three
+    log = Log(max_deliveries=5)
+    log.start(offsets(0), at=0, count=4)
+    assert log.state.leases == ((Lease(60_000, 4, A), offsets(0)),)
+
+
+@pytest.mark.parametrize("what", ["end", "release", "reject", "keep_alive"])
+def test_an_unseen_message_stays_unseen_whatever_is_said_about_it(what: str) -> None:
+    # 0 E, R, X or K of a message that was not started
+    log = Log()
+    {
+        "end": lambda: log.end_of(offsets(5)),
+        "release": lambda: log.release(offsets(5), at=0),
+        "reject": lambda: log.reject(offsets(5)),
+        "keep_alive": lambda: log.keep_alive(offsets(5), at=0),
+    }[what]()
+    assert log.settle(1_000) == []
+    assert (log.state.outstanding, log.state.read_position) == (EMPTY, 0)
+    assert log.state.totals.unknown_ends == (1 if what == "end" else 0)
+
+
+def test_an_unseen_message_below_an_ack_up_to_is_gone() -> None:
+    # 0 U(10)  1 S of 5 to 15: only 10 to 15 are new
+    log = Log()
+    log.end_up_to(10)
+    log.start(offsets((5, 15)), at=1)
+    assert log.state.outstanding == offsets((10, 15))
+
+
+# ---- leased + End
+
+
+def test_an_end_ends_what_is_leased_and_leaves_a_hole() -> None:
+    # 0 S----60
+    #    1 E of 3 to 5
+    log = Log()
+    log.start(offsets((0, 10)), at=0)
+    log.end_of(offsets((3, 5)), at=1)
+    assert log.state.outstanding == offsets((0, 3), (5, 10))
+    assert (log.state.mark_delete, log.state.ack_holes) == (-1, offsets((3, 5)))
+    assert log.settle(61) == [redeliver(offsets((0, 3), (5, 10)), 1)]
+
+
+def test_the_mark_delete_position_follows_the_first_message_that_is_outstanding() -> None:
+    # 0 S----60
+    #    1 E of 0 to 4   2 E of 7   3 E of the rest
+    log = Log()
+    log.start(offsets((0, 10)), at=0)
+    log.end_of(offsets((0, 4)), at=1)
+    assert (log.state.mark_delete, log.state.ack_holes) == (3, EMPTY)
+    log.end_of(offsets(7), at=2)
+    assert (log.state.mark_delete, log.state.ack_holes) == (3, offsets(7))
+    log.end_of(offsets((4, 10)), at=3)
+    assert (log.state.mark_delete, log.state.ack_holes) == (9, EMPTY)
+    assert log.state.totals.acked == 10
+    assert log.state.totals.unknown_ends == 1, "7 was acked twice"
+
+
+def test_a_second_end_is_counted_and_no_error() -> None:
+    # 0 S  1 E  2 E
+    log = Log()
+    log.start(offsets((0, 3)), at=0)
+    log.end_of(offsets((0, 3)), at=1)
+    log.end_of(offsets((0, 3)), at=2)
+    assert log.state.totals.acked == log.state.totals.unknown_ends == 3
+
+
+def test_an_end_counts_whoever_holds_the_lease() -> None:
+    # 0 S(A)----60 due
+    #                 61 S(B)    62 E, by A
+    log = Log()
+    log.start(offsets(0), at=0)
+    log.settle(61)
+    log.start(offsets(0), at=61, count=2, run=B)
+    log.end_of(offsets(0), at=62)
+    assert log.state.outstanding == EMPTY
+
+
+def test_an_end_in_the_same_batch_comes_before_the_end_of_the_lease() -> None:
+    # 0 S----60       (the tracker is down)      1,000 reads E of 30, all of it in one batch
+    log = Log()
+    log.start(offsets((0, 2)), at=0)
+    log.end_of(offsets(0), at=30)
+    assert log.settle(1_000) == [redeliver(offsets(1), 1)]
+
+
+# ---- leased + Start
+
+
+def test_a_start_of_another_run_is_another_delivery() -> None:
+    # 0 S(A)----60
+    #      30 S(B)----90
+    log = Log()
+    log.start(offsets((0, 2)), at=0)
+    log.start(offsets((0, 2)), at=30, count=1, run=B)
+    assert log.state.leases == ((Lease(90_000, 2, B), offsets((0, 2))),)
+    assert log.state.totals.delivered == 4
+
+
+def test_a_second_start_of_the_same_delivery_moves_the_deadline_and_nothing_else() -> None:
+    # 0 S(A, 1)----60
+    #      30 S(A, 1)----90
+    log = Log()
+    log.start(offsets((0, 2)), at=0)
+    log.start(offsets((0, 2)), at=30)
+    assert log.state.leases == ((Lease(90_000, 1, A), offsets((0, 2))),)
+    assert log.state.totals.delivered == 2
+
+
+def test_a_start_at_the_last_delivery_takes_nothing() -> None:
+    # 0 S(3 of 3)----60 dead letter
+    #      30 S(B)
+    log = Log(max_deliveries=3)
+    delivered_times(log, offsets(0), 3)
+    log.start(offsets(0), at=30, count=3, run=B)
+    assert log.state.leases == ((Lease(60_000, 3, A), offsets(0)),)
+    assert log.settle(61) == [dead(offsets(0), 3, LEASE_OVER)]
+
+
+def test_a_start_of_some_of_a_group_parts_it() -> None:
+    # 0 S of 0 to 10----60
+    #      30 S(B) of 4 to 12----90
+    log = Log()
+    log.start(offsets((0, 10)), at=0)
+    log.start(offsets((4, 12)), at=30, run=B)
+    assert log.state.leases == (
+        (Lease(60_000, 1, A), offsets((0, 4))),
+        (Lease(90_000, 1, B), offsets((10, 12))),
+        (Lease(90_000, 2, B), offsets((4, 10))),
+    )
+
+
+# ---- leased + KeepAlive
+
+
+def test_a_planners_keep_alive_extends_all_leases_of_its_run_and_no_others() -> None:
+    # 0 S(A) of 0, S(B) of 1----60
+    #      30 K(A)----90
+    log = Log()
+    log.start(offsets(0), at=0, run=A)
+    log.start(offsets(1), at=0, run=B)
+    log.keep_alive(offsets((0, 2)), at=30, run=A)
+    assert log.state.leases == ((Lease(60_000, 1, B), offsets(1)), (Lease(90_000, 1, A), offsets(0)))
+
+
+def test_a_planners_keep_alive_never_brings_a_deadline_nearer() -> None:
+    # 0 S----600
+    #    1 K----61
+    log = Log()
+    log.start(offsets(0), at=0, lease=600)
+    log.keep_alive(offsets(0), at=1, lease=60, run=A)
+    assert log.state.leases[0][0].deadline_ms == 600_000
+
+
+def test_a_holders_keep_alive_sets_the_deadline_either_way() -> None:
+    # 0 S----60
+    #    1 K(1)--11
+    log = Log()
+    log.start(offsets(0), at=0)
+    log.keep_alive(offsets(0), at=1, lease=10, count=1)
+    assert log.state.leases[0][0].deadline_ms == 11_000
+    log.keep_alive(offsets(0), at=2, lease=100, count=1)
+    assert log.state.leases[0][0].deadline_ms == 102_000
+
+
+def test_a_holders_keep_alive_counts_for_its_delivery_only() -> None:
+    # 0 S(1)  1 R  2 S(2)----62
+    #                 3 K(1)
+    log = Log()
+    delivered_times(log, offsets(0), 2)
+    log.keep_alive(offsets(0), at=3, lease=3_600, count=1)
+    assert log.state.leases == ((Lease(60_000, 2, A), offsets(0)),)
+
+
+def test_a_keep_alive_moves_no_message_that_is_available() -> None:
+    # 0 S----60 due
+    #                 61 K
+    log = Log()
+    log.start(offsets(0), at=0)
+    log.settle(61)
+    log.keep_alive(offsets(0), at=61, run=A)
+    assert log.state.available == ((Wait(1, False), offsets(0)),)
+
+
+def test_keep_alives_hold_a_lease_for_as_long_as_they_come() -> None:
+    # 0 S----60
+    #     20 K  40 K  60 K ... 600 K----660 due
+    log = Log()
+    log.start(offsets(0), at=0)
+    for second in range(20, 601, 20):
+        log.keep_alive(offsets(0), at=second, run=A)
+        assert log.settle(second) == []
+    assert log.settle(660) == []
+    assert log.settle(660.001) == [redeliver(offsets(0), 1)]
+
+
+# ---- leased + Release
+
+
+def test_a_release_now_makes_a_message_available_at_once() -> None:
+    # 0 S----60
+    #   10 R, announced although the log goes on
+    log = Log()
+    log.start(offsets((0, 2)), at=0)
+    log.release(offsets(0), at=10)
+    assert log.settle(None) == [redeliver(offsets(0), 1)]
+    assert (log.state.leased, log.state.waiting) == (offsets(1), offsets(0))
+
+
+def test_a_release_with_a_delay_waits_for_it() -> None:
+    # 0 S----60
+    #   10 R(30)----40 due
+    log = Log()
+    log.start(offsets(0), at=0)
+    log.release(offsets(0), at=10, delay=30)
+    assert log.state.delayed == ((Delay(40_000, 1, False), offsets(0)),)
+    assert log.settle(40) == []
+    assert log.settle(40.001) == [redeliver(offsets(0), 1)]
+
+
+def test_a_release_without_a_delay_waits_for_the_backoff_of_its_delivery() -> None:
+    # 0 S(1)  0 R--1    S(2)  2 R----12
+    log = Log(backoff=StepBackoff(delays_ms=(1_000, 10_000)))
+    log.start(offsets(0), at=0)
+    log.release(offsets(0), at=0, delay=None)
+    assert log.settle(2) == [redeliver(offsets(0), 1)]
+    log.start(offsets(0), at=2, count=2)
+    log.release(offsets(0), at=2, count=2, delay=None)
+    assert log.settle(12) == []
+    assert log.settle(13) == [redeliver(offsets(0), 2)]
+
+
+@pytest.mark.parametrize(("said", "reason"), [("boom", "boom"), ("", NO_MORE_DELIVERIES)])
+def test_a_release_of_the_last_delivery_makes_a_dead_letter(said: str, reason: str) -> None:
+    # 0 S(3 of 3)  5 R dead letter
+    log = Log(max_deliveries=3)
+    delivered_times(log, offsets(0), 3)
+    log.release(offsets(0), at=5, count=3, delay=600, reason=said)
+    assert log.settle(None) == [dead(offsets(0), 3, reason)]
+    assert log.state.outstanding == EMPTY
+    assert log.state.totals.dead_lettered == 1
+
+
+def test_a_release_of_an_old_delivery_leaves_the_present_lease_alone() -> None:
+    # 0 S(A, 1)----60 due
+    #                 61 S(B, 2)----121
+    #                      70 R(1), late, by A
+    log = Log()
+    log.start(offsets(0), at=0)
+    log.settle(61)
+    log.start(offsets(0), at=61, count=2, run=B)
+    log.release(offsets(0), at=70, count=1)
+    assert log.settle(70) == []
+    assert log.state.leases == ((Lease(121_000, 2, B), offsets(0)),)
+
+
+def test_a_release_of_what_is_available_changes_nothing() -> None:
+    # 0 S----60 due
+    #                 61 R(1), with a delay that would hold it up
+    log = Log()
+    log.start(offsets(0), at=0)
+    log.settle(61)
+    log.release(offsets(0), at=61, delay=600)
+    assert log.settle(62) == []
+    assert log.state.available == ((Wait(1, False), offsets(0)),)
+
+
+# ---- leased + Reject
+
+
+def test_a_reject_makes_a_dead_letter_with_its_reason() -> None:
+    # 0 S----60
+    #    1 X
+    log = Log()
+    log.start(offsets((0, 3)), at=0)
+    log.reject(offsets(1), at=1, reason="no such customer")
+    assert log.settle(None) == [dead(offsets(1), 1, "no such customer")]
+    assert log.state.outstanding == offsets(0, 2)
+    assert log.state.totals.dead_lettered == 1
+    assert log.settle(None) == [], "it is said once"
+
+
+def test_a_reject_of_an_old_delivery_is_ignored() -> None:
+    # 0 S(1)  R  S(2)----60
+    #              5 X(1)
+    log = Log()
+    delivered_times(log, offsets(0), 2)
+    log.reject(offsets(0), at=5, count=1)
+    assert log.settle(None) == []
+    assert log.state.leased == offsets(0)
+
+
+def test_rejects_come_out_in_the_order_of_the_leases_whatever_the_order_of_the_starts() -> None:
+    # 0 S of 1----90   1 S of 0----61   2 X of both
+    log = Log()
+    log.start(offsets(1), at=0, lease=90)
+    log.start_v1(offsets(0), at=1)
+    log.reject(offsets(0, 1), at=2)
+    assert log.settle(None) == [dead(offsets(0), 1, "bad"), dead(offsets(1), 1, "bad")]
+
+
+# ---- leased + time
+
+
+@pytest.mark.parametrize(("now", "due"), [(60, False), (60.001, True)])
+def test_a_deadline_has_passed_when_now_is_after_it(now: float, due: bool) -> None:
+    # 0 S----60 (due after it)
+    log = Log()
+    log.start(offsets(0), at=0)
+    assert log.settle(now) == ([redeliver(offsets(0), 1)] if due else [])
+
+
+def test_a_deadline_is_on_the_next_whole_second_and_never_early() -> None:
+    # 0.001 S----60.001 -> 61
+    log = Log()
+    log.start(offsets(0), at=0.001)
+    log.start(offsets(1), at=0.999)
+    log.start(offsets(2), at=1)
+    assert log.state.leases == ((Lease(61_000, 1, A), offsets((0, 3))),)
+
+
+def test_a_lease_that_is_over_waits_for_the_backoff_of_its_delivery() -> None:
+    # 0 S(1)----60--70 due
+    log = Log(backoff=StepBackoff(delays_ms=(10_000,)))
+    log.start(offsets(0), at=0)
+    assert log.settle(61) == []
+    assert log.state.delayed == ((Delay(70_000, 1, False), offsets(0)),)
+    assert log.settle(71) == [redeliver(offsets(0), 1)]
+
+
+def test_a_backoff_counts_from_the_deadline_however_late_the_tracker_looks() -> None:
+    # 0 S(1)----60--70 due      500 the first batch
+    log = Log(backoff=StepBackoff(delays_ms=(10_000,)))
+    log.start(offsets(0), at=0)
+    assert log.settle(500) == [redeliver(offsets(0), 1)]
+
+
+def test_the_last_lease_makes_a_dead_letter() -> None:
+    # 0 S(2 of 2)----60 dead letter
+    log = Log(max_deliveries=2, backoff=StepBackoff(delays_ms=(10_000,)))
+    delivered_times(log, offsets(0), 1)
+    log.start(offsets(0), at=0, count=2, run=B)
+    assert log.settle(61) == [dead(offsets(0), 2, LEASE_OVER)]
+    assert log.settle(1_000) == []
+
+
+def test_without_a_limit_a_message_comes_back_for_ever() -> None:
+    # 0 S(1000)----60 due
+    log = Log(max_deliveries=None)
+    log.start(offsets(0), at=0, count=1_000)
+    assert log.settle(61) == [redeliver(offsets(0), 1_000)]
+
+
+def test_leases_do_not_run_out_while_the_log_has_more_markers_to_read() -> None:
+    # 0 S----60      (settled without a time)       1,000 E
+    log = Log()
+    log.start(offsets(0), at=0)
+    assert log.settle(None) == []
+    log.end_of(offsets(0), at=1_000)
+    assert log.settle(2_000) == []
+
+
+def test_a_lease_longer_than_twelve_hours_is_cut() -> None:
+    # 0 S(24 h)----12 h
+    log = Log()
+    log.start(offsets(0), at=0, lease=24 * 3_600)
+    assert log.state.leases[0][0].deadline_ms == MAX_LEASE_MS
+    log.keep_alive(offsets(0), at=1, lease=24 * 3_600, run=A)
+    assert log.state.leases[0][0].deadline_ms == MAX_LEASE_MS + 1_000
+
+
+def test_a_delay_longer_than_twelve_hours_is_cut() -> None:
+    # 0 S  0 R(24 h)----12 h
+    log = Log()
+    log.start(offsets(0), at=0)
+    log.release(offsets(0), at=0, delay=24 * 3_600)
+    assert log.state.delayed[0][0].due_ms == MAX_LEASE_MS
+
+
+# ---- delayed
+
+
+def delayed_log() -> Log:
+    """Offset 0, delivered once and delayed from 0 to 30."""
+    log = Log()
+    log.start(offsets(0), at=0)
+    log.release(offsets(0), at=0, delay=30)
+    return log
+
+
+def test_an_end_ends_what_is_delayed() -> None:
+    # 0 S R(30)  5 E
+    log = delayed_log()
+    log.end_of(offsets(0), at=5)
+    assert log.settle(100) == []
+    assert log.state.totals.acked == 1
+
+
+def test_an_ack_up_to_ends_what_is_delayed() -> None:
+    # 0 S R(30)  5 U(1)
+    log = delayed_log()
+    log.end_up_to(1, at=5)
+    assert log.settle(100) == []
+    assert log.state.totals.acked == 1
+
+
+def test_a_start_takes_what_is_delayed() -> None:
+    # 0 S R(30)  5 S(B)----65
+    log = delayed_log()
+    log.start(offsets(0), at=5, run=B)
+    assert log.state.leases == ((Lease(65_000, 2, B), offsets(0)),)
+    assert log.state.delayed == ()
+
+
+def test_a_start_at_the_last_delivery_leaves_what_is_delayed() -> None:
+    # 0 S(2 of 5) R(30)  limit lowered to 2  5 S(B)   31 dead letter
+    log = Log(max_deliveries=5)
+    delivered_times(log, offsets(0), 2)
+    log.release(offsets(0), at=0, count=2, delay=30)
+    log.restart(max_deliveries=2)
+    log.start(offsets(0), at=5, count=3, run=B)
+    assert log.state.delayed == ((Delay(30_000, 2, False), offsets(0)),)
+    assert log.settle(31) == [dead(offsets(0), 2, NO_MORE_DELIVERIES)]
+
+
+# ---- available
+
+
+def available_log(**options: int | None) -> Log:
+    """Offset 0, delivered once, available and announced to run A at 61."""
+    log = Log(**options)  # type: ignore[arg-type]
+    log.start(offsets(0), at=0)
+    assert log.settle(61) == [redeliver(offsets(0), 1)]
+    return log
+
+
+def test_what_is_available_is_announced_once() -> None:
+    # 0 S----60 due, announced at 61 and not again
+    log = available_log()
+    assert [log.settle(second) for second in (61, 62, 10_000)] == [[], [], []]
+    assert log.state.totals.redelivered == 1
+
+
+def test_what_is_available_stays_so_until_a_start_takes_it() -> None:
+    # 0 S----60 due                                             one year later: still there
+    log = available_log()
+    assert log.settle(31_536_000) == []
+    assert log.state.available == ((Wait(1, False), offsets(0)),)
+    log.start(offsets(0), at=31_536_000, count=2)
+    assert log.state.leases == ((Lease(31_536_060_000, 2, A), offsets(0)),)
+
+
+def test_an_end_ends_what_is_available() -> None:
+    # 0 S----60 due
+    #                 61 E, late, and good
+    log = available_log()
+    log.end_of(offsets(0), at=61)
+    log.hello(B, at=62)
+    assert log.settle(100) == []
+    assert (log.state.outstanding, log.state.totals.acked) == (EMPTY, 1)
+
+
+def test_an_end_in_the_batch_of_the_announcement_takes_it_back() -> None:
+    # 0 S  1 R  2 E, all in one batch
+    log = Log()
+    log.start(offsets((0, 2)), at=0)
+    log.release(offsets((0, 2)), at=1)
+    log.end_of(offsets(0), at=2)
+    assert log.settle(None) == [redeliver(offsets(1), 1)]
+
+
+def test_a_start_in_the_batch_of_the_announcement_takes_it_back() -> None:
+    # 0 S  1 R  2 S(2), all in one batch
+    log = Log()
+    log.start(offsets((0, 2)), at=0)
+    log.release(offsets((0, 2)), at=1)
+    log.start(offsets(0), at=2, count=2)
+    assert log.settle(None) == [redeliver(offsets(1), 1)]
+
+
+# ---- Hello
+
+
+def test_hello_announces_everything_available_once_to_its_run() -> None:
+    # 0 S(A)----60 due, announced to A
+    #                 70 H(B), announced to B
+    log = available_log()
+    log.start(offsets(5), at=62)
+    log.hello(B, at=70)
+    assert log.settle(70) == [redeliver(offsets(0), 1, run=B)]
+    assert log.settle(71) == []
+    assert log.state.owner == B
+    assert log.state.totals.redelivered == 2
+
+
+def test_a_second_hello_of_the_same_run_announces_again() -> None:
+    # 0 S----60 due   70 H(A)   80 H(A): it waits long in vain
+    log = available_log()
+    log.hello(A, at=70)
+    assert log.settle(70) == [redeliver(offsets(0), 1)]
+    log.hello(A, at=80)
+    assert log.settle(80) == [redeliver(offsets(0), 1)]
+
+
+def test_what_is_released_next_to_a_hello_is_announced_once() -> None:
+    # 0 S  1 R  2 H(B)  and the other way round, in one batch each
+    log = Log()
+    log.start(offsets((0, 2)), at=0)
+    log.release(offsets(0), at=1)
+    log.hello(B, at=2)
+    log.release(offsets(1), at=3)
+    assert log.settle(None) == [redeliver(offsets(0), 1, run=B), redeliver(offsets(1), 1, run=B)]
+
+
+def test_what_is_leased_is_announced_to_the_run_of_the_day_when_it_is_due() -> None:
+    # 0 S(A)----60 due
+    #      30 H(B)
+    log = Log()
+    log.start(offsets(0), at=0)
+    log.hello(B, at=30)
+    assert log.settle(30) == []
+    assert log.settle(61) == [redeliver(offsets(0), 1, run=B)]
+
+
+def test_hello_says_where_a_new_cell_begins() -> None:
+    # 0 H(latest is 100)  1 S of 90 to 110
+    log = Log()
+    log.hello(A, position=100)
+    assert (log.state.read_position, log.state.mark_delete) == (100, 99)
+    log.start(offsets((90, 110)), at=1)
+    assert log.state.outstanding == offsets((100, 110))
+
+
+def test_hello_moves_no_cell_that_has_begun() -> None:
+    # 0 H(A, 100)  1 H(B, 200)
+    log = Log()
+    log.hello(A, position=100)
+    log.hello(B, at=1, position=200)
+    assert (log.state.read_position, log.state.owner) == (100, B)
+
+
+def test_without_an_owner_nothing_is_announced_and_nothing_is_lost() -> None:
+    # 0 S(V1)----60 due     70 H(A)
+    log = Log()
+    log.start_v1(offsets(0), at=0)
+    assert log.settle(61) == []
+    log.hello(A, at=70)
+    assert log.settle(70) == [redeliver(offsets(0), 1)]
+
+
+def test_a_long_announcement_is_cut_into_records() -> None:
+    # 0 S of many----60 due
+    log = Log()
+    log.start(offsets((0, MAX_ANNOUNCED + 1)), at=0)
+    assert log.settle(61) == [
+        redeliver(offsets((0, MAX_ANNOUNCED)), 1),
+        redeliver(offsets(MAX_ANNOUNCED), 1),
+    ]
+
+
+# ---- which run died
+
+
+def test_a_lease_that_outlives_its_run_marks_a_death() -> None:
+    # 0 S(A)----60 due
+    #      30 H(B)
+    log = Log()
+    log.start(offsets(0), at=0)
+    log.hello(B, at=30)
+    log.settle(61)
+    assert log.state.available == ((Wait(1, True), offsets(0)),)
+
+
+def test_a_lease_that_ends_while_its_run_lives_marks_none() -> None:
+    # 0 S(A)----60 due
+    #                 61 H(B)
+    log = Log()
+    log.start(offsets(0), at=0)
+    log.settle(61)
+    log.hello(B, at=61)
+    log.settle(62)
+    assert log.state.available == ((Wait(1, False), offsets(0)),)
+
+
+def test_after_a_death_the_last_delivery_is_planned_alone() -> None:
+    # 0 S(A, 1 of 2)----60 due, each alone
+    #      30 H(B)
+    log = Log(max_deliveries=2)
+    log.start(offsets((0, 3)), at=0)
+    log.hello(B, at=30)
+    assert log.settle(61) == [redeliver(offsets(n), 1, run=B, alone=True) for n in range(3)]
+
+
+def test_without_a_death_the_last_delivery_keeps_its_company() -> None:
+    # 0 S(A, 1 of 2)----60 due, together
+    log = Log(max_deliveries=2)
+    log.start(offsets((0, 3)), at=0)
+    assert log.settle(61) == [redeliver(offsets((0, 3)), 1)]
+
+
+# ---- gone
+
+
+def test_no_start_revives_what_is_acked() -> None:
+    # 0 S  1 E  2 S(B), which the planner replays
+    log = Log()
+    log.start(offsets((0, 3)), at=0)
+    log.end_of(offsets(1), at=1)
+    log.start(offsets((0, 3)), at=2, run=B)
+    assert log.state.outstanding == offsets(0, 2)
+    assert log.state.ack_holes == offsets(1)
+
+
+def test_no_start_revives_a_dead_letter() -> None:
+    # 0 S  1 X  2 S(B)
+    log = Log()
+    log.start(offsets((0, 3)), at=0)
+    log.reject(offsets(1), at=1)
+    log.start(offsets((0, 3)), at=2, run=B)
+    assert log.state.outstanding == offsets(0, 2)
+
+
+@pytest.mark.parametrize("what", ["release", "reject", "keep_alive", "end"])
+def test_what_is_gone_stays_gone(what: str) -> None:
+    # 0 S  1 E  2 R, X, K or E
+    log = Log()
+    log.start(offsets((0, 2)), at=0)
+    log.end_of(offsets(0), at=1)
+    {
+        "release": lambda: log.release(offsets(0), at=2),
+        "reject": lambda: log.reject(offsets(0), at=2),
+        "keep_alive": lambda: log.keep_alive(offsets(0), at=2),
+        "end": lambda: log.end_of(offsets(0), at=2),
+    }[what]()
+    assert log.settle(3) == []
+    assert log.state.outstanding == offsets(1)
+
+
+# ---- ack up to
+
+
+def test_an_ack_up_to_ends_every_offset_below_its_position() -> None:
+    # 0 S of 0 to 10   1 U(6): leased, delayed and available alike
+    log = Log()
+    log.start(offsets((0, 10)), at=0)
+    log.release(offsets(2), at=0)
+    log.release(offsets(4), at=0, delay=30)
+    log.end_up_to(6, at=1)
+    assert log.settle(2) == []
+    assert (log.state.outstanding, log.state.mark_delete) == (offsets((6, 10)), 5)
+    assert log.state.totals.acked == 6
+
+
+def test_an_ack_up_to_an_old_position_ends_nothing_more() -> None:
+    # 0 S of 0 to 10  1 U(6)  2 U(3)
+    log = Log()
+    log.start(offsets((0, 10)), at=0)
+    log.end_up_to(6, at=1)
+    log.end_up_to(3, at=2)
+    assert (log.state.outstanding, log.state.read_position) == (offsets((6, 10)), 10)
+    assert log.state.totals.acked == 6
+
+
+def test_an_ack_up_to_the_end_of_every_log_costs_no_memory() -> None:
+    # 0 S of 0 to 10  1 U(2**63 - 1)
+    log = Log()
+    log.start(offsets((0, 10)), at=0)
+    log.end_up_to(OFFSET_LIMIT, at=1)
+    assert log.state.outstanding == EMPTY
+    assert log.state.read_position == OFFSET_LIMIT
+
+
+# ---- Seek
+
+
+def test_a_seek_back_makes_messages_unseen_again() -> None:
+    # 0 S of 0 to 10  1 E of 0 to 5  2 Seek(3)  3 S of 3 to 6
+    log = Log()
+    log.start(offsets((0, 10)), at=0)
+    log.end_of(offsets((0, 5)), at=1)
+    log.release(offsets(7), at=1)
+    log.seek(3, at=2)
+    assert log.settle(1_000) == [], "what was outstanding is forgotten"
+    assert (log.state.outstanding, log.state.read_position) == (EMPTY, 3)
+    log.start(offsets((3, 6)), at=3)
+    assert log.state.outstanding == offsets((3, 6))
+
+
+def test_a_seek_ahead_makes_messages_gone() -> None:
+    # 0 S of 0 to 10  1 Seek(50)  2 S of 40 to 60
+    log = Log()
+    log.start(offsets((0, 10)), at=0)
+    log.seek(50, at=1)
+    log.start(offsets((40, 60)), at=2)
+    assert (log.state.outstanding, log.state.mark_delete) == (offsets((50, 60)), 49)
+    assert log.state.totals.acked == 0, "nobody acknowledged what a seek forgets"
+
+
+# ---- a lowered limit
+
+
+def test_what_is_available_above_a_lowered_limit_is_a_dead_letter_and_never_announced() -> None:
+    # 0 S(1) R S(2) R available(2)   limit lowered to 2   10 H(B)
+    log = Log(max_deliveries=5)
+    delivered_times(log, offsets(0), 2)
+    log.release(offsets(0), at=0, count=2)
+    assert log.settle(0) == [redeliver(offsets(0), 2)]
+    log.restart(max_deliveries=2)
+    log.hello(B, at=10)
+    assert log.settle(None) == [], "nobody may deliver it, and its End may be in the rest of the log"
+    assert log.state.outstanding == offsets(0)
+    assert log.settle(11) == [dead(offsets(0), 2, NO_MORE_DELIVERIES)]
+
+
+def test_what_is_leased_above_a_lowered_limit_keeps_its_lease() -> None:
+    # 0 S(2)----60 dead letter    limit lowered to 1
+    log = Log(max_deliveries=5)
+    delivered_times(log, offsets((0, 2)), 2)
+    log.restart(max_deliveries=1)
+    assert log.settle(60) == []
+    log.end_of(offsets(0), at=60)
+    assert log.settle(61) == [dead(offsets(1), 2, LEASE_OVER)]
+
+
+def test_a_raised_limit_is_in_force_at_once() -> None:
+    # 0 S(3 of 3)----60 due, of 4
+    log = Log(max_deliveries=3)
+    delivered_times(log, offsets(0), 3)
+    log.restart(max_deliveries=4)
+    assert log.settle(61) == [redeliver(offsets(0), 3)]
+
+
+# ---- version 1, as in kafka-mq-go
+
+
+def test_a_second_start_of_version_1_moves_the_deadline_and_nothing_else() -> None:
+    # 0 S----60
+    #      30 S----90 due
+    log = Log()
+    log.start_v1(offsets(0), at=0)
+    log.start_v1(offsets(0), at=30)
+    assert log.settle(61) == []
+    assert log.state.leases == ((Lease(90_000, 1, ""), offsets(0)),)
+    log.settle(90.001)
+    assert log.state.waiting == offsets(0)
+
+
+def test_starts_of_version_1_come_in_any_order() -> None:
+    # 0 S of 7  1 S of 3, below the read position
+    log = Log()
+    log.start_v1(offsets(7), at=0)
+    log.start_v1(offsets(3), at=1)
+    assert log.state.outstanding == offsets(3, 7)
+    assert (log.state.read_position, log.state.mark_delete) == (8, 2)
+
+
+def test_a_start_of_version_1_revives_what_is_acked() -> None:
+    # 0 S  1 E  2 S
+    log = Log()
+    log.start_v1(offsets(0), at=0)
+    log.end_of(offsets(0), at=1)
+    log.start_v1(offsets(0), at=2)
+    assert log.state.outstanding == offsets(0)
+
+
+def test_a_keep_alive_of_version_1_sets_the_deadline_and_of_unknown_messages_is_ignored() -> None:
+    # 0 S----60
+    #    1 K--4
+    log = Log()
+    log.start_v1(offsets(0), at=0)
+    log.keep_alive(offsets(0, 9), at=1, lease=3)
+    assert log.state.leases == ((Lease(4_000, 1, ""), offsets(0)),)
+
+
+def test_a_start_of_version_1_after_its_lease_is_another_delivery() -> None:
+    # 0 S----60 due
+    #                 61 S(2)
+    log = Log()
+    log.start_v1(offsets(0), at=0)
+    log.settle(61)
+    log.start_v1(offsets(0), at=61)
+    assert log.state.leases == ((Lease(121_000, 2, ""), offsets(0)),)
+
+
+def test_no_run_of_version_1_has_died_where_none_of_version_2_was() -> None:
+    # 0 S(V1)----60
+    log = Log()
+    log.start_v1(offsets(0), at=0)
+    log.settle(61)
+    assert log.state.available == ((Wait(1, False), offsets(0)),)
+
+
+# ---- recovery
+
+
+def test_markers_that_are_in_the_state_are_skipped() -> None:
+    # the cursor says: the next marker is 2; markers 0 and 1 come again
+    log = Log()
+    log.start(offsets((0, 3)), at=0)
+    log.end_of(offsets(1), at=1)
+    again = CellTracker.resume(log.state, cell=CELL, policy=log.policy)
+    again.apply(Seek(cell=CELL, position=0), at_ms=0, marker_offset=0)
+    again.apply(Hello(cell=CELL, run_id=B, position=0), at_ms=0, marker_offset=1)
+    assert again.snapshot() == log.state
+    again.apply(End(cell=CELL, offsets=offsets(0)), at_ms=0, marker_offset=2)
+    assert (again.snapshot().next_marker, again.snapshot().outstanding) == (3, offsets(2))
+
+
+def test_a_marker_offset_may_leave_a_gap() -> None:
+    # marker 7 is the first of this cell
+    tracker = CellTracker.resume(None, cell=CELL, policy=RedeliveryPolicy())
+    tracker.apply(Hello(cell=CELL, run_id=A, position=0), at_ms=0, marker_offset=7)
+    assert tracker.snapshot().next_marker == 8
+
+
+def test_a_snapshot_is_a_read() -> None:
+    log = Log()
+    log.start(offsets((0, 3)), at=0)
+    log.release(offsets(1), at=1)
+    assert log.state == log.state
+    assert log.settle(None) == [redeliver(offsets(1), 1)]
+
+
+def test_a_new_cell_is_empty_and_begins_at_the_beginning() -> None:
+    state = CellTracker.resume(None, cell=CELL, policy=RedeliveryPolicy()).snapshot()
+    assert state == CursorSnapshot(cell=CELL, read_position=0, next_marker=0, max_deliveries=5)
+    assert (state.mark_delete, state.ack_holes, state.next_event_ms) == (-1, EMPTY, None)
+
+
+def test_a_snapshot_says_when_something_happens_next() -> None:
+    # 0 S of 0----60, S of 1----90, R(30) of 2
+    log = Log()
+    log.start(offsets(0, 2), at=0)
+    log.start(offsets(1), at=0, lease=90)
+    assert log.state.next_event_ms == 60_000
+    log.release(offsets(2), at=0, delay=30)
+    assert log.state.next_event_ms == 30_000
+    log.end_of(offsets((0, 3)))
+    assert log.state.next_event_ms is None
