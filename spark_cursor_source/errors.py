@@ -282,8 +282,8 @@ class KafkaUnavailable(KafkaFailure):
     def __str__(self) -> str:
         return (
             f"{self.operation}: no answer from Kafka in {self.waited_ms} ms (the last that was heard: "
-            f"{self.last}); see that the brokers of kafka.bootstrap.servers run, can be reached from here, and "
-            "accept the kafka.security.protocol and login given"
+            f"{self.last}); see that the brokers of kafka.bootstrap.servers run, can be reached from here, "
+            "and accept the kafka.security.protocol and login given"
         )
 
 
@@ -416,16 +416,22 @@ class CopiesNotDurable(KafkaFailure):
 
 
 class TrackerOwnedByAnother(KafkaFailure):
-    """The state of these topics belongs to a tracker of another checkpoint."""
+    """What a tracker of another checkpoint has done is newer than this checkpoint."""
 
-    def __init__(self, group: str, owner: str, query_id: str) -> None:
-        super().__init__(group, owner, query_id)
-        self.group, self.owner, self.query_id = group, owner, query_id
+    def __init__(self, markers_topic: str, owner: str, stale: bool = False) -> None:
+        super().__init__(markers_topic, owner, stale)
+        self.markers_topic, self.owner, self.stale = markers_topic, owner, stale
 
     def __str__(self) -> str:
+        owned = f"markers topic '{self.markers_topic}' belongs to the tracker {self.owner}"
+        if self.stale:
+            return (
+                f"{owned}, which has gone on where this checkpoint stopped; use the checkpointLocation of "
+                "that tracker, or a new one with takeOver=true: it begins with the cursors, and loses nothing"
+            )
         return (
-            f"tracker '{self.group}' belongs to the query {self.owner}, and this is {self.query_id}; start "
-            "the tracker with that query's checkpointLocation, or, if it is lost, set takeOver=true once"
+            f"{owned}, of another checkpoint; use the checkpointLocation of that tracker, or, if it is lost, "
+            "set takeOver=true once"
         )
 
 

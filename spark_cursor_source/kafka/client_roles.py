@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
+
+from confluent_kafka import KafkaException, Producer
 
 from spark_cursor_source.kafka.client_names import CONSUMER_ONLY, PRODUCER_ONLY
 
@@ -22,13 +25,13 @@ def admin_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name not in _OF_CONSUMERS | _OF_PRODUCERS}
 
 
-def producer_config(config: Mapping[str, Any], **settings: object) -> dict[str, Any]:
-    """Of an idempotent producer, with ``settings`` (underscores for dots) on top."""
+def producer_config(config: Mapping[str, Any], settings: Mapping[str, object]) -> dict[str, Any]:
+    """Of an idempotent producer, with ``settings`` on top."""
     read = {name: value for name, value in config.items() if name not in _OF_CONSUMERS}
-    return read | {"enable.idempotence": True, "acks": "all"} | _dotted(settings)
+    return read | {"enable.idempotence": True, "acks": "all"} | dict(settings)
 
 
-def consumer_config(config: Mapping[str, Any], **settings: object) -> dict[str, Any]:
+def consumer_config(config: Mapping[str, Any], settings: Mapping[str, object]) -> dict[str, Any]:
     """Of a consumer that is assigned what it reads and commits nothing; it has a group id for form's sake."""
     read = {name: value for name, value in config.items() if name not in _OF_PRODUCERS}
     fixed = {
@@ -38,8 +41,11 @@ def consumer_config(config: Mapping[str, Any], **settings: object) -> dict[str, 
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
     }
-    return {"group.id": "cursorq"} | read | fixed | _dotted(settings)
+    return {"group.id": "cursorq"} | read | fixed | dict(settings)
 
 
-def _dotted(settings: Mapping[str, object]) -> dict[str, Any]:
-    return {name.replace("_", "."): value for name, value in settings.items()}
+def abandon(producer: Producer) -> None:
+    """Take from a producer, in whatever state it is, all it has to send, so that it ends without a wait."""
+    with contextlib.suppress(KafkaException):  # what is wrong with it was said before
+        producer.purge()
+        producer.poll(0)

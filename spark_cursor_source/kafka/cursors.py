@@ -28,7 +28,7 @@ class CursorTail:
     def __init__(self, config: Mapping[str, Any], topic: str) -> None:
         self._topic = topic
         self._topics = Topics(config)
-        self._reader = TailReader(config, topic)
+        self._reader = TailReader(config, committed=True)
         self._positions: dict[int, int] = {}
         self._values: dict[int, dict[bytes, bytes]] = {}  # partition -> record key -> latest value
         self._decoded: dict[bytes, CursorSnapshot | None] = {}  # key of a cell -> its cursor
@@ -51,7 +51,7 @@ class CursorTail:
                 ranges[number] = (self._positions[number], end)
         if not ranges:
             return False
-        for message in self._reader.read(ranges):
+        for message in self._reader.read(self._topic, ranges):
             of, key = message.partition(), message.key()
             if of is not None and key is not None:
                 self._take(of, key, message.value())
@@ -60,7 +60,11 @@ class CursorTail:
         return True
 
     def get(self, cell: Cell) -> CursorSnapshot | None:
-        """The cursor of a cell, or None if the tracker has written none."""
+        """The cursor of a cell, or None if the tracker has written none.
+
+        Raises:
+            InvalidControlRecord: it is in parts, and they do not belong together.
+        """
         key = cell.key
         if key not in self._decoded:
             self._decoded[key] = self._decode(key)
@@ -76,10 +80,13 @@ class CursorTail:
 
     def all(self) -> dict[Cell, CursorSnapshot]:
         """All cursors of subscriptions, by cell, in the order of their keys."""
-        keys = {key for values in self._values.values() for key in values}
-        cells = [cell for key in wire.cell_keys(keys) if (cell := _cell(key)) is not None]
+        cells = [cell for key in wire.cell_keys(self.record_keys()) if (cell := _cell(key)) is not None]
         found = {cell: self.get(cell) for cell in cells}
         return {cell: cursor for cell, cursor in found.items() if cursor is not None}
+
+    def record_keys(self) -> frozenset[bytes]:
+        """The keys of all records there are, those of parts and of other programs too."""
+        return frozenset(key for values in self._values.values() for key in values)
 
     def close(self) -> None:
         """End the consumer."""
@@ -113,8 +120,8 @@ class CursorTail:
         values = next((self._values[n] for n in numbers if key in self._values.get(n, {})), None)
         if values is None:
             return None
+        whole = wire.from_records(values, key)  # parts are ours, and a torn cursor is not "no cursor"
         try:
-            whole = wire.from_records(values, key)
             cursor = None if whole is None else wire.decode(whole)
         except InvalidControlRecord as why:
             logger.debug("cursors topic %s: record %r is left alone: %s", self._topic, key, why)

@@ -19,7 +19,7 @@ from spark_cursor_source.errors import (
     NotAuthorized,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.client_roles import producer_config
+from spark_cursor_source.kafka.client_roles import abandon, producer_config
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.failures import RETRIABLE, UNAUTHORIZED, UNKNOWN_TOPIC, error_of, shown
@@ -63,7 +63,7 @@ class MarkerSender:
 
     def __init__(self, config: Mapping[str, Any], topic: str, partitions: int) -> None:
         self._config = producer_config(
-            {"message.timeout.ms": int(FLUSH_TIMEOUT_S * 1000), **config}, linger_ms=1
+            {"message.timeout.ms": int(FLUSH_TIMEOUT_S * 1000), **config}, {"linger.ms": 1}
         )
         self._topic = topic
         self._partitions = partitions
@@ -101,9 +101,13 @@ class MarkerSender:
         if unconfirmed is None:
             return
         deadline = Deadline.after_ms(int(timeout_s * 1000))
-        while unconfirmed.pending and not deadline.over:
-            # In slices: what another thread sends meanwhile is none of our business.
-            unconfirmed.producer.flush(deadline.left_s(most=_POLL_S))
+        try:
+            while unconfirmed.pending and not deadline.over:
+                # In slices: what another thread sends meanwhile is none of our business.
+                unconfirmed.producer.flush(deadline.left_s(most=_POLL_S))
+        except KafkaException as raised:
+            unconfirmed.fatal = True
+            raise self._not_durable(unconfirmed, shown(error_of(raised))) from raised
         self._local.unconfirmed = None
         if unconfirmed.pending or unconfirmed.failed:
             raise self._not_durable(unconfirmed, f"no answer in {deadline.spent_ms} ms")
@@ -113,8 +117,7 @@ class MarkerSender:
         with self._lock:
             producer, self._producer = self._producer, None
         if producer is not None:
-            producer.purge()
-            producer.flush(0)
+            abandon(producer)
 
     def _unconfirmed(self, producer: Producer) -> _Unconfirmed:
         found: _Unconfirmed | None = getattr(self._local, "unconfirmed", None)

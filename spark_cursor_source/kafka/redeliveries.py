@@ -41,7 +41,7 @@ class RedeliveryTail:
 
     def __init__(self, config: Mapping[str, Any], topic: str) -> None:
         self._topic = topic
-        self._reader = TailReader(config, topic)
+        self._reader = TailReader(config, committed=True)
         self._buffers: dict[int, _Buffer] = {}
 
     def poll(self, until: Mapping[int, int]) -> int:
@@ -111,7 +111,7 @@ class RedeliveryTail:
     def _read(self, ranges: Ranges) -> dict[int, list[RedeliveryRecord]]:
         """Whole ranges or nothing, so that a read that is broken off leaves no hole in the buffer."""
         found: dict[int, list[RedeliveryRecord]] = {number: [] for number in ranges}
-        for message in self._reader.read(ranges):
+        for message in self._reader.read(self._topic, ranges):
             record = self._record(message)
             if record is not None:
                 found[record.partition].append(record)

@@ -1,4 +1,4 @@
-"""Ranges of several partitions of a control topic, read at once: committed records only."""
+"""Ranges of several partitions of a topic, read at once and seldom."""
 
 from __future__ import annotations
 
@@ -35,24 +35,28 @@ _OF_GROUPS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 
 class TailReader:
-    """A consumer of one topic for many short reads; it fetches nothing in between."""
+    """A consumer for many short reads; it fetches nothing in between.
+
+    With ``committed``, records of open and aborted transactions are left out.
+    """
 
     def __init__(
-        self, config: Mapping[str, Any], topic: str, *, stall_timeout_ms: int = STALL_TIMEOUT_MS
+        self, config: Mapping[str, Any], *, committed: bool, stall_timeout_ms: int = STALL_TIMEOUT_MS
     ) -> None:
-        self._topic = topic
         self._stall_timeout_ms = stall_timeout_ms
         self._consumer: Consumer = open_client(
             Consumer,
             consumer_config(
                 config,
-                isolation_level="read_committed",
-                fetch_queue_backoff_ms=2,
-                fetch_wait_max_ms=5,  # how long the end of a partition takes to be told
+                {
+                    "isolation.level": "read_committed" if committed else "read_uncommitted",
+                    "fetch.queue.backoff.ms": 2,
+                    "fetch.wait.max.ms": 5,  # how long the end of a partition takes to be told
+                },
             ),
         )
 
-    def read(self, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
+    def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
         """The records of ``{partition: (start, stop)}``, in order within a partition.
 
         Records that retention has removed are passed over; a range above the end of its partition, as after
@@ -62,13 +66,13 @@ class TailReader:
             KafkaUnavailable: nothing new for the stall timeout.
             TopicNotFound, NotAuthorized, KafkaRefused
         """
-        reading = _Reading(self._consumer, self._topic, ranges, self._stall_timeout_ms)
+        reading = _Reading(self._consumer, topic, ranges, self._stall_timeout_ms)
         try:
             reading.assign()
             while reading.unfinished:
                 yield from reading.next_records()
         except KafkaException as raised:
-            raise refusal(error_of(raised), operation="read", resource=self._topic) from raised
+            raise refusal(error_of(raised), operation="read", resource=topic) from raised
         finally:
             self._consumer.unassign()
 

@@ -20,8 +20,11 @@ from spark_cursor_source.kafka.admin_calls import ADMIN_TYPES, AdminCalls
 from spark_cursor_source.kafka.control_topics import (
     DEFAULT_PARTITIONS,
     ControlTopics,
+    await_leaders,
+    create_topics,
     describe_topics,
     ensure_control_topics,
+    topic_settings,
 )
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.failures import RETRIABLE, error_of, refusal, shown, unavailable
@@ -35,6 +38,7 @@ _MAX_TIMESTAMP = ADMIN_TYPES.OffsetSpec.max_timestamp()
 _GROUP_HAS_MEMBERS = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP})
 _NO_SUCH_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND})
 _ONE_REQUEST_S = 10.0
+_PAUSE_S = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +107,19 @@ class Topics:
             for name, topic in found.items()
         }
 
+    def create(self, topics: Mapping[str, tuple[int, Mapping[str, object]]]) -> None:
+        """Make ``{name: (partitions, settings)}``, replicated as brokers do, and wait for their leaders.
+
+        A topic that exists, or that somebody else makes at the same time, stays as it is.
+        """
+        deadline = self._deadline()
+        create_topics(self._calls, topics, deadline=deadline)
+        await_leaders(self._calls, list(topics), deadline=deadline)
+
+    def settings(self, topic: str) -> dict[str, str | None]:
+        """A topic's configuration as it is in effect."""
+        return topic_settings(self._calls, [topic], deadline=self._deadline())[topic]
+
     def matching(self, pattern: str) -> list[str]:
         """The topics whose whole name a Java regular expression matches, without the brokers' own."""
         return matching_topics(pattern, self._names())
@@ -153,14 +170,25 @@ class Topics:
                 asked, require_stable=True, request_timeout=timeout_s
             )
 
-        found, _ = self._calls.ask(
-            "read offsets of group", [group], request, deadline=self._deadline(), tolerated=_NO_SUCH_GROUP
-        )
-        committed = found[group].topic_partitions if group in found else []
+        deadline = self._deadline()
+        while True:
+            found, _ = self._calls.ask(
+                "read offsets of group", [group], request, deadline=deadline, tolerated=_NO_SUCH_GROUP
+            )
+            committed = found[group].topic_partitions if group in found else []
+            # Each partition has an error of its own: that its offset is not stable yet, for one.
+            errors = [one.error for one in committed if one.error is not None]
+            if not errors:
+                break
+            if hopeless := next((error for error in errors if error.code() not in RETRIABLE), None):
+                raise refusal(hopeless, operation="read offsets of group", resource=group)
+            if deadline.over:
+                raise unavailable("read offsets of group", deadline, errors[0])
+            deadline.pause(_PAUSE_S)
         return {
             (one.topic, one.partition): CommittedOffset(position=one.offset, metadata=one.metadata or "")
             for one in committed
-            if one.error is None and one.offset >= 0
+            if one.offset >= 0
         }
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:

@@ -1,0 +1,240 @@
+"""The tracker's decisions, carried out: first the copies, then, in one transaction, all that forgets."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from confluent_kafka import TopicPartition
+
+from spark_cursor_source.core.cell import control_partition
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.tracker import DeadLetter, Decision, Redeliver
+from spark_cursor_source.errors import MarkersPartitionsChanged, TrackerFenced, TrackerOwnedByAnother
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.dead_letters import Copied, DeadLetterCopier
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.failures import unavailable
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.tracker_group import (
+    TrackerProgress,
+    committed_markers,
+    metadata,
+    read_progress,
+    tracker_group,
+)
+from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
+from spark_cursor_source.wire import cursor as cursor_wire
+from spark_cursor_source.wire import redelivery as redelivery_wire
+
+__all__ = ["Outbox", "committed_markers", "tracker_group"]
+
+logger = logging.getLogger(__name__)
+
+MAX_RECORD_BYTES = 900_000  #: of a part of a cursor; a topic with Kafka's default limits takes it
+PATIENCE_MS = 120_000  #: how long a broker may be away
+
+_PAUSE_S = 0.2
+_PART = cursor_wire.PART_MARK
+
+
+class Outbox:
+    """Carries out the batches of one tracker, each once as far as its group's offsets tell.
+
+    A crash between the copies and the transaction repeats copies, which name their message; the transaction
+    is all or nothing. :meth:`open` comes first.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        markers_topic: str,
+        redeliveries_topic: str,
+        cursors_topic: str,
+        query_id: str,
+        policy_for: Callable[[str], RedeliveryPolicy],
+        patience_ms: int = PATIENCE_MS,
+    ) -> None:
+        self._config = config
+        self._markers_topic = markers_topic
+        self._redeliveries_topic = redeliveries_topic
+        self._cursors_topic = cursors_topic
+        self._query_id = query_id
+        self._patience_ms = patience_ms
+        self._topics = Topics(config, timeout_ms=patience_ms)
+        self._copier = DeadLetterCopier(config, self._topics, policy_for)
+        group = tracker_group(markers_topic)
+        self._producer = TransactionalProducer(config, group, group)
+        self._partitions: dict[str, int] = {}  # control topic -> its partitions
+        self._parts: dict[bytes, int] = {}  # key of a cursor -> how many parts it has in the topic
+        self._progress: TrackerProgress | None = None
+        self._fenced = False
+        self.copied = 0  #: dead letters written since the outbox was made
+        self.lost = 0  #: dead letters that could not be: their message was gone
+
+    def open(self, *, take_over: bool) -> TrackerProgress:
+        """Become the tracker of the markers topic, and fence the one before; what has been carried out.
+
+        Raises:
+            TrackerOwnedByAnother: another query was, and this one is not to ``take_over``; nothing is fenced.
+            MarkersPartitionsChanged: the markers topic had another number of partitions.
+            TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        deadline = Deadline.after_ms(self._patience_ms)
+        self._check_owner(read_progress(self._topics, self._markers_topic), take_over)
+        names = (self._markers_topic, self._redeliveries_topic, self._cursors_topic)
+        found = self._topics.describe(names)
+        self._partitions = {name: info.partitions for name, info in found.items()}
+        self._find_parts()
+        progress = self._open_producer(deadline)
+        # Again: until it was fenced, the other one may have gone on.
+        self._check_owner(progress, take_over)
+        self._check_partitions(progress)
+        self._progress = progress
+        return progress
+
+    def carry_out(
+        self,
+        batch_id: int,
+        *,
+        decisions: Sequence[Decision],
+        cursors: Sequence[CursorSnapshot],
+        next_markers: Mapping[int, int],
+    ) -> bool:
+        """Carry out a batch; False if it had been carried out before.
+
+        A broker that is away is waited for. When this returns, all of it is on the brokers.
+
+        Raises:
+            TrackerFenced: another tracker has taken over.
+            CopiesNotDurable, KafkaUnavailable, NotAuthorized, KafkaRefused: the batch can be tried again.
+        """
+        if self._progress is None:
+            raise RuntimeError("the outbox is not open")
+        if self._progress.includes(self._query_id, batch_id):
+            logger.info("batch %s of tracker %s was carried out before", batch_id, self._query_id)
+            return False
+        if self._fenced:
+            raise TrackerFenced(tracker_group(self._markers_topic))
+        deadline = Deadline.after_ms(self._patience_ms)
+        self.copy([decision for decision in decisions if isinstance(decision, DeadLetter)], deadline)
+        positions = dict.fromkeys(range(self._partitions[self._markers_topic]), 0)
+        positions |= {**self._progress.next_markers, **next_markers}
+        parts = {cursor.cell.key: self._cursor_records(cursor) for cursor in cursors}
+        records = [*self._redelivery_records(decisions), *chain.from_iterable(parts.values())]
+        while True:
+            try:
+                if self._reopened(batch_id, deadline).includes(self._query_id, batch_id):
+                    break  # a commit that was not answered had succeeded
+                self._producer.commit(records, self._group_offsets(batch_id, positions), deadline)
+                break
+            except Uncertain as failed:
+                self._wait_or_give_up(failed, deadline)
+            except TrackerFenced:
+                self._fenced = True  # once and for all: to try again would fence the other one
+                raise
+        self._progress = TrackerProgress(
+            query_id=self._query_id,
+            batch_id=batch_id,
+            partitions=self._partitions[self._markers_topic],
+            next_markers=positions,
+        )
+        self._parts |= {key: sum(r.value is not None for r in of) - 1 for key, of in parts.items()}
+        return True
+
+    def copy(self, dead_letters: Sequence[DeadLetter], deadline: Deadline | None = None) -> Copied:
+        """The first half of :meth:`carry_out`: the dead letters, confirmed by the brokers."""
+        if not dead_letters:
+            return Copied(copied=0, lost=0)
+        done = self._copier.copy(dead_letters, deadline or Deadline.after_ms(self._patience_ms))
+        self.copied += done.copied
+        self.lost += done.lost
+        return done
+
+    def close(self) -> None:
+        """End the clients."""
+        self._producer.discard()
+        self._copier.close()
+
+    def _open_producer(self, deadline: Deadline) -> TrackerProgress:
+        """What has been carried out once nobody else can carry out anything."""
+        while not self._producer.is_open:
+            try:
+                self._producer.open(deadline)
+            except Uncertain as failed:
+                self._wait_or_give_up(failed, deadline)
+        return read_progress(self._topics, self._markers_topic)
+
+    def _reopened(self, batch_id: int, deadline: Deadline) -> TrackerProgress:
+        """What has been carried out, with a producer that is open."""
+        assert self._progress is not None
+        if self._producer.is_open:
+            return self._progress
+        # To open it would fence a tracker that has taken over in the meantime.
+        self._check_alone(read_progress(self._topics, self._markers_topic), batch_id)
+        now = self._open_producer(deadline)
+        self._check_alone(now, batch_id)
+        return now
+
+    def _check_alone(self, now: TrackerProgress, batch_id: int) -> None:
+        assert self._progress is not None
+        expected = {(self._progress.query_id, self._progress.batch_id), (self._query_id, batch_id)}
+        if (now.query_id, now.batch_id) not in expected:
+            self._producer.discard()
+            raise TrackerFenced(tracker_group(self._markers_topic))
+
+    def _check_owner(self, progress: TrackerProgress, take_over: bool) -> None:
+        owner = progress.query_id
+        if owner is not None and owner != self._query_id and not take_over:
+            self._producer.discard()
+            raise TrackerOwnedByAnother(self._markers_topic, owner)
+
+    def _check_partitions(self, progress: TrackerProgress) -> None:
+        present = self._partitions[self._markers_topic]
+        if progress.partitions is not None and progress.partitions != present:
+            raise MarkersPartitionsChanged(self._markers_topic, progress.partitions, present)
+
+    def _find_parts(self) -> None:
+        """Parts of large cursors, so that those which a smaller one does not replace are deleted."""
+        tail = CursorTail(self._config, self._cursors_topic)
+        try:
+            tail.refresh()
+            keys = tail.record_keys()
+        finally:
+            tail.close()
+        self._parts = dict(
+            Counter(key.rpartition(_PART)[0] for key in keys - set(cursor_wire.cell_keys(keys)))
+        )
+
+    def _redelivery_records(self, decisions: Sequence[Decision]) -> Iterator[Record]:
+        for decision in decisions:
+            if isinstance(decision, Redeliver):
+                key, topic = decision.cell.key, self._redeliveries_topic
+                partition = control_partition(key, self._partitions[topic])
+                yield Record(topic, partition, key, redelivery_wire.encode(decision))
+
+    def _cursor_records(self, cursor: CursorSnapshot) -> list[Record]:
+        key, topic = cursor.cell.key, self._cursors_topic
+        # Parts too go where the cell belongs, not where their own keys would: a reader meets all or none.
+        partition = control_partition(key, self._partitions[topic])
+        values = cursor_wire.to_records(key, cursor_wire.encode(cursor), max_bytes=MAX_RECORD_BYTES)
+        left = range(len(values) - 1, self._parts.get(key, 0))
+        return [
+            *(Record(topic, partition, part_key, value) for part_key, value in values),
+            *(Record(topic, partition, key + _PART + str(number).encode(), None) for number in left),
+        ]
+
+    def _group_offsets(self, batch_id: int, positions: Mapping[int, int]) -> list[TopicPartition]:
+        # All of them each time, so that one metadata stands for the whole group.
+        text = metadata(self._query_id, batch_id, self._partitions[self._markers_topic])
+        return [TopicPartition(self._markers_topic, number, at, text) for number, at in positions.items()]
+
+    def _wait_or_give_up(self, failed: Uncertain, deadline: Deadline) -> None:
+        if deadline.over:
+            raise unavailable("carry out a batch of the tracker", deadline, failed.error) from failed
+        deadline.pause(_PAUSE_S)

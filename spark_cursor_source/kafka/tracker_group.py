@@ -1,0 +1,67 @@
+"""What the tracker has done, as its consumer group says: positions, and which batch of which query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_cursor_source.kafka.topics import Topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackerProgress:
+    """The last batch that was carried out, and the next marker of each markers partition after it."""
+
+    query_id: str | None  #: None: no tracker has been there, or its offsets were set by another tool
+    batch_id: int
+    partitions: int | None  #: how many partitions the markers topic had
+    next_markers: Mapping[int, int]
+
+    def includes(self, query_id: str, batch_id: int) -> bool:
+        """Whether that batch of that query is done."""
+        return self.query_id == query_id and self.batch_id >= batch_id
+
+
+def tracker_group(markers_topic: str) -> str:
+    """The tracker's consumer group and transactional id: one tracker for a markers topic."""
+    return f"cursorq-tracker-{markers_topic}"
+
+
+def metadata(query_id: str, batch_id: int, partitions: int) -> str:
+    """The text that is committed with each position.
+
+    >>> metadata("4f1c", 17, 8)
+    '4f1c:17:8'
+    """
+    return f"{query_id}:{batch_id}:{partitions}"
+
+
+def read_progress(topics: Topics, markers_topic: str) -> TrackerProgress:
+    """The progress that is committed now; a transaction that commits it at this moment is waited for."""
+    committed = topics.committed_with_metadata(tracker_group(markers_topic))
+    own = {number: one for (topic, number), one in committed.items() if topic == markers_topic}
+    # All are committed together with one metadata; where a tool has set some, the latest batch counts.
+    last = max((_parse(one.metadata) for one in own.values()), default=_UNKNOWN, key=lambda done: done[1])
+    return TrackerProgress(
+        query_id=last[0],
+        batch_id=last[1],
+        partitions=last[2],
+        next_markers={number: own[number].position for number in sorted(own)},
+    )
+
+
+def committed_markers(topics: Topics, markers_topic: str) -> tuple[str | None, dict[int, int]]:
+    """The query id of the tracker that was there last, and the next marker of each partition."""
+    progress = read_progress(topics, markers_topic)
+    return progress.query_id, dict(progress.next_markers)
+
+
+_UNKNOWN: tuple[str | None, int, int | None] = (None, -1, None)
+
+
+def _parse(text: str) -> tuple[str | None, int, int | None]:
+    query_id, _, numbers = text.partition(":")
+    batch_id, _, partitions = numbers.partition(":")
+    if not query_id or not batch_id.isdecimal() or not partitions.isdecimal():
+        return _UNKNOWN
+    return query_id, int(batch_id), int(partitions)

@@ -1,0 +1,174 @@
+"""A transactional producer that is made anew whenever it is not sure what became of a transaction."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from spark_cursor_source.errors import CursorqError, TrackerFenced
+from spark_cursor_source.kafka.client_roles import abandon, consumer_config, producer_config
+from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.failures import FENCED, UNAUTHORIZED, error_of, refusal, shown
+
+logger = logging.getLogger(__name__)
+
+# Longer than any attempt: a coordinator that ends a transaction itself fences the producer as a rival would.
+_TRANSACTION_TIMEOUT_MS = 300_000
+_ONE_CALL_S = 30.0
+_POLL_S = 0.05
+
+#: neither waiting nor a new producer changes these
+_HOPELESS = UNAUTHORIZED | {
+    KafkaError.INVALID_CONFIG,
+    KafkaError.INVALID_GROUP_ID,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.OFFSET_METADATA_TOO_LARGE,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError._INVALID_ARG,
+    KafkaError._UNSUPPORTED_FEATURE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of a transaction."""
+
+    topic: str
+    partition: int
+    key: bytes
+    value: bytes | None
+
+
+class Uncertain(Exception):
+    """The transaction failed or may have succeeded; its producer is gone. For the outbox, never for users."""
+
+    def __init__(self, error: KafkaError) -> None:
+        super().__init__(shown(error))
+        self.error = error
+
+
+class TransactionalProducer:
+    """One ``transactional.id``: opening it fences whoever opened it before."""
+
+    def __init__(self, config: Mapping[str, Any], transactional_id: str, group: str) -> None:
+        self._id = transactional_id
+        self._config = producer_config(
+            {"retry.backoff.ms": 20, "linger.ms": 0, **config},
+            {
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+                "message.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+            },
+        )
+        self._group_config = consumer_config(config, {"group.id": group})
+        self._group_metadata: Any = None
+        self._producer: Producer | None = None
+        self._undelivered: KafkaError | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._producer is not None
+
+    def open(self, deadline: Deadline) -> None:
+        """Become the only producer of the id; an unfinished transaction of an earlier one is ended first.
+
+        Raises:
+            Uncertain: not done in time.
+            NotAuthorized, KafkaRefused
+        """
+        if self._group_metadata is None:
+            consumer = open_client(Consumer, self._group_config)
+            self._group_metadata = consumer.consumer_group_metadata()
+            consumer.close()
+        self._producer = open_client(Producer, self._config)
+        try:
+            self._producer.init_transactions(deadline.left_s(most=_ONE_CALL_S, least=1.0))
+        except KafkaException as raised:
+            raise self._given_up(raised, "open transactional id") from raised
+
+    def commit(
+        self, records: Iterable[Record], positions: Iterable[TopicPartition], deadline: Deadline
+    ) -> None:
+        """Write the records and the group's positions, all or nothing.
+
+        Raises:
+            TrackerFenced: another producer of the id was opened later.
+            Uncertain: not done, or perhaps done.
+            NotAuthorized, KafkaRefused
+        """
+        producer = self._producer
+        assert producer is not None
+        self._undelivered = None
+        try:
+            producer.begin_transaction()
+            for record in records:
+                self._produce(producer, record, deadline)
+            producer.send_offsets_to_transaction(
+                list(positions), self._group_metadata, deadline.left_s(most=_ONE_CALL_S, least=1.0)
+            )
+            producer.commit_transaction(deadline.left_s(most=_ONE_CALL_S, least=1.0))
+        except KafkaException as raised:
+            raise self._given_up(raised, "transaction of") from raised
+        except BaseException:
+            self.discard()
+            raise
+
+    def discard(self) -> None:
+        """Throw the producer away; the next to open the id ends what it left unfinished."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            abandon(producer)
+
+    def _produce(self, producer: Producer, record: Record, deadline: Deadline) -> None:
+        while True:
+            try:
+                producer.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    partition=record.partition,
+                    on_delivery=self._on_delivery,
+                )
+                return
+            except BufferError:
+                if deadline.over:
+                    raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from None
+                producer.poll(_POLL_S)
+
+    def _on_delivery(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None and self._undelivered is None:
+            self._undelivered = error
+
+    def _given_up(self, raised: KafkaException, operation: str) -> CursorqError | Uncertain:
+        error = error_of(raised)
+        if error.code() == KafkaError._FATAL:
+            error = self._fatal_error(error)
+        if error.code() not in FENCED and self._undelivered is not None:
+            error = self._undelivered  # the transaction says that records failed, and this says why
+        self.discard()
+        if error.code() in FENCED:
+            return TrackerFenced(self._id)
+        if error.code() in _HOPELESS:
+            return refusal(error, operation=operation, resource=self._id)
+        logger.warning("%s '%s': %s; a new producer will look what became of it", operation, self._id, error)
+        return Uncertain(error)
+
+    def _fatal_error(self, error: KafkaError) -> KafkaError:
+        """The reason of a fatal error, which calls about transactions tell and others do not."""
+        assert self._producer is not None
+        try:
+            self._producer.abort_transaction(1.0)
+        except KafkaException as raised:
+            return error_of(raised)
+        return error
