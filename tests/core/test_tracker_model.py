@@ -1,0 +1,444 @@
+"""The tracker's set algebra against a slow twin: one dict, one loop, one message at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from math import ceil, sqrt
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.marker import (
+    MAX_LEASE_MS,
+    End,
+    EndUpTo,
+    Hello,
+    KeepAlive,
+    Marker,
+    Reject,
+    Release,
+    Seek,
+    Start,
+)
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.policy import RedeliveryPolicy, StepBackoff
+from spark_cursor_source.core.tracker import (
+    LEASE_OVER,
+    NO_MORE_DELIVERIES,
+    CellTracker,
+    DeadLetter,
+    Decision,
+    Redeliver,
+)
+from spark_cursor_source.wire import cursor as cursor_wire
+
+CELL = Cell(subscription="s", topic="t", partition=0)
+LOG_END = 12  #: offsets in play
+
+
+# ---- the twin
+
+
+@dataclass
+class Message:
+    """One message that is outstanding."""
+
+    state: str  # leased, delayed or available
+    count: int
+    at_ms: int | None  # deadline or due time
+    run: str = ""  # of a lease
+    died: bool = False  # of a delay, or where available
+
+
+@dataclass
+class Twin:
+    """The table of core/tracker.py, read out loud."""
+
+    policy: RedeliveryPolicy
+    read_position: int = 0
+    owner: str | None = None
+    messages: dict[int, Message] = field(default_factory=dict)
+    to_announce: set[int] = field(default_factory=set)
+    dead: list[tuple[int, int, str]] = field(default_factory=list)
+    totals: Counter[str] = field(default_factory=Counter)
+    ended: set[int] = field(default_factory=set)  # acked, and not to be heard of again
+
+    def apply(self, marker: Marker, at_ms: int) -> None:
+        match marker:
+            case Start():
+                self.start(marker, at_ms)
+            case End(offsets=offsets):
+                for offset in offsets:
+                    self.end(offset)
+            case EndUpTo(position=position):
+                for offset in [one for one in self.messages if one < position]:
+                    self.end(offset)
+                self.read_position = max(self.read_position, position)
+                self.ended |= set(range(position))
+            case KeepAlive():
+                for message in self.leased(marker.offsets).values():
+                    self.keep_alive(message, marker, whole_second(at_ms + min(marker.lease_ms, MAX_LEASE_MS)))
+            case Release():
+                for offset, message in self.leased(marker.offsets).items():
+                    if message.count == marker.delivery_count:
+                        self.release(offset, message, marker, at_ms)
+            case Reject():
+                for offset, message in self.leased(marker.offsets).items():
+                    if message.count == marker.delivery_count:
+                        self.dead_letter(offset, message, marker.reason)
+            case Seek(position=position):
+                self.messages.clear()
+                self.to_announce.clear()
+                self.read_position = position
+                self.ended -= set(range(position, LOG_END))
+            case Hello():
+                if self.owner is None and self.read_position == 0:
+                    self.read_position = marker.position
+                self.owner = marker.run_id
+                self.to_announce = {
+                    offset for offset, message in self.messages.items() if message.state == "available"
+                }
+
+    def start(self, marker: Start, at_ms: int) -> None:
+        run = marker.run_id or ""
+        deadline = whole_second(at_ms + min(marker.lease_ms, MAX_LEASE_MS))
+        first_unseen = self.read_position
+        for offset in marker.offsets:
+            message = self.messages.get(offset)
+            if message is None:
+                if offset < first_unseen and marker.delivery_count is not None:
+                    continue  # an ack wins
+                self.messages[offset] = Message("leased", marker.delivery_count or 1, deadline, run)
+                self.ended.discard(offset)
+                self.totals["delivered"] += 1
+            elif (
+                message.state == "leased"
+                and message.run == run
+                and (marker.delivery_count or 0) <= message.count
+            ):
+                message.at_ms = deadline
+            elif not self.policy.exhausted(message.count):
+                count = max(message.count + 1, marker.delivery_count or 0)
+                self.messages[offset] = Message("leased", count, deadline, run)
+                self.to_announce.discard(offset)
+                self.totals["delivered"] += 1
+            self.read_position = max(self.read_position, offset + 1)
+        # Positions move although nothing was taken.
+        self.read_position = max([self.read_position, *(offset + 1 for offset in marker.offsets)])
+        if self.owner is None and marker.run_id is not None:
+            self.owner = marker.run_id
+
+    def end(self, offset: int) -> None:
+        known = self.messages.pop(offset, None)
+        self.to_announce.discard(offset)
+        self.totals["acked" if known else "unknown_ends"] += 1
+        if offset < self.read_position:
+            self.ended.add(offset)
+
+    @staticmethod
+    def keep_alive(message: Message, marker: KeepAlive, deadline: int) -> None:
+        if marker.delivery_count not in (None, message.count):
+            return
+        if marker.run_id is not None:
+            if marker.run_id != message.run:
+                return
+            deadline = max(deadline, message.at_ms or 0)
+        message.at_ms = deadline
+
+    def release(self, offset: int, message: Message, marker: Release, at_ms: int) -> None:
+        if self.policy.exhausted(message.count):
+            self.dead_letter(offset, message, marker.reason or NO_MORE_DELIVERIES)
+            return
+        delay_ms = marker.delay_ms
+        if delay_ms is None:
+            delay_ms = self.policy.backoff.delay_ms(message.count)
+        self.give_back(offset, message, at_ms, delay_ms)
+
+    def give_back(self, offset: int, message: Message, at_ms: int, delay_ms: int) -> None:
+        died = message.run != (self.owner or "")
+        if delay_ms:
+            due_ms = whole_second(at_ms + min(delay_ms, MAX_LEASE_MS))
+            self.messages[offset] = Message("delayed", message.count, due_ms, died=died)
+        else:
+            self.messages[offset] = Message("available", message.count, None, died=died)
+            self.to_announce.add(offset)
+
+    def dead_letter(self, offset: int, message: Message, reason: str) -> None:
+        del self.messages[offset]
+        self.to_announce.discard(offset)
+        self.totals["dead_lettered"] += 1
+        self.dead.append((offset, message.count, reason))
+
+    def settle(
+        self, now_ms: int | None
+    ) -> tuple[list[tuple[int, int, str]], list[tuple[int, int, str, bool]]]:
+        """Dead letters (offset, count, reason), and announcements (offset, count, run, alone)."""
+        if now_ms is not None:
+            for offset, message in list(self.messages.items()):
+                self.tick(offset, message, now_ms)
+        announced = []
+        for offset in self.to_announce:
+            message = self.messages[offset]
+            if self.owner is not None and not self.policy.exhausted(message.count):
+                announced.append((offset, message.count, self.owner, self.alone(message)))
+                self.totals["redelivered"] += 1
+        self.to_announce = set()
+        dead, self.dead = self.dead, []
+        return sorted(dead), sorted(announced)
+
+    def tick(self, offset: int, message: Message, now_ms: int) -> None:
+        if message.state == "leased" and message.at_ms is not None and message.at_ms < now_ms:
+            if self.policy.exhausted(message.count):
+                self.dead_letter(offset, message, LEASE_OVER)
+                return
+            self.give_back(offset, message, message.at_ms, self.policy.backoff.delay_ms(message.count))
+            message = self.messages[offset]
+        if message.state == "delayed" and message.at_ms is not None and message.at_ms < now_ms:
+            message = Message("available", message.count, None, died=message.died)
+            self.messages[offset] = message
+            self.to_announce.add(offset)
+        if message.state == "available" and self.policy.exhausted(message.count):
+            self.dead_letter(offset, message, NO_MORE_DELIVERIES)
+
+    def alone(self, message: Message) -> bool:
+        limit = self.policy.max_deliveries or 5
+        following = message.count + 1
+        return message.died and (following >= limit or (following == limit - 1 and following > 2))
+
+    def leased(self, offsets: OffsetSet) -> dict[int, Message]:
+        return {
+            offset: message
+            for offset, message in self.messages.items()
+            if offset in offsets and message.state == "leased"
+        }
+
+
+def whole_second(moment_ms: int) -> int:
+    return ceil(moment_ms / 1000) * 1000
+
+
+# ---- what they are told
+
+sets = st.builds(
+    OffsetSet.from_offsets,
+    st.one_of(
+        st.frozensets(st.integers(0, LOG_END - 1), max_size=LOG_END),
+        st.builds(range, st.integers(0, LOG_END - 1), st.integers(1, LOG_END)),
+    ),
+)
+counts = st.integers(1, 4)
+runs = st.sampled_from(["a", "b"])
+positions = st.integers(0, LOG_END)
+spans_ms = st.sampled_from([0, 1, 999, 1_000, 5_000, 20_000, 20_001, 13 * 3_600_000])
+cell = st.just(CELL)
+starts = st.one_of(
+    st.builds(Start, cell=cell, offsets=sets, lease_ms=spans_ms, delivery_count=counts, run_id=runs),
+    st.builds(Start, cell=cell, offsets=sets, lease_ms=spans_ms, delivery_count=st.none(), run_id=st.none()),
+)
+keep_alives = st.builds(
+    KeepAlive,
+    cell=cell,
+    offsets=sets,
+    lease_ms=spans_ms,
+    delivery_count=st.none() | counts,
+    run_id=st.none() | runs,
+)
+releases = st.builds(
+    Release,
+    cell=cell,
+    offsets=sets,
+    delivery_count=counts,
+    delay_ms=st.none() | spans_ms,
+    reason=st.sampled_from(["", "boom"]),
+)
+markers = st.one_of(
+    starts,
+    starts,
+    starts,
+    st.builds(End, cell=cell, offsets=sets),
+    keep_alives,
+    releases,
+    st.builds(Reject, cell=cell, offsets=sets, delivery_count=counts, reason=st.just("bad")),
+    st.builds(EndUpTo, cell=cell, position=positions),
+    st.builds(Seek, cell=cell, position=positions),
+    st.builds(Hello, cell=cell, run_id=runs, position=positions),
+)
+backoffs = st.sampled_from([(), (1_000,), (0, 5_000), (2_500, 0)])
+
+
+@dataclass(frozen=True)
+class Settle:
+    """The end of a batch; in one that does not reach the end of the log, no lease runs out."""
+
+    timed: bool
+
+
+@dataclass(frozen=True)
+class Restart:
+    """The tracker begins again, with another limit perhaps."""
+
+    max_deliveries: int | None
+
+
+limits = st.sampled_from([None, 1, 2, 3, 4])
+steps = st.one_of(
+    markers,
+    markers,
+    markers,
+    st.builds(Settle, st.sampled_from([True, True, True, False])),
+    st.builds(Restart, limits),
+)
+pauses_ms = st.sampled_from([0, 1, 700, 1_000, 5_001, 21_000])
+histories = st.lists(st.tuples(pauses_ms, steps), max_size=30)
+
+
+# ---- the comparison
+
+
+def assert_same_state(state: CursorSnapshot, twin: Twin) -> None:
+    told = {}
+    for lease, offsets in state.leases:
+        told |= {
+            offset: Message("leased", lease.delivery_count, lease.deadline_ms, lease.run_id)
+            for offset in offsets
+        }
+    for delay, offsets in state.delayed:
+        told |= {
+            offset: Message("delayed", delay.delivery_count, delay.due_ms, "", delay.died)
+            for offset in offsets
+        }
+    for wait, offsets in state.available:
+        told |= {offset: Message("available", wait.delivery_count, None, "", wait.died) for offset in offsets}
+    assert told == twin.messages
+    groups = [offsets for _, offsets in (*state.leases, *state.delayed, *state.available)]
+    assert all(groups), "no group is empty"
+    assert sum(map(len, groups)) == len(told) == len(state.outstanding), "no offset is in two groups"
+    assert (state.read_position, state.owner) == (twin.read_position, twin.owner)
+    assert {name: count for name, count in asdict(state.totals).items() if count} == +twin.totals
+
+
+def assert_same_cursor(state: CursorSnapshot, twin: Twin) -> None:
+    outstanding = set(twin.messages)
+    mark_delete = -1
+    while mark_delete + 1 < twin.read_position and mark_delete + 1 not in outstanding:
+        mark_delete += 1
+    assert set(state.outstanding) == outstanding
+    assert state.mark_delete == mark_delete
+    assert set(state.ack_holes) == set(range(mark_delete + 1, twin.read_position)) - outstanding
+    by_count = {offset: message.count for offset, message in twin.messages.items()}
+    assert {n: c for c, offsets in state.delivery_counts().items() for n in offsets} == by_count
+    times = [message.at_ms for message in twin.messages.values() if message.at_ms is not None]
+    assert state.next_event_ms == min(times, default=None)
+
+
+def dead_letters(decisions: list[Decision]) -> list[tuple[int, int, str]]:
+    dead = [decision for decision in decisions if isinstance(decision, DeadLetter)]
+    return sorted((offset, one.delivery_count, one.reason) for one in dead for offset in one.offsets)
+
+
+def announcements(decisions: list[Decision]) -> list[tuple[int, int, str, bool]]:
+    redelivers = [decision for decision in decisions if isinstance(decision, Redeliver)]
+    return sorted(
+        (offset, one.delivery_count, one.run_id, one.alone) for one in redelivers for offset in one.offsets
+    )
+
+
+@settings(max_examples=250, deadline=None)
+@given(histories, limits, backoffs)
+def test_the_tracker_does_what_its_slow_twin_does_through_every_restart(
+    history: list[tuple[int, Marker | Settle | Restart]], limit: int | None, delays_ms: tuple[int, ...]
+) -> None:
+    def policy_of(most: int | None) -> RedeliveryPolicy:
+        return RedeliveryPolicy(max_deliveries=most, backoff=StepBackoff(delays_ms=delays_ms))
+
+    def restarted(state: CursorSnapshot) -> CellTracker:
+        stored = cursor_wire.decode(cursor_wire.encode(state))
+        assert stored == state
+        return CellTracker.resume(stored, cell=CELL, policy=twin.policy)
+
+    twin = Twin(policy_of(limit))
+    tracker = CellTracker.resume(None, cell=CELL, policy=twin.policy)
+    other = CellTracker.resume(None, cell=CELL, policy=twin.policy)  # stored and resumed after every batch
+    now_ms = 1_000_000
+    for marker_offset, (pause_ms, step) in enumerate([*history, (0, Settle(timed=True))]):
+        now_ms += pause_ms
+        if isinstance(step, Settle | Restart):
+            timed = step.timed if isinstance(step, Settle) else False
+            decisions = tracker.settle(now_ms if timed else None)
+            assert other.settle(now_ms if timed else None) == decisions
+            assert (dead_letters(decisions), announcements(decisions)) == twin.settle(
+                now_ms if timed else None
+            )
+            announced = {offset for offset, *_ in announcements(decisions)}
+            assert not announced & twin.ended, "nothing is announced after its End"
+            if isinstance(step, Restart):
+                twin.policy = policy_of(step.max_deliveries)
+                tracker = restarted(tracker.snapshot())
+            other = restarted(other.snapshot())
+        else:
+            tracker.apply(step, at_ms=now_ms, marker_offset=marker_offset)
+            other.apply(step, at_ms=now_ms, marker_offset=marker_offset)
+            twin.apply(step, now_ms)
+        state = tracker.snapshot()
+        assert state == other.snapshot()
+        assert_same_state(state, twin)
+        assert_same_cursor(state, twin)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(markers, max_size=15), limits, backoffs, st.lists(st.integers(0, 70_000), max_size=6))
+def test_how_often_a_tracker_looks_at_the_clock_changes_nothing(
+    history: list[Marker], limit: int | None, delays_ms: tuple[int, ...], looks_ms: list[int]
+) -> None:
+    policy = RedeliveryPolicy(max_deliveries=limit, backoff=StepBackoff(delays_ms=delays_ms))
+    often, once = (CellTracker.resume(None, cell=CELL, policy=policy) for _ in range(2))
+    for marker_offset, marker in enumerate(history):
+        often.apply(marker, at_ms=0, marker_offset=marker_offset)
+        once.apply(marker, at_ms=0, marker_offset=marker_offset)
+    several = [decision for now_ms in sorted(looks_ms) for decision in often.settle(now_ms)]
+    several += often.settle(70_000)
+    at_once = once.settle(70_000)
+    assert often.snapshot().outstanding == once.snapshot().outstanding
+    assert often.snapshot().leases == once.snapshot().leases
+    assert dead_letters(several) == dead_letters(at_once)
+    assert announcements(several) == announcements(at_once)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(markers, max_size=15), st.lists(markers, max_size=5))
+def test_markers_that_come_twice_change_nothing(history: list[Marker], more: list[Marker]) -> None:
+    policy = RedeliveryPolicy()
+    tracker = CellTracker.resume(None, cell=CELL, policy=policy)
+    for marker_offset, marker in enumerate(history):
+        tracker.apply(marker, at_ms=0, marker_offset=marker_offset)
+    tracker.settle(30_000)
+    state = tracker.snapshot()
+    again = CellTracker.resume(state, cell=CELL, policy=policy)
+    for marker_offset, marker in enumerate(history):
+        again.apply(marker, at_ms=0, marker_offset=marker_offset)
+    assert again.snapshot() == state
+    for marker_offset, marker in enumerate(more, start=len(history)):
+        tracker.apply(marker, at_ms=0, marker_offset=marker_offset)
+        again.apply(marker, at_ms=0, marker_offset=marker_offset)
+    assert again.settle(60_000) == tracker.settle(60_000)
+    assert again.snapshot() == tracker.snapshot()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 5_000), st.integers(3, 6))
+def test_suspects_part_into_groups_of_about_the_root_of_their_number(size: int, limit: int) -> None:
+    tracker = CellTracker.resume(None, cell=CELL, policy=RedeliveryPolicy(max_deliveries=limit))
+    held = OffsetSet.of((0, size))
+    start = Start(cell=CELL, offsets=held, lease_ms=1_000, delivery_count=limit - 2, run_id="a")
+    tracker.apply(start, at_ms=0, marker_offset=0)
+    tracker.apply(Hello(cell=CELL, run_id="b", position=0), at_ms=0, marker_offset=1)
+    announced = [one for one in tracker.settle(2_000) if isinstance(one, Redeliver)]
+    assert OffsetSet.union(one.offsets for one in announced) == held
+    if limit > 3:
+        assert all(one.alone for one in announced)
+        assert max(len(one.offsets) for one in announced) == ceil(sqrt(size))
+    else:
+        assert not any(one.alone for one in announced), "a second delivery keeps its company"
