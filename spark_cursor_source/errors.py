@@ -533,3 +533,21 @@ class AckedBySource(SinkError):
             f"ackMode={mode} lets the source ack, so an AckSink would ack what your function has not: use"
             " foreachBatch with the function alone, or ackMode=individual"
         )
+
+
+class OverwriteRefused(SinkError):
+    """A write of acks with a mode that would replace what is there."""
+
+    def __init__(self) -> None:
+        super().__init__("acks are added and never replaced: write with mode('append')")
+
+
+class UnfitColumn(SinkError):
+    """A column of a DataFrame to be acked cannot be read as what it is needed for."""
+
+    def __init__(self, column: str, kind: str, why: str) -> None:
+        super().__init__(
+            f"column '{column}' of type {kind} cannot be read as what it stands for ({why}): cast or correct"
+            " it (topic STRING, partition INT, offset BIGINT, delivery_count INT, action STRING,"
+            " delay STRING such as '30s', delay_ms BIGINT, reason STRING)"
+        )

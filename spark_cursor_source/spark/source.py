@@ -3,29 +3,77 @@
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
+from spark_cursor_source.core.ack_options import AckOptions
 from spark_cursor_source.core.source_options import SourceOptions
+from spark_cursor_source.core.view_options import ViewOptions
+from spark_cursor_source.errors import MissingOption
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from spark_cursor_source.spark.schema import message_schema
+from spark_cursor_source.spark.view_columns import ddl
+from spark_cursor_source.spark.views import view_columns, view_reader
+from spark_cursor_source.spark.writer import AckStreamWriter, AckWriter
+
+_OF_BATCH_READS = ("view", "endingoffsets")
+# Spark hands these over with the options of a streaming write, and reads them itself.
+_OF_STREAMING_WRITES = ("checkpointlocation", "queryname")
 
 
 class CursorqDataSource(DataSource):
-    """``spark.readStream.format("cursorq")``: every message of a topic, under a lease."""
+    """The queue in all its roles.
+
+    - ``spark.readStream.format("cursorq")``: every message of a topic, under a lease.
+    - ``spark.read.format("cursorq").option("view", ...)``: messages, cursors, outstanding, deadletters or
+      markers; leases and moves nothing. See ``spark.views``.
+    - ``df.write.format("cursorq").option("action", ...).mode("append").save()``: acks, releases, rejects or
+      extends the message of each row; ``df.writeStream`` does the same. See ``spark.writer``.
+    """
 
     @classmethod
     def name(cls) -> str:
         return "cursorq"
 
-    def schema(self) -> StructType:
-        return message_schema(include_headers=self._source_options().include_headers)
+    def schema(self) -> StructType | str:
+        # Spark does not say here whether it is going to be a batch read or a stream.
+        if any(option.lower() in _OF_BATCH_READS for option in self.options):
+            return ddl(view_columns(self._view_options()))
+        try:
+            options = self._source_options()
+        except MissingOption as missing:
+            if missing.option != "subscription":
+                raise
+            next_move = f"{missing.next_move}; a batch read needs none with view=messages"
+            raise MissingOption(missing.option, next_move) from missing
+        return message_schema(include_headers=options.include_headers)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return CursorqStreamReader(self._source_options())
 
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return view_reader(self._view_options())
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return AckWriter(AckOptions.parse(dict(self.options)), schema.fieldNames(), overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        options = {
+            name: value for name, value in self.options.items() if name.lower() not in _OF_STREAMING_WRITES
+        }
+        return AckStreamWriter(AckOptions.parse(options), schema.fieldNames(), overwrite=overwrite)
+
     def _source_options(self) -> SourceOptions:
         return SourceOptions.parse(dict(self.options))
+
+    def _view_options(self) -> ViewOptions:
+        return ViewOptions.parse(dict(self.options))
 
 
 def register(spark: SparkSession) -> None:

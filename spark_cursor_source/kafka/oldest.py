@@ -1,0 +1,52 @@
+"""How long the oldest message of a cell that is not acknowledged has waited."""
+
+from __future__ import annotations
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, Message
+
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.kafka.records import offset_of, read_range
+
+_TRIES = 5  # reads after which an older message is not looked for any more
+
+
+def oldest_unacked_ms(consumer: Consumer, cursor: CursorSnapshot, end: int) -> int | None:
+    """The timestamp of the first message below ``end`` that is outstanding or was never read.
+
+    None if there is none, if it bears no timestamp, or if it is hidden behind long stretches of offsets that
+    name no message any more.
+    """
+    outstanding = cursor.outstanding
+    position = _next_unacked(cursor, outstanding, 0)
+    for _ in range(_TRIES):
+        messages = _first_messages(consumer, cursor, position, end)
+        if not messages:
+            return None
+        for message in messages:
+            offset = offset_of(message)
+            if offset in outstanding or offset >= cursor.read_position:
+                kind, timestamp_ms = message.timestamp()
+                return None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms
+        # The offsets sought are gaps, and what came is acknowledged.
+        position = _next_unacked(cursor, outstanding, offset_of(messages[-1]) + 1)
+    return None
+
+
+def _next_unacked(cursor: CursorSnapshot, outstanding: OffsetSet, position: int) -> int:
+    first = outstanding.starting_at(position).first
+    unread = max(position, cursor.read_position)
+    return unread if first is None else min(first, unread)
+
+
+def _first_messages(consumer: Consumer, cursor: CursorSnapshot, start: int, end: int) -> list[Message]:
+    for messages in read_range(
+        consumer,
+        cursor.cell.topic,
+        cursor.cell.partition,
+        start,
+        end,
+        on_removed=lambda first, past: None,
+    ):
+        return messages
+    return []

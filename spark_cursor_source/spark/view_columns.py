@@ -1,0 +1,101 @@
+"""The columns of the views: one list of names and types that Spark and Arrow both read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_cursor_source.core.offsets import OffsetSet
+
+Columns = Mapping[str, str]  #: name -> type in Spark's words, in the order of the columns
+
+#: half-open ranges of offsets
+RANGES = "ARRAY<STRUCT<start: BIGINT, stop: BIGINT>>"
+HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
+
+_RANGE = pa.struct([("start", pa.int64()), ("stop", pa.int64())])
+_ARROW_TYPES = {
+    "BINARY": pa.binary(),
+    "STRING": pa.string(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    RANGES: pa.list_(pa.field("element", _RANGE)),
+    HEADERS: pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+}
+
+
+def message_columns(*, include_headers: bool) -> dict[str, str]:
+    """The columns of the source, in its order."""
+    headers = {"headers": HEADERS} if include_headers else {}
+    return {
+        "key": "BINARY",
+        "value": "BINARY",
+        "topic": "STRING",
+        "partition": "INT",
+        "offset": "BIGINT",
+        "timestamp": "TIMESTAMP",
+        "timestampType": "INT",
+        **headers,
+        "delivery_count": "INT",
+    }
+
+
+def ddl(columns: Columns) -> str:
+    """The schema as a data source tells it to Spark.
+
+    >>> ddl({"topic": "STRING", "partition": "INT"})
+    '`topic` STRING, `partition` INT'
+    """
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+
+
+def arrow_schema(columns: Columns) -> pa.Schema:
+    """The schema of the record batches; equal to what pyspark makes of :func:`ddl`."""
+    return pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in columns.items()])
+
+
+def rows_batch(columns: Columns, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+    """Rows of plain values, with an OffsetSet for ranges and milliseconds for a timestamp."""
+    schema = arrow_schema(columns)
+    by_column = zip(*rows, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [_array(kind, values) for kind, values in zip(columns.values(), by_column, strict=True)],
+        schema=schema,
+    )
+
+
+def timestamps(values_ms: Iterable[int | None]) -> Any:
+    """Milliseconds as an array of timestamps."""
+    in_us = [None if one is None else one * 1000 for one in values_ms]
+    return pa.array(in_us, pa.int64()).cast(_ARROW_TYPES["TIMESTAMP"])
+
+
+def _array(kind: str, values: Sequence[Any]) -> Any:
+    if kind == RANGES:
+        return _ranges(values)
+    if kind == "TIMESTAMP":
+        return timestamps(values)
+    return pa.array(values, _ARROW_TYPES[kind])
+
+
+def _ranges(sets: Sequence[OffsetSet | None]) -> Any:
+    """Sets of offsets as lists of ranges; an object for neither a range nor a bound is kept."""
+    known = [one for one in sets if one is not None]
+    bounds = np.fromiter(chain.from_iterable(map(_bounds, known)), np.int64)
+    counts = [0 if one is None else one.count_ranges() for one in sets]
+    ends = np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).astype(np.int32)
+    return pa.ListArray.from_arrays(
+        pa.array(ends),
+        pa.StructArray.from_arrays([pa.array(bounds[::2]), pa.array(bounds[1::2])], fields=list(_RANGE)),
+        type=_ARROW_TYPES[RANGES],
+        mask=pa.array([one is None for one in sets]),
+    )
+
+
+def _bounds(offsets: OffsetSet) -> Iterable[int]:
+    return chain.from_iterable(offsets.iter_ranges())

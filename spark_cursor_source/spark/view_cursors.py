@@ -1,0 +1,138 @@
+"""The view ``cursors``: where every subscription stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.planning import TopicPartition
+from spark_cursor_source.core.source_options import Isolation
+from spark_cursor_source.core.view_options import ViewOptions
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.consumers import borrowed_consumer
+from spark_cursor_source.kafka.oldest import oldest_unacked_ms
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark.view_columns import RANGES, Columns, rows_batch
+from spark_cursor_source.spark.view_ranges import reader_config, shown_cursors
+
+COLUMNS: Columns = {
+    "subscription": "STRING",
+    "topic": "STRING",
+    "partition": "INT",
+    "mark_delete": "BIGINT",
+    "read_position": "BIGINT",
+    "ack_holes": RANGES,
+    "outstanding": "BIGINT",
+    "leased": "BIGINT",
+    "available": "BIGINT",
+    "delayed": "BIGINT",
+    "oldest_unacked": "TIMESTAMP",
+    "log_end": "BIGINT",
+    "backlog": "BIGINT",
+    "delivered": "BIGINT",
+    "acked": "BIGINT",
+    "redelivered": "BIGINT",
+    "dead_lettered": "BIGINT",
+}
+_CELLS_PER_TASK = 32
+_HOLES_PER_BATCH = 500_000
+
+
+@dataclass(frozen=True)
+class Cursors(InputPartition):
+    """Cursors of one task, each with the end of its log."""
+
+    cursors: tuple[tuple[CursorSnapshot, int | None], ...]
+
+
+class CursorsReader(DataSourceReader):
+    """``view=cursors``: one row for each subscription, topic and partition that the tracker knows.
+
+    Of the given subscription and topics, or of all. As of the moment the read was planned::
+
+        subscription STRING, topic STRING, partition INT
+        mark_delete    BIGINT     everything up to it, itself included, is acknowledged; -1: nothing is
+        read_position  BIGINT     the first offset that was never leased
+        ack_holes      ARRAY<STRUCT<start: BIGINT, stop: BIGINT>>
+                                  acknowledged ranges above mark_delete, half-open; all of them
+        outstanding    BIGINT     messages delivered and not acknowledged: leased + available
+        leased         BIGINT     of these, under a lease
+        available      BIGINT     of these, to be delivered again, now or after a delay
+        delayed        BIGINT     of the available ones, those whose delay is not over
+        oldest_unacked TIMESTAMP  of the first message that is outstanding or was never read; null: none
+        log_end        BIGINT     the offset after the last that can be read; null: the topic is gone
+        backlog        BIGINT     outstanding + what was never read; null: the topic is gone
+        delivered, acked, redelivered, dead_lettered
+                       BIGINT     messages, since the subscription began
+
+    Offsets that hold no message (transaction markers, compacted records) count in the backlog until they
+    have been read past.
+    """
+
+    def __init__(self, options: ViewOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        cursors = shown_cursors(self._options)
+        ends = self._log_ends([(one.cell.topic, one.cell.partition) for one in cursors])
+        pairs = [(one, ends.get((one.cell.topic, one.cell.partition))) for one in cursors]
+        return [
+            Cursors(tuple(pairs[at : at + _CELLS_PER_TASK])) for at in range(0, len(pairs), _CELLS_PER_TASK)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Cursors):
+            return
+        rows: list[Sequence[Any]] = []
+        holes = 0
+        with borrowed_consumer(reader_config(self._options)) as consumer:
+            for cursor, end in partition.cursors:
+                oldest_ms = None if end is None else oldest_unacked_ms(consumer, cursor, end)
+                ack_holes = cursor.ack_holes
+                rows.append(_row(cursor, ack_holes, end, oldest_ms))
+                holes += ack_holes.count_ranges()
+                if holes > _HOLES_PER_BATCH:
+                    yield rows_batch(COLUMNS, rows)
+                    rows, holes = [], 0
+        if rows:
+            yield rows_batch(COLUMNS, rows)
+
+    def _log_ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        topics = Topics(client_config(self._options.kafka, "admin"))
+        infos = topics.existing(topic for topic, _ in partitions)
+        there = [tp for tp in partitions if tp[0] in infos and tp[1] < infos[tp[0]].partitions]
+        committed = self._options.isolation is Isolation.READ_COMMITTED
+        return topics.end_offsets(there, committed=committed)
+
+
+def _row(
+    cursor: CursorSnapshot, ack_holes: OffsetSet, end: int | None, oldest_ms: int | None
+) -> tuple[Any, ...]:
+    cell, totals = cursor.cell, cursor.totals
+    leased, available = len(cursor.leased), len(cursor.waiting)
+    backlog = None if end is None else leased + available + max(0, end - cursor.read_position)
+    return (
+        cell.subscription,
+        cell.topic,
+        cell.partition,
+        cursor.mark_delete,
+        cursor.read_position,
+        ack_holes,
+        leased + available,
+        leased,
+        available,
+        sum(len(offsets) for _, offsets in cursor.delayed),
+        oldest_ms,
+        end,
+        backlog,
+        totals.delivered,
+        totals.acked,
+        totals.redelivered,
+        totals.dead_lettered,
+    )

@@ -1,0 +1,154 @@
+"""The view ``deadletters``: messages that were given up, whole, and what is known of their end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from spark_cursor_source.core.topic_names import dead_letter_topic
+from spark_cursor_source.core.topic_selection import Assign
+from spark_cursor_source.core.view_options import ViewOptions
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.dead_letters import (
+    HEADER_DELIVERY_COUNT,
+    HEADER_OFFSET,
+    HEADER_PARTITION,
+    HEADER_REASON,
+    HEADER_SUBSCRIPTION,
+    HEADER_TOPIC,
+)
+from spark_cursor_source.kafka.log import arrow_batches
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark.view_columns import Columns, arrow_schema, message_columns
+from spark_cursor_source.spark.view_ranges import RangeOfLog, queue_topics, reader_config, whole_topics
+
+ORIGIN: Columns = {
+    "reason": "STRING",
+    "subscription": "STRING",
+    "origin_topic": "STRING",
+    "origin_partition": "INT",
+    "origin_offset": "BIGINT",
+}
+_HEADER_OF = {
+    "delivery_count": HEADER_DELIVERY_COUNT,
+    "reason": HEADER_REASON,
+    "subscription": HEADER_SUBSCRIPTION,
+    "origin_topic": HEADER_TOPIC,
+    "origin_partition": HEADER_PARTITION,
+    "origin_offset": HEADER_OFFSET,
+}
+_NUMBERS = {
+    "delivery_count": r"^[0-9]{1,9}$",
+    "origin_partition": r"^[0-9]{1,9}$",
+    "origin_offset": r"^[0-9]{1,18}$",
+}
+
+
+def columns(options: ViewOptions) -> Columns:
+    """Those of messages, and those of their origin."""
+    return {**message_columns(include_headers=options.include_headers), **ORIGIN}
+
+
+class DeadLettersReader(DataSourceReader):
+    """``view=deadletters``: the dead letters of the given topics and subscription.
+
+    They are looked for where deadLetterTopic says; a topic that is not there has none. ``topic``,
+    ``partition`` and ``offset`` are those of the dead letter; the key, the value, the timestamp and the
+    headers are the message's own::
+
+        key, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
+        timestampType INT, [headers ARRAY<STRUCT<key: STRING, value: BINARY>>,]
+        delivery_count   INT     how often it was delivered
+        reason           STRING  why it was given up
+        subscription     STRING  by which subscription
+        origin_topic     STRING  where the message was; null, as all of these, for a record which the
+        origin_partition INT     tracker did not write
+        origin_offset    BIGINT
+
+    A crash of the tracker can write a dead letter twice: ``dropDuplicates(["subscription", "origin_topic",
+    "origin_partition", "origin_offset"])``.
+    """
+
+    def __init__(self, options: ViewOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        topics = Topics(client_config(self._options.kafka, "admin"))
+        return [RangeOfLog(one) for one in whole_topics(_names(self._options, topics), self._options, topics)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, RangeOfLog):
+            return
+        options = self._options
+        for batch in arrow_batches(
+            reader_config(options),
+            [partition.slice],
+            include_headers=True,
+            queue_id=None if options.queue_id is None else options.queue_id.encode(),
+            on_missing=lambda piece, offsets, why: None,  # dead letters have a retention too
+        ):
+            shown = _shown(dead_letters(batch, columns(options)), options)
+            if shown.num_rows:
+                yield shown
+
+
+def dead_letters(batch: pa.RecordBatch, wanted: Columns) -> pa.RecordBatch:
+    """Messages with their headers, and what these say of their origin, as the columns wanted."""
+    headers = batch.column("headers")
+    arrays = [_from_headers(headers, name) if name in _HEADER_OF else batch.column(name) for name in wanted]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(wanted))
+
+
+def _from_headers(headers: Any, name: str) -> Any:
+    """The values of one header, null where it is missing or not what the tracker writes."""
+    pairs = headers.flatten()
+    named = np.flatnonzero(pc.equal(pairs.field("key"), _HEADER_OF[name]).fill_null(False).to_numpy(False))
+    place = np.full(len(headers), -1)
+    # The last of that name is the tracker's: a message that was a dead letter before has older ones.
+    place[pc.list_parent_indices(headers).to_numpy()[named]] = named
+    raw = pairs.field("value").take(pa.array(place, mask=place < 0))
+    text = pa.array([_text(value) for value in raw.to_pylist()], pa.string())
+    if name not in _NUMBERS:
+        return text
+    well_formed = pc.match_substring_regex(text, _NUMBERS[name])
+    return pc.if_else(well_formed, text, None).cast(pa.int64() if name == "origin_offset" else pa.int32())
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
+
+
+def _shown(batch: pa.RecordBatch, options: ViewOptions) -> pa.RecordBatch:
+    """The rows that the options select; where the name of the topic does not say it, the headers do."""
+    template = options.dead_letter_topic
+    if options.subscription is not None and "{subscription}" not in template:
+        batch = batch.filter(pc.equal(batch.column("subscription"), options.subscription))
+    if options.topics is not None and "{topic}" not in template:
+        origins = batch.column("origin_topic").to_pylist()
+        matches = options.topics.matches
+        batch = batch.filter(
+            pa.array([origin is not None and matches(origin) for origin in origins], pa.bool_())
+        )
+    if isinstance(options.topics, Assign):
+        ids = zip(
+            batch.column("origin_topic").to_pylist(),
+            batch.column("origin_partition").to_pylist(),
+            strict=True,
+        )
+        batch = batch.filter(pa.array([one in options.topics.partitions for one in ids], pa.bool_()))
+    return batch
+
+
+def _names(options: ViewOptions, topics: Topics) -> list[str]:
+    """The topics that the dead letters are in; what the template needs is given, or parsing had refused."""
+    template, subscription = options.dead_letter_topic, options.subscription or ""
+    queues = [""] if options.topics is None or "{topic}" not in template else None
+    if queues is None and options.topics is not None:
+        queues = queue_topics(options, options.topics, topics)
+    named = (dead_letter_topic(template, topic=one, subscription=subscription) for one in queues or [])
+    return sorted(set(named))

@@ -1,0 +1,153 @@
+"""The view ``markers``: what happened to which messages, as it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker import (
+    End,
+    EndUpTo,
+    Hello,
+    KeepAlive,
+    Marker,
+    Reject,
+    Release,
+    Seek,
+    Start,
+)
+from spark_cursor_source.core.topic_selection import Assign
+from spark_cursor_source.core.view_options import ViewOptions
+from spark_cursor_source.errors import InvalidMarker, TopicNotFound
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.consumers import borrowed_consumer
+from spark_cursor_source.kafka.records import read_range
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark.view_columns import RANGES, Columns, rows_batch
+from spark_cursor_source.spark.view_ranges import RangeOfLog, reader_config, shows, whole_topics
+from spark_cursor_source.wire import marker as wire
+
+COLUMNS: Columns = {
+    "marker_partition": "INT",
+    "marker_offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "version": "INT",
+    "type": "STRING",
+    "subscription": "STRING",
+    "topic": "STRING",
+    "partition": "INT",
+    "offsets": RANGES,
+    "messages": "BIGINT",
+    "delivery_count": "INT",
+    "lease_ms": "BIGINT",
+    "delay_ms": "BIGINT",
+    "reason": "STRING",
+    "run_id": "STRING",
+    "position": "BIGINT",
+    "error": "STRING",
+}
+_ROWS = 2_000
+_RANGES_PER_BATCH = 500_000
+_TYPES: dict[type[Any], str] = {
+    Start: "START",
+    End: "END",
+    KeepAlive: "KEEPALIVE",
+    Release: "RELEASE",
+    Reject: "REJECT",
+    EndUpTo: "END_UP_TO",
+    Seek: "SEEK",
+    Hello: "HELLO",
+}
+
+
+class MarkersReader(DataSourceReader):
+    """``view=markers``: the records of the markers topic that are left, decoded.
+
+    Of the given subscription and topics, or of all; what the tracker puts in quarantine is always shown::
+
+        marker_partition INT, marker_offset BIGINT   where the marker is in the markers topic
+        timestamp        TIMESTAMP  when the broker wrote it
+        version          INT        1: of kafka-mq-go, for one message; 2: for a set of them
+        type             STRING     START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO
+        subscription     STRING     of version 1: its queue id
+        topic            STRING     null in version 1, which does not say
+        partition        INT
+        offsets          ARRAY<STRUCT<start: BIGINT, stop: BIGINT>>   of the messages, half-open ranges
+        messages         BIGINT     how many they are
+        delivery_count   INT        the delivery that it is, or is for
+        lease_ms, delay_ms BIGINT, reason STRING, run_id STRING
+        position         BIGINT     of END_UP_TO, SEEK and HELLO: the next offset
+        error            STRING     why it is in quarantine; then all that it would say is null
+    """
+
+    def __init__(self, options: ViewOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        topics = Topics(client_config(self._options.kafka, "admin"))
+        name = self._options.markers_topic
+        if not topics.existing([name]):
+            raise TopicNotFound((name,))
+        return [RangeOfLog(one) for one in whole_topics([name], self._options, topics)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, RangeOfLog):
+            return
+        piece, rows, ranges = partition.slice, list[Sequence[Any]](), 0
+        ((start, stop),) = piece.offsets.ranges
+        with borrowed_consumer(reader_config(self._options)) as consumer:
+            for messages in read_range(
+                consumer, piece.topic, piece.partition, start, stop, on_removed=lambda first, past: None
+            ):
+                for message in messages:
+                    said = self._row(message.key(), message.value())
+                    if said is None:
+                        continue
+                    rows.append((piece.partition, message.offset(), message.timestamp()[1], *said))
+                    ranges += 0 if said[5] is None else said[5].count_ranges()
+                    if len(rows) >= _ROWS or ranges >= _RANGES_PER_BATCH:
+                        yield rows_batch(COLUMNS, rows)
+                        rows, ranges = [], 0
+        if rows:
+            yield rows_batch(COLUMNS, rows)
+
+    def _row(self, key: bytes | None, value: bytes | None) -> Sequence[Any] | None:
+        """The columns after the timestamp; None where the options select others."""
+        try:
+            decoded = wire.decode(key, value)
+            version = 1 if isinstance(decoded, wire.MarkerV1) else 2
+            marker = decoded.in_cell("") if isinstance(decoded, wire.MarkerV1) else decoded
+        except InvalidMarker as why:
+            return (*[None] * 13, str(why))
+        if not (shows(self._options, marker.cell) if version == 2 else self._shows_v1(marker.cell)):
+            return None
+        return (version, *_columns_of(marker))
+
+    def _shows_v1(self, cell: Cell) -> bool:
+        topics = self._options.topics
+        if isinstance(topics, Assign) and all(number != cell.partition for _, number in topics.partitions):
+            return False
+        return self._options.subscription in (None, cell.subscription)
+
+
+def _columns_of(marker: Marker) -> Sequence[Any]:
+    offsets = getattr(marker, "offsets", None)
+    return (
+        _TYPES[type(marker)],
+        marker.cell.subscription,
+        marker.cell.topic or None,
+        marker.cell.partition,
+        offsets,
+        None if offsets is None else len(offsets),
+        getattr(marker, "delivery_count", None),
+        getattr(marker, "lease_ms", None),
+        getattr(marker, "delay_ms", None),
+        getattr(marker, "reason", None) or None,
+        getattr(marker, "run_id", None),
+        getattr(marker, "position", None),
+        None,
+    )

@@ -1,0 +1,45 @@
+"""The batch reads of ``spark.read.format("cursorq")``: which view is which reader, with which columns."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSourceReader
+
+from spark_cursor_source.core.view_options import View, ViewOptions
+from spark_cursor_source.spark import (
+    view_cursors,
+    view_dead_letters,
+    view_markers,
+    view_messages,
+    view_outstanding,
+)
+from spark_cursor_source.spark.view_columns import Columns
+
+
+def view_columns(options: ViewOptions) -> Columns:
+    """Names and types of the columns of a view."""
+    match options.view:
+        case View.MESSAGES:
+            return view_messages.columns(options)
+        case View.CURSORS:
+            return view_cursors.COLUMNS
+        case View.OUTSTANDING:
+            return view_outstanding.COLUMNS
+        case View.DEADLETTERS:
+            return view_dead_letters.columns(options)
+        case View.MARKERS:
+            return view_markers.COLUMNS
+
+
+def view_reader(options: ViewOptions) -> DataSourceReader:
+    """What reads a view; each is documented where it is written."""
+    match options.view:
+        case View.MESSAGES:
+            return view_messages.MessagesReader(options)
+        case View.CURSORS:
+            return view_cursors.CursorsReader(options)
+        case View.OUTSTANDING:
+            return view_outstanding.OutstandingReader(options)
+        case View.DEADLETTERS:
+            return view_dead_letters.DeadLettersReader(options)
+        case View.MARKERS:
+            return view_markers.MarkersReader(options)

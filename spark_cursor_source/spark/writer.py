@@ -1,0 +1,158 @@
+"""``df.write.format("cursorq")``: each row says what becomes of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from spark_cursor_source.core.ack_options import AckAction, AckOptions
+from spark_cursor_source.core.duration import parse_duration
+from spark_cursor_source.core.source_options import AckMode
+from spark_cursor_source.errors import (
+    AckedBySource,
+    InvalidDuration,
+    MissingColumns,
+    OverwriteRefused,
+    UnfitColumn,
+    UnknownAction,
+)
+from spark_cursor_source.spark.actions import markers_partitions
+from spark_cursor_source.spark.settlement import MESSAGE_ID, Settlement
+
+_Column = Any  # of pyarrow, which has no types
+
+
+@dataclass
+class Settled(WriterCommitMessage):
+    """How many rows a task has settled; their markers are on the broker."""
+
+    rows: int
+
+
+class RowMarkers:
+    """Which columns of a DataFrame say what, and the task that makes markers of its rows.
+
+    ``topic``, ``partition`` and ``offset`` say which message a row is; release, reject and extend need its
+    ``delivery_count`` too and count only for that delivery. What is done is said by the option action for
+    all rows, else by the column ``action`` for each, else it is ack; in the same way ``delay`` (a duration
+    such as "30s") or ``delay_ms``, of a release, and ``reason``, of a release or reject. A release without a
+    delay is for now; one whose delay is null waits as long as the tracker's backoff says. Columns may be of
+    any type that can be read as the one that is needed; other columns are passed over.
+
+    Raises:
+        MissingColumns: a column that is needed is not there.
+        OverwriteRefused: the mode is overwrite.
+    """
+
+    def __init__(self, options: AckOptions, columns: Sequence[str], *, overwrite: bool) -> None:
+        if overwrite:
+            raise OverwriteRefused
+        by_column = options.action is None and "action" in columns
+        action = options.action or AckAction.ACK
+        needs_count = by_column or action is not AckAction.ACK
+        needed = (*MESSAGE_ID, "delivery_count") if needs_count else MESSAGE_ID
+        missing = tuple(name for name in needed if name not in columns)
+        if missing:
+            raise MissingColumns("a column action" if by_column else action.value, missing, tuple(columns))
+        used = [*needed, "action"] if by_column else list(needed)
+        if options.reason is None and "reason" in columns:
+            used.append("reason")
+        if options.delay_ms is None and ("delay_ms" in columns or "delay" in columns):
+            used.append("delay_ms" if "delay_ms" in columns else "delay")
+        self._used = tuple(used)
+        self._options = options
+        self._markers_partitions = markers_partitions(options)
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Settle every row; the markers are on the broker when this returns.
+
+        Raises:
+            UnfitColumn, NullMessageId, UnknownAction: a row does not say which message, or what.
+            MarkersNotDurable: the brokers did not take the markers; the leases go on.
+        """
+        settlement = Settlement(self._options)
+        for batch in batches:
+            settlement.add(self._columns_of(batch))
+        if settlement.settled:
+            settlement.send(self._markers_partitions)
+        return Settled(settlement.settled)
+
+    def _columns_of(self, batch: pa.RecordBatch) -> pa.Table:
+        found: dict[str, _Column] = {}
+        for name in self._used:
+            column = batch.column(name)
+            try:
+                found["delay_ms" if name == "delay" else name] = _CONVERT[name](column)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, InvalidDuration) as cause:
+                raise UnfitColumn(name, str(column.type), str(cause)) from cause
+        for name, value in (("delay_ms", self._options.delay_ms or 0), ("reason", self._options.reason)):
+            if name not in found and value is not None:
+                found[name] = pa.repeat(pa.scalar(value), batch.num_rows)
+        return pa.table(found)
+
+
+class AckWriter(RowMarkers, DataSourceArrowWriter):
+    """``df.write.format("cursorq").options(**options).option("action", "ack").mode("append").save()``.
+
+    Durable when ``save`` returns. See :class:`RowMarkers` for the columns. A task that Spark repeats writes
+    its markers again, which changes nothing: an ack is an ack, and the others name their delivery.
+    """
+
+
+class AckStreamWriter(RowMarkers, DataSourceStreamArrowWriter):
+    """``df.writeStream.format("cursorq")``: the same for each micro-batch.
+
+    Raises:
+        AckedBySource: the options say that the source acks.
+    """
+
+    def __init__(self, options: AckOptions, columns: Sequence[str], *, overwrite: bool) -> None:
+        if options.ack_mode is not AckMode.INDIVIDUAL:
+            raise AckedBySource(options.ack_mode.value)
+        super().__init__(options, columns, overwrite=overwrite)
+
+
+def _to(kind: pa.DataType) -> Callable[[_Column], _Column]:
+    return lambda column: column.cast(kind)
+
+
+def _actions(column: _Column) -> _Column:
+    words = pc.utf8_lower(column.cast(pa.string()))
+    if words.null_count:
+        # Not taken for the default: a condition that nobody thought of would acknowledge the message.
+        raise UnknownAction("null")
+    return words
+
+
+def _delays_ms(column: _Column) -> _Column:
+    delays = column.cast(pa.int64())
+    if (pc.min(delays).as_py() or 0) < 0:
+        raise InvalidDuration(f"{pc.min(delays).as_py()}ms")
+    return delays
+
+
+def _durations_ms(column: _Column) -> _Column:
+    texts = column.cast(pa.string()).dictionary_encode()
+    parsed = [parse_duration(text) for text in texts.dictionary.to_pylist()]
+    return pa.array(parsed, pa.int64()).take(texts.indices)
+
+
+_CONVERT: dict[str, Callable[[_Column], _Column]] = {
+    "topic": _to(pa.string()),
+    "partition": _to(pa.int32()),
+    "offset": _to(pa.int64()),
+    "delivery_count": _to(pa.int32()),
+    "action": _actions,
+    "delay": _durations_ms,
+    "delay_ms": _delays_ms,
+    "reason": _to(pa.string()),
+}
