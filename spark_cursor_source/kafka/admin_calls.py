@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, admin
 
+from spark_cursor_source.errors import CursorqError, KafkaUnavailable
 from spark_cursor_source.kafka.client_roles import admin_config
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.failures import (
     RETRIABLE,
     UNKNOWN_TOPIC,
+    Complaints,
     error_of,
     refusal,
     unavailable,
@@ -35,7 +37,10 @@ class AdminCalls:
     """An AdminClient whose requests end in an answer, or in one of our errors."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self.client: admin.AdminClient = open_client(admin.AdminClient, admin_config(config))
+        self._complaints = Complaints()
+        self.client: admin.AdminClient = open_client(
+            admin.AdminClient, admin_config(config) | {"error_cb": self._complaints}
+        )
 
     def ask(
         self,
@@ -45,10 +50,12 @@ class AdminCalls:
         *,
         deadline: Deadline,
         tolerated: frozenset[int] = frozenset(),
+        denied: Callable[[ItemT], CursorqError] | None = None,
     ) -> tuple[dict[ItemT, Any], dict[ItemT, KafkaError]]:
         """The answer for each item, and the error where its code is among the ``tolerated``.
 
-        ``request(items, timeout_s)`` gives a future per item, in the order of the items.
+        ``request(items, timeout_s)`` gives a future per item, in the order of the items; ``denied(item)`` is
+        the error of a topic that stays unknown.
 
         Raises:
             NotAuthorized, KafkaRefused: an answer that waiting does not change.
@@ -69,14 +76,21 @@ class AdminCalls:
                 elif answer.code() in RETRIABLE or (answer.code() in UNKNOWN_TOPIC and not denial.over):
                     again.append(item)
                     last = answer
+                elif answer.code() in UNKNOWN_TOPIC and denied is not None:
+                    raise denied(item)
                 else:
                     raise refusal(answer, operation=operation, resource=str(item))
             if again and deadline.over:
-                raise unavailable(operation, deadline, last)
+                raise self.unavailable(operation, deadline, last)
             if again:
                 deadline.pause(_PAUSE_S)
             waiting = again
         return answers, refused
+
+    def unavailable(self, operation: str, deadline: Deadline, last: KafkaError | None) -> KafkaUnavailable:
+        """Our error for a deadline that is over, with what the brokers complained about meanwhile."""
+        self.client.poll(0)
+        return unavailable(operation, deadline, last, self._complaints)
 
     def _round(self, request: Request[ItemT], items: Sequence[ItemT], timeout_s: float) -> list[Any]:
         try:

@@ -48,7 +48,8 @@ _CURSORS = {
 
 #: somebody else's request for the same topic is under way, or done
 _THERE = frozenset({KafkaError.TOPIC_ALREADY_EXISTS})
-_NOT_THERE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
+# A name that no topic can have comes from a marker that somebody else wrote.
+_NOT_THERE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +141,7 @@ def await_leaders(calls: AdminCalls, topics: Sequence[str], *, deadline: Deadlin
         leaderless = [
             name
             for name, description in found.items()
-            if not description.partitions or any(part.leader is None for part in description.partitions)
+            if not description.partitions or any(_has_no_leader(part) for part in description.partitions)
         ]
         if not missing and not leaderless:
             return {name: len(description.partitions) for name, description in found.items()}
@@ -151,6 +152,10 @@ def await_leaders(calls: AdminCalls, topics: Sequence[str], *, deadline: Deadlin
                 "wait for leaders", deadline.spent_ms, f"no leader in {', '.join(leaderless)}"
             )
         deadline.pause(_POLL_S)
+
+
+def _has_no_leader(partition: Any) -> bool:
+    return partition.leader is None or partition.leader.id < 0
 
 
 def topic_settings(

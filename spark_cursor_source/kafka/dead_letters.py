@@ -17,7 +17,7 @@ from spark_cursor_source.errors import CopiesNotDurable, NotAuthorized
 from spark_cursor_source.kafka.client_roles import abandon, producer_config
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import error_of, shown
+from spark_cursor_source.kafka.failures import Complaints, error_of, shown
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
 
@@ -32,7 +32,7 @@ HEADER_OFFSET = "cursorq-offset"
 HEADER_SUBSCRIPTION = "cursorq-subscription"
 
 _POLL_S = 0.05
-_READ_THROUGH = 500  # so many records in between are read rather than sought over
+_READ_THROUGH = 2_000  # so many records in between are read rather than sought over
 _ROOM_FOR_HEADERS = 64 << 10
 _NO_LIMIT = 1_000_000_000  # the client's; the brokers' is what counts
 
@@ -76,19 +76,32 @@ class DeadLetterCopier:
     """Reads messages by their id and writes them to the dead-letter topics, which it makes where needed."""
 
     def __init__(
-        self, config: Mapping[str, Any], topics: Topics, policy_for: Callable[[str], RedeliveryPolicy]
+        self,
+        config: Mapping[str, Any],
+        topics: Topics,
+        policy_for: Callable[[str], RedeliveryPolicy],
+        *,
+        patience_ms: int,
     ) -> None:
+        self._patience_ms = patience_ms
         self._topics = topics
         self._policy_for = policy_for
         # The record itself, whatever became of its transaction: this subscription was given it.
         self._reader = TailReader(config, committed=False)
+        self._complaints = Complaints()
         self._producer_config = producer_config(
-            config, {"message.max.bytes": _NO_LIMIT, "message.timeout.ms": 0, "linger.ms": 5}
+            config,
+            {
+                "error_cb": self._complaints,
+                "linger.ms": 5,
+                "message.max.bytes": _NO_LIMIT,
+                "message.timeout.ms": patience_ms,
+            },
         )
         self._producer: Producer | None = None
         self._partitions: dict[str, int] = {}  # dead-letter topic -> its partitions
 
-    def copy(self, decisions: Sequence[DeadLetter], deadline: Deadline) -> Copied:
+    def copy(self, decisions: Sequence[DeadLetter]) -> Copied:
         """Copy the messages; when this returns the brokers have confirmed every copy.
 
         A message that is not there any more is logged and counted.
@@ -107,9 +120,9 @@ class DeadLetterCopier:
         unconfirmed = _Unconfirmed()
         try:
             for topic, partitions in sorted(wanted.items()):
-                written, missing = self._copy_topic(topic, partitions, unconfirmed, deadline)
+                written, missing = self._copy_topic(topic, partitions, unconfirmed)
                 copied, lost = copied + written, lost + missing
-            self._flush(unconfirmed, deadline)
+            self._flush(unconfirmed)
         except BaseException:
             self._discard_producer()
             raise
@@ -121,21 +134,16 @@ class DeadLetterCopier:
         self._discard_producer()
 
     def _copy_topic(
-        self,
-        topic: str,
-        partitions: Mapping[int, _Partition],
-        unconfirmed: _Unconfirmed,
-        deadline: Deadline,
+        self, topic: str, partitions: Mapping[int, _Partition], unconfirmed: _Unconfirmed
     ) -> tuple[int, int]:
         origin = self._topics.existing([topic]).get(topic)
         there = 0 if origin is None else origin.partitions
         readable = [number for number in partitions if number < there]
-        ends = self._topics.end_offsets(((topic, number) for number in readable), committed=False)
+        spans = self._spans(topic, {number: partitions[number].offsets for number in readable})
         if origin is not None:
             self._ensure_targets(topic, there, partitions.values())
         found: dict[int, list[int]] = {number: [] for number in partitions}
         copied = 0
-        spans = {number: _spans(partitions[number].offsets, ends[topic, number]) for number in readable}
         for ranges in _rounds(spans):
             for message in self._reader.read(topic, ranges):
                 number, offset = message.partition(), message.offset()
@@ -143,7 +151,7 @@ class DeadLetterCopier:
                 assert offset is not None
                 for decision in partitions[number].decisions:
                     if offset in decision.offsets:
-                        self._produce(message, decision, unconfirmed, deadline)
+                        self._produce(message, decision, unconfirmed)
                         found[number].append(offset)
                         copied += 1
         lost = sum(
@@ -152,6 +160,16 @@ class DeadLetterCopier:
             for decision in partition.decisions
         )
         return copied, lost
+
+    def _spans(self, topic: str, wanted: Mapping[int, OffsetSet]) -> dict[int, list[tuple[int, int]]]:
+        """What is to be read of each partition, as far as it is there."""
+        partitions = [(topic, number) for number in wanted]
+        begins = self._topics.beginning_offsets(partitions)
+        ends = self._topics.end_offsets(partitions, committed=False)
+        return {
+            number: _spans(offsets.starting_at(begins[topic, number]).below(ends[topic, number]))
+            for number, offsets in wanted.items()
+        }
 
     def _ensure_targets(self, topic: str, partitions: int, wanted: Iterable[_Partition]) -> None:
         names = {self._target(decision) for one in wanted for decision in one.decisions}
@@ -184,13 +202,12 @@ class DeadLetterCopier:
             topic=decision.cell.topic, subscription=decision.cell.subscription
         )
 
-    def _produce(
-        self, message: Message, decision: DeadLetter, unconfirmed: _Unconfirmed, deadline: Deadline
-    ) -> None:
+    def _produce(self, message: Message, decision: DeadLetter, unconfirmed: _Unconfirmed) -> None:
         if self._producer is None:
             self._producer = open_client(Producer, self._producer_config)
         target = self._target(decision)
         kind, timestamp_ms = message.timestamp()
+        deadline = Deadline.after_ms(self._patience_ms)
         unconfirmed.pending += 1
         while True:
             try:
@@ -211,14 +228,17 @@ class DeadLetterCopier:
             except KafkaException as raised:
                 raise self._not_durable(target, unconfirmed, shown(error_of(raised))) from raised
 
-    def _flush(self, unconfirmed: _Unconfirmed, deadline: Deadline) -> None:
+    def _flush(self, unconfirmed: _Unconfirmed) -> None:
+        deadline = Deadline.after_ms(self._patience_ms)
         try:
             while self._producer is not None and unconfirmed.pending and not deadline.over:
                 self._producer.flush(deadline.left_s(most=1.0))
         except KafkaException as raised:
             raise self._not_durable("", unconfirmed, shown(error_of(raised))) from raised
         if unconfirmed.pending or unconfirmed.failed:
-            raise self._not_durable("", unconfirmed, f"no answer in {deadline.spent_ms} ms")
+            heard = self._complaints.during(deadline)
+            said = f" (the last that was heard: {shown(heard)})" if heard is not None else ""
+            raise self._not_durable("", unconfirmed, f"no answer in {deadline.spent_ms} ms{said}")
 
     def _not_durable(self, topic: str, unconfirmed: _Unconfirmed, why: str) -> CopiesNotDurable:
         self._partitions.clear()  # a topic that was deleted is made again
@@ -243,10 +263,10 @@ def _headers(decision: DeadLetter, offset: int | None) -> list[tuple[str, str]]:
     ]
 
 
-def _spans(offsets: OffsetSet, end: int) -> list[tuple[int, int]]:
-    """Few ranges that hold all the offsets below ``end``: what lies close together is read in one go."""
+def _spans(offsets: OffsetSet) -> list[tuple[int, int]]:
+    """Few ranges that hold all the offsets: what lies close together is read in one go."""
     spans: list[tuple[int, int]] = []
-    for start, stop in offsets.below(end).iter_ranges():
+    for start, stop in offsets.iter_ranges():
         if spans and start - spans[-1][1] <= _READ_THROUGH:
             spans[-1] = (spans[-1][0], stop)
         else:

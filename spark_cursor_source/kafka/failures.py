@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from confluent_kafka import KafkaError, KafkaException
 
 from spark_cursor_source.errors import CursorqError, KafkaRefused, KafkaUnavailable, NotAuthorized
@@ -44,6 +46,7 @@ RETRIABLE = frozenset(
 #: a broker that lags in metadata says so of topics that exist: final only when it is said for a while
 UNKNOWN_TOPIC = frozenset(
     {
+        KafkaError._NOENT,  # none of several partitions has a leader that may be seen
         KafkaError._UNKNOWN_PARTITION,
         KafkaError._UNKNOWN_TOPIC,
         KafkaError.UNKNOWN_TOPIC_ID,
@@ -88,6 +91,30 @@ def refusal(error: KafkaError, *, operation: str, resource: str) -> CursorqError
     return KafkaRefused(operation, resource, shown(error))
 
 
-def unavailable(operation: str, deadline: Deadline, last: KafkaError | None) -> KafkaUnavailable:
+class Complaints:
+    """A client's ``error_cb``: why its brokers cannot be used.
+
+    The failing calls only time out, be it that the password is wrong or that nobody is there.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[float, KafkaError] | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        # That all brokers are down is said after the reason for it.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last is None:
+            self._last = (time.monotonic(), error)
+
+    def during(self, deadline: Deadline) -> KafkaError | None:
+        """The last one since the deadline was set."""
+        if self._last is None or self._last[0] < time.monotonic() - deadline.spent_ms / 1000:
+            return None
+        return self._last[1]
+
+
+def unavailable(
+    operation: str, deadline: Deadline, last: KafkaError | None, complaints: Complaints | None = None
+) -> KafkaUnavailable:
     """Our error for a deadline that is over."""
-    return KafkaUnavailable(operation, deadline.spent_ms, shown(last) if last is not None else "no answer")
+    heard = (complaints.during(deadline) if complaints is not None else None) or last
+    return KafkaUnavailable(operation, deadline.spent_ms, shown(heard) if heard is not None else "nothing")

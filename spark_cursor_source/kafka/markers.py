@@ -22,7 +22,14 @@ from spark_cursor_source.errors import (
 from spark_cursor_source.kafka.client_roles import abandon, producer_config
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import RETRIABLE, UNAUTHORIZED, UNKNOWN_TOPIC, error_of, shown
+from spark_cursor_source.kafka.failures import (
+    RETRIABLE,
+    UNAUTHORIZED,
+    UNKNOWN_TOPIC,
+    Complaints,
+    error_of,
+    shown,
+)
 from spark_cursor_source.wire import marker as wire
 
 logger = logging.getLogger(__name__)
@@ -62,8 +69,10 @@ class MarkerSender:
     """
 
     def __init__(self, config: Mapping[str, Any], topic: str, partitions: int) -> None:
+        self._complaints = Complaints()
         self._config = producer_config(
-            {"message.timeout.ms": int(FLUSH_TIMEOUT_S * 1000), **config}, {"linger.ms": 1}
+            {"message.timeout.ms": int(FLUSH_TIMEOUT_S * 1000), **config},
+            {"linger.ms": 1, "error_cb": self._complaints},
         )
         self._topic = topic
         self._partitions = partitions
@@ -110,7 +119,9 @@ class MarkerSender:
             raise self._not_durable(unconfirmed, shown(error_of(raised))) from raised
         self._local.unconfirmed = None
         if unconfirmed.pending or unconfirmed.failed:
-            raise self._not_durable(unconfirmed, f"no answer in {deadline.spent_ms} ms")
+            heard = self._complaints.during(deadline)
+            said = f" (the last that was heard: {shown(heard)})" if heard is not None else ""
+            raise self._not_durable(unconfirmed, f"no answer in {deadline.spent_ms} ms{said}")
 
     def close(self) -> None:
         """End the producer; what was not flushed is lost."""

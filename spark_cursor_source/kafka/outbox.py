@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 MAX_RECORD_BYTES = 900_000  #: of a part of a cursor; a topic with Kafka's default limits takes it
 PATIENCE_MS = 120_000  #: how long a broker may be away
+CALL_TIMEOUT_MS = 30_000  #: of one call about a transaction; after it the producer is made anew
 
 _PAUSE_S = 0.2
 _PART = cursor_wire.PART_MARK
@@ -59,6 +60,7 @@ class Outbox:
         query_id: str,
         policy_for: Callable[[str], RedeliveryPolicy],
         patience_ms: int = PATIENCE_MS,
+        call_timeout_ms: int = CALL_TIMEOUT_MS,
     ) -> None:
         self._config = config
         self._markers_topic = markers_topic
@@ -67,9 +69,9 @@ class Outbox:
         self._query_id = query_id
         self._patience_ms = patience_ms
         self._topics = Topics(config, timeout_ms=patience_ms)
-        self._copier = DeadLetterCopier(config, self._topics, policy_for)
+        self._copier = DeadLetterCopier(config, self._topics, policy_for, patience_ms=patience_ms)
         group = tracker_group(markers_topic)
-        self._producer = TransactionalProducer(config, group, group)
+        self._producer = TransactionalProducer(config, group, call_timeout_ms=call_timeout_ms)
         self._partitions: dict[str, int] = {}  # control topic -> its partitions
         self._parts: dict[bytes, int] = {}  # key of a cursor -> how many parts it has in the topic
         self._progress: TrackerProgress | None = None
@@ -121,8 +123,8 @@ class Outbox:
             return False
         if self._fenced:
             raise TrackerFenced(tracker_group(self._markers_topic))
+        self.copy([decision for decision in decisions if isinstance(decision, DeadLetter)])
         deadline = Deadline.after_ms(self._patience_ms)
-        self.copy([decision for decision in decisions if isinstance(decision, DeadLetter)], deadline)
         positions = dict.fromkeys(range(self._partitions[self._markers_topic]), 0)
         positions |= {**self._progress.next_markers, **next_markers}
         parts = {cursor.cell.key: self._cursor_records(cursor) for cursor in cursors}
@@ -147,11 +149,11 @@ class Outbox:
         self._parts |= {key: sum(r.value is not None for r in of) - 1 for key, of in parts.items()}
         return True
 
-    def copy(self, dead_letters: Sequence[DeadLetter], deadline: Deadline | None = None) -> Copied:
+    def copy(self, dead_letters: Sequence[DeadLetter]) -> Copied:
         """The first half of :meth:`carry_out`: the dead letters, confirmed by the brokers."""
         if not dead_letters:
             return Copied(copied=0, lost=0)
-        done = self._copier.copy(dead_letters, deadline or Deadline.after_ms(self._patience_ms))
+        done = self._copier.copy(dead_letters)
         self.copied += done.copied
         self.lost += done.lost
         return done
@@ -236,5 +238,6 @@ class Outbox:
 
     def _wait_or_give_up(self, failed: Uncertain, deadline: Deadline) -> None:
         if deadline.over:
-            raise unavailable("carry out a batch of the tracker", deadline, failed.error) from failed
+            complaints = self._producer.complaints
+            raise unavailable("carry out a batch", deadline, failed.error, complaints) from failed
         deadline.pause(_PAUSE_S)

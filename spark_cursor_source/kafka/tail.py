@@ -16,6 +16,7 @@ from spark_cursor_source.kafka.failures import (
     RETRIABLE,
     UNAUTHORIZED,
     UNKNOWN_TOPIC,
+    Complaints,
     error_of,
     refusal,
     unavailable,
@@ -28,6 +29,7 @@ STALL_TIMEOUT_MS = 60_000
 _AT_ONCE = 500
 _WAIT_S = 0.1
 _ONE_REQUEST_S = 10.0
+_LOOK_MS = 2_000
 _DENIAL_MS = 10_000  # a broker that comes back denies topics and offsets that exist, for a while
 _OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 # About the group, and a reader that is assigned its partitions takes part in none.
@@ -44,11 +46,13 @@ class TailReader:
         self, config: Mapping[str, Any], *, committed: bool, stall_timeout_ms: int = STALL_TIMEOUT_MS
     ) -> None:
         self._stall_timeout_ms = stall_timeout_ms
+        self._complaints = Complaints()
         self._consumer: Consumer = open_client(
             Consumer,
             consumer_config(
                 config,
                 {
+                    "error_cb": self._complaints,
                     "isolation.level": "read_committed" if committed else "read_uncommitted",
                     "fetch.queue.backoff.ms": 2,
                     "fetch.wait.max.ms": 5,  # how long the end of a partition takes to be told
@@ -66,7 +70,7 @@ class TailReader:
             KafkaUnavailable: nothing new for the stall timeout.
             TopicNotFound, NotAuthorized, KafkaRefused
         """
-        reading = _Reading(self._consumer, topic, ranges, self._stall_timeout_ms)
+        reading = _Reading(self._consumer, self._complaints, topic, ranges, self._stall_timeout_ms)
         try:
             reading.assign()
             while reading.unfinished:
@@ -83,15 +87,22 @@ class TailReader:
 
 class _Reading:
     def __init__(
-        self, consumer: Consumer, topic: str, ranges: Mapping[int, tuple[int, int]], stall_timeout_ms: int
+        self,
+        consumer: Consumer,
+        complaints: Complaints,
+        topic: str,
+        ranges: Mapping[int, tuple[int, int]],
+        stall_timeout_ms: int,
     ) -> None:
-        self._consumer, self._topic, self._stall_timeout_ms = consumer, topic, stall_timeout_ms
+        self._consumer, self._complaints = consumer, complaints
+        self._topic, self._stall_timeout_ms = topic, stall_timeout_ms
         self._positions = {number: start for number, (start, _) in ranges.items()}
         self._stops = {number: stop for number, (_, stop) in ranges.items()}
         self.unfinished = {number for number, (start, stop) in ranges.items() if start < stop}
         self._denial: Deadline | None = None
         self._last: KafkaError | None = None
         self._stall = Deadline.after_ms(stall_timeout_ms)
+        self._next_look = Deadline.after_ms(_LOOK_MS)
 
     def assign(self) -> None:
         self._consumer.assign(
@@ -104,8 +115,8 @@ class _Reading:
     def next_records(self) -> list[Message]:
         """The next records of the ranges, or none: then ends or errors were dealt with, or nothing came."""
         messages = self._consumer.consume(_AT_ONCE, 0) or self._consumer.consume(1, _WAIT_S)
-        if not messages and self._stall.over:
-            raise unavailable(f"read topic '{self._topic}'", self._stall, self._last)
+        if not messages:
+            self._check_stall()
         records: list[Message] = []
         for message in messages:
             number, offset, error = message.partition(), message.offset(), message.error()
@@ -123,6 +134,7 @@ class _Reading:
         if position > self._positions[number]:
             self._positions[number] = position
             self._stall = Deadline.after_ms(self._stall_timeout_ms)
+            self._next_look = Deadline.after_ms(_LOOK_MS)
             self._denial = None
         if self._positions[number] >= self._stops[number]:
             self.unfinished.discard(number)
@@ -136,8 +148,7 @@ class _Reading:
         if code in UNAUTHORIZED or error.fatal():
             raise refusal(error, operation="read", resource=self._topic)
         logger.info("topic %s, partition %s: %s", self._topic, number, error.name())
-        if self._stall.over:
-            raise unavailable(f"read topic '{self._topic}'", self._stall, error)
+        self._check_stall()
         if code in _OUT_OF_RANGE and number is not None:
             self._leave_what_is_gone(number)
         elif code in UNKNOWN_TOPIC:
@@ -149,6 +160,28 @@ class _Reading:
             raise refusal(error, operation="read", resource=self._topic)
         self.assign()
         return True
+
+    def _check_stall(self) -> None:
+        if self._stall.over:
+            raise unavailable(f"read topic '{self._topic}'", self._stall, self._last, self._complaints)
+        if self._next_look.over:
+            self._look_at_topic()
+            self._next_look = Deadline.after_ms(_LOOK_MS)
+
+    def _look_at_topic(self) -> None:
+        """A consumer is not told that it may not see a topic, nor always that the topic was deleted."""
+        try:
+            found = self._consumer.list_topics(self._topic, timeout=self._stall.left_s(most=_ONE_REQUEST_S))
+        except KafkaException as unanswered:
+            self._last = error_of(unanswered)
+            return
+        error = found.topics[self._topic].error
+        if error is None:
+            return
+        if error.code() in UNAUTHORIZED:
+            raise refusal(error, operation="read", resource=self._topic)
+        if error.code() in UNKNOWN_TOPIC and self._denied_for_long():
+            raise TopicNotFound((self._topic,))
 
     def _leave_what_is_gone(self, number: int) -> None:
         try:

@@ -15,7 +15,14 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from spark_cursor_source.errors import GroupInUse, KafkaRefused, TopicNotFound
+from spark_cursor_source.errors import (
+    CursorqError,
+    GroupInUse,
+    KafkaRefused,
+    NotAuthorized,
+    TopicGone,
+    TopicNotFound,
+)
 from spark_cursor_source.kafka.admin_calls import ADMIN_TYPES, AdminCalls
 from spark_cursor_source.kafka.control_topics import (
     DEFAULT_PARTITIONS,
@@ -27,7 +34,7 @@ from spark_cursor_source.kafka.control_topics import (
     topic_settings,
 )
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import RETRIABLE, error_of, refusal, shown, unavailable
+from spark_cursor_source.kafka.failures import RETRIABLE, error_of, refusal, shown
 from spark_cursor_source.kafka.topic_pattern import matching_topics
 
 Partition = tuple[str, int]  #: (topic, partition)
@@ -183,7 +190,7 @@ class Topics:
             if hopeless := next((error for error in errors if error.code() not in RETRIABLE), None):
                 raise refusal(hopeless, operation="read offsets of group", resource=group)
             if deadline.over:
-                raise unavailable("read offsets of group", deadline, errors[0])
+                raise self._calls.unavailable("read offsets of group", deadline, errors[0])
             deadline.pause(_PAUSE_S)
         return {
             (one.topic, one.partition): CommittedOffset(position=one.offset, metadata=one.metadata or "")
@@ -228,7 +235,7 @@ class Topics:
                 if error.code() not in RETRIABLE:
                     raise refusal(error, operation="list", resource="topics") from raised
                 if deadline.over:
-                    raise unavailable("list topics", deadline, error) from raised
+                    raise self._calls.unavailable("list topics", deadline, error) from raised
                 deadline.pause(0.1)
 
     def _list_offsets(
@@ -248,8 +255,17 @@ class Topics:
         wanted = list(dict.fromkeys(partitions))
         if not wanted:
             return {}
-        found, _ = self._calls.ask("list offsets", wanted, request, deadline=self._deadline())
+        found, _ = self._calls.ask(
+            "list offsets", wanted, request, deadline=self._deadline(), denied=self._why_denied
+        )
         return {partition: found[partition] for partition in wanted}
+
+    def _why_denied(self, partition: Partition) -> CursorqError:
+        try:
+            self.describe([partition[0]])
+        except (NotAuthorized, TopicNotFound) as why:
+            return why
+        return TopicGone(*partition)
 
     def _deadline(self) -> Deadline:
         return Deadline.after_ms(self._timeout_ms)

@@ -13,13 +13,13 @@ from spark_cursor_source.errors import CursorqError, TrackerFenced
 from spark_cursor_source.kafka.client_roles import abandon, consumer_config, producer_config
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import FENCED, UNAUTHORIZED, error_of, refusal, shown
+from spark_cursor_source.kafka.failures import FENCED, UNAUTHORIZED, Complaints, error_of, refusal, shown
 
 logger = logging.getLogger(__name__)
 
 # Longer than any attempt: a coordinator that ends a transaction itself fences the producer as a rival would.
 _TRANSACTION_TIMEOUT_MS = 300_000
-_ONE_CALL_S = 30.0
+_LEAST_S = 0.5
 _POLL_S = 0.05
 
 #: neither waiting nor a new producer changes these
@@ -59,14 +59,17 @@ class Uncertain(Exception):
 
 
 class TransactionalProducer:
-    """One ``transactional.id``: opening it fences whoever opened it before."""
+    """One ``transactional.id``, that of a consumer group: opening it fences whoever opened it before."""
 
-    def __init__(self, config: Mapping[str, Any], transactional_id: str, group: str) -> None:
-        self._id = transactional_id
+    def __init__(self, config: Mapping[str, Any], group: str, *, call_timeout_ms: int) -> None:
+        self._id = group
+        self._call_timeout_s = call_timeout_ms / 1000
+        self.complaints = Complaints()
         self._config = producer_config(
             {"retry.backoff.ms": 20, "linger.ms": 0, **config},
             {
-                "transactional.id": transactional_id,
+                "error_cb": self.complaints,
+                "transactional.id": group,
                 "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
                 "message.timeout.ms": _TRANSACTION_TIMEOUT_MS,
             },
@@ -75,6 +78,7 @@ class TransactionalProducer:
         self._group_metadata: Any = None
         self._producer: Producer | None = None
         self._undelivered: KafkaError | None = None
+        self._written_to: set[str] = set()
 
     @property
     def is_open(self) -> bool:
@@ -93,9 +97,9 @@ class TransactionalProducer:
             consumer.close()
         self._producer = open_client(Producer, self._config)
         try:
-            self._producer.init_transactions(deadline.left_s(most=_ONE_CALL_S, least=1.0))
+            self._producer.init_transactions(deadline.left_s(most=self._call_timeout_s, least=_LEAST_S))
         except KafkaException as raised:
-            raise self._given_up(raised, "open transactional id") from raised
+            raise self._given_up(raised, "begin a tracker's transactions") from raised
 
     def commit(
         self, records: Iterable[Record], positions: Iterable[TopicPartition], deadline: Deadline
@@ -110,16 +114,19 @@ class TransactionalProducer:
         producer = self._producer
         assert producer is not None
         self._undelivered = None
+        self._written_to.clear()
         try:
             producer.begin_transaction()
             for record in records:
                 self._produce(producer, record, deadline)
             producer.send_offsets_to_transaction(
-                list(positions), self._group_metadata, deadline.left_s(most=_ONE_CALL_S, least=1.0)
+                list(positions),
+                self._group_metadata,
+                deadline.left_s(most=self._call_timeout_s, least=_LEAST_S),
             )
-            producer.commit_transaction(deadline.left_s(most=_ONE_CALL_S, least=1.0))
+            producer.commit_transaction(deadline.left_s(most=self._call_timeout_s, least=_LEAST_S))
         except KafkaException as raised:
-            raise self._given_up(raised, "transaction of") from raised
+            raise self._given_up(raised, "a tracker's transaction") from raised
         except BaseException:
             self.discard()
             raise
@@ -131,6 +138,7 @@ class TransactionalProducer:
             abandon(producer)
 
     def _produce(self, producer: Producer, record: Record, deadline: Deadline) -> None:
+        self._written_to.add(record.topic)
         while True:
             try:
                 producer.produce(
@@ -160,9 +168,14 @@ class TransactionalProducer:
         if error.code() in FENCED:
             return TrackerFenced(self._id)
         if error.code() in _HOPELESS:
-            return refusal(error, operation=operation, resource=self._id)
-        logger.warning("%s '%s': %s; a new producer will look what became of it", operation, self._id, error)
+            return refusal(error, operation=operation, resource=self._resource(error))
+        logger.warning("%s (%s): %s; a new producer will see what became of it", operation, self._id, error)
         return Uncertain(error)
+
+    def _resource(self, error: KafkaError) -> str:
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return ", ".join(sorted(self._written_to))
+        return self._id
 
     def _fatal_error(self, error: KafkaError) -> KafkaError:
         """The reason of a fatal error, which calls about transactions tell and others do not."""
