@@ -104,14 +104,17 @@ def _run(runs: Sequence[str], place: int) -> str:
 
 
 def _check(cursor: CursorSnapshot) -> None:
-    """That no offset counts twice, no count is zero and no position negative."""
+    """That no offset counts twice or is unseen, no group comes twice, and no number is out of its bounds."""
     groups: list[tuple[Lease | Delay | Wait, OffsetSet]]
     groups = [*cursor.leases, *cursor.delayed, *cursor.available]
-    held = sum(len(offsets) for _, offsets in groups)
+    outstanding = cursor.outstanding
+    numbers = (cursor.cell.partition, cursor.markers_partition, cursor.read_position, cursor.next_marker)
     if (
-        min(cursor.cell.partition, cursor.read_position, cursor.next_marker) < 0
+        min(numbers) < 0
         or any(key.delivery_count < 1 or not offsets for key, offsets in groups)
-        or held != len(cursor.outstanding)
+        or any(len(dict(kind)) < len(kind) for kind in (cursor.leases, cursor.delayed, cursor.available))
+        or sum(len(offsets) for _, offsets in groups) != len(outstanding)
+        or outstanding.below(cursor.read_position) != outstanding
     ):
         raise InvalidControlRecord(f"the cursor of {cursor.cell} contradicts itself")
 

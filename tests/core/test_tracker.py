@@ -251,6 +251,15 @@ def test_a_start_of_another_run_is_another_delivery() -> None:
     assert log.state.totals.delivered == 4
 
 
+def test_the_higher_count_of_a_start_is_believed_of_a_known_message_too() -> None:
+    # 0 S(A, 1)----60
+    #      30 S(B, 4)----90, and the tracker never saw 2 and 3
+    log = Log(max_deliveries=9)
+    log.start(offsets(0), at=0)
+    log.start(offsets(0), at=30, count=4, run=B)
+    assert log.state.leases == ((Lease(90_000, 4, B), offsets(0)),)
+
+
 def test_a_second_start_of_the_same_delivery_moves_the_deadline_and_nothing_else() -> None:
     # 0 S(A, 1)----60
     #      30 S(A, 1)----90
@@ -691,6 +700,14 @@ def test_hello_moves_no_cell_that_has_begun() -> None:
     log.hello(A, position=100)
     log.hello(B, at=1, position=200)
     assert (log.state.read_position, log.state.owner) == (100, B)
+
+
+def test_hello_moves_no_cell_that_began_at_the_beginning() -> None:
+    # 0 H(A, 0), which dies before its first Start  1 H(B, 200)
+    log = Log()
+    log.hello(A, position=0)
+    log.hello(B, at=1, position=200)
+    assert log.state.read_position == 0
 
 
 def test_without_an_owner_nothing_is_announced_and_nothing_is_lost() -> None:

@@ -292,7 +292,7 @@ steps = st.one_of(
     st.builds(Restart, limits),
 )
 pauses_ms = st.sampled_from([0, 1, 700, 1_000, 5_001, 21_000])
-histories = st.lists(st.tuples(pauses_ms, steps), max_size=30)
+histories = st.lists(st.tuples(pauses_ms, steps), min_size=4, max_size=40)
 
 
 # ---- the comparison
@@ -346,7 +346,7 @@ def announcements(decisions: list[Decision]) -> list[tuple[int, int, str, bool]]
     )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(histories, limits, backoffs)
 def test_the_tracker_does_what_its_slow_twin_does_through_every_restart(
     history: list[tuple[int, Marker | Settle | Restart]], limit: int | None, delays_ms: tuple[int, ...]

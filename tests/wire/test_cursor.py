@@ -1,0 +1,263 @@
+"""Records of the cursors topic: whole, in parts, damaged."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Totals, Wait
+from spark_cursor_source.core.offsets import OFFSET_LIMIT, OffsetSet
+from spark_cursor_source.errors import InvalidControlRecord
+from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
+from spark_cursor_source.wire.control_pb2 import CursorPart, Group
+from spark_cursor_source.wire.cursor import PART_MARK, cell_keys, decode, encode, from_records, to_records
+from spark_cursor_source.wire.offsets import encode_offsets
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+CELL = Cell(subscription="billing", topic="orders", partition=3)
+RUN_A, RUN_B = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
+ONE = CursorSnapshot(
+    cell=CELL,
+    read_position=5_000,
+    next_marker=812,
+    leases=(
+        (Lease(1_700_000_060_000, 1, RUN_A), OffsetSet.of((100, 200), (205, 5_000))),
+        (Lease(1_700_000_090_000, 2, ""), OffsetSet.of((7, 8))),
+        (Lease(1_700_000_090_000, 2, RUN_B), OffsetSet.of((9, 10))),
+    ),
+    delayed=((Delay(1_700_000_070_000, 2, True), OffsetSet.from_offsets([40, 42])),),
+    available=((Wait(1, False), OffsetSet.of((50, 60))), (Wait(4, True), OffsetSet.of((3, 4)))),
+    owner=RUN_B,
+    max_deliveries=5,
+    markers_partition=6,
+    totals=Totals(delivered=5_010, acked=190, redelivered=14, dead_lettered=2, unknown_ends=3),
+)
+
+# ---- whole cursors
+
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+times = st.integers(0, 2**53)
+counts = st.integers(1, 10**9)
+keys = st.one_of(
+    st.builds(Lease, times, counts, st.just("") | names),
+    st.builds(Delay, times, counts, st.booleans()),
+    st.builds(Wait, counts, st.booleans()),
+)
+
+
+@st.composite
+def cursors(draw: st.DrawFn) -> CursorSnapshot:
+    """Any state a tracker may be in: each offset in one group."""
+    groups: dict[Lease | Delay | Wait, list[int]] = {}
+    for offset in draw(st.frozensets(st.integers(0, 60) | st.integers(0, OFFSET_LIMIT - 1), max_size=12)):
+        key = draw(st.sampled_from(list(groups)) if groups and draw(st.booleans()) else keys)
+        groups.setdefault(key, []).append(offset)
+    held = {key: OffsetSet.from_offsets(offsets) for key, offsets in groups.items()}
+    last = max((offset for offsets in groups.values() for offset in offsets), default=-1)
+    tallies = st.integers(0, 2**63)
+    totals = st.builds(Totals, **dict.fromkeys((field.name for field in fields(Totals)), tallies))
+    return CursorSnapshot(
+        cell=Cell(subscription=draw(names), topic=draw(names), partition=draw(st.integers(0, 2**31 - 1))),
+        read_position=draw(st.integers(last + 1, OFFSET_LIMIT)),
+        next_marker=draw(st.integers(0, OFFSET_LIMIT)),
+        leases=tuple((key, held[key]) for key in held if isinstance(key, Lease)),
+        delayed=tuple((key, held[key]) for key in held if isinstance(key, Delay)),
+        available=tuple((key, held[key]) for key in held if isinstance(key, Wait)),
+        owner=draw(st.none() | names),
+        max_deliveries=draw(st.none() | st.integers(1, 10**9)),
+        markers_partition=draw(st.integers(0, 10_000)),
+        totals=draw(totals),
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(cursors())
+def test_a_cursor_survives_its_bytes(cursor: CursorSnapshot) -> None:
+    assert decode(encode(cursor)) == cursor
+
+
+def test_cursors_of_version_1_are_read_for_ever() -> None:
+    assert decode((GOLDEN / "cursor_v1.bin").read_bytes()) == ONE
+
+
+def test_a_reader_of_liftbridges_cursors_finds_the_position_where_it_knows_it() -> None:
+    pb = CursorPb.FromString(encode(ONE))
+    assert (pb.stream, pb.partition, pb.cursor_id, pb.offset) == ("orders", 3, "billing", 2)
+
+
+# ---- size
+
+
+def three_holes(backlog: int) -> CursorSnapshot:
+    """A backlog of messages after three holes."""
+    held = OffsetSet.of((1, 2), (3, 4), (5, 6), (7, 7 + backlog))
+    return CursorSnapshot(
+        cell=Cell(subscription="s", topic="t", partition=0),
+        read_position=7 + backlog,
+        next_marker=9,
+        leases=((Lease(1_700_000_060_000, 1, RUN_A), held),),
+        owner=RUN_A,
+    )
+
+
+@pytest.mark.parametrize("backlog", [1, 10**9])
+def test_three_holes_take_few_bytes_at_any_backlog(backlog: int) -> None:
+    cursor = three_holes(backlog)
+    assert len(cursor.ack_holes.ranges) == 3
+    assert len(encode_offsets(cursor.outstanding)) < 16
+    assert len(encode(cursor)) - len(RUN_A) < 64
+
+
+def test_a_run_id_is_stored_once_however_many_leases_it_holds() -> None:
+    leases = tuple(
+        (Lease(1_700_000_000_000 + 1_000 * n, 1, RUN_A), OffsetSet.of((10 * n, 10 * n + 9)))
+        for n in range(60)
+    )
+    data = encode(replace(three_holes(1), leases=leases, read_position=600))
+    assert data.count(RUN_A.encode()) == 1
+    assert len(data) < 60 * 24 + 100
+
+
+# ---- strictness
+
+GROUP = Group(offsets=encode_offsets(OffsetSet.of((0, 2))), delivery_count=1, at_ms=1_000, run=0)
+OTHER = Group(offsets=encode_offsets(OffsetSet.of((2, 3))), delivery_count=1, at_ms=1_000, run=0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    {
+        "another version": {"version": 2},
+        "no version": {"version": 0},
+        "no topic": {"stream": ""},
+        "a negative partition": {"partition": -1},
+        "a negative markers partition": {"markers_partition": -1},
+        "a negative read position": {"read_position": -1},
+        "a negative marker": {"next_marker": -1},
+        "an owner that is no run": {"owner": 2},
+        "a lease of no run": {"leases": [Group(offsets=GROUP.offsets, delivery_count=1, run=2)]},
+        "a delivery count of zero": {"leases": [Group(offsets=GROUP.offsets)]},
+        "a group without a set": {"leases": [Group(delivery_count=1)]},
+        "a group of nothing": {"leases": [Group(delivery_count=1, offsets=b"\x00")]},
+        "one lease in two groups": {"leases": [GROUP, OTHER]},
+        "an offset in two groups": {"leases": [GROUP], "available": [GROUP]},
+        "an unseen offset in a group": {"leases": [GROUP], "read_position": 1},
+    }.items(),
+    ids=lambda case: case[0],
+)
+def test_a_cursor_that_contradicts_itself_is_refused(change: tuple[str, dict[str, object]]) -> None:
+    sound: dict[str, object] = {
+        "version": 1,
+        "stream": "t",
+        "cursor_id": "s",
+        "read_position": 10,
+        "runs": ["r"],
+        "owner": 1,
+    }
+    decode(CursorPb(**sound).SerializeToString())  # type: ignore[arg-type]
+    with pytest.raises(InvalidControlRecord):
+        decode(CursorPb(**(sound | change[1])).SerializeToString())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [b"", b"\xff", b"junk"])
+def test_junk_is_no_cursor(value: bytes) -> None:
+    with pytest.raises(InvalidControlRecord):
+        decode(value)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60))
+def test_random_bytes_are_a_cursor_or_refused(value: bytes) -> None:
+    try:
+        cursor = decode(value)
+    except InvalidControlRecord:
+        return
+    assert decode(encode(cursor)) == cursor
+
+
+def test_a_damaged_cursor_is_refused_or_one_without_a_contradiction() -> None:
+    chance = random.Random(5)
+    whole = encode(ONE)
+    for _ in range(2_000):
+        data = bytearray(whole)
+        data[chance.randrange(len(data))] = chance.randrange(256)
+        try:
+            cursor = decode(bytes(data))
+        except InvalidControlRecord:
+            continue
+        assert decode(encode(cursor)) == cursor
+
+
+# ---- parts
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(min_size=1, max_size=50), st.integers(1, 60))
+def test_a_cursor_that_fits_no_record_is_put_together_again(whole: bytes, max_bytes: int) -> None:
+    records = to_records(CELL.key, whole, max_bytes=max_bytes)
+    assert len({key for key, _ in records}) == len(records)
+    assert from_records(dict(records), CELL.key) == whole
+    assert cell_keys(key for key, _ in records) == [CELL.key]
+
+
+def test_a_cursor_that_fits_is_one_record() -> None:
+    assert to_records(CELL.key, b"12345", max_bytes=5) == [(CELL.key, b"12345")]
+    assert len(to_records(CELL.key, b"12345", max_bytes=4)) == 3
+
+
+def test_without_a_record_there_is_no_cursor() -> None:
+    assert from_records({}, CELL.key) is None
+
+
+def torn() -> dict[bytes, bytes]:
+    return dict(to_records(CELL.key, bytes(range(30)), max_bytes=10))
+
+
+def test_a_missing_part_is_seen() -> None:
+    for index in range(3):
+        records = torn()
+        del records[CELL.key + PART_MARK + b"%d" % index]
+        with pytest.raises(InvalidControlRecord, match=f"part {index} .* missing"):
+            from_records(records, CELL.key)
+
+
+def test_parts_of_two_cursors_are_seen() -> None:
+    # The second writer got as far as its first part.
+    newer = to_records(CELL.key, bytes(range(1, 31)), max_bytes=10)
+    for key, value in newer[:-1]:
+        with pytest.raises(InvalidControlRecord, match="belong together"):
+            from_records(torn() | {key: value}, CELL.key)
+
+
+def test_parts_of_a_longer_cursor_that_are_left_over_do_no_harm() -> None:
+    shorter = dict(to_records(CELL.key, bytes(range(20)), max_bytes=10))
+    assert from_records(torn() | shorter, CELL.key) == bytes(range(20))
+    whole = dict(to_records(CELL.key, b"short", max_bytes=10))
+    assert from_records(torn() | whole, CELL.key) == b"short"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"\xff\xff",
+        CursorPart(index=0, parts=0).SerializeToString(),
+        CursorPart(parts=9).SerializeToString(),
+    ],
+    ids=["a tombstone", "junk", "of no parts", "of more parts than there are"],
+)
+def test_a_part_that_is_none_is_seen(value: bytes) -> None:
+    with pytest.raises(InvalidControlRecord):
+        from_records(torn() | {CELL.key + PART_MARK + b"0": value}, CELL.key)
+
+
+def test_keys_of_parts_are_no_keys_of_cells_even_in_a_subscription_of_odd_characters() -> None:
+    odd = Cell(subscription="a#1,b", topic="t", partition=0)
+    keys = [CELL.key, CELL.key + PART_MARK + b"0", odd.key, odd.key + PART_MARK + b"11"]
+    assert cell_keys(keys) == sorted([CELL.key, odd.key])

@@ -1,0 +1,378 @@
+"""Records of the markers topic: golden bytes, both versions, and everything that is no marker."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker import (
+    MAX_LEASE_MS,
+    End,
+    EndUpTo,
+    Hello,
+    KeepAlive,
+    Marker,
+    Reject,
+    Release,
+    Seek,
+    Start,
+)
+from spark_cursor_source.core.offsets import EMPTY, OFFSET_LIMIT, OffsetSet
+from spark_cursor_source.errors import InvalidMarker
+from spark_cursor_source.wire.marker import (
+    END,
+    KEEPALIVE,
+    MAX_DELIVERY_COUNT,
+    MAX_REASON,
+    START,
+    V1,
+    V2,
+    MarkerV1,
+    decode,
+    decode_folded,
+    encode,
+    encode_v1,
+)
+from spark_cursor_source.wire.marker_pb2 import Marker as MarkerPb
+from spark_cursor_source.wire.marker_pb2 import MessageId
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+CELL = Cell(subscription="billing", topic="orders", partition=3)
+RUN = "0123456789abcdef0123456789abcdef"
+SOME = OffsetSet.of((5, 100), (70_000, 70_001), (2**40, 2**40 + 3))
+
+# ---- version 1: what kafka-mq-go writes
+
+KAFKA_MQ_GO = {
+    "1a020803 20e0d403 2a027131 320178": MarkerV1(
+        queue_id=b"q1",
+        type=START,
+        partition=3,
+        offset=0,
+        redeliver_after_ms=60_000,
+        key=b"q1",
+        value=b"x",
+    ),
+    "1001 1a020803": MarkerV1(queue_id=b"q1", type=END, partition=3, offset=0),
+    "1002 1a0310c506 20b817": MarkerV1(
+        queue_id=b"q1", type=KEEPALIVE, partition=0, offset=837, redeliver_after_ms=3_000
+    ),
+    "1a00": MarkerV1(queue_id=b"q1", type=START, partition=0, offset=0),
+}
+
+
+@pytest.mark.parametrize(("data", "marker"), KAFKA_MQ_GO.items())
+def test_markers_of_kafka_mq_go_are_read_and_written_to_the_byte(data: str, marker: MarkerV1) -> None:
+    assert decode(b"q1", bytes.fromhex(data)) == marker
+    assert encode_v1(marker) == bytes.fromhex(data)
+
+
+markers_v1 = st.builds(
+    MarkerV1,
+    queue_id=st.binary(min_size=1, max_size=8),
+    type=st.sampled_from([START, END, KEEPALIVE]),
+    partition=st.integers(0, 2**31 - 1),
+    offset=st.integers(0, OFFSET_LIMIT - 1),
+    redeliver_after_ms=st.integers(0, MAX_LEASE_MS),
+    key=st.binary(max_size=8),
+    value=st.binary(max_size=8),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(markers_v1)
+def test_a_marker_of_version_1_survives_its_bytes(marker: MarkerV1) -> None:
+    assert decode(marker.queue_id, encode_v1(marker)) == marker
+
+
+def test_the_queue_id_of_version_1_stands_for_the_subscription() -> None:
+    cell, offsets = Cell(subscription="q1", topic="orders", partition=3), OffsetSet.of((7, 8))
+
+    def in_cell(kind: int) -> Marker:
+        marker = MarkerV1(queue_id=b"q1", type=kind, partition=3, offset=7, redeliver_after_ms=500)
+        return marker.in_cell("orders")
+
+    assert in_cell(END) == End(cell=cell, offsets=offsets)
+    assert in_cell(KEEPALIVE) == KeepAlive(cell=cell, offsets=offsets, lease_ms=500)
+    assert in_cell(START) == Start(cell=cell, offsets=offsets, lease_ms=500, delivery_count=None, run_id=None)
+
+
+def test_a_queue_id_that_is_no_text_names_no_cell() -> None:
+    with pytest.raises(InvalidMarker, match="UTF-8"):
+        MarkerV1(queue_id=b"\xff", type=END, partition=0, offset=0).in_cell("orders")
+
+
+# ---- version 2
+
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+cells = st.builds(Cell, subscription=names, topic=names, partition=st.integers(0, 2**31 - 1))
+sets = st.builds(OffsetSet.from_offsets, st.frozensets(st.integers(0, OFFSET_LIMIT - 1), max_size=12))
+counts = st.integers(1, MAX_DELIVERY_COUNT)
+spans_ms = st.integers(0, MAX_LEASE_MS)
+positions = st.integers(0, OFFSET_LIMIT)
+reasons = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+markers = st.one_of(
+    st.builds(Start, cell=cells, offsets=sets, lease_ms=spans_ms, delivery_count=counts, run_id=names),
+    st.builds(End, cell=cells, offsets=sets),
+    st.builds(
+        KeepAlive,
+        cell=cells,
+        offsets=sets,
+        lease_ms=spans_ms,
+        delivery_count=counts,
+        run_id=st.none() | names,
+    ),
+    st.builds(KeepAlive, cell=cells, offsets=sets, lease_ms=spans_ms, run_id=names),
+    st.builds(
+        Release,
+        cell=cells,
+        offsets=sets,
+        delivery_count=counts,
+        delay_ms=st.none() | spans_ms,
+        reason=reasons,
+    ),
+    st.builds(Reject, cell=cells, offsets=sets, delivery_count=counts, reason=reasons),
+    st.builds(EndUpTo, cell=cells, position=positions),
+    st.builds(Seek, cell=cells, position=positions),
+    st.builds(Hello, cell=cells, run_id=names, position=positions),
+)
+GOLDEN_MARKERS: dict[str, Marker] = {
+    "start": Start(cell=CELL, offsets=SOME, lease_ms=60_000, delivery_count=2, run_id=RUN),
+    "end": End(cell=CELL, offsets=SOME),
+    "keep_alive_of_a_run": KeepAlive(cell=CELL, offsets=SOME, lease_ms=60_000, run_id=RUN),
+    "keep_alive_of_a_holder": KeepAlive(cell=CELL, offsets=SOME, lease_ms=90_000, delivery_count=2),
+    "release": Release(cell=CELL, offsets=SOME, delivery_count=1, delay_ms=None, reason="boom"),
+    "release_now": Release(cell=CELL, offsets=SOME, delivery_count=1, delay_ms=0),
+    "reject": Reject(cell=CELL, offsets=SOME, delivery_count=3, reason="no such customer"),
+    "end_up_to": EndUpTo(cell=CELL, position=70_000),
+    "seek": Seek(cell=CELL, position=0),
+    "hello": Hello(cell=CELL, run_id=RUN, position=1_234),
+}
+
+
+@settings(max_examples=150, deadline=None)
+@given(markers)
+def test_a_marker_survives_its_bytes(marker: Marker) -> None:
+    assert decode(marker.cell.key, encode(marker)) == marker
+    assert decode_folded(encode(marker)) == marker
+
+
+@pytest.mark.parametrize("name", GOLDEN_MARKERS)
+def test_markers_of_version_2_are_read_for_ever(name: str) -> None:
+    assert decode(CELL.key, (GOLDEN / f"marker_v2_{name}.bin").read_bytes()) == GOLDEN_MARKERS[name]
+
+
+def test_every_golden_marker_has_a_test() -> None:
+    assert {path.stem for path in GOLDEN.glob("marker_v2_*")} == {
+        f"marker_v2_{name}" for name in GOLDEN_MARKERS
+    }
+
+
+@pytest.mark.parametrize("kind", [START, END, KEEPALIVE])
+def test_a_marker_of_version_1_stays_one_when_it_is_folded(kind: int) -> None:
+    marker = MarkerV1(queue_id=b"q1", type=kind, partition=3, offset=7, redeliver_after_ms=500).in_cell("t")
+    assert decode_folded(encode(marker)) == marker
+
+
+def test_a_million_acks_in_random_order_are_one_record() -> None:
+    acked = OffsetSet.from_offsets(np.random.default_rng(3).permutation(10**7)[: 10**6].astype(np.uint64))
+    data = encode(End(cell=CELL, offsets=acked))
+    assert len(data) < 1_300_000
+    assert decode(CELL.key, data) == End(cell=CELL, offsets=acked)
+
+
+@pytest.mark.parametrize("reason", ["x" * 10_000, "\N{PILE OF POO}" * 600, "half a pair \udcff", "\ud800"])
+def test_any_text_may_be_a_reason(reason: str) -> None:
+    for marker in (
+        Release(cell=CELL, offsets=SOME, delivery_count=1, reason=reason),
+        Reject(cell=CELL, offsets=SOME, delivery_count=1, reason=reason),
+    ):
+        kept = decode(CELL.key, encode(marker))
+        assert isinstance(kept, Release | Reject)
+        assert 0 < len(kept.reason) <= MAX_REASON
+        assert kept.reason == reason[:MAX_REASON].replace("\udcff", "?").replace("\ud800", "?")
+
+
+# ---- strictness
+
+
+def v2(**change: object) -> bytes:
+    """An End of version 2, with changes; a change to None leaves the field out."""
+    fields: dict[str, object] = {
+        "version": V2,
+        "type": END,
+        "message_id": MessageId(partition=3),
+        "subscription": "billing",
+        "topic": "orders",
+        "offsets": SOME.to_roaring(),
+        "delivery_count": 1,
+        "run_id": "r",
+        "position": 9,
+    }
+    fields |= change
+    return MarkerPb(**fields).SerializeToString()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", range(8))
+def test_each_type_is_read_when_nothing_is_missing(kind: int) -> None:
+    decode(CELL.key, v2(type=kind))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        pytest.param(None, v2(), "no key", id="a null key"),
+        pytest.param(b"q1", None, "no value", id="a null value"),
+        pytest.param(b"q1", b"", "no value", id="an empty value"),
+        pytest.param(b"q1", b"\xff\xff\xff", "not a protobuf", id="random bytes"),
+        pytest.param(b"q1", b"hello, world", "not a protobuf", id="text"),
+        pytest.param(CELL.key, v2()[:-1], "not a protobuf", id="cut short"),
+        pytest.param(CELL.key, v2(message_id=None), "no message id", id="no message id"),
+        pytest.param(b"q1", bytes.fromhex("1001"), "no message id", id="no message id, version 1"),
+        pytest.param(CELL.key, v2(message_id=MessageId(partition=-1)), "negative", id="a negative partition"),
+        pytest.param(
+            CELL.key, v2(message_id=MessageId(partition=3, offset=-1)), "negative", id="a negative offset"
+        ),
+        pytest.param(
+            b"q1",
+            MarkerPb(message_id=MessageId(partition=-1)).SerializeToString(),
+            "negative",
+            id="a negative partition, version 1",
+        ),
+        pytest.param(
+            b"q1",
+            MarkerPb(message_id=MessageId(offset=-1)).SerializeToString(),
+            "negative",
+            id="a negative offset, version 1",
+        ),
+        pytest.param(
+            b"q1",
+            MarkerPb(message_id=MessageId(offset=2**63 - 1)).SerializeToString(),
+            "beyond",
+            id="an offset that has no next one",
+        ),
+        pytest.param(CELL.key, v2(version=2), "version 2 is unknown", id="version 2, which nobody knows"),
+        pytest.param(CELL.key, v2(version=-1), "version -1 is unknown", id="a negative version"),
+        pytest.param(CELL.key, v2(type=8), "type 8 is unknown", id="an unknown type"),
+        pytest.param(CELL.key, v2(type=-1), "type -1 is unknown", id="a negative type"),
+        pytest.param(
+            CELL.key, v2(version=V1, type=3), "unknown in version 1", id="a type that version 1 has not"
+        ),
+        pytest.param(b"", bytes.fromhex("1001 1a020803"), "no queue", id="an empty queue id"),
+        pytest.param(CELL.key, v2(subscription=None), "no cell", id="no subscription"),
+        pytest.param(CELL.key, v2(topic=None), "no cell", id="no topic"),
+        pytest.param(b"billing,orders,4", v2(), "not the cell", id="the key of another cell"),
+        pytest.param(b"\xff\xfe", v2(), "not the cell", id="a key that is no text"),
+        pytest.param(CELL.key, v2(offsets=None), "bitmap", id="no offsets"),
+        pytest.param(CELL.key, v2(offsets=b"\x01" + bytes(7)), "bitmap", id="a bitmap that is cut short"),
+        pytest.param(CELL.key, v2(offsets=EMPTY.to_roaring() + b"x"), "bitmap", id="more than a bitmap"),
+        pytest.param(
+            CELL.key,
+            v2(offsets=bytes.fromhex("0100000000000000 00000000 3b300000 01 0000 1000 0100 0500 5e00")),
+            "bitmap",
+            id="a bitmap with the wrong cardinality",
+        ),
+        pytest.param(
+            CELL.key,
+            v2(offsets=bytes.fromhex("0100000000000000 00000080 3a300000 01000000 0000 0000 10000000 0000")),
+            "outside",
+            id="offset 2**63",
+        ),
+        pytest.param(CELL.key, v2(type=0, delivery_count=None), "lacks", id="a Start without a count"),
+        pytest.param(CELL.key, v2(type=0, run_id=None), "lacks", id="a Start without a run"),
+        pytest.param(
+            CELL.key, v2(type=0, run_id=None, delivery_count=None), "lacks", id="a Start without both"
+        ),
+        pytest.param(
+            CELL.key, v2(type=2, run_id=None, delivery_count=None), "lacks", id="a KeepAlive without both"
+        ),
+        pytest.param(CELL.key, v2(type=3, delivery_count=None), "lacks", id="a Release without a count"),
+        pytest.param(CELL.key, v2(type=4, delivery_count=None), "lacks", id="a Reject without a count"),
+        pytest.param(CELL.key, v2(type=7, run_id=None), "lacks", id="a Hello without a run"),
+        pytest.param(CELL.key, v2(type=5, position=None), "no position", id="an EndUpTo without a position"),
+        pytest.param(CELL.key, v2(type=6, position=-1), "no position", id="a Seek before the beginning"),
+        pytest.param(CELL.key, v2(type=7, position=None), "no position", id="a Hello without a position"),
+        pytest.param(CELL.key, v2(delivery_count=2**32 - 1), "beyond belief", id="four billion deliveries"),
+    ],
+)
+def test_what_is_not_surely_a_marker_is_refused(key: bytes | None, value: bytes | None, why: str) -> None:
+    with pytest.raises(InvalidMarker, match=why):
+        decode(key, value)
+
+
+def test_unknown_fields_are_accepted() -> None:
+    assert decode(CELL.key, v2() + b"\xfa\x3f\x03abc") == End(cell=CELL, offsets=SOME)
+    assert decode(b"q1", bytes.fromhex("1001 1a020803 fa3f03616263")) == MarkerV1(
+        queue_id=b"q1", type=END, partition=3, offset=0
+    )
+
+
+def test_a_lease_or_delay_longer_than_twelve_hours_is_cut() -> None:
+    day_ms = 24 * 3_600_000
+    start = decode(CELL.key, v2(type=0, redeliver_after_ms=day_ms))
+    keep_alive = decode(CELL.key, v2(type=2, redeliver_after_ms=2**64 - 1))
+    release = decode(CELL.key, v2(type=3, delay_ms=2**64 - 1))
+    first = decode(
+        b"q1", encode_v1(MarkerV1(queue_id=b"q1", type=0, partition=0, offset=0, redeliver_after_ms=day_ms))
+    )
+    assert isinstance(start, Start)
+    assert isinstance(keep_alive, KeepAlive)
+    assert isinstance(release, Release)
+    assert isinstance(first, MarkerV1)
+    assert (
+        start.lease_ms == keep_alive.lease_ms == release.delay_ms == first.redeliver_after_ms == MAX_LEASE_MS
+    )
+
+
+def test_no_delay_and_a_delay_of_zero_are_two_things() -> None:
+    without = decode(CELL.key, v2(type=3))
+    now = decode(CELL.key, v2(type=3, delay_ms=0))
+    assert isinstance(without, Release)
+    assert isinstance(now, Release)
+    assert (without.delay_ms, now.delay_ms) == (None, 0)
+
+
+# ---- anything at all
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.none() | st.binary(max_size=20), st.none() | st.binary(max_size=80))
+def test_random_bytes_are_a_marker_or_refused(key: bytes | None, value: bytes | None) -> None:
+    check_total(key, value)
+
+
+def test_thousands_of_damaged_markers_are_markers_or_refused() -> None:
+    chance = random.Random(11)
+    whole = [encode(marker) for marker in GOLDEN_MARKERS.values()] + [
+        bytes.fromhex(data) for data in KAFKA_MQ_GO
+    ]
+    for _ in range(6_000):
+        data = bytearray(chance.choice(whole))
+        for _ in range(chance.randint(1, 3)):
+            at = chance.randrange(len(data))
+            match chance.randrange(3):
+                case 0:
+                    data[at] = chance.randrange(256)
+                case 1:
+                    data[at:at] = chance.randbytes(2)
+                case 2 if len(data) > 1:
+                    del data[at]
+        check_total(CELL.key, bytes(data))
+
+
+def check_total(key: bytes | None, value: bytes | None) -> None:
+    """It is a marker that can be written again, or InvalidMarker is raised, and nothing else."""
+    try:
+        marker = decode(key, value)
+        if isinstance(marker, MarkerV1):
+            assert decode(key, encode_v1(marker)) == marker
+            marker = marker.in_cell("orders")
+    except InvalidMarker:
+        return
+    assert decode_folded(encode(marker)) == marker
