@@ -97,7 +97,7 @@ class TransactionalProducer:
             consumer.close()
         self._producer = open_client(Producer, self._config)
         try:
-            self._producer.init_transactions(deadline.left_s(most=self._call_timeout_s, least=_LEAST_S))
+            self._producer.init_transactions(self._left_s(deadline))
         except KafkaException as raised:
             raise self._given_up(raised, "begin a tracker's transactions") from raised
 
@@ -136,6 +136,9 @@ class TransactionalProducer:
         producer, self._producer = self._producer, None
         if producer is not None:
             abandon(producer)
+
+    def _left_s(self, deadline: Deadline) -> float:
+        return deadline.left_s(most=self._call_timeout_s, least=_LEAST_S)
 
     def _produce(self, producer: Producer, record: Record, deadline: Deadline) -> None:
         self._written_to.add(record.topic)
