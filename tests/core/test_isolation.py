@@ -1,0 +1,90 @@
+"""Which messages are planned apart after a death."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_cursor_source.core.isolation import (
+    MAX_ANNOUNCED,
+    UNLIMITED_SUSPECT_DELIVERIES,
+    company,
+    isolation_groups,
+)
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+
+
+@pytest.mark.parametrize(
+    ("limit", "by_delivery"),
+    [
+        (2, {2: 1}),
+        (3, {2: None, 3: 1}),
+        (4, {2: None, 3: 100, 4: 1}),
+        (5, {2: None, 3: None, 4: 100, 5: 1}),
+        (None, {2: None, 3: None, 4: 100, 5: 1, 6: 1, 1_000: 1}),
+    ],
+)
+def test_company_shrinks_towards_the_last_delivery(
+    limit: int | None, by_delivery: dict[int, int | None]
+) -> None:
+    told = {n: company(n, max_deliveries=limit, suspects=10_000) for n in by_delivery}
+    assert told == by_delivery
+
+
+def test_a_delivery_beyond_a_lowered_limit_is_alone() -> None:
+    assert company(7, max_deliveries=3, suspects=10_000) == 1
+
+
+sets = st.builds(OffsetSet.from_offsets, st.frozensets(st.integers(0, 10_000), max_size=300))
+
+
+@settings(max_examples=60, deadline=None)
+@given(sets, st.integers(1, 6), st.booleans(), st.none() | st.integers(2, 7))
+def test_groups_are_the_set_parted(held: OffsetSet, count: int, died: bool, limit: int | None) -> None:
+    groups = list(isolation_groups(held, count, died=died, max_deliveries=limit))
+    assert OffsetSet.union(group for group, _ in groups) == held
+    assert sum(len(group) for group, _ in groups) == len(held)
+    assert all(1 <= len(group) <= MAX_ANNOUNCED for group, _ in groups)
+    most = company(count + 1, max_deliveries=limit, suspects=len(held)) if died else None
+    assert all(alone == (most is not None) for _, alone in groups)
+    assert most is None or all(len(group) <= most for group, _ in groups)
+
+
+def test_the_innocent_share_batches_at_any_delivery() -> None:
+    held = OffsetSet.of((0, 100))
+    assert list(isolation_groups(held, 4, died=False, max_deliveries=5)) == [(held, False)]
+
+
+def test_nothing_is_no_group() -> None:
+    assert list(isolation_groups(EMPTY, 4, died=True, max_deliveries=5)) == []
+
+
+def test_even_the_root_of_very_many_fits_a_record() -> None:
+    held = OffsetSet.of((0, 10**9))
+    group, alone = next(iter(isolation_groups(held, 3, died=True, max_deliveries=5)))
+    assert (len(group), alone) == (MAX_ANNOUNCED, True)
+
+
+@pytest.mark.parametrize("limit", [2, 3, 4, 5, 9, None])
+def test_a_poison_message_among_ten_thousand_dies_alone_after_a_few_hundred_batches(
+    limit: int | None,
+) -> None:
+    # Every batch that holds the poison ends its run, and nothing of it is acked.
+    poison = 4_321
+    suspects, died, deaths, batches, count = OffsetSet.of((0, 10_000)), False, 0, 0, 0
+    last = limit or UNLIMITED_SUSPECT_DELIVERIES
+    while count < last:
+        groups = (
+            [suspects]
+            if not count
+            else [group for group, _ in isolation_groups(suspects, count, died=died, max_deliveries=limit)]
+        )
+        batches += len(groups)
+        deaths += 1
+        (suspects,) = (group for group in groups if poison in group)
+        died = True
+        count += 1
+    assert suspects.ranges == ((poison, poison + 1),)
+    assert deaths == last
+    assert batches <= (10_001 if last == 2 else 10_002 if last == 3 else 210)
