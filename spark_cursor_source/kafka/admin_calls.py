@@ -25,9 +25,10 @@ from spark_cursor_source.kafka.failures import (
 #: NewTopic, OffsetSpec and so on: public, but not in their module's __all__
 ADMIN_TYPES: Any = admin
 
+DENIAL_MS = 3_000  #: a topic that was just made may be unknown to a broker for about this long
+
 _ONE_REQUEST_S = 10.0
 _PAUSE_S = 0.1
-_DENIAL_MS = 3_000  # a topic that was just made is unknown to some broker for about this long
 
 ItemT = TypeVar("ItemT")
 Request = Callable[[Sequence[ItemT], float], Mapping[Any, "Future[Any]"]]
@@ -50,12 +51,12 @@ class AdminCalls:
         *,
         deadline: Deadline,
         tolerated: frozenset[int] = frozenset(),
-        denied: Callable[[ItemT], CursorqError] | None = None,
+        denied: Callable[[ItemT], CursorqError | None] | None = None,
     ) -> tuple[dict[ItemT, Any], dict[ItemT, KafkaError]]:
         """The answer for each item, and the error where its code is among the ``tolerated``.
 
-        ``request(items, timeout_s)`` gives a future per item, in the order of the items; ``denied(item)`` is
-        the error of a topic that stays unknown.
+        ``request(items, timeout_s)`` gives a future per item, in the order of the items. Of a topic that
+        stays unknown ``denied(item)`` is the error, or None if it is known after all.
 
         Raises:
             NotAuthorized, KafkaRefused: an answer that waiting does not change.
@@ -64,7 +65,7 @@ class AdminCalls:
         answers: dict[ItemT, Any] = {}
         refused: dict[ItemT, KafkaError] = {}
         waiting, last = list(items), None
-        denial = Deadline.after_ms(_DENIAL_MS)
+        denial: Deadline | None = None
         while waiting:
             again: list[ItemT] = []
             timeout_s = deadline.left_s(most=_ONE_REQUEST_S, least=0.05)
@@ -73,11 +74,15 @@ class AdminCalls:
                     answers[item] = answer
                 elif answer.code() in tolerated:
                     refused[item] = answer
-                elif answer.code() in RETRIABLE or (answer.code() in UNKNOWN_TOPIC and not denial.over):
+                elif answer.code() in RETRIABLE:
                     again.append(item)
                     last = answer
-                elif answer.code() in UNKNOWN_TOPIC and denied is not None:
-                    raise denied(item)
+                elif answer.code() in UNKNOWN_TOPIC:
+                    again.append(item)
+                    last = answer
+                    denial = denial or Deadline.after_ms(DENIAL_MS)
+                    if denial.over and denied is not None and (why := denied(item)) is not None:
+                        raise why
                 else:
                     raise refusal(answer, operation=operation, resource=str(item))
             if again and deadline.over:

@@ -18,12 +18,11 @@ from confluent_kafka import (
 from spark_cursor_source.errors import (
     CursorqError,
     GroupInUse,
-    KafkaRefused,
     NotAuthorized,
     TopicGone,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.admin_calls import ADMIN_TYPES, AdminCalls
+from spark_cursor_source.kafka.admin_calls import ADMIN_TYPES, DENIAL_MS, AdminCalls, Request
 from spark_cursor_source.kafka.control_topics import (
     DEFAULT_PARTITIONS,
     ControlTopics,
@@ -34,7 +33,7 @@ from spark_cursor_source.kafka.control_topics import (
     topic_settings,
 )
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import RETRIABLE, error_of, refusal, shown
+from spark_cursor_source.kafka.failures import RETRIABLE, UNKNOWN_TOPIC, error_of, refusal
 from spark_cursor_source.kafka.topic_pattern import matching_topics
 
 Partition = tuple[str, int]  #: (topic, partition)
@@ -45,7 +44,7 @@ _MAX_TIMESTAMP = ADMIN_TYPES.OffsetSpec.max_timestamp()
 _GROUP_HAS_MEMBERS = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP})
 _NO_SUCH_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND})
 _ONE_REQUEST_S = 10.0
-_PAUSE_S = 0.01
+_PAUSE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,16 +97,19 @@ class Topics:
         Raises:
             TopicNotFound: names all that are missing.
         """
-        found, missing = describe_topics(self._calls, sorted(set(topics)), deadline=self._deadline())
-        if missing:
-            raise TopicNotFound(missing)
-        return {
-            name: TopicInfo(name=name, topic_id=str(topic.topic_id), partitions=len(topic.partitions))
-            for name, topic in found.items()
-        }
+        wanted = sorted(set(topics))
+        denial = Deadline.after_ms(DENIAL_MS)
+        while True:
+            found = self.existing(wanted)
+            missing = tuple(name for name in wanted if name not in found)
+            if not missing:
+                return found
+            if denial.over:
+                raise TopicNotFound(missing)
+            denial.pause(_PAUSE_S)
 
     def existing(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """The same for those of the topics that exist."""
+        """The same for those of the topics that exist; one that was just made may not be among them yet."""
         found, _ = describe_topics(self._calls, sorted(set(topics)), deadline=self._deadline())
         return {
             name: TopicInfo(name=name, topic_id=str(topic.topic_id), partitions=len(topic.partitions))
@@ -164,37 +166,28 @@ class Topics:
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The group's position in those of the partitions where it has committed one."""
-        wanted = set(partitions)
-        found = self.committed_with_metadata(group)
-        return {partition: found[partition].position for partition in sorted(wanted & found.keys())}
+        found = self.committed_with_metadata(group, partitions)
+        return {partition: committed.position for partition, committed in found.items()}
 
-    def committed_with_metadata(self, group: str) -> dict[Partition, CommittedOffset]:
-        """All that the group has committed; an open transaction that commits for it is waited for."""
+    def committed_with_metadata(
+        self, group: str, partitions: Iterable[Partition]
+    ) -> dict[Partition, CommittedOffset]:
+        """The same with the text beside each; an open transaction that commits them is waited for."""
+        # By name: asked for all of a group, the broker leaves out those that are only in that transaction.
+        wanted = [TopicPartition(topic, number) for topic, number in sorted(set(partitions))]
+        if not wanted:
+            return {}
 
         def request(groups: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
-            asked = [ConsumerGroupTopicPartitions(name) for name in groups]
+            asked = [ConsumerGroupTopicPartitions(name, wanted) for name in groups]
             return self._calls.client.list_consumer_group_offsets(
                 asked, require_stable=True, request_timeout=timeout_s
             )
 
-        deadline = self._deadline()
-        while True:
-            found, _ = self._calls.ask(
-                "read offsets of group", [group], request, deadline=deadline, tolerated=_NO_SUCH_GROUP
-            )
-            committed = found[group].topic_partitions if group in found else []
-            # Each partition has an error of its own: that its offset is not stable yet, for one.
-            errors = [one.error for one in committed if one.error is not None]
-            if not errors:
-                break
-            if hopeless := next((error for error in errors if error.code() not in RETRIABLE), None):
-                raise refusal(hopeless, operation="read offsets of group", resource=group)
-            if deadline.over:
-                raise self._calls.unavailable("read offsets of group", deadline, errors[0])
-            deadline.pause(_PAUSE_S)
+        found = self._of_group("read offsets of group", group, request)
         return {
             (one.topic, one.partition): CommittedOffset(position=one.offset, metadata=one.metadata or "")
-            for one in committed
+            for one in found
             if one.offset >= 0
         }
 
@@ -213,16 +206,24 @@ class Topics:
             asked = [ConsumerGroupTopicPartitions(name, positions) for name in groups]
             return self._calls.client.alter_consumer_group_offsets(asked, request_timeout=timeout_s)
 
-        found, refused = self._calls.ask(
-            "commit offsets of group",
-            [group],
-            request,
-            deadline=self._deadline(),
-            tolerated=_GROUP_HAS_MEMBERS,
-        )
-        if refused:
-            raise GroupInUse(group)
-        _check_committed(group, found[group].topic_partitions)
+        self._of_group("commit offsets of group", group, request)
+
+    def _of_group(self, operation: str, group: str, request: Request[str]) -> Sequence[TopicPartition]:
+        """The answer for each partition, which has an error of its own: "not now", for one."""
+        deadline, denial = self._deadline(), Deadline.after_ms(DENIAL_MS)
+        while True:
+            found, refused = self._calls.ask(
+                operation, [group], request, deadline=deadline, tolerated=_GROUP_HAS_MEMBERS | _NO_SUCH_GROUP
+            )
+            answers: Sequence[TopicPartition] = found[group].topic_partitions if group in found else []
+            failed = [(one.topic, one.error) for one in answers if one.error is not None]
+            for topic, error in [*failed, *(("", error) for error in refused.values())]:
+                _check_group_error(operation, group, topic, error, denied=denial.over)
+            if not failed:
+                return answers
+            if deadline.over:
+                raise self._calls.unavailable(operation, deadline, failed[0][1])
+            deadline.pause(_PAUSE_S)
 
     def _names(self) -> list[str]:
         deadline = self._deadline()
@@ -260,25 +261,26 @@ class Topics:
         )
         return {partition: found[partition] for partition in wanted}
 
-    def _why_denied(self, partition: Partition) -> CursorqError:
+    def _why_denied(self, partition: Partition) -> CursorqError | None:
+        topic, number = partition
         try:
-            self.describe([partition[0]])
-        except (NotAuthorized, TopicNotFound) as why:
+            found = self.existing([topic]).get(topic)
+        except NotAuthorized as why:
             return why
-        return TopicGone(*partition)
+        if found is None:
+            return TopicNotFound((topic,))
+        return TopicGone(topic, number) if number >= found.partitions else None
 
     def _deadline(self) -> Deadline:
         return Deadline.after_ms(self._timeout_ms)
 
 
-def _check_committed(group: str, partitions: Iterable[TopicPartition]) -> None:
-    for one in partitions:
-        if one.error is None:
-            continue
-        if one.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise TopicNotFound((one.topic,))
-        if one.error.code() in _GROUP_HAS_MEMBERS:
-            raise GroupInUse(group)
-        raise KafkaRefused(
-            "commit offsets of group", group, f"{one.topic}-{one.partition}: {shown(one.error)}"
-        )
+def _check_group_error(operation: str, group: str, topic: str, error: KafkaError, *, denied: bool) -> None:
+    """Raise what waiting does not change."""
+    code = error.code()
+    if code in _GROUP_HAS_MEMBERS:
+        raise GroupInUse(group)
+    if code in UNKNOWN_TOPIC and denied:
+        raise TopicNotFound((topic,))
+    if code not in RETRIABLE | UNKNOWN_TOPIC | _NO_SUCH_GROUP:
+        raise refusal(error, operation=operation, resource=group)

@@ -38,8 +38,11 @@ def metadata(query_id: str, batch_id: int, partitions: int) -> str:
 
 def read_progress(topics: Topics, markers_topic: str) -> TrackerProgress:
     """The progress that is committed now; a transaction that commits it at this moment is waited for."""
-    committed = topics.committed_with_metadata(tracker_group(markers_topic))
-    own = {number: one for (topic, number), one in committed.items() if topic == markers_topic}
+    partitions = topics.describe([markers_topic])[markers_topic].partitions
+    committed = topics.committed_with_metadata(
+        tracker_group(markers_topic), ((markers_topic, number) for number in range(partitions))
+    )
+    own = {number: one for (_, number), one in committed.items()}
     # All are committed together with one metadata; where a tool has set some, the latest batch counts.
     last = max((_parse(one.metadata) for one in own.values()), default=_UNKNOWN, key=lambda done: done[1])
     return TrackerProgress(

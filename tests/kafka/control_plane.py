@@ -1,0 +1,132 @@
+"""What the tests of control topics have in common: names, records in and out, values made short."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot, Wait
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.tracker import DeadLetter, Redeliver
+
+PARTITIONS = 8
+
+
+@dataclass(frozen=True)
+class Control:
+    """The control topics of one test."""
+
+    config: dict[str, str]
+    name: str
+
+    @property
+    def markers(self) -> str:
+        return f"markers-{self.name}"
+
+    @property
+    def redeliveries(self) -> str:
+        return f"redeliveries-{self.name}"
+
+    @property
+    def cursors(self) -> str:
+        return f"cursors-{self.name}"
+
+    @property
+    def queue(self) -> str:
+        return f"queue-{self.name}"
+
+
+def login(user: str, password: str) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": password,
+    }
+
+
+def offsets(*ranges: tuple[int, int]) -> OffsetSet:
+    return OffsetSet.of(*ranges)
+
+
+def cell_of(topic: str, partition: int = 0, subscription: str = "billing") -> Cell:
+    return Cell(subscription=subscription, topic=topic, partition=partition)
+
+
+def cursor_of(cell: Cell, read_position: int, *waiting: tuple[int, int]) -> CursorSnapshot:
+    available = ((Wait(1, False), offsets(*waiting)),) if waiting else ()
+    return CursorSnapshot(cell=cell, read_position=read_position, next_marker=7, available=available)
+
+
+def redeliver_of(cell: Cell, *ranges: tuple[int, int], run_id: str = "run") -> Redeliver:
+    return Redeliver(cell=cell, offsets=offsets(*ranges), delivery_count=1, run_id=run_id, alone=False)
+
+
+def dead_letter_of(cell: Cell, *ranges: tuple[int, int], reason: str = "bad", count: int = 3) -> DeadLetter:
+    return DeadLetter(cell=cell, offsets=offsets(*ranges), delivery_count=count, reason=reason)
+
+
+def produce(config: dict[str, str], topic: str, records: Iterable[dict[str, Any]]) -> None:
+    """Records as keyword arguments of ``Producer.produce``; partition 0 unless they say otherwise."""
+    producer = Producer({**config, "linger.ms": 1})
+    for record in records:
+        producer.produce(topic, **({"partition": 0} | record))
+    assert producer.flush(30) == 0
+
+
+def transaction(
+    config: dict[str, str], records: Iterable[tuple[str, dict[str, Any]]], *, commit: bool = True
+) -> None:
+    """Write records in one transaction; that its end is to be seen by readers comes a little later."""
+    producer = Producer({**config, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for topic, record in records:
+        producer.produce(topic, **({"partition": 0} | record))
+    assert producer.flush(30) == 0
+    (producer.commit_transaction if commit else producer.abort_transaction)(30)
+
+
+def read_all(config: dict[str, str], topic: str, *, committed: bool = True) -> list[Message]:
+    """Every record of a topic, by partition and offset."""
+    consumer = Consumer(
+        {
+            **config,
+            "group.id": "tests",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+        }
+    )
+    count = len(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(count)])
+    found: list[Message] = []
+    ended: set[int | None] = set()
+    deadline = time.monotonic() + 30
+    while len(ended) < count:
+        assert time.monotonic() < deadline, f"{topic}: no end of {count - len(ended)} partitions"
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            found.append(message)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            ended.add(message.partition())
+    consumer.close()
+    return sorted(found, key=lambda message: (message.partition() or 0, message.offset() or 0))
+
+
+def eventually(condition: Callable[[], bool], *, seconds: float = 15.0) -> None:
+    """A commit is answered before its records may be read; so wait for what must come to be."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to be"
+        time.sleep(0.02)

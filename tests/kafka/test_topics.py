@@ -1,0 +1,329 @@
+"""Control topics, positions and group offsets, asked of a real broker."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.errors import (
+    CursorsTopicNotCompacted,
+    GroupInUse,
+    InvalidOption,
+    KafkaFailure,
+    KafkaRefused,
+    KafkaUnavailable,
+    MarkersTopicNotLogAppendTime,
+    NotAuthorized,
+    TopicGone,
+    TopicNotFound,
+)
+from spark_cursor_source.kafka.control_topics import ControlTopics
+from spark_cursor_source.kafka.topics import Topics
+from tests.kafka.control_plane import Control, login, produce
+
+pytestmark = pytest.mark.broker
+
+CreateTopic = Callable[..., str]
+
+
+def names() -> dict[str, str]:
+    unique = uuid.uuid4().hex[:10]
+    return {kind: f"{kind}-{unique}" for kind in ("markers", "redeliveries", "cursors")}
+
+
+# -- control topics --------------------------------------------------------------------------------------
+
+
+def test_missing_control_topics_are_made_as_the_design_says(topics: Topics) -> None:
+    named = names()
+    assert topics.ensure_control(**named) == ControlTopics(markers=8, redeliveries=8, cursors=8)
+    markers = topics.settings(named["markers"])
+    assert markers["message.timestamp.type"] == "LogAppendTime"
+    assert markers["cleanup.policy"] == "delete"
+    assert markers["retention.ms"] == str(7 * 86_400_000)
+    assert topics.settings(named["redeliveries"])["cleanup.policy"] == "delete"
+    assert topics.settings(named["cursors"])["cleanup.policy"] == "compact"
+
+
+def test_control_topics_can_be_used_as_soon_as_they_are_ensured(topics: Topics) -> None:
+    for _ in range(5):
+        named = names()
+        topics.ensure_control(**named, partitions=4)
+        partitions = [(topic, number) for topic in named.values() for number in range(4)]
+        assert topics.end_offsets(partitions, committed=True) == dict.fromkeys(partitions, 0)
+
+
+def test_control_topics_that_are_there_keep_their_partitions(
+    topics: Topics, create_topic: CreateTopic
+) -> None:
+    markers = create_topic(3, message_timestamp_type="LogAppendTime")
+    cursors = create_topic(1, cleanup_policy="compact")
+    found = topics.ensure_control(markers=markers, redeliveries=names()["redeliveries"], cursors=cursors)
+    assert found == ControlTopics(markers=3, redeliveries=8, cursors=1)
+
+
+def test_many_may_make_the_control_topics_at_the_same_time(config: dict[str, str]) -> None:
+    named = names()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: Topics(config).ensure_control(**named), range(4)))
+    assert found == [ControlTopics(markers=8, redeliveries=8, cursors=8)] * 4
+
+
+def test_a_markers_topic_without_append_time_is_refused_and_the_error_says_how_to_fix_it(
+    topics: Topics, create_topic: CreateTopic
+) -> None:
+    markers = create_topic(8, message_timestamp_type="CreateTime")
+    with pytest.raises(MarkersTopicNotLogAppendTime) as refused:
+        topics.ensure_control(**(names() | {"markers": markers}))
+    assert f"markers topic '{markers}' uses CreateTime" in str(refused.value)
+    assert "set message.timestamp.type=LogAppendTime" in str(refused.value)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_cursors_topic_that_forgets_is_refused(
+    topics: Topics, create_topic: CreateTopic, policy: str
+) -> None:
+    cursors = create_topic(1, cleanup_policy=policy)
+    with pytest.raises(CursorsTopicNotCompacted, match=r"set cleanup\.policy=compact"):
+        topics.ensure_control(**(names() | {"cursors": cursors}))
+
+
+def test_a_topic_that_no_cluster_can_have_is_refused(topics: Topics) -> None:
+    with pytest.raises(KafkaRefused, match="create topic on 'or ders'"):
+        topics.create({"or ders": (1, {})})
+
+
+# -- topics ----------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_made_again_has_another_id(
+    topics: Topics, create_topic: CreateTopic, admin: AdminClient
+) -> None:
+    name = create_topic(2)
+    before = topics.describe([name])[name]
+    assert (before.name, before.partitions) == (name, 2)
+    admin.delete_topics([name])[name].result(timeout=20)
+    while topics.existing([name]):
+        time.sleep(0.02)
+    topics.create({name: (2, {})})
+    assert topics.describe([name])[name].topic_id != before.topic_id
+
+
+def test_all_topics_that_are_missing_are_named(topics: Topics, create_topic: CreateTopic) -> None:
+    with pytest.raises(TopicNotFound) as missing:
+        topics.describe([create_topic(), "not-here", "nor-here"])
+    assert missing.value.topics == ("nor-here", "not-here")
+
+
+def test_a_pattern_is_java_s_and_matches_whole_names_that_are_not_the_brokers_own(
+    topics: Topics, create_topic: CreateTopic, config: dict[str, str]
+) -> None:
+    unique = uuid.uuid4().hex[:8]
+    for name in (f"{unique}.eu", f"{unique}.us", f"{unique}Xeu", f"my-{unique}.eu"):
+        create_topic(name=name)
+    assert topics.matching(rf"\Q{unique}.\E(?<region>eu|us)") == [f"{unique}.eu", f"{unique}.us"]
+    topics.commit("some-group", {(f"{unique}.eu", 0): 0})  # so that __consumer_offsets is there
+    assert not [name for name in topics.matching(".*") if name.startswith("__consumer")]
+
+
+def test_a_pattern_that_only_java_knows_is_refused(topics: Topics) -> None:
+    with pytest.raises(InvalidOption, match="subscribePattern"):
+        topics.matching(r"\p{Alpha}+")
+
+
+# -- positions -------------------------------------------------------------------------------------------
+
+
+def test_an_open_transaction_holds_back_the_committed_end_only(
+    topics: Topics, create_topic: CreateTopic, config: dict[str, str]
+) -> None:
+    topic = create_topic(2)
+    produce(config, topic, [{"value": b"before"}])
+    producer = Producer({**config, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    assert producer.flush(30) == 0
+    partitions = [(topic, 0), (topic, 1)]
+    assert topics.end_offsets(partitions, committed=True) == {(topic, 0): 1, (topic, 1): 0}
+    assert topics.end_offsets(partitions, committed=False) == {(topic, 0): 2, (topic, 1): 0}
+    producer.abort_transaction(30)
+
+
+def test_the_beginning_is_the_first_record_that_is_left(
+    topics: Topics, create_topic: CreateTopic, config: dict[str, str], admin: AdminClient
+) -> None:
+    topic = create_topic(2)
+    produce(config, topic, [{"value": b"x"}] * 5)
+    removed = admin.delete_records([TopicPartition(topic, 0, 3)])
+    next(iter(removed.values())).result(timeout=20)
+    assert topics.beginning_offsets([(topic, 0), (topic, 1)]) == {(topic, 0): 3, (topic, 1): 0}
+
+
+def test_a_time_is_found_as_the_first_record_of_it_and_a_later_one_as_the_end(
+    topics: Topics, create_topic: CreateTopic, config: dict[str, str]
+) -> None:
+    topic = create_topic(2)
+    produce(config, topic, [{"value": b"x", "timestamp": 1_000 * n} for n in range(1, 6)])
+    partitions = [(topic, 0), (topic, 1)]
+    assert topics.offsets_for_time(partitions, 2_500) == {(topic, 0): 2, (topic, 1): 0}
+    assert topics.offsets_for_time(partitions, 0) == {(topic, 0): 0, (topic, 1): 0}
+    assert topics.offsets_for_time(partitions, 5_001) == {(topic, 0): 5, (topic, 1): 0}
+
+
+def test_the_last_append_time_is_the_broker_s_and_empty_partitions_have_none(
+    topics: Topics, create_topic: CreateTopic, config: dict[str, str]
+) -> None:
+    topic = create_topic(3, message_timestamp_type="LogAppendTime")
+    before = int(time.time() * 1000)
+    produce(config, topic, [{"value": b"a", "partition": 1}])
+    produce(config, topic, [{"value": b"b", "partition": 1}])
+    found = topics.last_append_times(topic, range(3))
+    assert list(found) == [1]
+    offset, timestamp_ms = found[1]
+    assert offset == 1
+    assert before <= timestamp_ms <= time.time() * 1000
+
+
+def test_positions_of_what_does_not_exist_are_an_error_of_ours(
+    topics: Topics, create_topic: CreateTopic
+) -> None:
+    with pytest.raises(TopicNotFound):
+        topics.end_offsets([("not-here", 0)], committed=True)
+    topic = create_topic(1)
+    with pytest.raises(TopicGone) as gone:
+        topics.beginning_offsets([(topic, 0), (topic, 5)])
+    assert (gone.value.topic, gone.value.partition) == (topic, 5)
+
+
+def test_no_partitions_are_no_question(topics: Topics) -> None:
+    assert topics.end_offsets([], committed=True) == {}
+    assert topics.offsets_for_time([], 0) == {}
+
+
+# -- groups ----------------------------------------------------------------------------------------------
+
+
+def test_a_group_without_members_keeps_the_positions_it_is_given(
+    topics: Topics, create_topic: CreateTopic
+) -> None:
+    topic, group = create_topic(3), uuid.uuid4().hex
+    everywhere = [(topic, number) for number in range(3)]
+    assert topics.committed(group, everywhere) == {}
+    topics.commit(group, {(topic, 0): 5, (topic, 2): 0})
+    topics.commit(group, {(topic, 0): 9})
+    assert topics.committed(group, everywhere) == {(topic, 0): 9, (topic, 2): 0}
+    assert topics.committed(group, everywhere[1:]) == {(topic, 2): 0}
+
+
+def test_the_positions_of_a_group_with_members_are_left_to_them(
+    topics: Topics, create_topic: CreateTopic, config: dict[str, str]
+) -> None:
+    topic, group = create_topic(), uuid.uuid4().hex
+    member = Consumer({**config, "group.id": group, "auto.offset.reset": "earliest"})
+    member.subscribe([topic])
+    while not member.assignment():
+        member.poll(0.1)
+    with pytest.raises(GroupInUse, match=group):
+        topics.commit(group, {(topic, 0): 1})
+    member.close()
+
+
+def test_a_position_in_a_topic_that_is_gone_cannot_be_committed(topics: Topics) -> None:
+    with pytest.raises(TopicNotFound):
+        topics.commit(uuid.uuid4().hex, {("not-here", 0): 1})
+
+
+def test_a_transaction_that_commits_for_a_group_is_waited_for(
+    topics: Topics, create_topic: CreateTopic, config: dict[str, str]
+) -> None:
+    # begin ---- send offsets ---- [committed() asks] ---- commit: the answer is the new one
+    topic, group = create_topic(), uuid.uuid4().hex
+    consumer = Consumer({**config, "group.id": group})
+    producer = Producer({**config, "transactional.id": group})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(
+        [TopicPartition(topic, 0, 4, "by a transaction")], consumer.consumer_group_metadata(), 30
+    )
+    timer = threading.Timer(0.5, producer.commit_transaction)
+    timer.start()
+    found = topics.committed_with_metadata(group, [(topic, 0)])
+    timer.join()
+    assert (found[topic, 0].position, found[topic, 0].metadata) == (4, "by a transaction")
+    consumer.close()
+
+
+# -- a broker that is away, or that refuses -----------------------------------------------------------------
+
+
+def test_a_broker_that_restarts_is_waited_for(
+    mortal: EmbeddedKafka, make_control: Callable[[dict[str, str]], Control]
+) -> None:
+    config = {"bootstrap.servers": mortal.bootstrap_servers}
+    control = make_control(config)
+    topics = Topics(config)
+    assert topics.describe([control.markers])
+    mortal.stop()
+    back = threading.Timer(0.5, mortal.start)
+    back.start()
+    assert topics.end_offsets([(control.markers, 0)], committed=True) == {(control.markers, 0): 0}
+    back.join()
+    assert topics.describe([control.markers])
+
+
+def test_a_broker_that_stays_away_is_an_error_when_the_time_is_over(mortal: EmbeddedKafka) -> None:
+    topics = Topics({"bootstrap.servers": mortal.bootstrap_servers, "log_level": 0}, timeout_ms=1_000)
+    mortal.stop()
+    begun = time.monotonic()
+    calls: list[Callable[[], object]] = [
+        lambda: topics.describe(["any"]),
+        lambda: topics.end_offsets([("any", 0)], committed=True),
+        lambda: topics.committed("any", [("any", 0)]),
+        lambda: topics.commit("any", {("any", 0): 1}),
+        lambda: topics.matching("any"),
+        lambda: topics.ensure_control(**names()),
+    ]
+    for call in calls:
+        with pytest.raises(KafkaUnavailable) as unavailable:
+            call()
+        assert unavailable.value.waited_ms >= 1_000
+        assert "kafka.bootstrap.servers" in str(unavailable.value)
+    assert time.monotonic() - begun < 2 * len(calls)
+
+
+def test_whoever_may_not_is_told_what(guarded_broker: EmbeddedKafka) -> None:
+    servers = {"bootstrap.servers": guarded_broker.bootstrap_servers}
+    named = names()
+    Topics(servers | login("admin", "of-admin")).ensure_control(**named)
+    topics = Topics(servers | login("bob", "of-bob") | {"log_level": "0"})
+    markers = named["markers"]
+    calls: dict[tuple[str, str], Callable[[], object]] = {
+        (markers, "describe topic"): lambda: topics.describe([markers]),
+        ("bobs", "create topic"): lambda: topics.create({"bobs": (1, {})}),
+        ("bobs-group", "read offsets of group"): lambda: topics.committed("bobs-group", [(markers, 0)]),
+        ("bobs-group", "commit offsets of group"): lambda: topics.commit("bobs-group", {(markers, 0): 1}),
+    }
+    for (resource, operation), call in calls.items():
+        with pytest.raises(NotAuthorized) as refused:
+            call()
+        assert (refused.value.resource, refused.value.operation) == (resource, operation)
+    with pytest.raises(NotAuthorized):
+        topics.end_offsets([(markers, 0)], committed=True)
+
+
+def test_a_wrong_password_is_named_as_the_cause_and_is_not_told(guarded_broker: EmbeddedKafka) -> None:
+    servers = {"bootstrap.servers": guarded_broker.bootstrap_servers, "log_level": "0"}
+    topics = Topics(servers | login("bob", "hunter2"), timeout_ms=1_500)
+    with pytest.raises(KafkaFailure) as refused:
+        topics.describe(["any"])
+    assert "Invalid username or password" in str(refused.value)
+    assert "hunter2" not in str(refused.value) + repr(refused.value)
