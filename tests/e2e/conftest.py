@@ -1,0 +1,86 @@
+"""Spark processes for the crash tests, a tracker that outlives each of them, and a queue for every test."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_cursor_source.embedded import EmbeddedKafka
+from tests.e2e.harness import App, Field, Garage
+
+#: subscriptions that the shared tracker treats in a way of their own
+POLICIES = {"three-deliveries": {"maxDeliveries": 3}}
+
+
+@pytest.fixture(scope="session")
+def garage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Garage]:
+    """Where Spark processes come from."""
+    made = Garage(tmp_path_factory.mktemp("garage"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def shared_tracker(
+    garage: Garage, broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[App]:
+    """The tracker of all tests that do not kill theirs."""
+    directory = tmp_path_factory.mktemp("shared")
+    field = Field(
+        servers=broker.bootstrap_servers,
+        directory=directory,
+        garage=garage,
+        topic="",
+        subscription="",
+        control=control_topics("shared"),
+    )
+    tracker = field.tracker(subscriptions=POLICIES)
+    yield tracker
+    failures = tracker.events("failed")
+    field.close()
+    assert not failures
+
+
+def control_topics(name: str) -> dict[str, str]:
+    """Names of control topics."""
+    return {
+        "markersTopic": f"e2e-{name}-markers",
+        "redeliveriesTopic": f"e2e-{name}-redeliveries",
+        "cursorsTopic": f"e2e-{name}-cursors",
+    }
+
+
+@pytest.fixture
+def make_queue(
+    garage: Garage,
+    broker: EmbeddedKafka,
+    create_topic: Callable[..., str],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> Iterator[Callable[..., Field]]:
+    """``make_queue(partitions=1, subscription="s", own_tracker=False)``: a queue topic and its control topics.
+
+    With ``own_tracker`` the control topics are the test's own, and it starts a tracker itself.
+    """
+    made: list[Field] = []
+
+    def make(partitions: int = 1, subscription: str = "s", *, own_tracker: bool = False) -> Field:
+        if not own_tracker:
+            request.getfixturevalue("shared_tracker")
+        queue = Field(
+            servers=broker.bootstrap_servers,
+            directory=tmp_path,
+            garage=garage,
+            topic=create_topic(partitions),
+            subscription=subscription,
+            control=control_topics(uuid.uuid4().hex[:8] if own_tracker else "shared"),
+        )
+        made.append(queue)
+        return queue
+
+    yield make
+    for queue in made:
+        queue.close()

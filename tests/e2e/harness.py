@@ -1,0 +1,629 @@
+"""Real processes that are killed, and the verdict that the topics give on it afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Message, Producer
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.marker import End, Hello, Marker, Release, Start
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.tracker import Redeliver
+from spark_cursor_source.kafka.markers import MarkerSender
+from spark_cursor_source.kafka.tail import TailReader
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.wire import cursor as cursor_wire
+from spark_cursor_source.wire import marker as marker_wire
+from spark_cursor_source.wire import redelivery as redelivery_wire
+from tests.e2e import processes
+from tests.e2e.processes import Part
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 150.0  #: for anything that is waited for; a busy machine starts a Spark in 40 s
+
+MessageId = tuple[int, int]  #: (partition, offset)
+
+
+def wait_until(condition: Callable[[], Any], what: str, *, timeout_s: float = TIMEOUT_S) -> Any:
+    """The first truthy answer of ``condition``."""
+    until = time.monotonic() + timeout_s
+    while not (answer := condition()):
+        assert time.monotonic() < until, f"not in {timeout_s:.0f} s: {what}"
+        time.sleep(0.05)
+    return answer
+
+
+# -- processes ---------------------------------------------------------------------------------------------
+
+
+class Garage:
+    """Spark processes, one of them always warm: the next one starts while the last one is at work."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._started = 0
+        self._all: list[SparkProcess] = []
+        self._spare: SparkProcess | None = None
+
+    def take(self) -> SparkProcess:
+        """A process that waits to be told what to be; another one is started for the next time."""
+        taken, self._spare = self._spare or self._start(), self._start()
+        self._all = [process for process in self._all if process.alive]
+        return taken
+
+    def close(self) -> None:
+        for process in self._all:
+            process.kill_tree()
+
+    def _start(self) -> SparkProcess:
+        self._started += 1
+        process = SparkProcess(self._directory / f"app-{self._started}")
+        self._all.append(process)
+        return process
+
+
+class SparkProcess:
+    """A driver, its JVM, its planners and its Python workers."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        self.tag = uuid.uuid4().hex
+        self.log_path = directory / "log"
+        with self.log_path.open("wb") as log:
+            self._driver = subprocess.Popen(
+                [sys.executable, "-m", "tests.e2e.spark_app"],
+                cwd=directory,
+                env={**os.environ, processes.TAG: self.tag},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @property
+    def alive(self) -> bool:
+        return self._driver.poll() is None
+
+    def tell(self, config: Mapping[str, Any]) -> None:
+        """What it is to be."""
+        assert self._driver.stdin is not None
+        self._driver.stdin.write(json.dumps({**config, "tag": self.tag}).encode() + b"\n")
+        self._driver.stdin.flush()
+
+    def kill(self, part: Part) -> None:
+        """SIGKILL for the processes that are this part, as soon as there are any."""
+        processes.kill(wait_until(lambda: processes.pids_of(self.tag, part), f"a {part.name} runs"))
+
+    def kill_tree(self) -> None:
+        """SIGKILL for every process of it."""
+        processes.kill_tree(self.tag)
+        self._driver.wait()
+        if self._driver.stdin is not None:
+            self._driver.stdin.close()
+
+    def pause(self) -> None:
+        """SIGSTOP for every process of it."""
+        processes.pause_tree(self.tag)
+
+    def resume(self) -> None:
+        """SIGCONT for every process of it."""
+        processes.resume_tree(self.tag)
+
+
+@dataclass
+class App:
+    """What a Spark process was told to be, and is again after each restart: the consumer, or the tracker."""
+
+    garage: Garage
+    config: dict[str, Any]
+    process: SparkProcess = field(init=False)
+    runs: int = 0
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self, **changes: Any) -> None:
+        """Run (again), with a process of its own."""
+        self.config |= changes
+        self.runs += 1
+        self.process = self.garage.take()
+        self.process.tell(self.config | {"run": self.runs})
+
+    def kill_tree(self) -> None:
+        self.process.kill_tree()
+
+    def restart(self, **changes: Any) -> None:
+        """SIGKILL, and start again."""
+        self.kill_tree()
+        self.start(**changes)
+
+    def supervise_until(self, condition: Callable[[], Any], what: str) -> Any:
+        """Wait, and do nothing but start it again whenever its driver has ended."""
+
+        def looked_after() -> Any:
+            if answer := condition():
+                return answer
+            if not self.process.alive:
+                self.restart()  # what is left of it, a JVM without a driver for one, ends first
+            return None
+
+        return self.until(looked_after, what)
+
+    def events(self, event: str | None = None, *, run: int | None = None) -> list[dict[str, Any]]:
+        """What it has written down, of all runs or of one."""
+        path = Path(self.config["events"])
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        found = [json.loads(line) for line in lines]
+        return [
+            one
+            for one in found
+            if event in (None, one["event"]) and run in (None, int(one["run"].partition(".")[0]))
+        ]
+
+    def seen(self, *, run: int | None = None) -> list[Delivery]:
+        """The messages that reached the handler, in this order."""
+        return [
+            Delivery(
+                id=(one["partition"], one["offset"]),
+                count=one["delivery_count"],
+                batch=one["batch"],
+                run=one["run"],
+                at_ms=int(one["at"] * 1000),
+            )
+            for one in self.events("seen", run=run)
+        ]
+
+    def until(self, condition: Callable[[], Any], what: str, *, timeout_s: float = TIMEOUT_S) -> Any:
+        """:func:`wait_until`; the end of the app's log is in the error."""
+        try:
+            return wait_until(condition, what, timeout_s=timeout_s)
+        except AssertionError as late:
+            tail = self.process.log_path.read_text(errors="replace")[-6_000:]
+            raise AssertionError(f"{late}\nevents: {self.events()[-10:]}\nlog: {tail}") from late
+
+    def until_seen(self, count: int, *, run: int | None = None) -> list[Delivery]:
+        """The messages that reached the handler, once there are so many."""
+        self.until(lambda: len(self.seen(run=run)) >= count, f"{count} messages reach the handler")
+        return self.seen(run=run)
+
+    def until_failed(self, *, run: int | None = None) -> str:
+        """The error that has ended the query."""
+        return str(self.until(lambda: self.events("failed", run=run), "the query fails")[0]["error"])
+
+    def open_gate(self) -> None:
+        """Let the handler go on."""
+        Path(self.config["gate"]).unlink()
+
+
+# -- what a test has ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class Field:
+    """A queue topic, its control topics, and the apps of one test."""
+
+    servers: str
+    directory: Path
+    garage: Garage
+    topic: str
+    subscription: str
+    control: dict[str, str]
+    apps: list[App] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._config = {"bootstrap.servers": self.servers}
+        self.topics = Topics(self._config)
+        self._sender: MarkerSender | None = None
+
+    def close(self) -> None:
+        for app in self.apps:
+            app.kill_tree()
+        if self._sender is not None:
+            self._sender.close()
+
+    def consumer(
+        self,
+        *,
+        per_row: bool = False,
+        gate: bool = False,
+        wait_first: bool = False,
+        restarts: int = 0,
+        slow_s: float = 0.0,
+        trigger: str = "100 milliseconds",
+        **options: object,
+    ) -> App:
+        """A running consumer; with a ``gate`` its handler waits at messages that say so (or, with
+        ``wait_first``, before it reads a batch) until :meth:`App.open_gate`."""
+        directory = self.directory / f"consumer-{len(self.apps)}"
+        directory.mkdir()
+        if gate:
+            (directory / "gate").touch()
+        return self._app(
+            role="consumer",
+            options={
+                "kafka.bootstrap.servers": self.servers,
+                "subscribe": self.topic,
+                "subscription": self.subscription,
+                "leaseTimeout": "60s",
+                **self.control,
+                **{name: str(value) for name, value in options.items()},
+            },
+            checkpoint=str(directory / "checkpoint"),
+            gate=str(directory / "gate"),
+            events=str(directory / "events"),
+            per_row=per_row,
+            wait_first=wait_first,
+            restarts=restarts,
+            slow_s=slow_s,
+            trigger=trigger,
+        )
+
+    def tracker(self, *, die_at: tuple[str, int] | None = None, **options: object) -> App:
+        """A running tracker of this test's control topics; ``die_at`` is a step and the batch of it."""
+        directory = self.directory / f"tracker-{len(self.apps)}"
+        directory.mkdir()
+        return self._app(
+            role="tracker",
+            options={
+                "kafka.bootstrap.servers": self.servers,
+                "checkpointLocation": str(directory / "checkpoint"),
+                "trigger": "200ms",
+                **self.control,
+                **options,
+            },
+            events=str(directory / "events"),
+            die_at=die_at and {"step": die_at[0], "batch": die_at[1]},
+        )
+
+    def _app(self, **config: Any) -> App:
+        app = App(self.garage, config)
+        self.apps.append(app)
+        return app
+
+    def produce(self, values: Iterable[str], *, partition: int = 0) -> None:
+        """Append messages to the queue."""
+        producer = Producer({**self._config, "linger.ms": 5})
+        for value in values:
+            producer.produce(self.topic, value.encode(), partition=partition)
+        assert producer.flush(60) == 0
+
+    def ack(self, offsets: Iterable[int], *, partition: int = 0) -> None:
+        """Ack from outside, as any job may."""
+        cell = Cell(subscription=self.subscription, topic=self.topic, partition=partition)
+        if self._sender is None:
+            markers = self.control["markersTopic"]
+            self._sender = MarkerSender(
+                self._config, markers, self.topics.describe([markers])[markers].partitions
+            )
+        self._sender.send([End(cell=cell, offsets=OffsetSet.from_offsets(sorted(offsets)))])
+        self._sender.flush()
+
+    def verdict(self, *consumers: App) -> Verdict:
+        """What became of every message, by the topics and by what the consumers have seen."""
+        return Verdict.of(self, consumers or [app for app in self.apps if app.config["role"] == "consumer"])
+
+    def records(self, topic: str) -> list[Message]:
+        """The committed records of a topic, by partition and offset; none if it does not exist."""
+        found = self.topics.existing([topic])
+        if topic not in found:
+            return []
+        partitions = [(topic, number) for number in range(found[topic].partitions)]
+        starts = self.topics.beginning_offsets(partitions)
+        ends = self.topics.end_offsets(partitions, committed=True)
+        ranges = {number: (starts[topic, number], end) for (_, number), end in ends.items()}
+        with closing(TailReader(self._config, committed=True)) as reader:
+            read = list(reader.read(topic, ranges))
+        return sorted(read, key=lambda message: (message.partition(), message.offset()))
+
+    def markers(self, kind: type[Any] = object) -> list[Marked]:
+        """The markers of this queue and subscription."""
+        found = []
+        for message in self.records(self.control["markersTopic"]):
+            marker = marker_wire.decode(message.key(), message.value())
+            assert not isinstance(marker, marker_wire.MarkerV1)
+            if isinstance(marker, kind) and self._is_ours(marker.cell):
+                at = message.offset(), message.timestamp()[1]
+                found.append(Marked(*at, marker))
+        return found
+
+    def cursors(self) -> list[Told]:
+        """Every cursor of this queue that was ever written; compaction is far away in these tests."""
+        values: defaultdict[int, dict[bytes, bytes]] = defaultdict(dict)
+        found = []
+        for message in self.records(self.control["cursorsTopic"]):
+            key, value = message.key(), message.value()
+            values[message.partition()][key] = value
+            cell = Cell.from_key(key)
+            if self._is_ours(cell):
+                found.append(Told(message.timestamp()[1], cursor_wire.decode(value)))
+        return found
+
+    def cursor(self, partition: int = 0) -> CursorSnapshot | None:
+        """The cursor of a partition as it is now."""
+        told = [one.cursor for one in self.cursors() if one.cursor.cell.partition == partition]
+        return told[-1] if told else None
+
+    def announcements(self) -> list[Announced]:
+        """What the tracker has announced for this queue."""
+        found = []
+        for message in self.records(self.control["redeliveriesTopic"]):
+            redeliver = redelivery_wire.decode(message.value())
+            if self._is_ours(redeliver.cell):
+                found.append(Announced(message.timestamp()[1], redeliver))
+        return found
+
+    def dead_letters(self) -> list[DeadLetter]:
+        """What is in this subscription's dead-letter topic."""
+        letters = []
+        for message in self.records(f"{self.topic}-{self.subscription}-DLQ"):
+            facts = {name: (value or b"").decode() for name, value in message.headers() or []}
+            letters.append(
+                DeadLetter(
+                    id=(int(facts["cursorq-partition"]), int(facts["cursorq-offset"])),
+                    value=(message.value() or b"").decode(),
+                    count=int(facts["cursorq-delivery-count"]),
+                    reason=facts["cursorq-reason"],
+                )
+            )
+        return letters
+
+    def all_settled(self) -> bool:
+        """Whether the cursors say that every message of the queue is gone, acked or as a dead letter."""
+        count = self.topics.describe([self.topic])[self.topic].partitions
+        ends = self.topics.end_offsets([(self.topic, number) for number in range(count)], committed=True)
+        latest = {told.cursor.cell.partition: told.cursor for told in self.cursors()}
+        return all(
+            number in latest and latest[number].mark_delete >= end - 1
+            for (_, number), end in ends.items()
+            if end
+        )
+
+    def _is_ours(self, cell: Cell) -> bool:
+        return cell.topic == self.topic and cell.subscription == self.subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A record of the markers topic."""
+
+    marker_offset: int
+    at_ms: int
+    marker: Marker
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A record of the cursors topic."""
+
+    at_ms: int
+    cursor: CursorSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A record of the redeliveries topic."""
+
+    at_ms: int
+    redeliver: Redeliver
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record of the dead-letter topic."""
+
+    id: MessageId
+    value: str
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message that reached the handler."""
+
+    id: MessageId
+    count: int
+    batch: int | None
+    run: str
+    at_ms: int
+
+
+# -- the verdict -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What became of the messages of a queue. :meth:`check` is what always holds, whatever was killed."""
+
+    produced: frozenset[MessageId]
+    acked: frozenset[MessageId]
+    dead: frozenset[MessageId]
+    outstanding: frozenset[MessageId]
+    unseen: frozenset[MessageId]  #: above the read position
+    holes: frozenset[MessageId]
+    seen: tuple[Delivery, ...]
+    duplicates: dict[MessageId, tuple[str, ...]]  #: message -> why it came again, each time
+    wrongs: tuple[str, ...]  #: what must never be
+
+    @property
+    def lost(self) -> frozenset[MessageId]:
+        """Neither acked, nor dead, nor still to come; or acked, and nobody has seen it."""
+        gone = self.produced - self.acked - self.dead - self.outstanding - self.unseen
+        return gone | ((self.acked & self.produced) - {one.id for one in self.seen})
+
+    def check(self) -> Verdict:
+        """Nothing is lost, nothing came again without a reason, the cursors say what the acks say."""
+        assert not self.lost, f"lost: {sorted(self.lost)}"
+        assert not self.wrongs, "\n".join(self.wrongs)
+        return self
+
+    def check_settled(self, *, dead: Iterable[MessageId] = ()) -> Verdict:
+        """And every message is acked, but for these, which are dead letters."""
+        self.check()
+        assert self.dead == frozenset(dead)
+        assert self.produced - self.acked - self.dead == frozenset()
+        assert not self.outstanding
+        assert not self.unseen
+        assert not self.holes
+        return self
+
+    @classmethod
+    def of(cls, queue: Field, consumers: Iterable[App]) -> Verdict:
+        marked = queue.markers()
+        latest = {told.cursor.cell.partition: told.cursor for told in queue.cursors()}
+        produced = frozenset((one.partition(), one.offset()) for one in queue.records(queue.topic))
+        acked = _ids(one.marker for one in marked if isinstance(one.marker, End))
+        letters = queue.dead_letters()
+        seen = tuple(
+            sorted((one for app in consumers for one in app.seen()), key=lambda delivery: delivery.at_ms)
+        )
+        duplicates, unexplained = _duplicates(seen, queue.announcements())
+        return cls(
+            produced=produced,
+            acked=acked,
+            dead=frozenset(one.id for one in letters),
+            outstanding=frozenset(_members(latest, lambda cursor: cursor.outstanding)),
+            unseen=frozenset(
+                (p, o) for p, o in produced if p not in latest or o >= latest[p].read_position
+            ),
+            holes=frozenset(_members(latest, lambda cursor: cursor.ack_holes)),
+            seen=seen,
+            duplicates=duplicates,
+            wrongs=(
+                *unexplained,
+                *_not_started(seen, marked),
+                *_started_after_end(marked),
+                *_announced_after_end(queue, marked),
+                *_dead_twice_or_acked(letters, acked),
+                *_cursors_that_lie(latest, acked | {one.id for one in letters}),
+            ),
+        )
+
+
+def _ids(markers: Iterable[Any]) -> frozenset[MessageId]:
+    return frozenset((marker.cell.partition, offset) for marker in markers for offset in marker.offsets)
+
+
+def _members(
+    cursors: Mapping[int, CursorSnapshot], which: Callable[[CursorSnapshot], OffsetSet]
+) -> Iterator[MessageId]:
+    return ((number, offset) for number, cursor in cursors.items() for offset in which(cursor))
+
+
+def _duplicates(
+    seen: Iterable[Delivery], announced: Iterable[Announced]
+) -> tuple[dict[MessageId, tuple[str, ...]], list[str]]:
+    """Why each message came again: a batch that was replayed, or an announcement after a delivery."""
+    announcements: defaultdict[MessageId, set[int]] = defaultdict(set)
+    for one in announced:
+        for offset in one.redeliver.offsets:
+            announcements[one.redeliver.cell.partition, offset].add(one.redeliver.delivery_count)
+    by_id: defaultdict[MessageId, list[Delivery]] = defaultdict(list)
+    for delivery in seen:
+        by_id[delivery.id].append(delivery)
+    duplicates, unexplained = {}, []
+    for message, deliveries in by_id.items():
+        reasons = []
+        for before, after in zip(deliveries, deliveries[1:], strict=False):
+            if after.count <= before.count:
+                unexplained.append(f"{message} came with count {before.count}, then {after.count}")
+            elif after.batch == before.batch and after.run != before.run:
+                reasons.append("replay")
+            elif after.count - 1 in announcements[message]:
+                reasons.append("redelivery")
+            else:
+                unexplained.append(f"{message} came again as {after}, which nobody announced")
+        if reasons:
+            duplicates[message] = tuple(reasons)
+    return duplicates, unexplained
+
+
+def _not_started(seen: Iterable[Delivery], marked: Iterable[Marked]) -> Iterator[str]:
+    """Messages that reached the handler before a Start of that delivery was on the broker."""
+    started: dict[tuple[MessageId, int], int] = {}
+    for one in marked:
+        if isinstance(one.marker, Start):
+            for message in _ids([one.marker]):
+                started.setdefault((message, one.marker.delivery_count or 1), one.at_ms)
+    for delivery in seen:
+        at_ms = started.get((delivery.id, delivery.count))
+        if at_ms is None or at_ms > delivery.at_ms:
+            yield f"{delivery} reached the handler, and its Start is of {at_ms}"
+
+
+def _started_after_end(marked: Iterable[Marked]) -> Iterator[str]:
+    """Starts of messages whose End was in the markers before the run said Hello."""
+    ended: defaultdict[Cell, OffsetSet] = defaultdict(lambda: EMPTY)
+    ended_at_hello: dict[tuple[Cell, str], OffsetSet] = {}
+    for one in sorted(marked, key=lambda one: one.marker_offset):
+        match one.marker:
+            case Hello(cell=cell, run_id=run):
+                ended_at_hello.setdefault((cell, run), ended[cell])
+            case End(cell=cell, offsets=offsets):
+                ended[cell] = ended[cell] | offsets
+            case Start(cell=cell, offsets=offsets, run_id=run):
+                wrong = offsets & ended_at_hello.get((cell, run or ""), EMPTY)
+                if wrong:
+                    yield f"{cell}: run {run} started {wrong.ranges}, which had ended before it began"
+
+
+def _announced_after_end(queue: Field, marked: Iterable[Marked]) -> Iterator[str]:
+    """Announcements in or after the batch in which the tracker applied the End."""
+    told: defaultdict[Cell, list[Told]] = defaultdict(list)
+    for one in queue.cursors():
+        told[one.cursor.cell].append(one)
+    for announced in queue.announcements():
+        cell, at_ms = announced.redeliver.cell, announced.at_ms
+        # The cursor goes out after the announcements, in the same transaction.
+        batch = next((one.cursor for one in told[cell] if one.at_ms >= at_ms), None)
+        if batch is None:
+            yield f"{announced.redeliver} came without a cursor"
+            continue
+        ended = OffsetSet.union(
+            one.marker.offsets
+            for one in marked
+            if isinstance(one.marker, End)
+            and one.marker.cell == cell
+            and one.marker_offset < batch.next_marker
+        )
+        if wrong := ended & announced.redeliver.offsets:
+            yield f"{cell}: {wrong.ranges} was announced after its End was applied"
+
+
+def _dead_twice_or_acked(letters: Iterable[DeadLetter], acked: frozenset[MessageId]) -> Iterator[str]:
+    counted: defaultdict[MessageId, int] = defaultdict(int)
+    for letter in letters:
+        counted[letter.id] += 1
+    yield from (f"{message} is {times} dead letters" for message, times in counted.items() if times > 1)
+    yield from (f"{message} is acked and a dead letter" for message in counted if message in acked)
+
+
+def _cursors_that_lie(
+    cursors: Mapping[int, CursorSnapshot], gone: frozenset[MessageId]
+) -> Iterator[str]:
+    """Cursors at which the queue was read to the end, and that say otherwise than Ends and dead letters."""
+    for number, cursor in cursors.items():
+        said = OffsetSet.of((0, cursor.read_position)) - cursor.outstanding
+        known = OffsetSet.from_offsets(sorted(o for p, o in gone if p == number))
+        if wrong := said - known:
+            yield f"partition {number}: the cursor takes {wrong.ranges} for gone"
+        if wrong := cursor.outstanding & known:
+            yield f"partition {number}: {wrong.ranges} is gone, and the cursor has it outstanding"
+
+
+def released(marked: Iterable[Marked]) -> list[Release]:
+    """The Releases among the markers."""
+    return [one.marker for one in marked if isinstance(one.marker, Release)]

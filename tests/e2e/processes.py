@@ -1,0 +1,82 @@
+"""Which processes belong to an app, and what each of them is. Linux only: it is read from ``/proc``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+
+TAG = "CURSORQ_E2E_APP"  #: environment variable that every process of an app inherits
+
+
+class Part(StrEnum):
+    """A part of an app, told by its command line."""
+
+    JVM = "org.apache.spark.deploy.SparkSubmit"
+    WORKER = "pyspark.daemon pyspark.worker"
+    PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
+
+
+def pids_with_tag(tag: str) -> set[int]:
+    """The living processes that were started with this tag, at any depth."""
+    wanted = f"{TAG}={tag}".encode()
+    found = set()
+    for directory in Path("/proc").iterdir():
+        if not directory.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            if wanted in (directory / "environ").read_bytes().split(b"\0") and not _is_dead(directory):
+                found.add(int(directory.name))
+    return found
+
+
+def pids_of(tag: str, part: Part) -> set[int]:
+    """Those of them that are this part."""
+    return {pid for pid in pids_with_tag(tag) if part.value in _command_line(pid)}
+
+
+def kill(pids: Iterable[int]) -> None:
+    """SIGKILL, all at once."""
+    _signal(pids, signal.SIGKILL)
+
+
+def kill_tree(tag: str) -> None:
+    """SIGKILL for every process with this tag; they are frozen first, so that none starts another."""
+    frozen: set[int] = set()
+    while new := pids_with_tag(tag) - frozen:
+        _signal(new, signal.SIGSTOP)
+        frozen |= new
+    kill(frozen)
+
+
+def pause_tree(tag: str) -> None:
+    """SIGSTOP for every process with this tag."""
+    frozen: set[int] = set()
+    while new := pids_with_tag(tag) - frozen:
+        _signal(new, signal.SIGSTOP)
+        frozen |= new
+
+
+def resume_tree(tag: str) -> None:
+    """SIGCONT for every process with this tag."""
+    _signal(pids_with_tag(tag), signal.SIGCONT)
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _command_line(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
+
+
+def _is_dead(directory: Path) -> bool:
+    # "pid (name) state ...": a zombie is nobody.
+    return (directory / "stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")

@@ -1,0 +1,59 @@
+"""The tracker of the crash tests, which can be told to die at a certain step of a certain batch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import spark_cursor_source as cursorq
+from spark_cursor_source.kafka.outbox import Outbox
+from spark_cursor_source.kafka.transaction import TransactionalProducer
+from tests.e2e.processes import pids_with_tag
+from tests.e2e.spark_app import record
+
+
+def run(spark: SparkSession, config: dict[str, Any]) -> None:
+    """Run the tracker until it fails."""
+    if config["die_at"] is not None:
+        _prepare_death(config["tag"], **config["die_at"])
+    query = cursorq.start_tracker(spark, config["options"])
+    _note(config, "started")
+    try:
+        query.awaitTermination()
+    except Exception as problem:  # noqa: BLE001 - the test asks why it ended
+        _note(config, "failed", error=str(problem))
+
+
+def _note(config: dict[str, Any], event: str, **facts: object) -> None:
+    record(config["events"], event=event, run=str(config["run"]), at=time.time(), **facts)
+
+
+def _prepare_death(tag: str, step: str, batch: int) -> None:
+    """SIGKILL for every process of the app: after the ``transaction`` of a batch that is at least ``batch``,
+    before Spark knows that it is done; or after its ``copies``, before its transaction begins."""
+    carry_out, commit = Outbox.carry_out, TransactionalProducer.commit
+    at_work: list[int] = []
+
+    def carry_out_and_die(self: Outbox, batch_id: int, **what: Any) -> bool:
+        at_work[:] = [batch_id]
+        done = carry_out(self, batch_id, **what)
+        if step == "transaction" and batch_id >= batch:
+            _die(tag)
+        return done
+
+    def die_before_commit(self: TransactionalProducer, *what: Any) -> None:
+        if step == "copies" and at_work[0] >= batch:
+            _die(tag)
+        commit(self, *what)
+
+    Outbox.carry_out = carry_out_and_die  # type: ignore[method-assign]
+    TransactionalProducer.commit = die_before_commit  # type: ignore[method-assign]
+
+
+def _die(tag: str) -> None:
+    for pid in sorted(pids_with_tag(tag), key=lambda pid: pid == os.getpid()):
+        os.kill(pid, signal.SIGKILL)
