@@ -80,6 +80,7 @@ class Planner:
         self._left_leased: dict[Cell, OffsetSet] = {}  # by dead runs, in batches that Spark has committed
         self._handed_back: set[Cell] = set()
         self._group_committed = (0.0, {})  # type: tuple[float, Mapping[TopicPartition, int]]
+        self._last_ends = SourceOffset(queue={}, redeliveries={})
         self._bound: SourceOffset | None = None
         self._drain = False
 
@@ -118,7 +119,7 @@ class Planner:
         self._finish_batch(start)
         self._discover()
         self._run.listen()
-        queue_ends, redelivery_ends = self._ends(start)
+        queue_ends, redelivery_ends = self._ends()
         self._collect(start, redelivery_ends)
         origin = self._origin(start, queue_ends)
         positions, taken, alone = admit_redeliveries(
@@ -191,11 +192,8 @@ class Planner:
         self._drain = True
 
     def latest_known(self) -> SourceOffset:
-        """The ends of the queue partitions, for Spark's progress reports."""
-        return SourceOffset(
-            queue=self._topics.end_offsets(list(self._queue.partitions), committed=self._read_committed),
-            redeliveries={},
-        )
+        """The ends that the last question found, for Spark's progress reports."""
+        return self._last_ends
 
     def close(self) -> None:
         """Stop extending leases and close the clients. What is still leased runs out."""
@@ -304,14 +302,24 @@ class Planner:
                 found[tp] = max(found[tp], cursor.read_position)
         return {tp: found[tp] for tp in ends}
 
-    def _ends(self, start: SourceOffset) -> tuple[dict[TopicPartition, int], dict[int, int]]:
+    def _ends(self) -> tuple[Mapping[TopicPartition, int], Mapping[int, int]]:
         if self._bound is not None:
-            return dict(self._bound.queue), dict(self._bound.redeliveries)
-        queue = self._topics.end_offsets(list(self._queue.partitions), committed=self._read_committed)
-        ends = queue, self._redelivery_ends()
+            return self._bound.queue, self._bound.redeliveries
+        # One question to the broker where one will do: an idle query asks it a hundred times a second.
+        redeliveries = [(self._options.redeliveries_topic, p) for p in self._redelivery_partitions]
+        queue = list(self._queue.partitions)
+        if self._read_committed:
+            ends = self._topics.end_offsets([*queue, *redeliveries], committed=True)
+        else:
+            ends = self._topics.end_offsets(queue, committed=False)
+            ends |= self._topics.end_offsets(redeliveries, committed=True)
+        self._last_ends = SourceOffset(
+            queue={tp: ends[tp] for tp in queue},
+            redeliveries={partition: ends[topic, partition] for topic, partition in redeliveries},
+        )
         if self._drain:
-            self._bound = SourceOffset(queue=ends[0], redeliveries=ends[1])
-        return ends
+            self._bound = self._last_ends
+        return self._last_ends.queue, self._last_ends.redeliveries
 
     def _collect(self, start: SourceOffset, ends: Mapping[int, int]) -> None:
         """Read on in the redeliveries topic and keep what is for this run."""
