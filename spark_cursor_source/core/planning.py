@@ -105,17 +105,19 @@ def admit_redeliveries(
     partition. A record that is to be planned alone stops its partition; where ``alone_next`` allows it, the
     first such record makes a batch of its own. At least one record is taken, even above the budget.
     """
-    alone = [record for record in pending if record.redeliver.alone]
-    if alone and (alone_next or len(alone) == len(pending)):
-        first = alone[0]
-        positions = dict(start)
-        positions[first.partition] = first.offset + 1
-        # Whatever stands before it in its partition goes with an ordinary batch, first.
-        if not any(p.partition == first.partition and p.offset < first.offset for p in pending):
-            return positions, len(first.redeliver.offsets), True
+    first_alone: dict[int, int] = {}
+    first_ordinary: dict[int, int] = {}
+    for record in pending:
+        firsts = first_alone if record.redeliver.alone else first_ordinary
+        firsts.setdefault(record.partition, record.offset)
+    # What stands before a record to be planned alone, in its partition, goes first, with an ordinary batch.
+    heads = [p for p, offset in first_alone.items() if offset < first_ordinary.get(p, offset + 1)]
+    if heads and (alone_next or not first_ordinary.keys() - heads):
+        # Out of turn too where nothing ordinary can go: or nothing would, for as long as the queue is empty.
+        head = next(r for r in pending if r.redeliver.alone and r.partition == heads[0])
+        return {**start, head.partition: head.offset + 1}, len(head.redeliver.offsets), True
     positions = {partition: max(end, start.get(partition, 0)) for partition, end in ends.items()}
-    for record in reversed(alone):
-        positions[record.partition] = record.offset
+    positions |= first_alone
     taken = 0
     stopped: set[int] = set()
     for record in pending:
@@ -165,21 +167,21 @@ def plan(
 
     Queue offsets below the read position belong to the tracker: only an announcement brings them back.
     """
-    deliveries = [
-        Delivery(cell=cell, offsets=offsets, delivery_count=1)
-        for cell, offsets in _queue_ranges(subscription, start, end, read_positions).items()
-        if offsets
-    ]
     again: dict[tuple[Cell, int], OffsetSet] = {}
     for record in records:
         offsets = taken.fresh(record.cell, record.offsets, delivery_count=record.delivery_count)
         key = (record.cell, record.delivery_count + 1)
         again[key] = again.get(key, EMPTY) | offsets
-    deliveries += [
-        Delivery(cell=cell, offsets=offsets, delivery_count=count)
-        for (cell, count), offsets in again.items()
-        if offsets
-    ]
+    for cell, offsets in _queue_ranges(subscription, start, end, read_positions).items():
+        again[cell, 1] = offsets
+    deliveries: list[Delivery] = []
+    planned: dict[Cell, OffsetSet] = {}
+    # Once each: of several announcements of a message, and of one and the queue, the latest delivery counts.
+    for (cell, count), offsets in sorted(again.items(), key=lambda item: -item[0][1]):
+        fresh = offsets - planned.get(cell, EMPTY)
+        planned[cell] = planned.get(cell, EMPTY) | fresh
+        if fresh:
+            deliveries.append(Delivery(cell=cell, offsets=fresh, delivery_count=count))
     return BatchPlan(deliveries=tuple(deliveries))
 
 
