@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from spark_cursor_source import _broker_keeper
@@ -25,12 +26,21 @@ _FREE_PORTS = range(20_000, 32_000)
 class KeptProcess:
     """A command under the keeper: ``pid`` is the command's own process id."""
 
-    def __init__(self, command: list[str], *, cwd: Path, log: Path, doomed: Path | None) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        *,
+        cwd: Path,
+        log: Path,
+        doomed: Path | None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         keeper = [sys.executable, "-I", "-S", str(_broker_keeper.__file__), str(doomed or ""), str(log)]
         # A session of its own: Ctrl-C in the terminal is for us; we end the broker in order.
         self._keeper = subprocess.Popen(
             [*keeper, *command],
             cwd=cwd,
+            env=None if env is None else dict(env),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

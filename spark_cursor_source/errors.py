@@ -415,6 +415,20 @@ class CopiesNotDurable(KafkaFailure):
         )
 
 
+class MessagesNotDurable(KafkaFailure):
+    """Messages of a queue topic the brokers have not confirmed; some may be there all the same."""
+
+    def __init__(self, topic: str, unsent: int, why: str) -> None:
+        super().__init__(topic, unsent, why)
+        self.topic, self.unsent, self.why = topic, unsent, why
+
+    def __str__(self) -> str:
+        return (
+            f"{self.unsent} messages are not confirmed by topic '{self.topic}': {self.why}; "
+            "see that its brokers run and send them again: some may be there twice then"
+        )
+
+
 class TrackerOwnedByAnother(KafkaFailure):
     """What a tracker of another checkpoint has done is newer than this checkpoint."""
 
@@ -551,3 +565,14 @@ class UnfitColumn(SinkError):
             " it (topic STRING, partition INT, offset BIGINT, delivery_count INT, action STRING,"
             " delay STRING such as '30s', delay_ms BIGINT, reason STRING)"
         )
+
+
+class DemoProcessEnded(CursorqError):
+    """A Spark process of the demo ended by itself."""
+
+    def __init__(self, name: str, log_tail: str) -> None:
+        super().__init__(name, log_tail)
+        self.name, self.log_tail = name, log_tail
+
+    def __str__(self) -> str:
+        return f"the {self.name} of the demo ended by itself; its log says:\n{self.log_tail}"

@@ -13,7 +13,15 @@ ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted(path for path in (ROOT / PACKAGE).rglob("*.py") if not path.name.endswith("_pb2.py"))
 
 # Bottom first; modules of one floor in different homes are neighbours and do not import each other.
-FLOORS = [["errors"], ["core"], ["wire"], ["kafka", "embedded"], ["spark", "client"], ["cli", "__init__"]]
+FLOORS = [
+    ["errors"],
+    ["core"],
+    ["wire"],
+    ["kafka", "embedded"],
+    ["spark", "client"],
+    ["demo"],
+    ["cli", "__init__"],
+]
 HEIGHT = {home: height for height, floor in enumerate(FLOORS) for home in floor}
 
 HOMES = {

@@ -1,0 +1,99 @@
+"""The demo's two Spark programs: ``python -m spark_cursor_source.demo.worker consumer|tracker <job>``.
+
+They are what a user would write, each in a process of its own, and end when they are killed. The job is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from spark_cursor_source.demo.scenario import QUEUE_TOPIC, SUBSCRIPTION, Scenario, handle
+from spark_cursor_source.spark.ack_sink import AckSink
+from spark_cursor_source.spark.local_session import jvm_pid, local_session
+from spark_cursor_source.spark.source import register
+from spark_cursor_source.spark.tracker_query import start_tracker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a worker is told."""
+
+    bootstrap_servers: str
+    scratch: str  #: its own directory, a new one for each process
+    checkpoint: str  #: shared by a consumer and its successor
+    pid_file: str  #: where the process id of the JVM is written
+    lease_s: int
+    batch: int
+    max_deliveries: int
+
+    @classmethod
+    def of(cls, scenario: Scenario, *, bootstrap_servers: str, directory: Path, checkpoint: Path) -> Job:
+        """The job of a process whose files are in ``directory``."""
+        return cls(
+            bootstrap_servers=bootstrap_servers,
+            scratch=str(directory),
+            checkpoint=str(checkpoint),
+            pid_file=str(directory / "jvm.pid"),
+            lease_s=scenario.lease_s,
+            batch=scenario.batch,
+            max_deliveries=scenario.max_deliveries,
+        )
+
+
+def consume(job: Job) -> None:
+    """The consumer query: a handler for each message."""
+    options = {
+        "kafka.bootstrap.servers": job.bootstrap_servers,
+        "subscribe": QUEUE_TOPIC,
+        "subscription": SUBSCRIPTION,
+        "leaseTimeout": f"{job.lease_s}s",
+        "trackerTimeout": "5m",  # the demo has a time limit of its own
+        "maxOffsetsPerTrigger": str(job.batch),
+    }
+    with local_session("cursorq demo consumer", Path(job.scratch)) as spark:
+        _tell_pid(job, jvm_pid(spark))
+        register(spark)
+        payments = spark.readStream.format("cursorq").options(**options).load()
+        query = (
+            payments.writeStream.foreachBatch(AckSink.per_row(handle, options))
+            .option("checkpointLocation", job.checkpoint)
+            .trigger(processingTime="200 milliseconds")
+            .start()
+        )
+        query.awaitTermination()
+
+
+def track(job: Job) -> None:
+    """The tracker query."""
+    with local_session("cursorq demo tracker", Path(job.scratch)) as spark:
+        _tell_pid(job, jvm_pid(spark))
+        options = {
+            "kafka.bootstrap.servers": job.bootstrap_servers,
+            "checkpointLocation": job.checkpoint,
+            "maxDeliveries": job.max_deliveries,
+            "backoff": ["1s", "2s"],
+            "trigger": "500ms",
+        }
+        start_tracker(spark, options).awaitTermination()
+
+
+def _tell_pid(job: Job, pid: int | None) -> None:
+    # Renamed into place: the reader finds a whole number or nothing.
+    written = Path(job.pid_file + ".new")
+    written.write_text(str(pid or ""), encoding="ascii")
+    os.replace(written, job.pid_file)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the worker of that name until the end."""
+    name, job = arguments
+    {"consumer": consume, "tracker": track}[name](Job(**json.loads(job)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,82 @@
+"""A Spark of one's own on this machine, which leaves nothing behind: for demos, examples and trials."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+_END_S = 30.0
+
+
+def python_environment() -> dict[str, str]:
+    """Environment variables under which Spark's Python processes are this Python and find this package.
+
+    Stream planners are otherwise started as plain ``python3``.
+    """
+    package = str(Path(__file__).resolve().parents[2])
+    found = [package, os.environ.get("PYTHONPATH")]
+    return {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(filter(None, found)),
+    }
+
+
+@contextmanager
+def local_session(
+    name: str, scratch: Path, *, cores: int = 2, memory_mb: int = 1024
+) -> Iterator[SparkSession]:
+    """A session on loopback with all its files below ``scratch``; its JVM ends with the block.
+
+    Sets environment variables of this process: the JVM must not run yet.
+    """
+    os.environ.update(python_environment())
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    temporary = scratch / "tmp"
+    temporary.mkdir(parents=True, exist_ok=True)
+    session: SparkSession = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .appName(name)
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", f"{memory_mb}m")
+        .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={temporary}")
+        .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", str(cores))
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    gateway = session.sparkContext._gateway
+    try:
+        yield session
+    finally:
+        session.stop()
+        if gateway is not None:
+            gateway.shutdown()
+            _end(gateway.proc)
+
+
+def jvm_pid(session: SparkSession) -> int | None:
+    """Process id of the session's JVM, None where it is not our child."""
+    gateway = session.sparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    return None if process is None else int(process.pid)
+
+
+def _end(jvm: subprocess.Popen[bytes]) -> None:
+    assert jvm.stdin is not None
+    jvm.stdin.close()  # what the JVM takes for the end of its driver
+    try:
+        jvm.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
