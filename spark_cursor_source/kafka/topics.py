@@ -34,6 +34,7 @@ from spark_cursor_source.kafka.control_topics import (
 )
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.failures import RETRIABLE, UNKNOWN_TOPIC, error_of, refusal
+from spark_cursor_source.kafka.group_offsets import CommittedOffset, committed_offsets
 from spark_cursor_source.kafka.topic_pattern import matching_topics
 
 Partition = tuple[str, int]  #: (topic, partition)
@@ -56,14 +57,6 @@ class TopicInfo:
     partitions: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedOffset:
-    """What a consumer group has committed for a partition."""
-
-    position: int
-    metadata: str
-
-
 class Topics:
     """An administrator's view of the cluster. Thread-safe, and kept for the life of its owner.
 
@@ -71,6 +64,7 @@ class Topics:
     """
 
     def __init__(self, config: Mapping[str, Any], *, timeout_ms: int = 30_000) -> None:
+        self._config = dict(config)
         self._calls = AdminCalls(config)
         self._timeout_ms = timeout_ms
 
@@ -173,23 +167,7 @@ class Topics:
         self, group: str, partitions: Iterable[Partition]
     ) -> dict[Partition, CommittedOffset]:
         """The same with the text beside each; an open transaction that commits them is waited for."""
-        # By name: asked for all of a group, the broker leaves out those that are only in that transaction.
-        wanted = [TopicPartition(topic, number) for topic, number in sorted(set(partitions))]
-        if not wanted:
-            return {}
-
-        def request(groups: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
-            asked = [ConsumerGroupTopicPartitions(name, wanted) for name in groups]
-            return self._calls.client.list_consumer_group_offsets(
-                asked, require_stable=True, request_timeout=timeout_s
-            )
-
-        found = self._of_group("read offsets of group", group, request)
-        return {
-            (one.topic, one.partition): CommittedOffset(position=one.offset, metadata=one.metadata or "")
-            for one in found
-            if one.offset >= 0
-        }
+        return committed_offsets(self._config, group, partitions, self._deadline())
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Set the positions of a group that has no members; ordinary lag tools see them.
