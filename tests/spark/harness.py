@@ -1,4 +1,4 @@
-"""What the tests of running queries share: one place for topics, queries, cursors, markers and dead letters."""
+"""What the tests of running queries share: topics, queries, cursors, markers, dead letters in one place."""
 
 from __future__ import annotations
 
@@ -209,7 +209,8 @@ class Bench:
         return wait_until(condition, what, timeout_s=timeout_s, queries=self.queries)
 
     def failure(self, query: StreamingQuery, *, timeout_s: float = TIMEOUT_S) -> str:
-        """The text of the error that ends the query."""
+        """The text of the error that ends the query, as it is meant to."""
+        self.queries.remove(query)
         return str(wait_until(query.exception, "the query fails", timeout_s=timeout_s))
 
     def frame(self, topic: str, rows: Iterable[tuple[int, int, int]]) -> DataFrame:

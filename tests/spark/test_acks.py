@@ -1,0 +1,214 @@
+"""Acks on real Kafka and real Spark: in any order, from any job, and the cursor that they make."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame
+
+import spark_cursor_source as cursorq
+from spark_cursor_source import AckSink, Leave
+from spark_cursor_source.core.marker import End, EndUpTo
+from spark_cursor_source.core.offsets import OffsetSet
+from tests.spark.harness import Bench, Seen
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+def nothing(batch: DataFrame, batch_id: int) -> None:
+    """A sink that looks at nothing and acks nothing."""
+
+
+def test_acks_in_random_order_give_the_cursor_and_the_holes_that_a_set_gives(bench: Bench) -> None:
+    topic, partitions, each = bench.create_topic(3), 3, 300
+    for partition in range(partitions):
+        bench.produce(topic, [b"x"] * each, partition=partition)
+    options = bench.options(topic)
+    seen = Seen()
+    bench.start(options, seen)
+    bench.until(lambda: len(seen.rows) == partitions * each, "all is delivered")
+    chance = random.Random(7)
+    left = [(p, n) for p in range(partitions) for n in range(each)]
+    chance.shuffle(left)
+    outstanding = {p: set(range(each)) for p in range(partitions)}
+
+    def agrees(partition: int) -> bool:
+        cursor = bench.cursor(topic, partition=partition)
+        model = outstanding[partition]
+        first = min(model, default=each)
+        holes = set(range(first, each)) - model if model else set()
+        return (
+            cursor is not None
+            and cursor.read_position == each
+            and set(cursor.outstanding) == model
+            and cursor.mark_delete == first - 1
+            and set(cursor.ack_holes) == holes
+        )
+
+    while left:
+        size = chance.randint(100, 500)
+        now, left = left[:size], left[size:]
+        rows = [(partition, offset, 1) for partition, offset in now]
+        # Some rows twice, and some that were acked before: an ack is an ack.
+        rows += chance.sample(rows, 20)
+        assert cursorq.ack(bench.frame(topic, rows).repartition(3), options) == len(rows)
+        for partition, offset in now:
+            outstanding[partition].discard(offset)
+        for partition in range(partitions):
+            bench.until(lambda p=partition: agrees(p), f"the cursor of partition {partition} follows")
+    for partition in range(partitions):
+        cursor = bench.cursor(topic, partition=partition)
+        assert cursor.mark_delete == each - 1
+        assert cursor.ack_holes.ranges == ()
+        assert cursor.totals.acked == each
+
+
+def test_the_cursor_catches_up_when_the_last_batch_is_acked_and_nothing_new_comes(bench: Bench) -> None:
+    # Spark's commit of a batch comes with the next one, and here there is none.
+    topic = bench.create_topic(2)
+    bench.produce(topic, [b"x"] * 7, partition=0)
+    bench.produce(topic, [b"x"] * 3, partition=1)
+    options = bench.options(topic)
+    bench.start(options, AckSink(nothing, options))
+    bench.until_acked(topic, {0: 7, 1: 3})
+    bench.until(
+        lambda: [bench.group(topic, partition=p) for p in (0, 1)] == [7, 3],
+        "the consumer group has no lag",
+    )
+
+
+@pytest.mark.parametrize(("persist", "reads"), [(True, 1), (False, 3)])
+def test_several_actions_on_a_batch_read_kafka_once_if_it_is_persisted(
+    bench: Bench, persist: bool, reads: int
+) -> None:
+    # Each read ends the control record of the transaction, which nobody can ack: its Ends count the reads.
+    topic = bench.create_topic()
+    producer = Producer({"bootstrap.servers": bench.servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in range(5):
+        producer.produce(topic, b"%d" % number, partition=0)
+    producer.commit_transaction(30)
+    options = bench.options(topic)
+    found: list[Any] = []
+
+    def two_actions(batch: DataFrame, batch_id: int) -> None:
+        found.append((batch.count(), sorted(row.value for row in batch.collect())))
+
+    bench.start(options, AckSink(two_actions, options, persist=persist))
+    bench.until_acked(topic, 6)
+    assert found == [(5, [b"%d" % number for number in range(5)])]
+    ends = [one.marker.offsets for one in bench.markers(topic, kind=End)]
+    assert sum(5 in offsets for offsets in ends) == reads
+    assert sum(0 in offsets for offsets in ends) == 1
+
+
+@pytest.mark.parametrize("mode", ["batch", "cumulative"])
+def test_the_source_acks_what_spark_has_committed(bench: Bench, mode: str) -> None:
+    # With any sink, here noop; also the last batch, which no other follows.
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 6)
+    options = bench.options(topic, ackMode=mode)
+    writer = bench.read(options).writeStream.format("noop").trigger(processingTime="100 milliseconds")
+    bench.queries.append(writer.option("checkpointLocation", str(bench.directory / mode)).start())
+    bench.until_acked(topic, 6)
+    bench.produce(topic, [b"x"] * 4)
+    bench.until_acked(topic, 10)
+    kinds = {type(one.marker) for one in bench.markers(topic)}
+    assert (EndUpTo in kinds) == (mode == "cumulative")
+    assert bench.group(topic) == 10
+
+
+@pytest.mark.parametrize("mode", ["batch", "cumulative"])
+def test_the_source_acks_nothing_of_a_batch_that_fails(bench: Bench, mode: str) -> None:
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 6)
+    options = bench.options(topic, ackMode=mode)
+    attempts: list[int] = []
+
+    def fail_once(batch: DataFrame, batch_id: int) -> None:
+        attempts.append(batch.count())
+        if len(attempts) == 1:
+            raise RuntimeError("no database today")
+
+    assert "no database today" in bench.failure(bench.start(options, fail_once))
+    assert bench.markers(topic, kind=End) == bench.markers(topic, kind=EndUpTo) == []
+    bench.start(options, fail_once)
+    bench.until_acked(topic, 6)
+    assert attempts == [6, 6]
+
+
+def test_a_batch_whose_function_raises_is_not_acked_and_comes_again(bench: Bench) -> None:
+    # S(0-3, 1) -- raises -- the query fails -- started again: S(0-3, 2), acked
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 4)
+    options = bench.options(topic)
+    seen = Seen()
+
+    def fail_once(batch: DataFrame, batch_id: int) -> None:
+        seen(batch, batch_id)
+        if len(seen.batches) == 1:
+            raise RuntimeError("no database today")
+
+    query = bench.start(options, AckSink(fail_once, options))
+    assert "no database today" in bench.failure(query)
+    assert bench.markers(topic, kind=End) == []
+    bench.start(options, AckSink(fail_once, options))
+    bench.until_acked(topic, 4)
+    assert [row.delivery_count for row in seen.rows] == [1] * 4 + [2] * 4
+    assert seen.ids(2) == [(0, n) for n in range(4)]
+
+
+def test_what_a_handler_leaves_any_other_job_can_ack_later(bench: Bench) -> None:
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 6)
+    options = bench.options(topic)
+
+    def leave_odd(message: Any) -> Leave | None:
+        return Leave() if message.offset % 2 else None
+
+    query = bench.start(options, AckSink.per_row(leave_odd, options))
+    bench.until(
+        lambda: (
+            (cursor := bench.cursor(topic)) is not None
+            and cursor.read_position == 6
+            and cursor.outstanding.ranges == ((1, 2), (3, 4), (5, 6))
+        ),
+        "the odd ones are left",
+    )
+    query.stop()
+    later = bench.frame(topic, [(0, n, 1) for n in (5, 1, 3)]).drop("delivery_count")
+    assert cursorq.ack(later, options) == 3
+    bench.until_acked(topic, 6)
+    assert bench.cursor(topic).totals.redelivered == 0
+
+
+def test_an_ack_counts_whoever_holds_the_lease(bench: Bench) -> None:
+    # S(0, 1) -- lease over -- available, no consumer runs -- End: nothing is redelivered
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"])
+    options = bench.options(topic, leaseTimeout="1s")
+    seen = Seen()
+    bench.drain(options, seen)
+    bench.until(lambda: (c := bench.cursor(topic)) is not None and c.available, "the lease is over")
+    cursorq.ack(bench.frame(topic, [(0, 0, 1)]), options)
+    bench.until_acked(topic, 1)
+    bench.drain(options, seen)
+    assert [row.delivery_count for row in seen.rows] == [1]
+
+
+def test_acks_of_messages_that_were_never_delivered_change_nothing(bench: Bench) -> None:
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 3)
+    options = bench.options(topic)
+    seen = Seen()
+    sink: Callable[[DataFrame, int], object] = AckSink(seen, options)
+    cursorq.ack(bench.frame(topic, [(0, 1, 1)]), options)
+    bench.start(options, sink)
+    bench.until_acked(topic, 3)
+    assert seen.ids(1) == [(0, 0), (0, 1), (0, 2)]
+    assert bench.cursor(topic).outstanding == OffsetSet.of()
