@@ -26,7 +26,7 @@ def company(next_delivery: int, *, max_deliveries: int | None, suspects: int) ->
     left = (max_deliveries or UNLIMITED_SUSPECT_DELIVERIES) - next_delivery
     if left <= 0:
         return 1
-    return isqrt_ceil(suspects) if left == 1 and next_delivery > 2 else None
+    return max(isqrt_ceil(suspects), 1) if left == 1 and next_delivery > 2 else None
 
 
 def isolation_groups(

@@ -158,6 +158,8 @@ class OffsetSet:
         >>> [piece.ranges for piece in OffsetSet.of((0, 5)).chunks(2)]
         [((0, 2),), ((2, 4),), ((4, 5),)]
         """
+        if most < 1:
+            raise ValueError(f"pieces of {most} offsets")
         for index in range(0, len(self), most):
             size = min(most, len(self) - index)
             first, last = int(self._bits[index]), int(self._bits[index + size - 1])

@@ -56,8 +56,9 @@ def test_the_innocent_share_batches_at_any_delivery() -> None:
     assert list(isolation_groups(held, 4, died=False, max_deliveries=5)) == [(held, False)]
 
 
-def test_nothing_is_no_group() -> None:
-    assert list(isolation_groups(EMPTY, 4, died=True, max_deliveries=5)) == []
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_nothing_is_no_group(count: int) -> None:
+    assert list(isolation_groups(EMPTY, count, died=True, max_deliveries=5)) == []
 
 
 def test_even_the_root_of_very_many_fits_a_record() -> None:

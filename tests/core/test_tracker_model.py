@@ -346,7 +346,7 @@ def announcements(decisions: list[Decision]) -> list[tuple[int, int, str, bool]]
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(histories, limits, backoffs)
 def test_the_tracker_does_what_its_slow_twin_does_through_every_restart(
     history: list[tuple[int, Marker | Settle | Restart]], limit: int | None, delays_ms: tuple[int, ...]

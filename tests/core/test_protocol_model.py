@@ -1,0 +1,310 @@
+"""Planner, sink and tracker together, in a world of one cell: crashes at every step, and nothing is lost.
+
+The rules under test are the real ones (``core.planning``, ``core.tracker``); topics are lists, and time
+passes when the world says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.marker import End, Hello, Marker, Release, Start
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.planning import (
+    Delivery,
+    RedeliveryRecord,
+    SourceOffset,
+    Taken,
+    admit_redeliveries,
+    plan,
+    plan_replay,
+)
+from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.tracker import CellTracker, DeadLetter
+
+CELL = Cell(subscription="s", topic="t", partition=0)
+QUEUE = ("t", 0)
+LEASE_MS = 60_000
+BEGINNING = SourceOffset(queue={QUEUE: 0}, redeliveries={0: 0})
+
+
+@dataclass
+class Run:
+    """One life of the query: its driver, and nothing that outlives it."""
+
+    run_id: str
+    answer: CursorSnapshot | None = None  # what the tracker said to its Hello
+    taken: Taken = field(default_factory=Taken)
+    offered: bool = False  # the batch in progress is its own idea, no replay
+    batch: tuple[Delivery, ...] | None = None
+    handled: bool = False
+    alone_last: bool = False
+
+
+@dataclass
+class World:
+    """What is durable, and the one run that is alive."""
+
+    policy: RedeliveryPolicy
+    messages: int
+    poison: int | None = None
+    now_ms: int = 0
+    log: list[tuple[Marker, int]] = field(default_factory=list)  # the markers topic
+    read: int = 0  # by the tracker
+    cursor: CursorSnapshot | None = None  # the cursors topic
+    redeliveries: list[RedeliveryRecord] = field(default_factory=list)
+    dead: dict[int, int] = field(default_factory=dict)
+    acked: set[int] = field(default_factory=set)
+    starts: Counter[int] = field(default_factory=Counter)
+    first: SourceOffset = BEGINNING  # of the checkpoint
+    planned: list[SourceOffset] = field(default_factory=list)  # Spark's offset log
+    committed: int = 0  # batches
+    runs: int = 0
+    run: Run | None = None
+
+    # ---- what may happen next
+
+    def actions(self) -> list[str]:
+        possible = ["pass"]
+        if self.read < len(self.log) or self.something_is_due():
+            possible.append("track")
+        run = self.run
+        if run is None:
+            return [*possible, "restart", "restore", "delete"]
+        possible.append("crash")
+        if run.answer is None:
+            if self.cursor is not None and self.cursor.owner == run.run_id:
+                possible.append("hear")
+        elif run.handled:
+            possible.append("commit")
+        elif run.batch is not None:
+            possible.append("handle")
+        elif self.committed < len(self.planned):
+            possible.append("plan")
+        elif self.next_offset(run) != self.start:
+            possible.append("offer")
+        return possible
+
+    def something_is_due(self) -> bool:
+        event_ms = None if self.cursor is None else self.cursor.next_event_ms
+        return event_ms is not None and event_ms < self.now_ms
+
+    @property
+    def start(self) -> SourceOffset:
+        if self.committed:
+            return self.planned[self.committed - 1]
+        return self.first
+
+    def next_offset(self, run: Run) -> SourceOffset:
+        assert run.answer is not None
+        start, end = self.start, len(self.redeliveries)
+        own = [
+            one for one in self.redeliveries[start.redeliveries[0] :] if one.redeliver.run_id == run.run_id
+        ]
+        fresh = [
+            one
+            for one in own
+            if run.taken.fresh(CELL, one.redeliver.offsets, delivery_count=one.redeliver.delivery_count)
+        ]
+        positions, taken, alone = admit_redeliveries(
+            fresh, start.redeliveries, {0: end}, budget=None, alone_next=not run.alone_last
+        )
+        origin = max(start.queue[QUEUE], run.answer.read_position)
+        stop = origin if alone else self.messages
+        if not taken and stop == origin:
+            return start
+        return SourceOffset(queue={QUEUE: stop}, redeliveries=positions)
+
+    # ---- what happens
+
+    def act(self, action: str, chance: Random) -> None:
+        getattr(self, f"do_{action}")(chance)
+
+    def append(self, *markers: Marker) -> None:
+        self.log += [(marker, self.now_ms) for marker in markers]
+
+    def do_pass(self, chance: Random) -> None:
+        """Time passes: every lease that is not renewed is over."""
+        self.now_ms += LEASE_MS + 2_000
+
+    def do_restart(self, chance: Random) -> None:
+        self.runs += 1
+        self.run = Run(f"run-{self.runs}")
+        self.append(Hello(cell=CELL, run_id=self.run.run_id, position=0))
+
+    def do_crash(self, chance: Random) -> None:
+        self.run = None
+
+    def do_restore(self, chance: Random) -> None:
+        """Somebody puts an older checkpoint in place."""
+        self.committed = chance.randint(0, self.committed)
+        self.planned = self.planned[: chance.randint(self.committed, len(self.planned))]
+
+    def do_delete(self, chance: Random) -> None:
+        """Somebody deletes the checkpoint: the next run begins at the cursor."""
+        position = 0 if self.cursor is None else self.cursor.read_position
+        self.first = SourceOffset(queue={QUEUE: position}, redeliveries={0: len(self.redeliveries)})
+        self.planned, self.committed = [], 0
+
+    def do_hear(self, chance: Random) -> None:
+        assert self.run is not None
+        self.run.answer = self.cursor
+
+    def do_offer(self, chance: Random) -> None:
+        assert self.run is not None
+        self.planned.append(self.next_offset(self.run))
+        self.run.offered = True
+
+    def do_plan(self, chance: Random) -> None:
+        run = self.run
+        assert run is not None
+        assert run.answer is not None
+        start, end = self.start, self.planned[self.committed]
+        records = [one.redeliver for one in self.redeliveries[start.redeliveries[0] : end.redeliveries[0]]]
+        if run.offered:
+            own = [redeliver for redeliver in records if redeliver.run_id == run.run_id]
+            positions = {CELL: run.answer.read_position}
+            batch = plan("s", start, end, own, read_positions=positions, taken=run.taken)
+            run.alone_last = any(redeliver.alone for redeliver in own)
+        else:
+            batch = plan_replay("s", start, end, records, cursors={CELL: run.answer})
+        for one in batch.deliveries:
+            self.append(
+                Start(
+                    cell=CELL,
+                    offsets=one.offsets,
+                    lease_ms=LEASE_MS,
+                    delivery_count=one.delivery_count,
+                    run_id=run.run_id,
+                )
+            )
+            self.starts.update(one.offsets)
+            gone = OffsetSet.of((0, run.answer.read_position)) - run.answer.outstanding
+            assert one.offsets.isdisjoint(gone), "what had ended when the run began is delivered"
+            run.taken.add(one)
+        for back in batch.hand_backs:
+            self.append(
+                Release(cell=CELL, offsets=back.offsets, delivery_count=back.delivery_count, delay_ms=0)
+            )
+        run.batch = batch.deliveries
+
+    def do_handle(self, chance: Random) -> None:
+        """The user's code: most is acked, some released, some left to its lease; the poison kills."""
+        assert self.run is not None
+        assert self.run.batch is not None
+        if self.poison is not None and any(self.poison in one.offsets for one in self.run.batch):
+            self.run = None
+            return
+        for one in self.run.batch:
+            for offset in one.offsets:
+                only = OffsetSet.of((offset, offset + 1))
+                match self.outcome(chance):
+                    case "ack":
+                        self.append(End(cell=CELL, offsets=only))
+                        self.acked.add(offset)
+                    case "release":
+                        release = Release(
+                            cell=CELL, offsets=only, delivery_count=one.delivery_count, delay_ms=0
+                        )
+                        self.append(release)
+        self.run.handled = True
+
+    def outcome(self, chance: Random) -> str:
+        return "ack" if self.poison is not None else chance.choice(["ack", "ack", "release", "leave"])
+
+    def do_commit(self, chance: Random) -> None:
+        assert self.run is not None
+        self.committed += 1
+        self.run.batch, self.run.handled, self.run.offered = None, False, False
+
+    def do_track(self, chance: Random) -> None:
+        """A batch of the tracker: some markers or all there are; in the latter case, time passes too."""
+        tracker = CellTracker.resume(self.cursor, cell=CELL, policy=self.policy)
+        stop = len(self.log) if chance.random() < 0.6 else min(self.read + 1, len(self.log))
+        for marker_offset in range(self.read, stop):
+            marker, at_ms = self.log[marker_offset]
+            tracker.apply(marker, at_ms=at_ms, marker_offset=marker_offset)
+        for decision in tracker.settle(self.now_ms if stop == len(self.log) else None):
+            if isinstance(decision, DeadLetter):
+                self.dead |= dict.fromkeys(decision.offsets, decision.delivery_count)
+            else:
+                at = len(self.redeliveries)
+                self.redeliveries.append(RedeliveryRecord(partition=0, offset=at, redeliver=decision))
+        self.read, self.cursor = stop, tracker.snapshot()
+
+    # ---- what must hold
+
+    def check(self) -> None:
+        limit = self.policy.max_deliveries
+        for offset, count in self.dead.items():
+            assert limit is not None
+            assert count >= limit
+            assert self.starts[offset] >= limit, "a dead letter before its last delivery"
+        if self.cursor is None:
+            return
+        known = set(self.cursor.outstanding) | self.acked | set(self.dead)
+        assert set(range(self.cursor.read_position)) <= known, "lost"
+
+    @property
+    def done(self) -> bool:
+        return self.acked | set(self.dead) == set(range(self.messages))
+
+
+ACCIDENTS = ("crash", "restore", "delete")
+
+
+def live(world: World, chance: Random, *, steps: int, accidents: int) -> None:
+    """Anything may happen, in any order."""
+    for _ in range(steps):
+        actions = [one for one in world.actions() if accidents or one not in ACCIDENTS]
+        action = chance.choice(actions)
+        accidents -= action in ACCIDENTS
+        world.act(action, chance)
+        world.check()
+
+
+def finish(world: World, chance: Random) -> None:
+    """From here on everybody does his work; time passes when there is none."""
+    for _ in range(400):
+        if world.done:
+            return
+        actions = [one for one in world.actions() if one not in (*ACCIDENTS, "pass")]
+        world.act(chance.choice(actions) if actions else "pass", chance)
+        world.check()
+    raise AssertionError(f"stuck: acked {world.acked}, dead {world.dead}, cursor {world.cursor}")
+
+
+@pytest.mark.parametrize("limit", [2, 3, 5])
+def test_every_message_is_acked_or_dies_after_its_last_delivery_whatever_crashes_when(limit: int) -> None:
+    for seed in range(150):
+        chance = Random(seed)
+        world = World(RedeliveryPolicy(max_deliveries=limit), messages=chance.choice([1, 2, 3]))
+        live(world, chance, steps=chance.randrange(60), accidents=chance.randrange(8))
+        finish(world, chance)
+
+
+def test_without_a_limit_every_message_is_acked_in_the_end() -> None:
+    for seed in range(150):
+        chance = Random(seed)
+        world = World(RedeliveryPolicy(max_deliveries=None), messages=3)
+        live(world, chance, steps=chance.randrange(60), accidents=chance.randrange(8))
+        finish(world, chance)
+        assert world.acked == {0, 1, 2}
+
+
+@pytest.mark.parametrize("limit", [2, 3, 4, 5])
+def test_a_message_that_kills_the_process_dies_alone_and_its_neighbours_are_acked(limit: int) -> None:
+    for seed in range(60):
+        chance = Random(seed)
+        poison = chance.randrange(4)
+        world = World(RedeliveryPolicy(max_deliveries=limit), messages=4, poison=poison)
+        finish(world, chance)
+        assert world.dead.keys() == {poison}
+        assert world.acked == {0, 1, 2, 3} - {poison}
+        assert world.starts[poison] == limit
