@@ -36,6 +36,20 @@ def make_control() -> Callable[[dict[str, str]], Control]:
     return new_control
 
 
+@pytest.fixture
+def create_on() -> Callable[..., str]:
+    """``create_on(config, partitions, cleanup_policy="compact")``: a cursors topic on another broker."""
+
+    def create(config: dict[str, str], partitions: int, **settings: object) -> str:
+        name = f"cursors-{uuid.uuid4().hex[:12]}"
+        Topics(config).create(
+            {name: (partitions, {key.replace("_", "."): value for key, value in settings.items()})}
+        )
+        return name
+
+    return create
+
+
 @pytest.fixture(scope="session")
 def mortal_broker() -> Iterator[EmbeddedKafka]:
     """A broker that tests may stop, kill and pause, as long as it runs when they end."""

@@ -75,9 +75,15 @@ def dead_letter_of(cell: Cell, *ranges: tuple[int, int], reason: str = "bad", co
 def produce(config: dict[str, str], topic: str, records: Iterable[dict[str, Any]]) -> None:
     """Records as keyword arguments of ``Producer.produce``; partition 0 unless they say otherwise."""
     producer = Producer({**config, "linger.ms": 1})
+    failures: list[KafkaError] = []
+
+    def confirmed(error: KafkaError | None, _: Message) -> None:
+        failures.extend([error] if error is not None else [])
+
     for record in records:
-        producer.produce(topic, **({"partition": 0} | record))
+        producer.produce(topic, **({"partition": 0} | record), on_delivery=confirmed)
     assert producer.flush(30) == 0
+    assert not failures
 
 
 def transaction(

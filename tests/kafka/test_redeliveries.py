@@ -1,0 +1,181 @@
+"""Announcements read from the redeliveries topic: any range, from memory or from the topic."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from spark_cursor_source.core.tracker import Redeliver
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.errors import NotAuthorized
+from spark_cursor_source.kafka.redeliveries import RedeliveryTail
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.wire import redelivery as wire
+from tests.kafka.control_plane import (
+    PARTITIONS,
+    Control,
+    cell_of,
+    eventually,
+    login,
+    produce,
+    redeliver_of,
+    transaction,
+)
+
+pytestmark = pytest.mark.broker
+
+MakeControl = Callable[[dict[str, str]], Control]
+Found = list[tuple[int, int, Redeliver]]
+
+
+@pytest.fixture
+def tail(control: Control) -> RedeliveryTail:
+    return RedeliveryTail(control.config, control.redeliveries)
+
+
+def announcement(offset: int) -> Redeliver:
+    return redeliver_of(cell_of("orders"), (offset, offset + 1))
+
+
+def announce(control: Control, count: int, *, partition: int = 0, first: int = 0) -> None:
+    """``count`` announcements, each of the offset that it stands at itself."""
+    records = [
+        {"key": b"k", "value": wire.encode(announcement(first + n)), "partition": partition}
+        for n in range(count)
+    ]
+    produce(control.config, control.redeliveries, records)
+
+
+def between(tail: RedeliveryTail, starts: dict[int, int], stops: dict[int, int]) -> Found:
+    return [(one.partition, one.offset, one.redeliver) for one in tail.between(starts, stops)]
+
+
+def expected(partition: int, start: int, stop: int) -> Found:
+    return [(partition, offset, announcement(offset)) for offset in range(start, stop)]
+
+
+def test_what_was_polled_is_given_in_ranges(control: Control, tail: RedeliveryTail) -> None:
+    assert tail.poll({0: 0, 3: 0}) == 0
+    announce(control, 10)
+    announce(control, 4, partition=3)
+    assert tail.poll({0: 10, 3: 4}) == 14
+    assert tail.poll({0: 10, 3: 4}) == 0
+    assert between(tail, {0: 2, 3: 1}, {0: 5, 3: 3}) == expected(0, 2, 5) + expected(3, 1, 3)
+    assert between(tail, {0: 5}, {0: 5, 3: 4}) == expected(3, 0, 4)
+
+
+def test_what_was_never_polled_is_read_from_the_topic(control: Control, tail: RedeliveryTail) -> None:
+    announce(control, 10)
+    assert between(tail, {0: 6}, {0: 8}) == expected(0, 6, 8)
+    assert between(tail, {}, {0: 10}) == expected(0, 0, 10)
+
+
+def test_a_first_poll_at_the_end_leaves_the_past_to_whoever_asks_for_it(
+    control: Control, tail: RedeliveryTail
+) -> None:
+    announce(control, 6)
+    assert tail.poll({0: 6}) == 0
+    announce(control, 2, first=6)
+    assert tail.poll({0: 8}) == 2
+    assert between(tail, {0: 3}, {0: 8}) == expected(0, 3, 8)
+
+
+def test_what_was_discarded_can_be_read_again(control: Control, tail: RedeliveryTail) -> None:
+    announce(control, 8)
+    assert between(tail, {}, {0: 8}) == expected(0, 0, 8)
+    tail.discard({0: 5, 7: 3})
+    assert between(tail, {0: 5}, {0: 8}) == expected(0, 5, 8)
+    assert between(tail, {0: 2}, {0: 6}) == expected(0, 2, 6)
+
+
+def test_any_sequence_of_questions_gets_the_answers_of_the_topic(
+    control: Control, tail: RedeliveryTail
+) -> None:
+    announce(control, 60)
+    choose = random.Random(7)
+    for _ in range(60):
+        start, stop = sorted(choose.sample(range(61), 2))
+        match choose.randrange(3):
+            case 0:
+                tail.poll({0: stop})
+            case 1:
+                tail.discard({0: start})
+            case _:
+                assert between(tail, {0: start}, {0: stop}) == expected(0, start, stop)
+
+
+def test_nothing_of_an_aborted_transaction_is_announced(control: Control, tail: RedeliveryTail) -> None:
+    # 0 committed, 1 its end, 2 aborted, 3 its end, 4 committed, 5 its end
+    for offset, commit in ((0, True), (2, False), (4, True)):
+        record = {"key": b"k", "value": wire.encode(announcement(offset))}
+        transaction(control.config, [(control.redeliveries, record)], commit=commit)
+    topics = Topics(control.config)
+    end = [(control.redeliveries, 0)]
+    eventually(lambda: topics.end_offsets(end, committed=True)[end[0]] == 6)
+    assert between(tail, {}, {0: 6}) == expected(0, 0, 1) + expected(0, 4, 5)
+    assert between(tail, {0: 5}, {0: 6}) == []
+
+
+def test_records_that_retention_has_removed_are_just_gone(
+    control: Control, tail: RedeliveryTail, admin: AdminClient
+) -> None:
+    announce(control, 10)
+    removed = admin.delete_records([TopicPartition(control.redeliveries, 0, 7)])
+    next(iter(removed.values())).result(timeout=20)
+    assert between(tail, {}, {0: 10}) == expected(0, 7, 10)
+    assert between(RedeliveryTail(control.config, control.redeliveries), {0: 2}, {0: 5}) == []
+
+
+def test_records_that_are_no_announcements_are_skipped_and_named(
+    control: Control, tail: RedeliveryTail, caplog: pytest.LogCaptureFixture
+) -> None:
+    announce(control, 1)
+    values: list[bytes | None] = [b"\xff\xff", b"", None]
+    produce(control.config, control.redeliveries, [{"key": b"k", "value": value} for value in values])
+    announce(control, 1, first=4)
+    with caplog.at_level(logging.WARNING):
+        assert between(tail, {}, {0: 5}) == expected(0, 0, 1) + expected(0, 4, 5)
+    for offset in (1, 2, 3):
+        assert f"{control.redeliveries}, partition 0, offset {offset} is skipped" in caplog.text
+
+
+def test_a_range_of_a_topic_that_was_made_again_since_is_empty(
+    control: Control, admin: AdminClient, topics: Topics
+) -> None:
+    announce(control, 10)
+    admin.delete_topics([control.redeliveries])[control.redeliveries].result(timeout=20)
+    while topics.existing([control.redeliveries]):
+        time.sleep(0.02)
+    topics.create({control.redeliveries: (PARTITIONS, {})})
+    announce(control, 2)
+    tail = RedeliveryTail(control.config, control.redeliveries)
+    assert between(tail, {0: 5}, {0: 10}) == []
+
+
+def test_a_restart_of_the_broker_is_waited_for(mortal: EmbeddedKafka, make_control: MakeControl) -> None:
+    control = make_control({"bootstrap.servers": mortal.bootstrap_servers})
+    tail = RedeliveryTail(control.config, control.redeliveries)
+    announce(control, 5)
+    assert between(tail, {}, {0: 5}) == expected(0, 0, 5)
+    mortal.restart()
+    announce(control, 5, first=5)
+    assert tail.poll({0: 10}) == 5
+    assert between(tail, {}, {0: 10}) == expected(0, 0, 10)
+
+
+def test_whoever_may_not_read_redeliveries_is_told(
+    guarded_broker: EmbeddedKafka, make_control: MakeControl
+) -> None:
+    servers = {"bootstrap.servers": guarded_broker.bootstrap_servers, "log_level": "0"}
+    control = make_control(servers | login("admin", "of-admin"))
+    announce(control, 1)
+    tail = RedeliveryTail(servers | login("bob", "of-bob"), control.redeliveries)
+    with pytest.raises(NotAuthorized) as refused:
+        tail.between({}, {0: 1})
+    assert refused.value.resource == control.redeliveries
