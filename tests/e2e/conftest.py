@@ -61,7 +61,7 @@ def make_queue(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> Iterator[Callable[..., Field]]:
-    """``make_queue(partitions=1, subscription="s", own_tracker=False)``: a queue topic and its control topics.
+    """``make_queue(partitions=1, subscription="s", own_tracker=False)``: a queue topic, its control topics.
 
     With ``own_tracker`` the control topics are the test's own, and it starts a tracker itself.
     """

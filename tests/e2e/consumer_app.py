@@ -1,7 +1,8 @@
 """The consumer of the crash tests: one query, whose messages say what is to become of their handler.
 
 What a message's value begins with decides: ``exit`` ends the Python worker that handles it, ``kill`` ends
-every process of the app, ``wait`` waits for as long as the gate (a file) exists; all others are just acked.
+every process of the app, ``wait`` waits for as long as the gate (a file) exists, ``flaky`` fails the first
+time, ``reject`` is rejected, ``leave`` is left to its lease the first time; all others are just acked.
 Each message that reaches the handler is written to ``events`` before anything else is done with it.
 """
 
@@ -59,6 +60,8 @@ class Handling:
     def sink(self) -> Any:
         """What goes into foreachBatch."""
         options = self._config["options"]
+        if "ackMode" in options:
+            return self.batch
         if self._config["per_row"]:
             return cursorq.AckSink.per_row(self.one, options)
         return cursorq.AckSink(self.batch, options)
@@ -66,8 +69,6 @@ class Handling:
     def batch(self, rows: DataFrame, batch_id: int) -> None:
         """The handler of whole batches, in the driver."""
         self.note("batch", batch=batch_id)
-        if self._config["wait_first"]:
-            self._wait()
         values = []
         for row in rows.collect():
             self._seen(row, batch_id)
@@ -77,12 +78,22 @@ class Handling:
         time.sleep(self._config["slow_s"])
         self.note("handled", batch=batch_id, rows=len(values))
 
-    def one(self, message: Any) -> None:
+    def one(self, message: Any) -> Any:
         """The handler of single messages, in the executors' Python workers."""
+        if self._config["wait_first"]:
+            self._wait()
         context = TaskContext.get()
         batch_id = context and context.getLocalProperty("streaming.sql.batchId")
         self._seen(message, int(batch_id) if batch_id else None)
-        self._act(bytes(message.value))
+        value = bytes(message.value)
+        self._act(value)
+        if value.startswith(b"reject"):
+            return cursorq.Reject("the message says so")
+        if message.delivery_count == 1 and value.startswith(b"flaky"):
+            raise ValueError("the first time")
+        if message.delivery_count == 1 and value.startswith(b"leave"):
+            return cursorq.Leave()
+        return None
 
     def _seen(self, row: Any, batch_id: int | None) -> None:
         self.note(

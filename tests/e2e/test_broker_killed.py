@@ -1,0 +1,63 @@
+"""SIGKILL of the broker under load."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from spark_cursor_source.embedded import EmbeddedKafka
+from tests.e2e.conftest import control_topics
+from tests.e2e.harness import Field, Garage
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def mortal() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(properties={"auto.create.topics.enable": False}) as broker:
+        yield broker
+        broker.start()
+
+
+@pytest.fixture
+def queue(mortal: EmbeddedKafka, garage: Garage, tmp_path: Path) -> Iterator[Field]:
+    topic = f"orders-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": mortal.bootstrap_servers, "log_level": "0"})
+    admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])[topic].result(timeout=20)
+    made = Field(
+        servers=mortal.bootstrap_servers,
+        directory=tmp_path,
+        garage=garage,
+        topic=topic,
+        subscription="s",
+        control=control_topics("mortal"),
+    )
+    yield made
+    made.close()
+
+
+def test_a_broker_that_dies_under_load_and_comes_back_costs_nothing(
+    mortal: EmbeddedKafka, queue: Field
+) -> None:
+    # load ---- SIGKILL of the broker .... start ---- load ---- SIGKILL .... start ---- all is acked
+    tracker = queue.tracker()
+    consumer = queue.consumer(per_row=True, leaseTimeout="10s", maxOffsetsPerTrigger=30, restarts=20)
+    for acked in (30, 130):
+        for partition in (0, 1):
+            queue.produce(["plain"] * 45 + ["flaky"] * 5, partition=partition)
+        consumer.supervise_until(lambda acked=acked: len(queue.verdict().acked) > acked, "load")
+        mortal.kill()
+        mortal.start()
+
+    def both_go_on() -> bool:
+        if not tracker.process.alive:
+            tracker.restart()
+        return queue.all_settled()
+
+    consumer.supervise_until(both_go_on, "all is acked")
+    verdict = queue.verdict().check_settled()
+    assert {one.count for one in verdict.seen} >= {1, 2}

@@ -1,0 +1,99 @@
+"""Checkpoints of the source that are deleted, old, or not there yet: the cursor knows better."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.harness import Field
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
+
+MakeQueue = Callable[..., Field]
+
+
+def test_without_its_checkpoint_a_query_goes_on_where_the_cursor_is(make_queue: MakeQueue) -> None:
+    # 0..3 acked | 4 held, 5 6 not acked, 7 acked by another job | SIGKILL, no checkpoint | 4 5 6 (2)
+    queue = make_queue()
+    queue.produce([f"plain-{n}" for n in range(4)])
+    consumer = queue.consumer(gate=True, leaseTimeout="5s")
+    consumer.until(lambda: queue.all_settled() and consumer.events("handled"), "the first are acked")
+    queue.produce(["wait", "plain", "plain", "plain"])
+    consumer.until_seen(8)
+    queue.ack([7])
+    consumer.kill_tree()
+    shutil.rmtree(consumer.config["checkpoint"])
+
+    consumer.open_gate()
+    consumer.start()
+    consumer.until(queue.all_settled, "all is acked")
+    verdict = queue.verdict().check_settled()
+    assert sorted(verdict.duplicates) == [(0, 4), (0, 5), (0, 6)]
+
+
+def test_an_older_checkpoint_brings_nothing_back_that_was_acked(make_queue: MakeQueue) -> None:
+    # 0..3 acked | the checkpoint is copied | 4..7 acked | 8 held, 9 not acked | SIGKILL, the copy put back
+    # 8 9 (2), and nothing else
+    queue = make_queue()
+    queue.produce([f"plain-{n}" for n in range(4)])
+    consumer = queue.consumer(gate=True, leaseTimeout="5s", maxOffsetsPerTrigger=4)
+    consumer.until(lambda: queue.all_settled() and consumer.events("handled"), "the first are acked")
+    checkpoint = Path(consumer.config["checkpoint"])
+    early = checkpoint.with_name("early")
+    shutil.copytree(checkpoint, early)
+    queue.produce([f"plain-{n}" for n in range(4, 8)])
+    consumer.until(lambda: len(consumer.seen()) == 8 and queue.all_settled(), "the next are acked")
+    queue.produce(["wait", "plain"])
+    consumer.until_seen(10)
+    consumer.kill_tree()
+    shutil.rmtree(checkpoint)
+    early.rename(checkpoint)
+
+    consumer.open_gate()
+    consumer.start()
+    queue.produce(["plain-10"])
+    consumer.until(queue.all_settled, "all is acked")
+    verdict = queue.verdict().check_settled()
+    assert sorted(verdict.duplicates) == [(0, 8), (0, 9)]
+
+
+def test_a_new_subscription_from_latest_misses_nothing_after_its_first_start(make_queue: MakeQueue) -> None:
+    # 0 1 2 | first start: latest = 3, SIGKILL before any commit | 3 4 | start: 3 4, though latest is 5 by now
+    queue = make_queue()
+    queue.produce(["old"] * 3)
+    consumer = queue.consumer(startingOffsets="latest")
+    consumer.until(lambda: _begun(queue), "the subscription begins")
+    consumer.kill_tree()
+    queue.produce(["new"] * 2)
+    consumer.start()
+    seen = consumer.until_seen(2)
+    assert [(one.id, one.count) for one in seen] == [((0, 3), 1), ((0, 4), 1)]
+    consumer.until(queue.all_settled, "all is acked")
+    assert len(consumer.seen()) == 2
+
+
+def test_a_batch_that_was_not_committed_is_not_acked_by_the_source_without_its_checkpoint(
+    make_queue: MakeQueue,
+) -> None:
+    # ackMode=batch: batch 0 = 0 1, committed, acked | batch 1 = 2 3, held | SIGKILL, no checkpoint | 2 3 (2)
+    queue = make_queue()
+    queue.produce(["plain", "plain"])
+    consumer = queue.consumer(gate=True, leaseTimeout="5s", ackMode="batch")
+    consumer.until(lambda: queue.all_settled() and consumer.events("handled"), "the first are acked")
+    queue.produce(["wait", "plain"])
+    consumer.until_seen(4)
+    consumer.kill_tree()
+    shutil.rmtree(consumer.config["checkpoint"])
+
+    consumer.open_gate()
+    consumer.start()
+    consumer.until(queue.all_settled, "all is acked")
+    queue.verdict().check_settled()
+    assert sorted(one.id for one in consumer.seen(run=2)) == [(0, 2), (0, 3)]
+
+
+def _begun(queue: Field) -> bool:
+    return bool(queue.topics.committed(f"cursorq-{queue.subscription}", [(queue.topic, 0)]))

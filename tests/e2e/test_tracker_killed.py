@@ -1,0 +1,148 @@
+"""SIGKILL of the tracker, its absence, and the loss of its checkpoint."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.harness import Field, wait_until
+from tests.e2e.processes import Part
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
+
+MakeQueue = Callable[..., Field]
+
+
+def test_a_tracker_killed_at_any_moment_goes_on_where_it_was(make_queue: MakeQueue) -> None:
+    # Acks, releases, rejects and leases that run out, all the time; the tracker dies, whole or in part.
+    moments = random.Random(20261121)
+    queue = make_queue(partitions=2, own_tracker=True)
+    tracker = queue.tracker()
+    consumer = queue.consumer(per_row=True, leaseTimeout="3s", maxOffsetsPerTrigger=40)
+    with _producing(queue):
+        for part in (None, Part.JVM, Part.WORKER):
+            told = len(queue.cursors())
+            tracker.supervise_until(lambda told=told: len(queue.cursors()) > told + 2, "the tracker works")
+            time.sleep(moments.uniform(0, 1.5))
+            if part is None:
+                tracker.restart()
+            else:
+                tracker.process.kill(part)
+    tracker.supervise_until(queue.all_settled, "all is acked, or a dead letter")
+    rejected = [one.id for one in queue.dead_letters()]
+    assert all(one.value.startswith("reject") for one in queue.dead_letters())
+    verdict = queue.verdict().check_settled(dead=rejected)
+    assert verdict.duplicates
+    assert not consumer.events("failed")
+
+
+@pytest.mark.parametrize("step", ["transaction", "copies"])
+def test_a_tracker_that_dies_inside_a_batch_repeats_it_and_takes_nothing_back(
+    make_queue: MakeQueue, step: str
+) -> None:
+    # batch 0 of the tracker's checkpoint and a later one: carried out, not known to Spark as done; or copied
+    # to the dead letters, and not carried out
+    queue = make_queue(own_tracker=True)
+    tracker = queue.tracker(die_at=(step, 0))
+    consumer = queue.consumer(per_row=True, leaseTimeout="5s")
+    queue.produce(["plain", "reject", "flaky", "leave"])
+    tracker.until(lambda: not tracker.process.alive, "the tracker dies")
+    tracker.restart(die_at={"step": step, "batch": 1})
+    queue.produce(["plain", "reject", "flaky", "leave"])
+    tracker.until(lambda: not tracker.process.alive, "the tracker dies again")
+    tracker.restart(die_at=None)
+    consumer.until(queue.all_settled, "all is acked, or a dead letter")
+    verdict = queue.verdict().check_settled(dead=[(0, 1), (0, 5)])
+    assert sorted(verdict.duplicates) == [(0, 2), (0, 3), (0, 6), (0, 7)]
+    if step == "transaction":
+        assert not verdict.copied_twice
+    assert not consumer.events("failed")
+
+
+def test_a_tracker_that_was_away_for_many_leases_brings_nothing_back_that_was_acked(
+    make_queue: MakeQueue,
+) -> None:
+    # tracker: up ---- SIGKILL ........... four leases ......... up: first reads what happened
+    queue = make_queue(own_tracker=True)
+    tracker = queue.tracker()
+    consumer = queue.consumer(leaseTimeout="4s", maxOffsetsPerTrigger=5)
+    queue.produce(["plain"] * 5)
+    consumer.until(queue.all_settled, "the first are acked")
+    announced = len(queue.announcements())
+    tracker.kill_tree()
+    killed = time.monotonic()
+    for _ in range(4):
+        queue.produce(["plain"] * 5)
+    consumer.until_seen(25)
+    wait_until(lambda: time.monotonic() - killed > 16, "four leases pass")
+    tracker.start()
+    tracker.until(queue.all_settled, "the tracker has caught up")
+    verdict = queue.verdict().check_settled()
+    assert len(queue.announcements()) == announced
+    assert not announced or verdict.duplicates  # only a machine that stands still lets the first run out
+
+
+def test_a_tracker_without_its_checkpoint_takes_over_from_the_cursors_when_it_is_told_to(
+    make_queue: MakeQueue,
+) -> None:
+    # 0 2 acked, 1 left, 3 held | SIGKILL of the tracker, no checkpoint | refused | takeOver: 1 (2)
+    # the checkpoint of before: stale, takeOver or not
+    queue = make_queue(own_tracker=True)
+    tracker = queue.tracker()
+    queue.produce(["plain", "leave", "plain"])
+    consumer = queue.consumer(per_row=True, gate=True, leaseTimeout="10s")
+    consumer.until(lambda: _holes(queue) == ((2, 3),), "0 and 2 are acked")
+    queue.produce(["wait"])
+    consumer.until(lambda: len({one.id for one in consumer.seen()}) == 4, "the last is held")
+    tracker.kill_tree()
+    checkpoint = Path(tracker.config["options"]["checkpointLocation"])
+    checkpoint.rename(checkpoint.with_name("old"))
+
+    tracker.start()
+    assert "TrackerOwnedByAnother" in tracker.until_failed(run=2)
+    shutil.rmtree(checkpoint)
+    told_before = len(queue.cursors())
+    tracker.restart(options=tracker.config["options"] | {"takeOver": True})
+    tracker.until(lambda: len(queue.cursors()) > told_before, "the tracker is rebuilt")
+    assert _holes(queue, told_before) == ((2, 3),)
+    consumer.open_gate()
+    consumer.until(queue.all_settled, "all is acked")
+    queue.verdict().check_settled()
+    assert {one.id for one in consumer.seen() if one.count > 1} <= {(0, 1), (0, 3)}
+    assert not consumer.events("failed")
+
+    old = str(checkpoint.with_name("old"))
+    tracker.restart(options=tracker.config["options"] | {"checkpointLocation": old})
+    assert "which has gone on where this checkpoint stopped" in tracker.until_failed(run=4)
+
+
+@contextmanager
+def _producing(queue: Field) -> Iterator[None]:
+    """Messages of every kind, all the time."""
+    kinds = ["plain"] * 12 + ["flaky", "leave", "reject"]
+    ended = threading.Event()
+
+    def produce() -> None:
+        while not ended.wait(0.4):
+            for partition in (0, 1):
+                queue.produce(kinds, partition=partition)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _holes(queue: Field, number: int = -1) -> tuple[tuple[int, int], ...]:
+    cursors = queue.cursors()
+    return cursors[number].cursor.ack_holes.ranges if cursors else ()
