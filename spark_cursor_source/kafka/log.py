@@ -192,12 +192,13 @@ class _SliceReading:
 
 
 class _Rows:
-    """Rows that wait to be a record batch: fewer and larger ones cost Spark less."""
+    """Rows that wait to be a record batch: fewer and larger ones cost less."""
 
     def __init__(self, include_headers: bool) -> None:
         self._include_headers = include_headers
         self._schema = arrow_schema(include_headers=include_headers)
         self._chunks: list[list[_Array]] = []
+        self._pieces: list[tuple[Slice, int]] = []  # whose rows they are: slice, number of rows
         self._bytes = 0
         self.count = 0
 
@@ -206,31 +207,40 @@ class _Rows:
         return self.count >= _BATCH_ROWS or self._bytes >= _BATCH_BYTES
 
     def add(self, piece: Slice, messages: list[Message], offsets: _Offsets) -> None:
-        count = len(messages)
         keys = pa.array(list(map(Message.key, messages)), pa.binary())
         values = pa.array(list(map(Message.value, messages)), pa.binary())
         types, times_ms = zip(*map(Message.timestamp, messages), strict=True)
-        columns = [
+        chunk = [
             keys,
             values,
-            pa.repeat(pa.scalar(piece.topic, pa.string()), count),
-            pa.repeat(pa.scalar(piece.partition, pa.int32()), count),
             pa.array(offsets, pa.int64()),
             pa.array(np.array(times_ms, np.int64) * 1000, _TIMESTAMP),
             _timestamp_types(types),
-            pa.repeat(pa.scalar(piece.delivery_count, pa.int32()), count),
         ]
         if self._include_headers:
-            headers = [one or None for one in map(Message.headers, messages)]
-            columns.insert(len(columns) - 1, pa.array(headers, _HEADERS))
-        self._chunks.append(columns)
+            chunk.append(pa.array([one or None for one in map(Message.headers, messages)], _HEADERS))
+        self._chunks.append(chunk)
+        if self._pieces and self._pieces[-1][0] is piece:
+            self._pieces[-1] = (piece, self._pieces[-1][1] + len(messages))
+        else:
+            self._pieces.append((piece, len(messages)))
         self._bytes += keys.nbytes + values.nbytes
-        self.count += count
+        self.count += len(messages)
 
     def take(self) -> pa.RecordBatch:
-        chunks, self._chunks, self._bytes, self.count = self._chunks, [], 0, 0
+        chunks, pieces = self._chunks, self._pieces
+        self._chunks, self._pieces, self._bytes, self.count = [], [], 0, 0
         columns = [pa.concat_arrays(parts) for parts in zip(*chunks, strict=True)]
+        columns[2:2] = [
+            _repeated([(piece.topic, count) for piece, count in pieces], pa.string()),
+            _repeated([(piece.partition, count) for piece, count in pieces], pa.int32()),
+        ]
+        columns.append(_repeated([(piece.delivery_count, count) for piece, count in pieces], pa.int32()))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _repeated(runs: Sequence[tuple[object, int]], kind: _Array) -> _Array:
+    return pa.concat_arrays([pa.repeat(pa.scalar(value, kind), count) for value, count in runs])
 
 
 def _timestamp_types(types: tuple[int, ...]) -> _Array:
@@ -258,6 +268,9 @@ def _masked(
 def _runs(offsets: _Offsets) -> Iterator[tuple[int, int]]:
     """Ascending offsets as half-open ranges."""
     if not len(offsets):
+        return
+    if offsets[-1] - offsets[0] == len(offsets) - 1:
+        yield int(offsets[0]), int(offsets[-1]) + 1
         return
     breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
     starts = offsets[np.concatenate(([0], breaks))]

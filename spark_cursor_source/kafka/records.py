@@ -21,6 +21,7 @@ _WAIT_S = 0.25
 _ASK_TIMEOUT_S = 10.0
 # A broker that comes back, or lags in metadata, denies topics and offsets that exist: asked again this long.
 _DENIAL_MS = 10_000
+_TOPIC, _OFFSET = "topic", "offset"
 _LOOK_MS = 2_000
 
 _UNKNOWN_TOPIC = frozenset(
@@ -119,7 +120,7 @@ class _Reading:
         self._batch = _BATCH_MESSAGES // 10  # until the size of a message is known
         self._progress_ms = _now_ms()
         self._looked_ms = self._progress_ms
-        self._denied_since_ms: int | None = None
+        self._denied_since_ms: dict[str, int] = {}
         self._last = "nothing"
         self.position = start
 
@@ -152,7 +153,7 @@ class _Reading:
         if position > self.position:
             self.position = min(position, self._stop)
             self._progress_ms = _now_ms()
-            self._denied_since_ms = None
+            self._denied_since_ms.clear()
 
     def _sift(self, messages: list[Message]) -> list[Message]:
         """The records before, between and after events. A position that an event moves back repeats none."""
@@ -214,31 +215,34 @@ class _Reading:
             )
             self._on_removed(self.position, removed_up_to)
             self._advance(removed_up_to)
-        elif self._denied_too_long() and high < self.position:
+        elif self._denied_too_long(_OFFSET) and high < self.position:
             raise RecordsGone(self._topic, self._partition, wanted, (low, high))
 
     def _look_for_topic_now_and_then(self) -> None:
         # librdkafka does not always say that a topic it reads was deleted: it just has nothing more to fetch.
-        if _now_ms() - max(self._looked_ms, self._progress_ms) >= _LOOK_MS:
-            was_denied = self._denied_since_ms is not None
-            if self._look_for_topic() and was_denied:
-                self.assign()
+        was_denied = _TOPIC in self._denied_since_ms
+        if not was_denied and _now_ms() - max(self._looked_ms, self._progress_ms) < _LOOK_MS:
+            return
+        if self._look_for_topic() and was_denied:
+            self.assign()
 
     def _look_for_topic(self) -> bool:
         """Whether the topic is there, as far as one can tell; denied for too long, it is gone."""
         exists = self._exists()
         self._looked_ms = _now_ms()
         if exists:
-            self._denied_since_ms = None
-        elif self._denied_too_long():
-            raise TopicGone(self._topic, self._partition)
+            self._denied_since_ms.pop(_TOPIC, None)
+        else:
+            self._last = "the topic, or this partition of it, is not there"
+            if self._denied_too_long(_TOPIC):
+                raise TopicGone(self._topic, self._partition)
         return exists
 
-    def _denied_too_long(self) -> bool:
-        """Whether the broker has denied for a while; else waits a little before it is asked again."""
-        if self._denied_since_ms is None:
-            self._denied_since_ms = _now_ms()
-        if _now_ms() - self._denied_since_ms >= min(_DENIAL_MS, self._stall_timeout_ms // 2):
+    def _denied_too_long(self, what: str) -> bool:
+        """Whether the broker has denied it for a while; else waits a little before it is asked again."""
+        if _now_ms() - self._denied_since_ms.setdefault(what, _now_ms()) >= min(
+            _DENIAL_MS, self._stall_timeout_ms // 2
+        ):
             return True
         time.sleep(_WAIT_S)
         return False
