@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.view_options import ViewOptions
 from spark_cursor_source.spark.view_columns import Columns, arrow_schema, timestamps
-from spark_cursor_source.spark.view_ranges import shown_cursors
+from spark_cursor_source.spark.view_ranges import ShareOfCells, shares_of_cells, shown_cursors
 
 COLUMNS: Columns = {
     "subscription": "STRING",
@@ -34,17 +33,10 @@ _Offsets = npt.NDArray[np.int64]
 _State = tuple[str, int, int | None, str | None]  # state, delivery count, deadline, run
 
 
-@dataclass(frozen=True)
-class CursorOfCell(InputPartition):
-    """The cursor whose messages one task lists."""
-
-    cursor: CursorSnapshot
-
-
 class OutstandingReader(DataSourceReader):
     """``view=outstanding``: one row for each message that was delivered and is not acknowledged.
 
-    Of the given subscription and topics, or of all; as of the moment the read was planned::
+    Of the given subscription and topics, or of all; read anew by every action::
 
         subscription STRING, topic STRING, partition INT, offset BIGINT
         state          STRING     leased; available; delayed: available when its deadline is over
@@ -60,11 +52,12 @@ class OutstandingReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [CursorOfCell(cursor) for cursor in shown_cursors(self._options) if cursor.outstanding]
+        return shares_of_cells(self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, CursorOfCell):
-            yield from outstanding_batches(partition.cursor)
+        if isinstance(partition, ShareOfCells):
+            for cursor in shown_cursors(self._options, partition):
+                yield from outstanding_batches(cursor)
 
 
 def outstanding_batches(cursor: CursorSnapshot) -> Iterator[pa.RecordBatch]:

@@ -102,7 +102,32 @@ def shows(options: ViewOptions, cell: Cell) -> bool:
     return options.topics is None or options.topics.matches(cell.topic)
 
 
-def shown_cursors(options: ViewOptions) -> list[CursorSnapshot]:
+@dataclass(frozen=True)
+class ShareOfCells(InputPartition):
+    """The cells that one task looks after: those whose key has this remainder."""
+
+    index: int
+    shares: int
+
+
+ALL_CELLS = ShareOfCells(0, 1)
+
+
+def shares_of_cells(options: ViewOptions) -> list[ShareOfCells]:
+    """The tasks of a view that is made from cursors: one, or as many as minPartitions asks for.
+
+    They read the cursors when they run: Spark plans a DataFrame of a Python source once, and one that had
+    its cursors from then on would never show that anything moves.
+
+    Raises:
+        TopicNotFound: there is no cursors topic.
+    """
+    Topics(client_config(options.kafka, "admin")).describe([options.cursors_topic])
+    shares = options.min_partitions or 1
+    return [ShareOfCells(index, shares) for index in range(shares)]
+
+
+def shown_cursors(options: ViewOptions, share: ShareOfCells = ALL_CELLS) -> list[CursorSnapshot]:
     """The cursors that the options select, as they are now.
 
     Raises:
@@ -111,7 +136,11 @@ def shown_cursors(options: ViewOptions) -> list[CursorSnapshot]:
     tail = CursorTail(client_config(options.kafka, "consumer"), options.cursors_topic)
     try:
         tail.refresh()
-        return [cursor for cell, cursor in tail.all().items() if shows(options, cell)]
+        return [
+            cursor
+            for cell, cursor in tail.all().items()
+            if shows(options, cell) and cell.control_partition(share.shares) == share.index
+        ]
     finally:
         tail.close()
 

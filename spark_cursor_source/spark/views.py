@@ -1,4 +1,9 @@
-"""The batch reads of ``spark.read.format("cursorq")``: which view is which reader, with which columns."""
+"""The batch reads of ``spark.read.format("cursorq")``: which view is which reader, with which columns.
+
+``messages``, ``deadletters`` and ``markers`` are ranges of a log, fixed when a DataFrame first runs, because
+Spark plans one of a Python source once: ``load()`` again for what came later. ``cursors`` and ``outstanding``
+are states, read anew by every action.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,214 @@
+"""Writes of acks on a real broker: each row becomes part of a marker, or the write fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.embedded import EmbeddedKafka
+from tests.spark.control import Control, cell
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+SCHEMA = "topic STRING, partition INT, offset BIGINT, delivery_count INT"
+
+
+@pytest.fixture
+def control(
+    spark: SparkSession, broker: EmbeddedKafka, create_topic: Callable[..., str]
+) -> Iterator[Control]:
+    made = Control(spark, broker.bootstrap_servers, create_topic)
+    yield made
+    made.close()
+
+
+def some(*ranges: tuple[int, int]) -> OffsetSet:
+    return OffsetSet.of(*ranges)
+
+
+def one_task(control: Control, schema: str, *rows: tuple[Any, ...]) -> DataFrame:
+    return control.spark.createDataFrame(list(rows), schema).coalesce(1)
+
+
+def marked(control: Control) -> list[Marker]:
+    """All markers, without a regard to order."""
+    return sorted(control.marked(), key=repr)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, lambda of, them: End(cell=of, offsets=them)),
+        ({"action": "ack"}, lambda of, them: End(cell=of, offsets=them)),
+        (
+            {"action": "release", "delay": "30s", "reason": "later"},
+            lambda of, them: Release(
+                cell=of, offsets=them, delivery_count=2, delay_ms=30_000, reason="later"
+            ),
+        ),
+        (
+            {"action": "release"},
+            lambda of, them: Release(cell=of, offsets=them, delivery_count=2, delay_ms=0),
+        ),
+        (
+            {"action": "reject", "reason": "bad"},
+            lambda of, them: Reject(cell=of, offsets=them, delivery_count=2, reason="bad"),
+        ),
+        (
+            {"action": "extend", "lease": "5m"},
+            lambda of, them: KeepAlive(cell=of, offsets=them, lease_ms=300_000, delivery_count=2),
+        ),
+    ],
+)
+def test_an_action_is_done_to_every_row(
+    control: Control, options: dict[str, str], expected: Callable[..., Marker]
+) -> None:
+    rows = one_task(control, SCHEMA, ("t", 1, 5, 2), ("t", 1, 3, 2), ("t", 1, 4, 2))
+    control.write(rows, **options)
+    assert control.marked() == [expected(cell("t", 1), some((3, 6)))]
+
+
+def test_a_column_says_the_action_the_delay_and_the_reason_of_each_row(control: Control) -> None:
+    rows = one_task(
+        control,
+        f"{SCHEMA}, action STRING, delay STRING, reason STRING, other DOUBLE",
+        ("t", 0, 0, 1, "ack", None, None, 1.0),
+        ("t", 0, 1, 1, "ACK", "1h", "not used", 1.0),
+        ("t", 0, 2, 1, "release", "30s", "busy", 1.0),
+        ("t", 0, 3, 2, "release", None, None, 1.0),
+        ("t", 0, 4, 1, "reject", None, "bad", 1.0),
+        ("u", 0, 5, 3, "extend", None, None, 1.0),
+    )
+    control.write(rows, leaseTimeout="10s")
+    of = cell("t")
+    assert marked(control) == sorted(
+        [
+            End(cell=of, offsets=some((0, 2))),
+            Release(cell=of, offsets=some((2, 3)), delivery_count=1, delay_ms=30_000, reason="busy"),
+            Release(cell=of, offsets=some((3, 4)), delivery_count=2, delay_ms=None),
+            Reject(cell=of, offsets=some((4, 5)), delivery_count=1, reason="bad"),
+            KeepAlive(cell=cell("u"), offsets=some((5, 6)), lease_ms=10_000, delivery_count=3),
+        ],
+        key=repr,
+    )
+
+
+def test_what_an_option_says_holds_for_every_row_whatever_the_columns_say(control: Control) -> None:
+    rows = one_task(
+        control,
+        f"{SCHEMA}, action STRING, delay_ms BIGINT, reason STRING",
+        ("t", 0, 0, 1, "ack", 7_000, "column"),
+    )
+    control.write(rows, action="release")
+    control.write(rows, action="release", delay="1s", reason="option")
+    assert control.marked() == [
+        Release(cell=cell("t"), offsets=some((0, 1)), delivery_count=1, delay_ms=7_000, reason="column"),
+        Release(cell=cell("t"), offsets=some((0, 1)), delivery_count=1, delay_ms=1_000, reason="option"),
+    ]
+
+
+def test_columns_of_other_types_are_read_as_what_they_stand_for(control: Control) -> None:
+    rows = one_task(
+        control,
+        "topic BINARY, partition BIGINT, offset INT, delivery_count STRING, delay_ms INT",
+        (bytearray(b"t"), 1, 7, "2", 500),
+    )
+    control.write(rows, action="release")
+    assert control.marked() == [
+        Release(cell=cell("t", 1), offsets=some((7, 8)), delivery_count=2, delay_ms=500)
+    ]
+
+
+def test_a_million_acks_in_any_order_are_one_marker(control: Control) -> None:
+    rows = control.spark.range(1_000_000).selectExpr(
+        "'t' topic", "0 partition", "(id * 7919) % 1000000 * 2 offset"
+    )
+    control.write(rows.coalesce(1))
+    (end,) = control.marked()
+    assert isinstance(end, End)
+    assert end.offsets == OffsetSet.from_offsets(range(0, 2_000_000, 2))
+
+
+def test_no_rows_are_no_markers(control: Control) -> None:
+    control.write(control.spark.createDataFrame([], SCHEMA))
+    assert control.marked() == []
+
+
+def test_what_is_outstanding_can_be_released_as_it_is_listed(control: Control) -> None:
+    from spark_cursor_source.core.cursor import CursorSnapshot, Lease
+
+    lease = Lease(1_700_000_000_000, 3, "run")
+    control.put(
+        CursorSnapshot(cell=cell("t"), read_position=9, next_marker=0, leases=((lease, some((2, 5))),))
+    )
+    control.write(control.view("outstanding", subscription="s"), action="release")
+    assert control.marked() == [Release(cell=cell("t"), offsets=some((2, 5)), delivery_count=3, delay_ms=0)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "row", "options", "message"),
+    [
+        ("topic STRING, partition INT", ("t", 0), {}, "ack needs the columns offset"),
+        ("topic STRING, partition INT, offset BIGINT", ("t", 0, 1), {"action": "reject"}, "delivery_count"),
+        (f"{SCHEMA}, action STRING", ("t", 0, 1, 1, "acknowledge"), {}, "action 'acknowledge' is none of"),
+        (f"{SCHEMA}, action STRING", ("t", 0, 1, 1, None), {}, "action 'null' is none of"),
+        (SCHEMA, ("t", 0, None, 1), {}, "a row has null in offset"),
+        (SCHEMA, ("t", 0, 1, None), {"action": "extend"}, "a row has null in delivery_count"),
+        (f"{SCHEMA}, delay STRING", ("t", 0, 1, 1, "soon"), {"action": "release"}, "'soon' is no duration"),
+        (f"{SCHEMA}, delay_ms INT", ("t", 0, 1, 1, -5), {"action": "release"}, "'-5ms' is no duration"),
+        (
+            "topic STRING, partition BIGINT, offset INT",
+            ("t", 2**40, 1),
+            {},
+            "column 'partition' of type int64",
+        ),
+        ("topic STRING, partition INT, offset DATE", ("t", 1, None), {}, "column 'offset' of type date32"),
+    ],
+)
+def test_rows_that_do_not_say_what_becomes_of_which_message_fail_the_write(
+    control: Control, schema: str, row: tuple[Any, ...], options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(PySparkException, match=message):
+        control.write(one_task(control, schema, row), **options)
+    assert control.marked() == []
+
+
+def test_a_write_that_would_replace_something_is_refused(control: Control) -> None:
+    with pytest.raises(PySparkException, match="acks are added and never replaced: write with mode"):
+        control.write(one_task(control, SCHEMA, ("t", 0, 1, 1)), mode="overwrite")
+    with pytest.raises(PySparkException, match="topics that do not exist: 'no-markers'"):
+        control.write(one_task(control, SCHEMA, ("t", 0, 1, 1)), markersTopic="no-markers")
+
+
+def start_stream(control: Control, directory: Path, **options: str) -> Any:
+    source = str(directory / "rows")
+    one_task(control, SCHEMA, ("t", 0, 3, 1), ("t", 0, 4, 1)).write.parquet(source)
+    return (
+        control.spark.readStream.schema(SCHEMA)
+        .parquet(source)
+        .writeStream.format("cursorq")
+        .options(**control.options(subscription="s", **options))
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .queryName("acks")
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def test_a_stream_of_rows_can_be_written_as_well(control: Control, tmp_path: Path) -> None:
+    query = start_stream(control, tmp_path, action="reject", reason="late")
+    assert query.awaitTermination(120)
+    assert control.marked() == [Reject(cell=cell("t"), offsets=some((3, 5)), delivery_count=1, reason="late")]
+
+
+def test_a_stream_is_not_acked_by_a_sink_where_its_source_does_it(control: Control, tmp_path: Path) -> None:
+    query = start_stream(control, tmp_path, ackMode="batch")
+    with pytest.raises(PySparkException, match="ackMode=batch lets the source ack"):
+        query.awaitTermination(120)
