@@ -393,6 +393,15 @@ def test_a_release_without_a_delay_waits_for_the_backoff_of_its_delivery() -> No
     assert log.settle(13) == [redeliver(offsets(0), 2)]
 
 
+def test_a_release_now_waits_for_no_backoff() -> None:
+    # 0 S----60
+    #   10 R(0), although the backoff is 30
+    log = Log(backoff=StepBackoff(delays_ms=(30_000,)))
+    log.start(offsets(0), at=0)
+    log.release(offsets(0), at=10, delay=0)
+    assert log.settle(10) == [redeliver(offsets(0), 1)]
+
+
 @pytest.mark.parametrize(("said", "reason"), [("boom", "boom"), ("", NO_MORE_DELIVERIES)])
 def test_a_release_of_the_last_delivery_makes_a_dead_letter(said: str, reason: str) -> None:
     # 0 S(3 of 3)  5 R dead letter
