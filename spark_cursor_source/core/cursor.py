@@ -12,7 +12,7 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 class Lease(NamedTuple):
     """What messages that are leased together have in common."""
 
-    deadline_ms: int  #: broker time, a whole second
+    deadline_ms: int  #: broker time, on a quarter of a second
     delivery_count: int
     run_id: str  #: the run that planned the delivery; "" where a V1 marker did
 
@@ -20,7 +20,7 @@ class Lease(NamedTuple):
 class Delay(NamedTuple):
     """What messages that wait for the end of their backoff together have in common."""
 
-    due_ms: int  #: broker time, a whole second
+    due_ms: int  #: broker time, on a quarter of a second
     delivery_count: int
     died: bool  #: whether the run of the last delivery was gone when it ended
 

@@ -48,6 +48,7 @@ from spark_cursor_source.core.marker import (
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 
+DEADLINE_GRAIN_MS = 250  #: deadlines are multiples of it, so that leases share groups
 LEASE_OVER = "lease expired"
 NO_MORE_DELIVERIES = "no deliveries left"
 
@@ -351,6 +352,6 @@ def _by_group(item: tuple[_Group, OffsetSet]) -> _Group:
 
 
 def _deadline(at_ms: int, after_ms: int) -> int:
-    """The moment ``after_ms`` later, at most 12 h, on the next whole second: few groups, none too early."""
+    """The moment ``after_ms`` later, at most 12 h, on the next quarter of a second: few groups, none early."""
     moment = at_ms + min(after_ms, MAX_LEASE_MS)
-    return -(-moment // 1000) * 1000
+    return -(-moment // DEADLINE_GRAIN_MS) * DEADLINE_GRAIN_MS

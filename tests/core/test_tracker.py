@@ -482,13 +482,13 @@ def test_a_deadline_has_passed_when_now_is_after_it(now: float, due: bool) -> No
     assert log.settle(now) == ([redeliver(offsets(0), 1)] if due else [])
 
 
-def test_a_deadline_is_on_the_next_whole_second_and_never_early() -> None:
-    # 0.001 S----60.001 -> 61
+def test_a_deadline_is_on_the_next_quarter_of_a_second_and_never_early() -> None:
+    # 0.001 S----60.001 -> 60.250
     log = Log()
     log.start(offsets(0), at=0.001)
-    log.start(offsets(1), at=0.999)
-    log.start(offsets(2), at=1)
-    assert log.state.leases == ((Lease(61_000, 1, A), offsets((0, 3))),)
+    log.start(offsets(1), at=0.249)
+    log.start(offsets(2), at=0.25)
+    assert log.state.leases == ((Lease(60_250, 1, A), offsets((0, 3))),)
 
 
 def test_a_lease_that_is_over_waits_for_the_backoff_of_its_delivery() -> None:

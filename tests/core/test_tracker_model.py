@@ -80,7 +80,7 @@ class Twin:
                 self.ended |= set(range(position))
             case KeepAlive():
                 for message in self.leased(marker.offsets).values():
-                    self.keep_alive(message, marker, whole_second(at_ms + min(marker.lease_ms, MAX_LEASE_MS)))
+                    self.keep_alive(message, marker, quarter_second(at_ms + min(marker.lease_ms, MAX_LEASE_MS)))
             case Release():
                 for offset, message in self.leased(marker.offsets).items():
                     if message.count == marker.delivery_count:
@@ -104,7 +104,7 @@ class Twin:
 
     def start(self, marker: Start, at_ms: int) -> None:
         run = marker.run_id or ""
-        deadline = whole_second(at_ms + min(marker.lease_ms, MAX_LEASE_MS))
+        deadline = quarter_second(at_ms + min(marker.lease_ms, MAX_LEASE_MS))
         first_unseen = self.read_position
         for offset in marker.offsets:
             message = self.messages.get(offset)
@@ -160,7 +160,7 @@ class Twin:
     def give_back(self, offset: int, message: Message, at_ms: int, delay_ms: int) -> None:
         died = message.run != (self.owner or "")
         if delay_ms:
-            due_ms = whole_second(at_ms + min(delay_ms, MAX_LEASE_MS))
+            due_ms = quarter_second(at_ms + min(delay_ms, MAX_LEASE_MS))
             self.messages[offset] = Message("delayed", message.count, due_ms, died=died)
         else:
             self.messages[offset] = Message("available", message.count, None, died=died)
@@ -216,8 +216,8 @@ class Twin:
         }
 
 
-def whole_second(moment_ms: int) -> int:
-    return ceil(moment_ms / 1000) * 1000
+def quarter_second(moment_ms: int) -> int:
+    return ceil(moment_ms / 250) * 250
 
 
 # ---- what they are told
