@@ -25,7 +25,9 @@ from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.core.view_options import View, ViewOptions
 from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.errors import UnknownOption
 from spark_cursor_source.kafka.dead_letters import DeadLetterCopier
+from spark_cursor_source.spark.source import CursorqDataSource
 from spark_cursor_source.spark.view_columns import arrow_schema, ddl
 from spark_cursor_source.spark.view_outstanding import outstanding_batches
 from spark_cursor_source.spark.views import view_columns
@@ -245,6 +247,12 @@ def test_options_that_cannot_be_are_refused_when_the_view_is_loaded(control: Con
         control.spark.read.format("cursorq").options(**control.options(subscribe="t")).load()
     with pytest.raises(PySparkException, match="option 'view' = 'curses'"):
         control.view("curses")
+
+
+def test_a_stream_has_no_view() -> None:
+    options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "subscription": "s", "view": "cursors"}
+    with pytest.raises(UnknownOption, match=r"'view': it belongs to a batch read, spark\.read"):
+        CursorqDataSource(options).streamReader(StructType())
 
 
 # -- cursors ---------------------------------------------------------------------------------------------
