@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from enum import Enum
 from itertools import compress
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -133,14 +135,14 @@ class _SliceReading:
         self._seen: list[tuple[int, int]] = []
         self._filtered: list[_Offsets] = []
         self._removed: list[tuple[int, int]] = []
-        self._mean_bytes = _SEEK_BYTES // _SEEK_RECORDS
+        self._reach = _SEEK_RECORDS  # offsets between two that are wanted, to be read through
 
     def messages(self) -> Iterator[tuple[list[Message], _Offsets]]:
-        next_range = 0
-        while next_range < len(self._ranges):
-            start = self._ranges[next_range][0]
-            next_range, stop = self._run_from(next_range)
-            for messages in read_range(
+        position = self._slice.offsets.first
+        while position is not None:
+            start, stop = self._run_from(position)
+            position = self._next_wanted(stop)
+            reading = read_range(
                 self._consumer,
                 self._slice.topic,
                 self._slice.partition,
@@ -148,21 +150,33 @@ class _SliceReading:
                 stop,
                 on_removed=lambda first, past: self._removed.append((first, past)),
                 stall_timeout_ms=self._stall_timeout_ms,
-            ):
-                self._mean_bytes = sum(map(len, messages[::16])) // len(messages[::16])
-                wanted = self._select(messages)
-                if wanted[0]:
-                    yield wanted
+            )
+            with closing(reading):
+                for messages in reading:
+                    selected = self._select(messages)
+                    if selected[0]:
+                        yield selected
+                    self._reach = _reach(messages)
+                    past = offset_of(messages[-1]) + 1
+                    following = self._next_wanted(past)
+                    if following is not None and following - past > self._reach:
+                        position = following  # the messages are larger than was assumed: seek after all
+                        break
 
-    def _run_from(self, index: int) -> tuple[int, int]:
-        """The ranges that are read in one go, being near each other: the next index, and where they end."""
-        reach = min(_SEEK_RECORDS, _SEEK_BYTES // (self._mean_bytes + 1))
-        stop = self._ranges[index][1]
-        index += 1
-        while index < len(self._ranges) and self._ranges[index][0] - stop <= reach:
-            stop = self._ranges[index][1]
+    def _run_from(self, position: int) -> tuple[int, int]:
+        """The ranges that are read in one go from here on, being near each other: start and stop."""
+        index = bisect_right(self._ranges, position, key=itemgetter(1))
+        start = max(position, self._ranges[index][0])
+        while index + 1 < len(self._ranges) and self._gap_after(index) <= self._reach:
             index += 1
-        return index, stop
+        return start, self._ranges[index][1]
+
+    def _gap_after(self, index: int) -> int:
+        return self._ranges[index + 1][0] - self._ranges[index][1]
+
+    def _next_wanted(self, position: int) -> int | None:
+        index = bisect_right(self._ranges, position, key=itemgetter(1))
+        return max(position, self._ranges[index][0]) if index < len(self._ranges) else None
 
     def _select(self, messages: list[Message]) -> tuple[list[Message], _Offsets]:
         """Those of the messages that are in the slice, and of the queue."""
@@ -248,6 +262,12 @@ def _timestamp_types(types: tuple[int, ...]) -> _Array:
     if types.count(types[0]) == len(types):
         return pa.repeat(pa.scalar(types[0] - 1, pa.int32()), len(types))
     return pa.array(np.array(types, np.int32) - 1, pa.int32())
+
+
+def _reach(messages: list[Message]) -> int:
+    sample = messages[::16]
+    mean_bytes = sum(map(len, sample)) // len(sample)
+    return min(_SEEK_RECORDS, _SEEK_BYTES // (mean_bytes + 1))
 
 
 def _offsets(messages: list[Message]) -> _Offsets:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -69,7 +69,7 @@ def read_range(
     *,
     on_removed: Removed | None = None,
     stall_timeout_ms: int = STALL_TIMEOUT_MS,
-) -> Iterator[list[Message]]:
+) -> Generator[list[Message]]:
     """All records with ``start <= offset < stop`` that the partition has, in order, in lists of up to 1,000.
 
     Offsets without a record (transaction markers, aborted or compacted records) are passed over, also at the

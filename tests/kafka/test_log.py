@@ -252,6 +252,8 @@ def test_large_messages_make_smaller_batches(config: dict[str, str], create_topi
         )
     )
     assert sum(batch.num_rows for batch in batches) == 40
+    far_apart = piece(topic, (0, 2), (9, 11), (30, 31), (39, 40))
+    assert offsets(rows(config, far_apart)) == [0, 1, 9, 10, 30, 39]
     assert max(batch.nbytes for batch in batches) < 40_000_000
 
 
