@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from spark_cursor_source.errors import CursorqError
 
+LEAST_MESSAGES = 1_000  #: in a demo: one of every kind
+
 if TYPE_CHECKING:
     Subcommands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -72,10 +74,27 @@ def _add_demo(subcommands: Subcommands) -> None:
         "some of them, kill the consumer in the middle, and show what becomes of each message. Takes about "
         "a minute; exits with 1 if a message was lost or a duplicate has no reason.",
     )
-    parser.add_argument("--messages", type=int, default=20_000, metavar="N", help="how many (default: 20000)")
-    parser.add_argument("--time-limit", type=float, default=105.0, metavar="S", help="seconds (default: 105)")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave logs and checkpoints in this new one")
+    parser.add_argument("--messages", type=_messages, default=20_000, metavar="N", help="default: 20000")
+    parser.add_argument("--time-limit", type=float, default=105.0, metavar="S", help="seconds, default: 105")
+    parser.add_argument(
+        "--keep",
+        type=_new_directory,
+        metavar="DIR",
+        help="leave logs, checkpoints and data in this new directory",
+    )
     parser.set_defaults(run=_demo)
+
+
+def _messages(text: str) -> int:
+    if not text.isdecimal() or int(text) < LEAST_MESSAGES:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least {LEAST_MESSAGES}")
+    return int(text)
+
+
+def _new_directory(text: str) -> Path:
+    if Path(text).exists():
+        raise argparse.ArgumentTypeError(f"{text!r} is there already; name a new directory")
+    return Path(text)
 
 
 def _demo(arguments: argparse.Namespace) -> int:

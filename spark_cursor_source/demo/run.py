@@ -23,8 +23,8 @@ from spark_cursor_source.errors import DemoProcessEnded
 from spark_cursor_source.kafka.messages import ensure_topic, send_messages
 
 CRASH_FROM, CRASH_BY = 0.4, 0.8  #: of the messages acked: killed in the middle of a batch, or anyhow
-_LOOK_S = 0.1
-_SHOW_S = 0.5
+_LOOK_S = 0.15
+_SHOW_S = 0.6
 
 
 def demo(scenario: Scenario, console: Console, *, keep: Path | None = None) -> int:
@@ -46,8 +46,11 @@ def run_demo(scenario: Scenario, screen: Screen, *, keep: Path | None = None) ->
     """Broker, messages, consumer, tracker, a crash in the middle: to the end, or to the time limit."""
     began = time.monotonic()
     with ExitStack() as stack:
-        scratch = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cursorq-demo-")))
-        scratch.mkdir(parents=True, exist_ok=True)
+        if keep is None:
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cursorq-demo-")))
+        else:
+            scratch = keep.absolute()
+            scratch.mkdir(parents=True)
         screen.say("starting a broker")
         broker = stack.enter_context(EmbeddedKafka(data_dir=scratch / "kafka", progress=screen.say))
         return _Demo(scenario, screen, broker.bootstrap_servers, scratch, stack, began).run()
@@ -63,7 +66,7 @@ class _Demo:
         self._topics = stack.enter_context(closing(DemoTopics(self._kafka)))
         self._processes: dict[str, SparkProcess] = {}
         self._consumers = 0
-        self._shown_s = 0.0
+        self._shown: Progress | None = None
 
     def run(self) -> Verdict:
         scenario, say = self._scenario, self._screen.say
@@ -82,7 +85,6 @@ class _Demo:
                 )
                 self._start_consumer()
                 self._follow(self._is_done)
-            self._screen.show(self._look())
         say("reading the topics")
         return judge(self._topics.evidence(), scenario)
 
@@ -104,20 +106,24 @@ class _Demo:
             for process in self._processes.values():
                 if not process.alive:
                     raise DemoProcessEnded(process.name, process.log_tail())
-            if self._elapsed_s > self._shown_s + _SHOW_S:
-                self._shown_s = self._elapsed_s
-                self._screen.show(self._look())
             time.sleep(_LOOK_S)
         return True
 
     def _is_amid_a_batch(self) -> bool:
+        self._show_now_and_then()
         history = self._topics.follow_markers()
         acked = len(history.acked) / self._scenario.messages
         amid = history.in_flight >= self._scenario.batch // 4
         return (acked >= CRASH_FROM and amid) or acked >= CRASH_BY
 
     def _is_done(self) -> bool:
-        return self._look().done
+        return self._show_now_and_then().done
+
+    def _show_now_and_then(self) -> Progress:
+        if self._shown is None or self._elapsed_s > self._shown.elapsed_s + _SHOW_S:
+            self._shown = self._look()
+            self._screen.show(self._shown)
+        return self._shown
 
     def _look(self) -> Progress:
         runs = len(self._topics.follow_markers().runs)

@@ -60,6 +60,7 @@ class DemoTopics:
         self._cursors = CursorTail(consumer, DEFAULT_CURSORS_TOPIC)
         self._reader = TailReader(consumer, committed=True)
         self._read: dict[tuple[str, int], int] = {}
+        self._partitions: dict[str, int] = {}  # of the topics that are there
         self.history = MarkerHistory()
 
     def close(self) -> None:
@@ -73,7 +74,7 @@ class DemoTopics:
 
     def cursors(self) -> dict[int, CursorSnapshot]:
         """The cursor of each partition of the queue topic that has one."""
-        if DEFAULT_CURSORS_TOPIC not in self._topics.existing([DEFAULT_CURSORS_TOPIC]):
+        if not self._count(DEFAULT_CURSORS_TOPIC):
             return {}  # neither query has begun
         self._cursors.refresh()
         found = self._cursors.of(subscription=SUBSCRIPTION, topic=QUEUE_TOPIC)
@@ -112,11 +113,15 @@ class DemoTopics:
         self._read |= {(topic, number): end for number, end in ends.items()}
 
     def _ends(self, topic: str) -> dict[tuple[str, int], int]:
-        found = self._topics.existing([topic]).get(topic)
-        if found is None:
-            return {}
-        partitions = [(topic, number) for number in range(found.partitions)]
-        return self._topics.end_offsets(partitions, committed=True)
+        partitions = [(topic, number) for number in range(self._count(topic))]
+        return self._topics.end_offsets(partitions, committed=True) if partitions else {}
+
+    def _count(self, topic: str) -> int:
+        """How many partitions it has; none while it is not there."""
+        if topic not in self._partitions:
+            for name, info in self._topics.existing([topic]).items():
+                self._partitions[name] = info.partitions
+        return self._partitions.get(topic, 0)
 
 
 def _is_demos(cell: Cell) -> bool:
