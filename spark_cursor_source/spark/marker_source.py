@@ -67,14 +67,8 @@ class MarkerPlanner:
         self._checked = False
 
     def initial_offset(self) -> TrackerOffset:
-        """Where a tracker without a checkpoint begins: after the markers that the cursors hold.
-
-        Raises:
-            TrackerOwnedByAnother: another tracker's work is there, and nobody said to take over.
-        """
-        owner, positions = self._committed()
-        if owner is not None and not self._options.take_over:
-            raise TrackerOwnedByAnother(self._options.markers_topic, owner)
+        """Where a tracker without a checkpoint begins: after the markers that the cursors hold."""
+        _, positions = self._committed()
         beginnings = self._by_partition(self._topics.beginning_offsets(self._all()))
         return TrackerOffset(
             tracker_id=uuid.uuid4().hex,
@@ -83,8 +77,12 @@ class MarkerPlanner:
         )
 
     def latest_offset(self, start: TrackerOffset) -> TrackerOffset:
-        """Up to where the next batch goes; ``start`` where there is neither a marker nor anything due."""
-        self._check_owner(start)
+        """Up to where the next batch goes; ``start`` where there is neither a marker nor anything due.
+
+        Raises:
+            TrackerOwnedByAnother: another tracker's work is there, and nobody said to take over.
+        """
+        self._check_owner(start, known=start)
         # The instant before the ends: whatever was appended before it is below them.
         instant = _monotonic_ms()
         now = self._now(start, instant)
@@ -98,7 +96,12 @@ class MarkerPlanner:
         return start
 
     def tasks(self, start: TrackerOffset, end: TrackerOffset) -> list[InputPartition]:
-        """What the tasks of a batch read."""
+        """What the tasks of a batch read.
+
+        Raises:
+            TrackerOwnedByAnother: as :meth:`latest_offset`, which a replayed batch is not asked for.
+        """
+        self._check_owner(start, known=end)
         slices: list[InputPartition] = [
             MarkersSlice(
                 partition=p,
@@ -115,14 +118,23 @@ class MarkerPlanner:
     def close(self) -> None:
         self._cursors.close()
 
-    def _check_owner(self, start: TrackerOffset) -> None:
+    def _check_owner(self, start: TrackerOffset, *, known: TrackerOffset) -> None:
+        """Once: that nobody has gone beyond what this checkpoint knows.
+
+        Not by ``initial_offset``: Spark asks it again, for another id, when the tracker died in its first
+        batch, and what was carried out then is our own.
+        """
         if self._checked:
             return
+        owner, positions = self._committed()
+        ours = owner in (None, known.tracker_id)
+        if start.resumed:
+            # State that somebody has gone beyond would bring old leases back.
+            if not ours or any(at > known.next.get(p, 0) for p, at in positions.items()):
+                raise TrackerOwnedByAnother(self._options.markers_topic, owner or "", stale=True)
+        elif not ours and not self._options.take_over:
+            raise TrackerOwnedByAnother(self._options.markers_topic, owner or "")
         self._checked = True
-        owner, _ = self._committed()
-        # A checkpoint with state that somebody has gone beyond would bring old leases back.
-        if start.resumed and owner not in (None, start.tracker_id):
-            raise TrackerOwnedByAnother(self._options.markers_topic, owner or "", stale=True)
 
     def _now(self, start: TrackerOffset, instant: int) -> dict[int, int]:
         now: dict[int, int] = {}
