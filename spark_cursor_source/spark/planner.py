@@ -12,8 +12,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 
 from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.leftovers import leftovers
 from spark_cursor_source.core.marker import End, EndUpTo, Marker, Release, Start
-from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.planning import (
     BatchPlan,
     RedeliveryRecord,
@@ -77,8 +78,10 @@ class Planner:
         self._taken = Taken()
         self._alone_last = False
         self._in_progress: BatchPlan | None = None
-        self._left_leased: dict[Cell, OffsetSet] = {}  # by dead runs, in batches that Spark has committed
-        self._handed_back: set[Cell] = set()
+        self._without_checkpoint = False
+        self._replayed: dict[Cell, OffsetSet] = {}
+        self._looked_back = False  # at what dead runs left
+        self._apart: set[Cell] = set()  # with messages that a cumulative ack must not end
         self._group_committed = (0.0, {})  # type: tuple[float, Mapping[TopicPartition, int]]
         self._last_ends = SourceOffset(queue={}, redeliveries={})
         self._bound: SourceOffset | None = None
@@ -92,6 +95,7 @@ class Planner:
         The same answer again after a crash before the first commit: where a new subscription begins is made
         durable, as its consumer group's offsets, before anything is planned.
         """
+        self._without_checkpoint = True
         self._queue.refresh()
         partitions = list(self._queue.partitions)
         self._cursors.refresh()
@@ -214,9 +218,6 @@ class Planner:
         self._run.greet(positions)
         if not self._new_subscription:
             self._run.wait_for(list(positions))
-        for cell, cursor in self._run.answers.items():
-            dead = [offsets for lease, offsets in cursor.leases if lease.run_id != self._run.run_id]
-            self._left_leased[cell] = OffsetSet.union(dead)
         self._scanned = dict(start.redeliveries)
         self._began = True
 
@@ -230,12 +231,12 @@ class Planner:
             [record.redeliver for record in records if self._is_ours(record.redeliver.cell)],
             cursors=self._run.answers,
         )
-        for record in records:
-            self._forget_left(record.redeliver.cell, record.redeliver.offsets)
         for (topic, partition), stop in end.queue.items():
             begin = start.queue.get((topic, partition), 0)
-            self._forget_left(self._cell(topic, partition), OffsetSet.of((begin, stop)))
-        self._handed_back |= {back.cell for back in batch.hand_backs}
+            self._replayed[self._cell(topic, partition)] = OffsetSet.of((begin, stop))
+        for record in records:
+            cell = record.redeliver.cell
+            self._replayed[cell] = self._replayed.get(cell, EMPTY) | record.redeliver.offsets
         log.info(
             "batch_replayed run=%s delivered=%d handed_back=%d",
             self._run.run_id,
@@ -244,34 +245,49 @@ class Planner:
         )
         return batch
 
-    def _forget_left(self, cell: Cell, offsets: OffsetSet) -> None:
-        if cell in self._left_leased:
-            self._left_leased[cell] = self._left_leased[cell] - offsets
-
     # -- after a batch ---------------------------------------------------------------------------------
 
     def _finish_batch(self, end: SourceOffset) -> None:
         """What a completed batch brings; asked on every trigger, because Spark's commit comes late."""
         batch, self._in_progress = self._in_progress, None
         self._keeper.let_go()
-        left, self._left_leased = self._left_leased, {}
         markers: list[Marker] = []
         if self._options.ack_mode is not AckMode.INDIVIDUAL:
-            markers += [End(cell=cell, offsets=offsets) for cell, offsets in left.items() if offsets]
+            markers += self._ends_of_the_dead(end, batch)
             for delivery in batch.deliveries if batch else ():
-                if self._options.ack_mode is AckMode.BATCH or delivery.cell in self._handed_back:
+                if self._options.ack_mode is AckMode.BATCH or delivery.cell in self._apart:
                     markers.append(End(cell=delivery.cell, offsets=delivery.offsets))
         if batch and self._options.ack_mode is AckMode.CUMULATIVE:
-            # Only where nothing was handed back: it would end that too.
+            # Only where no others are outstanding: it would end them too.
             markers += [
                 EndUpTo(cell=self._cell(*tp), position=position)
                 for tp, position in end.queue.items()
-                if position and self._cell(*tp) not in self._handed_back
+                if position and self._cell(*tp) not in self._apart
             ]
         if markers:
             self._send(markers)
         if batch:
             self._commit_group(end.queue, force=False)
+
+    def _ends_of_the_dead(self, end: SourceOffset, batch: BatchPlan | None) -> list[End]:
+        """Once a run: Ends for what dead runs left leased in batches that Spark has committed."""
+        if self._looked_back:
+            return []
+        self._looked_back = True
+        delivered: dict[Cell, OffsetSet] = {}
+        for delivery in batch.deliveries if batch else ():
+            delivered[delivery.cell] = delivered.get(delivery.cell, EMPTY) | delivery.offsets
+        later = self._redeliveries.between(end.redeliveries, self._redelivery_ends())
+        left = leftovers(
+            self._run.answers,
+            run_id=self._run.run_id,
+            end=None if self._without_checkpoint else end,
+            later=[record.redeliver for record in later],
+            replayed=self._replayed,
+            delivered=delivered,
+        )
+        self._apart |= left.unsure
+        return [End(cell=cell, offsets=offsets) for cell, offsets in left.committed.items()]
 
     def _commit_group(self, positions: Mapping[TopicPartition, int], *, force: bool) -> None:
         """Let ordinary Kafka lag tools see how far the batches are."""
