@@ -10,10 +10,13 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+import spark_cursor_source as cursorq
+from spark_cursor_source.core.cursor import CursorSnapshot, Lease
 from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.embedded import EmbeddedKafka
 from tests.spark.control import Control, cell
+from tests.spark.harness import Bench
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -142,8 +145,6 @@ def test_no_rows_are_no_markers(control: Control) -> None:
 
 
 def test_what_is_outstanding_can_be_released_as_it_is_listed(control: Control) -> None:
-    from spark_cursor_source.core.cursor import CursorSnapshot, Lease
-
     lease = Lease(1_700_000_000_000, 3, "run")
     control.put(
         CursorSnapshot(cell=cell("t"), read_position=9, next_marker=0, leases=((lease, some((2, 5))),))
@@ -212,3 +213,36 @@ def test_a_stream_is_not_acked_by_a_sink_where_its_source_does_it(control: Contr
     query = start_stream(control, tmp_path, ackMode="batch")
     with pytest.raises(PySparkException, match="ackMode=batch lets the source ack"):
         query.awaitTermination(120)
+
+
+def test_the_views_follow_a_queue_from_its_leases_to_its_last_ack(bench: Bench) -> None:
+    # delivered 0-9, acked: even, rejected: 1, leased: 3, 5, 7, 9; then these are acked by a write of the view
+    topic = bench.create_topic()
+    bench.produce(topic, [b"%d" % n for n in range(10)])
+    options = bench.options(topic)
+
+    def view(name: str) -> DataFrame:
+        return bench.spark.read.format("cursorq").options(**options).option("view", name).load()
+
+    def handle(batch: DataFrame, batch_id: int) -> None:
+        cursorq.ack(batch.where("offset % 2 = 0"), options)
+        cursorq.reject(batch.where("offset = 1"), options, reason="odd one out")
+
+    bench.start(options, handle)
+    cursors, outstanding = view("cursors"), view("outstanding")
+    all_read = cursors.where("read_position = 10")
+    bench.until(lambda: [row.outstanding for row in all_read.collect()] == [4], "4 are left")
+    (cursor,) = cursors.collect()
+    assert (cursor.mark_delete, cursor.leased, cursor.backlog) == (2, 4, 4)
+    assert [tuple(one) for one in cursor.ack_holes] == [(4, 5), (6, 7), (8, 9)]
+    held = [(row.offset, row.state, row.delivery_count) for row in outstanding.orderBy("offset").collect()]
+    assert held == [(n, "leased", 1) for n in (3, 5, 7, 9)]
+    (dead,) = view("deadletters").collect()
+    assert (bytes(dead.value), dead.origin_topic, dead.origin_offset) == (b"1", topic, 1)
+    assert (dead.delivery_count, dead.reason) == (1, "odd one out")
+    assert {"HELLO", "START", "END", "REJECT"} <= {row.type for row in view("markers").collect()}
+
+    outstanding.write.format("cursorq").options(**options).option("action", "ack").mode("append").save()
+    bench.until_acked(topic, 10)
+    assert outstanding.count() == 0
+    assert {row.delivery_count for row in view("messages").collect()} == {None}
