@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -57,6 +57,7 @@ _HOPELESS = frozenset(
     }
 )
 
+Messages = Sequence[Message]
 Removed = Callable[[int, int], None]
 
 

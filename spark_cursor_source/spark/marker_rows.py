@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
 import pyarrow as pa
-from confluent_kafka import Message
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import End, Marker
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import InvalidMarker
-from spark_cursor_source.kafka.records import offset_of
+from spark_cursor_source.kafka.records import Messages, offset_of
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 
@@ -50,7 +49,7 @@ class MarkerFold:
         self._rows: list[_Row] = []
         self._ends: dict[Cell, tuple[list[OffsetSet], int, int]] = {}
 
-    def add(self, messages: Sequence[Message]) -> None:
+    def add(self, messages: Messages) -> None:
         """Take in records in the order of the log."""
         for message in messages:
             offset, at_ms = offset_of(message), message.timestamp()[1]
