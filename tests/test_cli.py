@@ -58,3 +58,20 @@ def test_an_unknown_subcommand_is_wrong_usage_and_names_the_known_ones(
         main(["brokr"])
     assert ended.value.code == 2
     assert "'broker'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--messages", "999"], "at least 1000"),
+        (["--messages", "x"], "at least 1000"),
+        (["--keep", "."], "new"),
+    ],
+)
+def test_cursorq_demo_refuses_what_it_cannot_do_before_anything_is_started(
+    arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", *arguments])
+    assert ended.value.code == 2
+    assert why in capsys.readouterr().err

@@ -52,9 +52,10 @@ class SparkProcess:
         return self._process.alive
 
     def log_tail(self, lines: int = 30) -> str:
-        """The last lines that it and its JVM have written."""
+        """The last lines that it and its JVM have written, without the frames of Java's stack traces."""
         text = self._log.read_text(encoding="utf-8", errors="replace")
-        return "\n".join(text.splitlines()[-lines:])
+        told = [line for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
+        return "\n".join(told[-lines:])
 
     def kill(self) -> None:
         """SIGKILL for the JVM, which is the driver, and for the Python process; both are gone afterwards."""
