@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import spark_cursor_source as cursorq
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.kafka.topics import Topics
-from tests.spark.harness import CONTROL, POLICIES, Bench
+from tests.spark.harness import CONTROL, POLICIES, Bench, start_patiently, wait_until
 
 
 @pytest.fixture(scope="session")
@@ -25,16 +25,15 @@ def tracker(
         redeliveries=CONTROL["redeliveriesTopic"],
         cursors=CONTROL["cursorsTopic"],
     )
-    query = cursorq.start_tracker(
-        spark,
-        {
-            "kafka.bootstrap.servers": broker.bootstrap_servers,
-            "checkpointLocation": str(tmp_path_factory.mktemp("tracker") / "checkpoint"),
-            "trigger": "500ms",
-            "subscriptions": POLICIES,
-            **CONTROL,
-        },
-    )
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap_servers,
+        "checkpointLocation": str(tmp_path_factory.mktemp("tracker") / "checkpoint"),
+        "trigger": "500ms",
+        "subscriptions": POLICIES,
+        **CONTROL,
+    }
+    query = start_patiently(lambda: cursorq.start_tracker(spark, options))
+    wait_until(lambda: query.recentProgress, "the tracker is at work", queries=[query])
     yield query
     failure = query.exception()
     query.stop()

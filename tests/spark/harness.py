@@ -53,6 +53,21 @@ def wait_until(
     return answer
 
 
+def start_patiently(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """A query whose planner has a process.
+
+    Spark gives it ten seconds to come up, which a machine at its limits may not; that says nothing of ours.
+    """
+    while True:
+        query = start()
+        wait_until(
+            lambda q=query: q.exception() is not None or "Initializing" not in q.status["message"],
+            "the query is initialized",
+        )
+        if "failed to connect back" not in str(query.exception()):
+            return query
+
+
 @dataclass(frozen=True, slots=True)
 class Marked:
     """A record of the markers topic."""
@@ -184,7 +199,7 @@ class Bench:
     ) -> StreamingQuery:
         """A running query from the queue to ``sink``."""
         writer = self.read(options).writeStream.foreachBatch(sink).trigger(processingTime=trigger)
-        return self._started(writer, checkpoint)
+        return self.begin(writer, checkpoint)
 
     def drain(
         self,
@@ -195,14 +210,15 @@ class Bench:
     ) -> StreamingQuery:
         """A query that takes what is there and has ended when this returns."""
         writer = self.read(options).writeStream.foreachBatch(sink).trigger(availableNow=True)
-        query = self._started(writer, checkpoint)
+        query = self.begin(writer, checkpoint)
         assert query.awaitTermination(TIMEOUT_S), "the query did not end"
         return query
 
-    def _started(self, writer: Any, checkpoint: str) -> StreamingQuery:
-        query = writer.option("checkpointLocation", str(self.directory / checkpoint)).start()
-        self.queries.append(query)
-        return query
+    def begin(self, writer: Any, checkpoint: str = "checkpoint") -> StreamingQuery:
+        """Start a query of any sink; it ends with the test."""
+        writer = writer.option("checkpointLocation", str(self.directory / checkpoint))
+        self.queries.append(start_patiently(writer.start))
+        return self.queries[-1]
 
     def until(self, condition: Callable[[], Any], what: str, *, timeout_s: float = TIMEOUT_S) -> Any:
         """:func:`wait_until`, and a query of this bench that fails is the error."""

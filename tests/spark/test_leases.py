@@ -192,14 +192,9 @@ def test_a_message_that_comes_back_can_be_selected_as_any_other(bench: Bench) ->
     options = bench.options(topic, leaseTimeout="2s")
     seen = Seen()
     rows = bench.read(options).where((F.col("offset") > 1) | (F.col("delivery_count") > 1))
-    writer = rows.select("topic", "partition", "offset", "delivery_count").writeStream.foreachBatch(
-        AckSink(seen, options)
-    )
-    bench.queries.append(
-        writer.option("checkpointLocation", str(bench.directory / "cp"))
-        .trigger(processingTime="100 milliseconds")
-        .start()
-    )
+    ids = rows.select("topic", "partition", "offset", "delivery_count")
+    sink = AckSink(seen, options)
+    bench.begin(ids.writeStream.foreachBatch(sink).trigger(processingTime="100 milliseconds"))
     bench.until_acked(topic, 4)
     assert seen.ids(1) == [(0, 2), (0, 3)]
     assert seen.ids(2) == [(0, 0), (0, 1)]

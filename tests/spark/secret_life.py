@@ -1,0 +1,117 @@
+"""A process whose options hold secrets: it works, fails in several ways, and prints all that it can.
+
+``python -m tests.spark.secret_life <bootstrap servers> <topic> <directory> <right> <wrong> <unused>``: three
+passwords, the broker's, one that it does not take, and one that nothing needs.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import spark_cursor_source as cursorq
+from spark_cursor_source import AckSink, Reject
+from spark_cursor_source.core.ack_options import AckOptions
+from spark_cursor_source.core.source_options import SourceOptions
+from spark_cursor_source.core.tracker_options import TrackerOptions
+from tests.spark.harness import wait_until
+
+
+def main(servers: str, topic: str, directory: Path, right: str, wrong: str, unused: str) -> None:
+    logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+        .config("spark.local.dir", str(directory / "local"))
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.dir", str(directory))
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("INFO")
+    kafka = {
+        "kafka.bootstrap.servers": servers,
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.ssl.key.password": unused,
+    }
+    login = {"kafka.sasl.username": "us", "kafka.sasl.password": right}
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    java_login = {"kafka.sasl.jaas.config": f'{module} required username="us" password="{right}";'}
+    options = {**kafka, **java_login, "subscribe": topic, "subscription": "s", "leaseTimeout": "5s"}
+    tracking = {**kafka, **login, "checkpointLocation": str(directory / "tracker"), "trigger": "500ms"}
+
+    for parsed in (SourceOptions.parse(options), AckOptions.parse(options), TrackerOptions.parse(tracking)):
+        print(repr(parsed), str(parsed))
+
+    cursorq.register(spark)
+    tracker = cursorq.start_tracker(spark, tracking)
+
+    def handle(message: object) -> object:
+        if message.offset == 1:  # type: ignore[attr-defined]
+            return Reject("not good")
+        if message.offset == 2 and message.delivery_count == 1:  # type: ignore[attr-defined]
+            raise RuntimeError("once")
+        return None
+
+    done: list[int] = []
+
+    def run(checkpoint: str, changed: dict[str, str], sink: Callable | None = None) -> object:
+        frame = spark.readStream.format("cursorq").options(**{**options, **changed}).load()
+        frame.explain(True)
+        writer = frame.writeStream.foreachBatch(sink or AckSink.per_row(handle, options, then=remember))
+        return writer.option("checkpointLocation", str(directory / checkpoint)).start()
+
+    def remember(outcomes: object, batch_id: int) -> None:
+        done.extend(row.offset for row in outcomes.collect())  # type: ignore[attr-defined]
+
+    query = run("query", {})
+    wait_until(lambda: done.count(2) == 2, "2 comes back", queries=[query, tracker])
+    for one in (query, tracker):
+        print(one.status, one.lastProgress, one.recentProgress, one.name, one.explain(True))
+
+    def attempt(what: Callable[[], object]) -> None:
+        """Print the error, as a log would."""
+        try:
+            what()
+        except Exception:  # noqa: BLE001 - all of them are looked at
+            traceback.print_exc()
+        else:
+            raise AssertionError("that should have failed")
+
+    def ends(checkpoint: str, changed: dict[str, str], sink: Callable | None = None) -> Callable[[], object]:
+        return lambda: run(checkpoint, changed, sink).awaitTermination()  # type: ignore[attr-defined]
+
+    def fail(batch: object, batch_id: int) -> None:
+        raise RuntimeError("the sink fails")
+
+    attempt(ends("failing", {"subscription": "failing"}, fail))
+    attempt(ends("misspelled", {"kafka.sasl.pasword": right}))
+    attempt(ends("both", {"kafka.sasl.password": unused}))
+    attempt(ends("no-file", {"kafka.ssl.keystore.location": "/no/such/file"}))
+    attempt(ends("malformed", {"kafka.sasl.jaas.config": f"PlainLoginModule password={right}"}))
+    attempt(ends("unknown", {"subscription": "other", "saslPassword": right}))
+    wrong_login = {"kafka.sasl.jaas.config": java_login["kafka.sasl.jaas.config"].replace(right, wrong)}
+    attempt(ends("wrong", wrong_login | {"subscription": "wrong"}))
+    attempt(lambda: cursorq.start_tracker(spark, {**tracking, "kafka.sasl.pasword": right}))
+    attempt(lambda: cursorq.ack(spark.range(1), {**options, **wrong_login}))
+    view = spark.read.format("cursorq").options(**options, view="cursors").load()
+    view.explain(True)
+    view.show()
+    query.stop()  # type: ignore[attr-defined]
+    tracker.stop()
+    spark.stop()
+    print("all done")
+
+
+if __name__ == "__main__":
+    _servers, _topic, _directory, *_passwords = sys.argv[1:]
+    main(_servers, _topic, Path(_directory), *_passwords)

@@ -1,0 +1,237 @@
+"""What a batch holds, where a query begins: limits, selections of topics, starting offsets, single runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from spark_cursor_source import AckSink
+from tests.spark.harness import Bench, Seen
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+def test_available_now_takes_what_is_there_and_the_redeliveries_that_are_due_and_ends(bench: Bench) -> None:
+    # run 1: S(0-3, 1), acked 0, 1 -- the lease of 2, 3 is over -- run 2: S(2-3, 2), S(4-5, 1) -- ends
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 4)
+    options = bench.options(topic, leaseTimeout="1s")
+    first, second = Seen(), Seen()
+
+    def ack_two(message: Any) -> Any:
+        from spark_cursor_source import Leave
+
+        return None if message.offset < 2 else Leave()
+
+    def remember(batch: DataFrame, batch_id: int) -> None:
+        first(batch, batch_id)
+        AckSink.per_row(ack_two, options)(batch, batch_id)
+
+    bench.drain(options, remember)
+    bench.until(
+        lambda: (c := bench.cursor(topic)) is not None and c.available and c.waiting.ranges == ((2, 4),),
+        "the leases are over",
+    )
+    bench.produce(topic, [b"x"] * 2)
+    query = bench.drain(options, AckSink(second, options))
+    assert not query.isActive
+    assert first.ids(1) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    assert second.ids(2) == [(0, 2), (0, 3)]
+    assert second.ids(1) == [(0, 4), (0, 5)]
+    bench.until_acked(topic, 6)
+    bench.until(lambda: bench.group(topic) == 6, "the consumer group has no lag")
+
+
+def test_a_limit_of_offsets_holds_for_every_batch_redeliveries_included(bench: Bench) -> None:
+    topic = bench.create_topic(2)
+    bench.produce(topic, [b"x"] * 60, partition=0)
+    bench.produce(topic, [b"x"] * 30, partition=1)
+    options = bench.options(topic, maxOffsetsPerTrigger=20, leaseTimeout="3s")
+    seen = Seen()
+
+    def ack_again(batch: DataFrame, batch_id: int) -> None:
+        import spark_cursor_source as cursorq
+
+        seen(batch, batch_id)
+        cursorq.ack(batch.where("delivery_count > 1 or offset % 3 != 0"), options)
+
+    bench.start(options, ack_again)
+    bench.until_acked(topic, {0: 60, 1: 30})
+    assert seen.ids(1) == [(0, n) for n in range(60)] + [(1, n) for n in range(30)]
+    third = [(p, n) for p, n in seen.ids(1) if n % 3 == 0]
+    assert seen.ids(2) == third
+    assert len(seen.rows) == 120
+    # One announcement is never divided: those of 20 third ones make one batch each.
+    assert max(len(rows) for rows in seen.batches) <= 20
+
+
+def test_available_now_keeps_to_the_limit_of_offsets(bench: Bench) -> None:
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 25)
+    options = bench.options(topic, maxOffsetsPerTrigger=10)
+    seen = Seen()
+    bench.drain(options, AckSink(seen, options))
+    assert [len(rows) for rows in seen.batches] == [10, 10, 5]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("minPartitions", 4, [10, 10, 10, 10]),
+        ("maxRecordsPerPartition", 12, [4, 12, 12, 12]),
+        ("failOnDataLoss", False, [10, 30]),
+    ],
+)
+def test_a_batch_is_split_as_the_options_say(
+    bench: Bench, option: str, value: object, expected: list[int]
+) -> None:
+    topic = bench.create_topic(2)
+    bench.produce(topic, [b"x"] * 30, partition=0)
+    bench.produce(topic, [b"x"] * 10, partition=1)
+    options = bench.options(topic, **{option: value})
+    found: list[int] = []
+
+    def count_tasks(batch: DataFrame, batch_id: int) -> None:
+        found.extend(row["count"] for row in batch.groupBy(F.spark_partition_id()).count().collect())
+
+    bench.drain(options, AckSink(count_tasks, options))
+    assert sorted(found) == (expected if option != "maxRecordsPerPartition" else [6, 10, 12, 12])
+
+
+def test_a_batch_waits_for_enough_messages_but_not_for_ever(bench: Bench) -> None:
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 3)
+    options = bench.options(topic, minOffsetsPerTrigger=10, maxTriggerDelay="4s")
+    seen = Seen()
+    bench.start(options, AckSink(seen, options))
+    bench.until_acked(topic, 3)
+    bench.produce(topic, [b"x"] * 10)
+    bench.until_acked(topic, 13)
+    assert [len(rows) for rows in seen.batches] == [3, 10]
+
+
+def test_a_pattern_takes_in_topics_that_come_later_from_their_beginning(bench: Bench) -> None:
+    first = bench.create_topic()
+    prefix = first[:-4]
+    bench.produce(first, [b"first"])
+    options = bench.options(None, subscribePattern=f"{prefix}.*")
+    seen = Seen()
+    bench.start(options, AckSink(seen, options))
+    bench.until_acked(first, 1)
+    later = bench.create_topic(2, name=f"{prefix}-later")
+    # What its own dead letters go to is no queue of it.
+    dead = bench.create_topic(name=f"{first}-s-DLQ")
+    bench.produce(later, [b"later"], partition=1)
+    bench.produce(dead, [b"dead"])
+    bench.until_acked(later, {1: 1})
+    assert sorted((row.topic, row.value) for row in seen.rows) == sorted(
+        [(first, b"first"), (later, b"later")]
+    )
+
+
+def test_assigned_partitions_are_read_and_no_others(bench: Bench) -> None:
+    topic = bench.create_topic(3)
+    for partition in range(3):
+        bench.produce(topic, [b"%d" % partition] * 2, partition=partition)
+    options = bench.options(None, assign=json.dumps({topic: [0, 2]}))
+    seen = Seen()
+    bench.start(options, AckSink(seen, options))
+    bench.until_acked(topic, {0: 2, 2: 2})
+    assert seen.ids() == [(0, 0), (0, 1), (2, 0), (2, 1)]
+    assert bench.cursor(topic, partition=1) is None
+
+
+def test_partitions_that_are_added_while_it_runs_are_read_from_their_beginning(bench: Bench) -> None:
+    topic = bench.create_topic()
+    options = bench.options(topic, startingOffsets="latest", leaseTimeout="3s")
+    bench.produce(topic, [b"before"])
+    seen = Seen()
+
+    def ack_the_second(batch: DataFrame, batch_id: int) -> None:
+        import spark_cursor_source as cursorq
+
+        seen(batch, batch_id)
+        cursorq.ack(batch.where("partition = 0 or delivery_count = 2"), options)
+
+    bench.start(options, ack_the_second)
+    bench.until(lambda: bench.group(topic) == 1, "the query is there")
+    admin = AdminClient({"bootstrap.servers": bench.servers})
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(timeout=20)
+    # librdkafka producers may not know the new partitions at once
+    bench.until(lambda: len(bench.ends(topic)) == 3, "the partitions are there")
+    bench.produce(topic, [b"new 1"], partition=1)
+    bench.produce(topic, [b"old"], partition=0)
+    bench.produce(topic, [b"new 2"] * 2, partition=2)
+    bench.until_acked(topic, {0: 2, 1: 1, 2: 2})
+    assert seen.ids(1) == [(0, 1), (1, 0), (2, 0), (2, 1)]
+    assert seen.ids(2) == [(1, 0), (2, 0), (2, 1)]
+
+
+def test_messages_of_other_queues_of_the_topic_are_ended(bench: Bench) -> None:
+    topic = bench.create_topic()
+    keys = [b"a", b"b", None, b"a", b"", b"c", b"a", b"b"]
+    bench.produce(topic, [{"key": key, "value": b"x"} for key in keys])
+    only_a, only_b = bench.options(topic, "a", queueId="a"), bench.options(topic, "b", queueId="b")
+    seen_by_a, seen_by_b = Seen(), Seen()
+    bench.start(only_a, AckSink(seen_by_a, only_a), checkpoint="a")
+    bench.start(only_b, AckSink(seen_by_b, only_b), checkpoint="b")
+    bench.until_acked(topic, 8, "a")
+    bench.until_acked(topic, 8, "b")
+    assert seen_by_a.ids() == [(0, 0), (0, 3), (0, 6)]
+    assert seen_by_b.ids() == [(0, 1), (0, 7)]
+    assert {row.key for row in seen_by_b.rows} == {b"b"}
+
+
+def test_a_new_subscription_begins_where_its_options_say(bench: Bench) -> None:
+    # partition 0: offsets 0-9 at 1000, 2000, ... ms; partition 1: 0-4 at 6000, 7000, ... ms
+    topic = bench.create_topic(2)
+    base = 1_700_000_000_000
+    for partition, size, first in ((0, 10, 1), (1, 5, 6)):
+        bench.produce(
+            topic,
+            [{"value": b"x", "timestamp": base + 1000 * (first + n)} for n in range(size)],
+            partition=partition,
+        )
+    whole = [(0, n) for n in range(10)] + [(1, n) for n in range(5)]
+    by_instant = {topic: {"0": base + 4000}}
+    cases: dict[str, tuple[dict[str, object], list[tuple[int, int]]]] = {
+        "default": ({}, whole),
+        "earliest": ({"startingOffsets": "earliest"}, whole),
+        "latest": ({"startingOffsets": "latest"}, []),
+        "json": (
+            {"startingOffsets": json.dumps({topic: {"0": 7, "1": -1}})},
+            [(0, 7), (0, 8), (0, 9)],
+        ),
+        "json-earliest": ({"startingOffsets": json.dumps({topic: {"0": -1, "1": -2}})}, whole[10:]),
+        "instant": ({"startingTimestamp": base + 8000}, [(0, 7), (0, 8), (0, 9), (1, 2), (1, 3), (1, 4)]),
+        "instants": ({"startingOffsetsByTimestamp": json.dumps(by_instant)}, whole[3:]),
+    }
+    seen = {name: Seen() for name in cases}
+    for name, (starts, _) in cases.items():
+        options = bench.options(topic, name, **starts)
+        bench.start(options, AckSink(seen[name], options), checkpoint=name, trigger="500 milliseconds")
+    for name in cases:
+        bench.until(lambda n=name: bench.group(topic, n, 1) is not None, f"{name} has begun")
+    bench.produce(topic, [b"new"], partition=0)
+    for name, (_, expected) in cases.items():
+        bench.until_acked(topic, 11, name)
+        bench.until(lambda n=name, e=expected: len(seen[n].rows) >= len(e) + 1, f"{name} is delivered")
+        assert seen[name].ids() == seen[name].ids(1) == sorted([*expected, (0, 10)]), name
+
+
+def test_headers_are_a_column_where_they_are_asked_for(bench: Bench) -> None:
+    topic = bench.create_topic()
+    headers = [("a", b"1"), ("a", b"2"), ("null", None)]
+    bench.produce(topic, [{"key": b"k", "value": b"v", "headers": headers}, {"value": None}])
+    options = bench.options(topic, includeHeaders=True)
+    seen = Seen()
+    bench.drain(options, AckSink(seen, options))
+    first, second = sorted(seen.rows, key=lambda row: row.offset)
+    assert [(one.key, one.value) for one in first.headers] == headers
+    assert (second.headers, second.key, second.value) == (None, None, None)
+    assert "headers" not in bench.read(bench.options(topic)).columns

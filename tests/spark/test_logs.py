@@ -1,0 +1,181 @@
+"""Whatever a log holds that is no message, or no marker: nothing stays outstanding, and nobody stops."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from spark_cursor_source import AckSink
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker import Start
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.wire import marker as marker_wire
+from tests.spark.harness import CONTROL, Bench, Seen
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+def transactional(bench: Bench, name: str) -> Producer:
+    producer = Producer({"bootstrap.servers": bench.servers, "transactional.id": name})
+    producer.init_transactions(30)
+    return producer
+
+
+def write(producer: Producer, topic: str, count: int) -> None:
+    producer.begin_transaction()
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, partition=0)
+    assert producer.flush(30) == 0
+
+
+def test_transactions_leave_no_hole_for_ever_wherever_they_end(bench: Bench) -> None:
+    # 0-2 committed, 3 control, 4-5 aborted, 6 control, 7 plain, 8-9 aborted, 10 control: the end of the log
+    topic = bench.create_topic()
+    options = bench.options(topic)
+    producer = transactional(bench, topic)
+    write(producer, topic, 3)
+    producer.commit_transaction(30)
+    write(producer, topic, 2)
+    producer.abort_transaction(30)
+    bench.produce(topic, [b"plain"])
+    write(producer, topic, 2)
+    seen = Seen()
+    bench.start(options, AckSink(seen, options))
+    bench.until_acked(topic, 8)
+    assert bench.ends(topic) == {0: 10}, "what an open transaction has written waits"
+    producer.abort_transaction(30)
+    bench.until_acked(topic, 11)
+    assert bench.ends(topic) == {0: 11}
+    assert seen.ids() == seen.ids(1) == [(0, 0), (0, 1), (0, 2), (0, 7)]
+    bench.until(lambda: bench.group(topic) == 11, "the consumer group has no lag")
+
+
+def test_uncommitted_messages_are_read_where_that_is_asked_for(bench: Bench) -> None:
+    topic = bench.create_topic()
+    options = bench.options(topic, isolation="read_uncommitted")
+    producer = transactional(bench, topic)
+    write(producer, topic, 2)
+    seen = Seen()
+    bench.start(options, AckSink(seen, options))
+    bench.until_acked(topic, 2)
+    producer.abort_transaction(30)
+    bench.until_acked(topic, 3)
+    assert seen.ids(1) == [(0, 0), (0, 1)]
+
+
+def test_a_compacted_queue_leaves_no_hole_for_ever(bench: Bench) -> None:
+    topic = bench.create_topic(
+        cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.001, max_compaction_lag_ms=100
+    )
+    for _ in range(3):
+        bench.produce(topic, [{"key": b"%d" % (number % 3), "value": b"x"} for number in range(9)])
+        time.sleep(0.2)  # so that the next ones begin a segment
+    left: list[int] = []
+
+    def compacted() -> bool:
+        bench.produce(topic, [{"key": b"z", "value": b"x"}])  # rolls the segment
+        left[:] = [row.offset for row in messages_of(bench, topic)]
+        return len(left) < bench.ends(topic)[0] - 20
+
+    bench.until(compacted, "compaction", timeout_s=150)
+    end = bench.ends(topic)[0]
+    options = bench.options(topic)
+    seen = Seen()
+    bench.start(options, AckSink(seen, options))
+    bench.until_acked(topic, end)
+    assert len(seen.rows) < end
+    assert (0, end - 1) in seen.ids()
+
+
+def messages_of(bench: Bench, topic: str) -> list:
+    rows = bench.spark.read.format("cursorq").options(**bench.options(topic), view="messages").load()
+    return rows.collect()
+
+
+@pytest.mark.timeout(200)
+def test_a_queue_topic_that_was_deleted_and_created_again_is_detected(bench: Bench) -> None:
+    # By a query that runs on, and by one that is started again: their positions mean other messages now.
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 5)
+    options = bench.options(topic)
+    query = bench.start(options, AckSink(Seen(), options))
+    bench.until_acked(topic, 5)
+    query.stop()
+    admin = AdminClient({"bootstrap.servers": bench.servers})
+    admin.delete_topics([topic])[topic].result(timeout=20)
+    create_again(bench, topic)
+    bench.produce(topic, [b"y"] * 8)
+    again = bench.start(options, AckSink(Seen(), options))
+    text = bench.failure(again)
+    assert "QueueTopicRecreated" in text
+    assert f"topic '{topic}' was deleted and created again" in text
+
+
+def test_a_queue_topic_that_is_created_again_while_the_query_runs_is_detected(bench: Bench) -> None:
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 2)
+    options = bench.options(topic)
+    query = bench.start(options, AckSink(Seen(), options))
+    bench.until_acked(topic, 2)
+    admin = AdminClient({"bootstrap.servers": bench.servers})
+    admin.delete_topics([topic])[topic].result(timeout=20)
+    create_again(bench, topic)
+    text = bench.failure(query)
+    # The query may have looked just when there was none.
+    assert "QueueTopicRecreated" in text or "TopicNotFound" in text
+
+
+def create_again(bench: Bench, topic: str) -> None:
+    def created() -> bool:
+        if topic in bench.topics.existing([topic]):
+            return False
+        bench.topics.create({topic: (1, {})})
+        return True
+
+    bench.until(created, "the topic is created again")
+
+
+def test_what_is_no_marker_is_quarantined_and_the_tracker_goes_on(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    # rubbish in the partition of the very cell -- S, End: the cursor is as if it were not there
+    topic = bench.create_topic()
+    cell = Cell(subscription="s", topic=topic, partition=0)
+    count = bench.topics.describe([CONTROL["markersTopic"]])[CONTROL["markersTopic"]].partitions
+    at = cell.control_partition(count)
+    good = marker_wire.encode(
+        Start(cell=cell, offsets=OffsetSet.of((0, 9)), lease_ms=1000, delivery_count=1, run_id="x")
+    )
+    rubbish: list[tuple[bytes | None, bytes | None]] = [
+        (cell.key, b"\x93\x12random bytes\xff\xfe"),
+        (cell.key, b""),
+        (cell.key, None),
+        (None, good),
+        (b"", good),
+        (b"another,cell,0", good),
+        (cell.key, b"\x08\x07\x1a\x00"),  # version 7
+        (cell.key, b"\x08\x01\x10\x63\x1a\x00"),  # type 99
+        (cell.key, good[:-3]),
+        (cell.key, good + b"\x92\x01\x00"),  # offsets again, empty
+        (b"queue", bytes.fromhex("1001 1a020803")),  # an End of version 1, and no queueTopic
+    ]
+    producer = Producer({"bootstrap.servers": bench.servers})
+    with caplog.at_level(logging.WARNING):
+        for key, value in rubbish:
+            producer.produce(CONTROL["markersTopic"], value, key, partition=at)
+        assert producer.flush(30) == 0
+        bench.produce(topic, [b"x"] * 3)
+        options = bench.options(topic)
+        seen = Seen()
+        bench.start(options, AckSink(seen, options))
+        bench.until_acked(topic, 3)
+    assert seen.ids() == seen.ids(1) == [(0, 0), (0, 1), (0, 2)]
+    assert bench.cursor(topic).totals.delivered == 3
+    logged = [one.getMessage() for one in caplog.records if "marker_quarantined" in one.getMessage()]
+    assert len(logged) == len(rubbish)
+    assert all(f"{CONTROL['markersTopic']} partition {at} offset " in line for line in logged)
+    assert any("version 7 is unknown" in line for line in logged)

@@ -1,0 +1,90 @@
+"""Secrets in options reach the broker and nobody else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.kafka.tail import TailReader
+from spark_cursor_source.kafka.topics import Topics
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+RIGHT, WRONG, UNUSED = "the-right-pa55word", "a-wrong-pa55word", "an-unused-pa55word"
+SECRETS = (RIGHT.encode(), WRONG.encode(), UNUSED.encode())
+
+
+@pytest.mark.timeout(400)
+def test_secrets_appear_in_no_log_error_repr_checkpoint_marker_or_event_log(tmp_path: Path) -> None:
+    # A process of its own, so that all that its JVM and its Python processes write is at hand.
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    secured = {
+        "auto.create.topics.enable": False,
+        "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.client.plain.sasl.jaas.config": (
+            f'{module} required username="us" password="{RIGHT}" user_us="{RIGHT}";'
+        ),
+    }
+    login = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "us",
+        "sasl.password": RIGHT,
+    }
+    with EmbeddedKafka(properties=secured, client_config=login) as broker:
+        config = {"bootstrap.servers": broker.bootstrap_servers, **login}
+        AdminClient(config).create_topics([NewTopic("queue", 1, 1)])["queue"].result(timeout=20)
+        producer = Producer(config)
+        for number in range(4):
+            producer.produce("queue", b"%d" % number)
+        assert producer.flush(30) == 0
+        arguments = [broker.bootstrap_servers, "queue", str(tmp_path), RIGHT, WRONG, UNUSED]
+        said = tmp_path / "said"
+        with said.open("wb") as output:
+            life = subprocess.run(
+                [sys.executable, "-m", "tests.spark.secret_life", *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=Path(__file__).resolve().parents[2],
+                env=dict(os.environ),
+                timeout=380,
+                check=False,
+            )
+        text = said.read_text(errors="replace")
+        assert life.returncode == 0, text[-5000:]
+        assert "all done" in text
+        # It did say all that it should: what is not there could not be seen.
+        for wanted in ("sasl.password", "RuntimeError: the sink fails", "sasl.pasword", "cursorq-tracker"):
+            assert wanted in text
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert len(files) > 20
+        for path in files:
+            content = path.read_bytes()
+            for secret in SECRETS:
+                at = content.find(secret)
+                assert at < 0, f"{path.relative_to(tmp_path)}: {content[max(0, at - 600) : at + 60]!r}"
+        topics = Topics(config)
+        names = [name for name in topics.matching(".*") if not name.startswith("__consumer")]
+        assert {"queue", "queue-s-DLQ", "__cursorq_markers", "__cursors"} <= set(names)
+        for name in names:
+            for record in records(config, topics, name):
+                parts = [record.key(), record.value(), *(v for _, v in record.headers() or [])]
+                for secret in SECRETS:
+                    assert not any(secret in part for part in parts if part is not None), name
+
+
+def records(config: dict[str, str], topics: Topics, name: str) -> list:
+    count = topics.describe([name])[name].partitions
+    ends = topics.end_offsets([(name, number) for number in range(count)], committed=False)
+    with closing(TailReader(config, committed=False)) as reader:
+        return list(reader.read(name, {number: (0, end) for (_, number), end in ends.items()}))
