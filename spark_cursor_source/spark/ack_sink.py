@@ -8,12 +8,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType
-from pyspark.storagelevel import StorageLevel
 
 from spark_cursor_source.core.ack_options import AckOptions
 from spark_cursor_source.core.source_options import AckMode
 from spark_cursor_source.errors import AckedBySource, MissingColumns
 from spark_cursor_source.spark.actions import SETTLED_SCHEMA, markers_partitions, run_action
+from spark_cursor_source.spark.kept import kept
 from spark_cursor_source.spark.per_row import OUTCOME_DDL, Handler, handle, handle_and_settle
 from spark_cursor_source.spark.settlement import MESSAGE_ID
 
@@ -64,12 +64,9 @@ class AckSink:
             self._fn(batch, batch_id)
             run_action(batch, self._options)
             return
-        kept = batch.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            self._fn(kept, batch_id)
-            run_action(kept, self._options)
-        finally:
-            kept.unpersist()
+        with kept(batch) as rows:
+            self._fn(rows, batch_id)
+            run_action(rows, self._options)
 
 
 class PerRowSink:
@@ -108,13 +105,10 @@ class PerRowSink:
             schema = f"{OUTCOME_DDL}, result {self._result}"
         outcomes = batch.mapInArrow(lambda rows: handle(rows, fn, result_type), schema)
         # Kept, because the handler must not be called once for the write and once for the acks.
-        kept = outcomes.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
+        with kept(outcomes) as rows:
             if self._then is not None:
-                self._then(kept, batch_id)
-            run_action(kept, options)
-        finally:
-            kept.unpersist()
+                self._then(rows, batch_id)
+            run_action(rows, options)
 
 
 def _options(options: Mapping[str, str]) -> AckOptions:
