@@ -137,6 +137,25 @@ class OptionReader:
         return self.kafka
 
 
+def flat_options(table: Mapping[str, object]) -> dict[str, str]:
+    """Options out of a table of a TOML file as Spark takes them: dotted keys, and texts.
+
+    >>> flat_options({"includeHeaders": True, "kafka": {"bootstrap": {"servers": "b:9092"}}})
+    {'includeHeaders': 'true', 'kafka.bootstrap.servers': 'b:9092'}
+    """
+    flat: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            nested = flat_options(value)
+            found = {f"{key}.{name}": text for name, text in nested.items()}
+        else:
+            text = as_text(key, value)
+            found = {} if text is None else {key: text}
+        for name, text in found.items():
+            _put(flat, name, name, text)
+    return flat
+
+
 def as_text(option: str, value: object, *, secret: bool = False) -> str | None:
     """The text Spark would make of an option's value; None stays absent."""
     if value is None or isinstance(value, str):

@@ -24,7 +24,7 @@ MAX_RECORD_BYTES = 8 << 20  #: of a record batch in a control topic; ours are ke
 _DAY_MS = 86_400_000
 _POLL_S = 0.02
 
-_MARKERS = {
+MARKERS_SETTINGS = {
     "cleanup.policy": "delete",
     "max.message.bytes": MAX_RECORD_BYTES,
     "message.timestamp.type": "LogAppendTime",
@@ -77,7 +77,7 @@ def ensure_control_topics(
         NotAuthorized, KafkaRefused, KafkaUnavailable
     """
     wanted: dict[str, Mapping[str, object]] = {
-        markers: _MARKERS,
+        markers: MARKERS_SETTINGS,
         redeliveries: _REDELIVERIES,
         cursors: _CURSORS,
     }

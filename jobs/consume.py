@@ -1,0 +1,29 @@
+"""A worked example: ``spark-submit jobs/consume.py conf/consumer.toml``. Make ``handle`` yours."""
+
+import json
+import sys
+import tomllib
+
+from pyspark.sql import SparkSession
+
+import spark_cursor_source as cursorq
+from spark_cursor_source.core.option_reader import flat_options
+
+
+def handle(order):
+    """Called for each message; what it raises brings the message back after the tracker's backoff."""
+    amount = json.loads(order.value)["amount"]
+    if amount < 0:
+        return cursorq.Reject(f"amount {amount} is negative")
+    return cursorq.Release(delay="2s") if amount > 900 and order.delivery_count == 1 else None  # None acks
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], "rb") as file:
+        job = tomllib.load(file)
+    options = flat_options(job["source"])
+    spark = SparkSession.builder.appName("cursorq consumer").getOrCreate()
+    cursorq.register(spark)
+    orders = spark.readStream.format("cursorq").options(**options).load()
+    acked = orders.writeStream.foreachBatch(cursorq.AckSink.per_row(handle, options))
+    acked.options(checkpointLocation=job["checkpointLocation"]).start().awaitTermination()

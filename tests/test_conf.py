@@ -1,0 +1,101 @@
+"""The files in ``conf/``: each option named, with its default, in words that the library takes."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_cursor_source.core.option_reader import flat_options
+from spark_cursor_source.core.options import SourceOptions, TrackerOptions
+from spark_cursor_source.core.source_options import SOURCE_OPTIONS
+from spark_cursor_source.core.tracker_options import TRACKER_OPTIONS
+from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
+from spark_cursor_source.kafka.properties_file import read_properties_file
+from spark_cursor_source.spark.tracker_query import STATE_CONF
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+_COMMENTED_OPTION = re.compile(r"^# (?=[\"a-zA-Z.]+ = |\[)", re.MULTILINE)
+
+
+def text(name: str) -> str:
+    return (CONF / name).read_text(encoding="utf-8")
+
+
+def active(name: str) -> dict[str, Any]:
+    return tomllib.loads(text(name))
+
+
+def commented(name: str) -> list[str]:
+    """The lines that are options when their comment sign is taken away, tables among them."""
+    lines = text(name).splitlines()
+    return [line[2:] for line in lines if _COMMENTED_OPTION.match(line)]
+
+
+def names(table: dict[str, Any]) -> set[str]:
+    return {name for name in flat_options(table) if not name.startswith("kafka.")}
+
+
+def test_the_trackers_file_says_what_a_tracker_does_without_it() -> None:
+    given = active("tracker.toml")
+    required = {name: given[name] for name in ("kafka", "checkpointLocation")}
+    assert TrackerOptions.parse(given) == TrackerOptions.parse(required)
+
+
+def test_the_consumers_file_says_what_a_source_does_without_it() -> None:
+    given = active("consumer.toml")["source"]
+    required = {name: given[name] for name in ("kafka", "subscribe", "subscription")}
+    assert SourceOptions.parse(flat_options(given)) == SourceOptions.parse(flat_options(required))
+
+
+def test_the_trackers_file_names_every_option() -> None:
+    named = set(re.findall(r"^(?:# )?([A-Za-z]+) = ", text("tracker.toml"), re.MULTILINE))
+    assert named == {option for option in TRACKER_OPTIONS if "." not in option}
+    for part in ("min", "max", "multiplier"):
+        assert f"{part} = " in text("tracker.toml")
+
+
+def test_the_consumers_file_names_every_option() -> None:
+    named = set(re.findall(r"^(?:# )?([A-Za-z]+) = ", text("consumer.toml"), re.MULTILINE))
+    assert named == {*SOURCE_OPTIONS, "checkpointLocation"}
+
+
+@pytest.mark.parametrize("line", [line for line in commented("consumer.toml") if "=" in line])
+def test_what_is_commented_out_in_the_consumers_file_is_taken_when_it_is_not(line: str) -> None:
+    given = active("consumer.toml")["source"]
+    option = tomllib.loads(line)
+    if "config.file" in option:
+        option = {"kafka": {**given["kafka"], **option}}
+    if option.keys() & {"subscribePattern", "assign"}:
+        del given["subscribe"]
+    if option.keys() & {"startingTimestamp", "startingOffsetsByTimestamp"}:
+        del given["startingOffsets"]
+    SourceOptions.parse(flat_options(given | option))
+
+
+def test_what_is_commented_out_in_the_trackers_file_is_taken_when_it_is_not() -> None:
+    lines = commented("tracker.toml")
+    subscriptions = lines[lines.index("[subscriptions.billing]") :]
+    override = tomllib.loads("\n".join(subscriptions))
+    alternatives = [tomllib.loads(line) for line in lines[: lines.index("[subscriptions.billing]")]]
+    for option in [*alternatives, override]:
+        given = active("tracker.toml")
+        changed = {"kafka": {**given["kafka"], **option}} if "config.file" in option else option
+        TrackerOptions.parse(given | changed)
+    assert TrackerOptions.parse(active("tracker.toml") | override).policy_for("billing").max_deliveries == 3
+    assert len(alternatives) >= 5
+
+
+def test_the_properties_of_the_markers_topic_are_those_that_it_is_made_with() -> None:
+    assert read_properties_file(str(CONF / "markers-topic.properties")) == {
+        name: str(value) for name, value in MARKERS_SETTINGS.items()
+    }
+
+
+def test_the_properties_of_spark_are_those_that_a_tracker_sets_for_itself() -> None:
+    lines = [line.split(None, 1) for line in text("spark-defaults.conf").splitlines()]
+    settings = {line[0]: line[1].strip() for line in lines if line and not line[0].startswith("#")}
+    assert settings.items() >= STATE_CONF.items()
