@@ -45,7 +45,7 @@ class OutstandingReader(DataSourceReader):
         run_id         STRING     the run of the source that holds the lease; null: not leased
 
     The rows come in no order. They are fit to be acknowledged, released, rejected and extended. Nothing of
-    the queue topics is read: the rows are made from the cursors, in arrays, a million in about a second.
+    the queue topics is read: the rows are made from the cursors, in arrays, a million in a second or two.
     """
 
     def __init__(self, options: ViewOptions) -> None:
