@@ -116,8 +116,8 @@ query = (
 # MAGIC %md
 # MAGIC ## Where it stands
 # MAGIC
-# MAGIC The **cursor** of a subscription: everything up to `mark_delete` is done, `ack_holes` are the acked ranges
-# MAGIC above it. Soon only one message is outstanding: the order from Bergen, which was left to its lease.
+# MAGIC The **cursor** of a subscription: everything up to `mark_delete` is done, `ack_holes` are the acked
+# MAGIC ranges above it. Soon only one message is outstanding: the order from Bergen, left to its lease.
 
 # COMMAND ----------
 
@@ -140,6 +140,7 @@ def totals():
     return tuple(row)
 
 
+until(lambda: tracker.lastProgress)  # by then it has made its topics
 until(lambda: totals() == (10, 1, 1))
 display(view("cursors"))
 
