@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerOffset:
-    """Where the tracker is. A batch ends here: what it reads and what time it is are in it, so a replay is the
-    same.
-    """
+    """Where the tracker is: what a batch reads and what time it is are in it, so a replay is the same."""
 
     tracker_id: str  #: of this tracker's checkpoint
     next: Mapping[int, int]  #: the next marker of each markers partition

@@ -352,6 +352,6 @@ def _by_group(item: tuple[_Group, OffsetSet]) -> _Group:
 
 
 def _deadline(at_ms: int, after_ms: int) -> int:
-    """The moment ``after_ms`` later, at most 12 h, on the next quarter of a second: few groups, none early."""
+    """``after_ms`` later, at most 12 h, on the next quarter of a second: few groups, never early."""
     moment = at_ms + min(after_ms, MAX_LEASE_MS)
     return -(-moment // DEADLINE_GRAIN_MS) * DEADLINE_GRAIN_MS

@@ -75,14 +75,17 @@ def with_details(df: DataFrame, options: AckOptions) -> DataFrame:
         columns.append(F.col("delivery_count").cast("int").alias("delivery_count"))
     if by_column:
         columns.append(F.lower(F.col("action")).alias("action"))
-    if by_column and "reason" in df.columns:
-        columns.append(F.col("reason").cast("string").alias("reason"))
-    elif options.reason is not None:
+    # What the options say goes before a column of the same name, as in a batch write.
+    if options.reason is not None:
         columns.append(F.lit(options.reason).alias("reason"))
-    if by_column and "delay_ms" in df.columns:
+    elif by_column and "reason" in df.columns:
+        columns.append(F.col("reason").cast("string").alias("reason"))
+    if options.delay_ms is not None:
+        columns.append(F.lit(options.delay_ms).cast("bigint").alias("delay_ms"))
+    elif by_column and "delay_ms" in df.columns:
         columns.append(F.col("delay_ms").cast("bigint").alias("delay_ms"))
-    elif action is AckAction.RELEASE or by_column:
-        columns.append(F.lit(options.delay_ms or 0).cast("bigint").alias("delay_ms"))
+    else:
+        columns.append(F.lit(0).cast("bigint").alias("delay_ms"))
     return df.select(*columns)
 
 

@@ -12,7 +12,6 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import End, Marker
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import InvalidMarker
-from spark_cursor_source.kafka.records import Messages, offset_of
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 
@@ -49,23 +48,21 @@ class MarkerFold:
         self._rows: list[_Row] = []
         self._ends: dict[Cell, tuple[list[OffsetSet], int, int]] = {}
 
-    def add(self, messages: Messages) -> None:
-        """Take in records in the order of the log."""
-        for message in messages:
-            offset, at_ms = offset_of(message), message.timestamp()[1]
-            try:
-                marker = self._decode(message.key(), message.value())
-            except InvalidMarker as problem:
-                why = f"{self._topic} partition {self._partition} offset {offset}: {problem}"
-                self._put(offset, at_ms, Kind.QUARANTINED, why.encode())
-                continue
-            if isinstance(marker, End):
-                sets, _, _ = self._ends.setdefault(marker.cell, ([], 0, 0))
-                sets.append(marker.offsets)
-                self._ends[marker.cell] = (sets, offset, at_ms)
-            else:
-                self._flush(marker.cell)
-                self._put(offset, at_ms, Kind.MARKER, marker_wire.encode(marker))
+    def add(self, offset: int, at_ms: int, key: bytes | None, value: bytes | None) -> None:
+        """Take in the next record of the log."""
+        try:
+            marker = self._decode(key, value)
+        except InvalidMarker as problem:
+            why = f"{self._topic} partition {self._partition} offset {offset}: {problem}"
+            self._put(offset, at_ms, Kind.QUARANTINED, why.encode())
+            return
+        if isinstance(marker, End):
+            sets, _, _ = self._ends.setdefault(marker.cell, ([], 0, 0))
+            sets.append(marker.offsets)
+            self._ends[marker.cell] = (sets, offset, at_ms)
+        else:
+            self._flush(marker.cell)
+            self._put(offset, at_ms, Kind.MARKER, marker_wire.encode(marker))
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Everything that was added."""

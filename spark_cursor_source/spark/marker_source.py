@@ -23,7 +23,7 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.outbox import committed_markers
-from spark_cursor_source.kafka.records import read_range
+from spark_cursor_source.kafka.records import offset_of, read_range
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.marker_rows import FOLDED_DDL, MarkerFold, cursor_rows, tick_row
 from spark_cursor_source.wire import tracker_offset_json
@@ -217,7 +217,8 @@ class MarkerStreamReader(DataSourceStreamReader):
                     partition.start,
                     partition.stop,
                 ):
-                    fold.add(messages)
+                    for message in messages:
+                        fold.add(offset_of(message), message.timestamp()[1], message.key(), message.value())
             yield from fold.rows()
             yield tick_row(partition.partition, partition.stop, partition.now_ms, partition.tracker_id)
 

@@ -6,21 +6,9 @@ from collections.abc import Mapping
 
 from spark_cursor_source.core.planning import TopicPartition
 from spark_cursor_source.core.source_options import SourceOptions
-from spark_cursor_source.core.topic_selection import EARLIEST as EARLIEST_POSITION
-from spark_cursor_source.core.topic_selection import LATEST as LATEST_POSITION
-from spark_cursor_source.core.topic_selection import (
-    Assign,
-    FromCursor,
-    FromEarliest,
-    FromLatest,
-    FromPositions,
-    FromTimestamp,
-    FromTimestamps,
-    StartingOffsets,
-    Subscribe,
-    SubscribePattern,
-)
+from spark_cursor_source.core.topic_selection import Assign, Subscribe, SubscribePattern
 from spark_cursor_source.errors import QueueTopicRecreated
+from spark_cursor_source.kafka.positions import starting_positions
 from spark_cursor_source.kafka.topics import Topics
 
 
@@ -71,34 +59,4 @@ class QueueView:
 
     def starting_positions(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """Where a new subscription begins, by the option startingOffsets and its like."""
-        return _resolve(self._options.starting_offsets, partitions, self._topics)
-
-
-def _resolve(
-    wanted: StartingOffsets, partitions: list[TopicPartition], topics: Topics
-) -> dict[TopicPartition, int]:
-    match wanted:
-        case FromCursor() | FromEarliest():
-            return topics.beginning_offsets(partitions)
-        case FromLatest():
-            return topics.end_offsets(partitions, committed=False)
-        case FromTimestamp(timestamp_ms=instant):
-            return topics.offsets_for_time(partitions, instant)
-        case FromTimestamps():
-            found = topics.beginning_offsets(partitions)
-            for topic, partition in partitions:
-                at = wanted.timestamp_ms_of(topic, partition)
-                if at is not None:
-                    found |= topics.offsets_for_time([(topic, partition)], at)
-            return found
-        case FromPositions():
-            beginnings = topics.beginning_offsets(partitions)
-            ends = topics.end_offsets(partitions, committed=False)
-            found = {}
-            for tp in partitions:
-                position = wanted.position_of(*tp)
-                if position is None or position == EARLIEST_POSITION:
-                    found[tp] = beginnings[tp]
-                else:
-                    found[tp] = ends[tp] if position == LATEST_POSITION else position
-            return found
+        return starting_positions(self._options.starting_offsets, partitions, self._topics)

@@ -61,10 +61,11 @@ class Settlement:
             self.settled += len(offsets)
 
     def _key(self, values: dict[str, Any], default: AckAction) -> tuple[Any, ...]:
-        word = values.get("action") or default.value
+        word = values.get("action", default.value)
         count = values.get("delivery_count")
-        if word not in (LEAVE, *AckAction):
-            raise UnknownAction(str(word))
+        if word is None or word not in (LEAVE, *AckAction):
+            # A null is no ack: `when(ok, "ack")` without otherwise would ack all the rest.
+            raise UnknownAction("null" if word is None else str(word))
         if word in (LEAVE, AckAction.ACK):
             count = None
         elif count is None:

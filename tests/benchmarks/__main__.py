@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from tests.benchmarks import read
+from tests.benchmarks import acks, latency, lateness, read, tracker
 from tests.benchmarks.common import Bench, bench
 
 BENCHMARKS: dict[str, Callable[[Bench], None]] = {
     "read": read.run,
+    "acks": acks.run,
+    "latency": latency.run,
+    "tracker": tracker.run,
+    "lateness": lateness.run,
 }
 
 
