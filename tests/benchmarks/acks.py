@@ -34,20 +34,14 @@ def run(here: Bench) -> None:
         runs = [partial(_consume, spark, here, topic, make) for make in sinks.values()]
         *ours, share = medians(here, *runs, partial(_share_group, here, topic))
     alone = ours[0]
+    names = [*sinks, "Kafka share group, explicit ack of each"]
     rows = [
-        [
-            name,
-            f"{took:.2f} s",
-            f"{COUNT / took / 1000:,.0f}k/s",
-            f"{alone / took:.2f}",
-            f"{share / took:.2f}",
-        ]
-        for name, took in [*zip(sinks, ours, strict=True), ("Kafka share group, explicit ack of each", share)]
+        [name, f"{took:.2f} s", f"{COUNT / took:,.0f}/s", f"{alone / took:.2f}", f"{share / took:.2f}"]
+        for name, took in zip(names, [*ours, share], strict=True)
     ]
     header = [f"{COUNT:,} messages", "time", "", "of read alone", "of share group"]
-    print_table(
-        f"read and ack, median of {here.runs}; goals: 0.90 of read alone, 200k/s per row", header, rows
-    )
+    title = f"read and ack, median of {here.runs}; goals: 0.90 of read alone, 200k/s per row"
+    print_table(title, header, rows)
 
 
 def _into_noop(batch: DataFrame, _: int) -> None:

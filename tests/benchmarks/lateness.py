@@ -1,4 +1,4 @@
-"""(e) How late a message comes back after its lease, in foreachBatch, with a tracker trigger of one second."""
+"""(e) How late a message comes back after its lease, in foreachBatch; tracker trigger one second."""
 
 from __future__ import annotations
 

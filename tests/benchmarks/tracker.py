@@ -74,9 +74,7 @@ def run(here: Bench) -> None:
         ["state of all cells", f"{state / 2**20:.1f} MiB", "8 MiB"],
         ["peak memory of a Python worker", f"{peak / 1024:.0f} MiB", ""],
     ]
-    title = (
-        f"tracker: {OUTSTANDING:,} outstanding, {ACKS:,} acks in random order a batch, {here.runs} batches"
-    )
+    title = f"{OUTSTANDING:,} outstanding, {ACKS:,} acks in random order a batch, {here.runs} batches"
     print_table(title, ["", "figure", "goal"], rows)
 
 
