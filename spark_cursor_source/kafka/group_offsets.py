@@ -1,18 +1,21 @@
-"""What a consumer group has committed.
+"""What a consumer group has committed, asked and set by a consumer that never joins it.
 
-Asked by a consumer that never joins, not by an AdminClient: librdkafka's ``ListConsumerGroupOffsets`` ends
-the process (SIGSEGV, librdkafka issue 5040) when the broker answers that it is not the coordinator, as one
-that has just started or has lost its leadership does.
+Not by an AdminClient: librdkafka's requests about the offsets of groups end the process when a broker
+restarts. ListConsumerGroupOffsets does if it is answered by a broker that is not the coordinator (SIGSEGV,
+librdkafka issue 5040); it and AlterConsumerGroupOffsets do if they are answered after their timeout (SIGABRT,
+librdkafka issue 4605).
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from spark_cursor_source.errors import GroupInUse, TopicNotFound
 from spark_cursor_source.kafka.client_roles import consumer_config
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.deadline import Deadline
@@ -26,10 +29,22 @@ from spark_cursor_source.kafka.failures import (
     unavailable,
 )
 
-_OPERATION = "read offsets of group"
+_REQUEST_TIMEOUT_MS = 10_000
+_READ = "read offsets of group"
+_COMMIT = "commit offsets of group"
 _ONE_REQUEST_S = 2.0
 _PAUSE_S = 0.02
+_POLL_S = 0.002
+_DENIAL_MS = 3_000  # a topic, or a permission, that was just made may be unknown for about this long
 _NOT_NOW = RETRIABLE | UNKNOWN_TOPIC
+_HAS_MEMBERS = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.NON_EMPTY_GROUP,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.UNKNOWN_MEMBER_ID,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,49 +55,128 @@ class CommittedOffset:
     metadata: str
 
 
-def committed_offsets(
-    config: Mapping[str, Any], group: str, partitions: Iterable[tuple[str, int]], deadline: Deadline
-) -> dict[tuple[str, int], CommittedOffset]:
-    """The positions of those of the partitions that have one; a transaction that commits them is waited for.
+class GroupOffsets:
+    """The offsets of one group. It is kept: to find the coordinator takes longest."""
 
-    Raises:
-        KafkaUnavailable, NotAuthorized, KafkaRefused
-    """
-    wanted = sorted(set(partitions))
-    if not wanted:
+    def __init__(self, config: Mapping[str, Any], group: str) -> None:
+        self._group = group
+        self._complaints = Complaints()
+        # read_committed: an offset that an open transaction is about to set is "not stable yet".
+        settings = {
+            "group.id": group,
+            "isolation.level": "read_committed",
+            "error_cb": self._complaints,
+            "on_commit": self._on_commit,
+        }
+        # A consumer does not end before its last request does, be the broker there or not.
+        patient = {"socket.timeout.ms": _REQUEST_TIMEOUT_MS, **config}
+        self._consumer: Consumer = open_client(Consumer, consumer_config(patient, settings))
+        self._lock = threading.Lock()  # of the two calls
+        self._waiting = False  # for the answer to a commit
+        self._denied: KafkaError | None = None  # since something last succeeded
+        self._failed: list[tuple[str, KafkaError]] = []  # (topic, why) of the last answer
+
+    def committed(
+        self, partitions: Iterable[tuple[str, int]], deadline: Deadline
+    ) -> dict[tuple[str, int], CommittedOffset]:
+        """The positions of those of the partitions that have one; a transaction that sets them is waited for.
+
+        Raises:
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        wanted = [TopicPartition(topic, number) for topic, number in sorted(set(partitions))]
+        with self._lock:
+            return self._committed(wanted, deadline)
+
+    def commit(self, positions: Mapping[tuple[str, int], int], deadline: Deadline) -> None:
+        """Set the positions; they are on the broker when this returns.
+
+        Raises:
+            GroupInUse: the group has members.
+            TopicNotFound: a topic is gone.
+            KafkaUnavailable: not done in time; it may be done later, and before any other commit.
+            NotAuthorized, KafkaRefused
+        """
+        offsets = [TopicPartition(topic, number, at) for (topic, number), at in sorted(positions.items())]
+        with self._lock:
+            self._commit(offsets, deadline)
+
+    def _committed(
+        self, wanted: list[TopicPartition], deadline: Deadline
+    ) -> dict[tuple[str, int], CommittedOffset]:
+        while wanted:
+            timeout_s = deadline.left_s(most=_ONE_REQUEST_S, least=0.05)
+            try:
+                answers = self._consumer.committed(wanted, timeout=timeout_s)
+                error = next((one.error for one in answers if one.error is not None), None)
+            except KafkaException as raised:
+                error = error_of(raised)
+            if error is None:
+                self._denied = None
+                return {
+                    (one.topic, one.partition): CommittedOffset(
+                        position=one.offset, metadata=one.metadata or ""
+                    )
+                    for one in answers
+                    if one.offset >= 0
+                }
+            if error.code() not in _NOT_NOW:
+                raise refusal(error, operation=_READ, resource=self._group)
+            self._wait(_READ, error, deadline)
         return {}
-    complaints = Complaints()
-    # read_committed: an offset that an open transaction is about to set is "not stable yet".
-    settings = {"group.id": group, "isolation.level": "read_committed", "error_cb": complaints}
-    consumer: Consumer = open_client(Consumer, consumer_config(config, settings))
-    try:
-        while True:
-            found, last = _ask(consumer, wanted, deadline)
-            if last is None:
-                return found
-            if last.code() not in _NOT_NOW:
-                raise refusal(last, operation=_OPERATION, resource=group)
-            told = consumer.poll(0)  # that the group may not be seen is a message; the request just times out
-            if told is not None and (error := told.error()) is not None and error.code() in UNAUTHORIZED:
-                raise refusal(error, operation=_OPERATION, resource=group)
-            if deadline.over:
-                raise unavailable(_OPERATION, deadline, last, complaints)
-            deadline.pause(_PAUSE_S)
-    finally:
-        consumer.close()
 
+    def _commit(self, offsets: list[TopicPartition], deadline: Deadline) -> None:
+        denial: Deadline | None = None
+        while offsets:
+            # One at a time: librdkafka tries again what was not answered, and an older position could win.
+            self._await_answer(deadline)
+            self._waiting, self._failed = True, []
+            try:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+            except KafkaException as raised:
+                self._on_commit(error_of(raised), [])
+            self._await_answer(deadline)
+            if not self._failed:
+                self._denied = None
+                return
+            if any(error.code() in UNKNOWN_TOPIC for _, error in self._failed):
+                denial = denial or Deadline.after_ms(_DENIAL_MS)
+            self._raise_what_stays(denial)
+            self._wait(_COMMIT, self._failed[0][1], deadline)
 
-def _ask(
-    consumer: Consumer, wanted: Iterable[tuple[str, int]], deadline: Deadline
-) -> tuple[dict[tuple[str, int], CommittedOffset], KafkaError | None]:
-    partitions = [TopicPartition(topic, number) for topic, number in wanted]
-    try:
-        answers = consumer.committed(partitions, timeout=deadline.left_s(most=_ONE_REQUEST_S, least=0.05))
-    except KafkaException as raised:
-        return {}, error_of(raised)
-    failed = next((one.error for one in answers if one.error is not None), None)
-    return {
-        (one.topic, one.partition): CommittedOffset(position=one.offset, metadata=one.metadata or "")
-        for one in answers
-        if one.offset >= 0
-    }, failed
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        self._waiting = False
+        self._failed = [(one.topic, one.error) for one in partitions if one.error is not None]
+        if error is not None and not self._failed:
+            self._failed = [("", error)]
+
+    def _await_answer(self, deadline: Deadline) -> None:
+        while self._waiting:
+            self._poll(_COMMIT, deadline)
+            if deadline.over and self._waiting:
+                raise unavailable(_COMMIT, deadline, None, self._complaints)
+
+    def _raise_what_stays(self, denial: Deadline | None) -> None:
+        """The error of the last answer that waiting does not change, if there is one."""
+        for topic, error in self._failed:
+            if error.code() in _HAS_MEMBERS:
+                raise GroupInUse(self._group)
+            if error.code() in UNKNOWN_TOPIC and denial is not None and denial.over:
+                raise TopicNotFound((topic,))
+            if error.code() not in _NOT_NOW:
+                raise refusal(error, operation=_COMMIT, resource=self._group)
+
+    def _wait(self, operation: str, error: KafkaError, deadline: Deadline) -> None:
+        self._poll(operation, deadline)
+        if deadline.over:
+            raise unavailable(operation, deadline, error, self._complaints)
+        deadline.pause(_PAUSE_S)
+
+    def _poll(self, operation: str, deadline: Deadline) -> None:
+        # That the group may not be seen is a message, and told once; the requests just time out.
+        told = self._consumer.poll(_POLL_S)
+        error = told.error() if told is not None else None
+        if error is not None and error.code() in UNAUTHORIZED:
+            self._denied = error
+        if self._denied is not None and deadline.spent_ms > _DENIAL_MS:
+            raise refusal(self._denied, operation=operation, resource=self._group)

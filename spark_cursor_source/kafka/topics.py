@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 
 from spark_cursor_source.errors import (
     CursorqError,
-    GroupInUse,
     NotAuthorized,
     TopicGone,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.admin_calls import ADMIN_TYPES, DENIAL_MS, AdminCalls, Request
+from spark_cursor_source.kafka.admin_calls import ADMIN_TYPES, DENIAL_MS, AdminCalls
 from spark_cursor_source.kafka.control_topics import (
     DEFAULT_PARTITIONS,
     ControlTopics,
@@ -33,8 +27,8 @@ from spark_cursor_source.kafka.control_topics import (
     topic_settings,
 )
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import RETRIABLE, UNKNOWN_TOPIC, error_of, refusal
-from spark_cursor_source.kafka.group_offsets import CommittedOffset, committed_offsets
+from spark_cursor_source.kafka.failures import RETRIABLE, error_of, refusal
+from spark_cursor_source.kafka.group_offsets import CommittedOffset, GroupOffsets
 from spark_cursor_source.kafka.topic_pattern import matching_topics
 
 Partition = tuple[str, int]  #: (topic, partition)
@@ -42,8 +36,6 @@ Partition = tuple[str, int]  #: (topic, partition)
 _LATEST = ADMIN_TYPES.OffsetSpec.latest()
 _EARLIEST = ADMIN_TYPES.OffsetSpec.earliest()
 _MAX_TIMESTAMP = ADMIN_TYPES.OffsetSpec.max_timestamp()
-_GROUP_HAS_MEMBERS = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP})
-_NO_SUCH_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND})
 _ONE_REQUEST_S = 10.0
 _PAUSE_S = 0.02
 
@@ -67,6 +59,8 @@ class Topics:
         self._config = dict(config)
         self._calls = AdminCalls(config)
         self._timeout_ms = timeout_ms
+        self._groups_lock = threading.Lock()
+        self._groups: dict[str, GroupOffsets] = {}
 
     def ensure_control(
         self, *, markers: str, redeliveries: str, cursors: str, partitions: int = DEFAULT_PARTITIONS
@@ -167,7 +161,7 @@ class Topics:
         self, group: str, partitions: Iterable[Partition]
     ) -> dict[Partition, CommittedOffset]:
         """The same with the text beside each; an open transaction that commits them is waited for."""
-        return committed_offsets(self._config, group, partitions, self._deadline())
+        return self._group(group).committed(partitions, self._deadline())
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Set the positions of a group that has no members; ordinary lag tools see them.
@@ -176,32 +170,13 @@ class Topics:
             GroupInUse: it has members.
             TopicNotFound: a topic is gone.
         """
-        if not offsets:
-            return
-        positions = [TopicPartition(topic, number, at) for (topic, number), at in sorted(offsets.items())]
+        self._group(group).commit(offsets, self._deadline())
 
-        def request(groups: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
-            asked = [ConsumerGroupTopicPartitions(name, positions) for name in groups]
-            return self._calls.client.alter_consumer_group_offsets(asked, request_timeout=timeout_s)
-
-        self._of_group("commit offsets of group", group, request)
-
-    def _of_group(self, operation: str, group: str, request: Request[str]) -> Sequence[TopicPartition]:
-        """The answer for each partition, which has an error of its own: "not now", for one."""
-        deadline, denial = self._deadline(), Deadline.after_ms(DENIAL_MS)
-        while True:
-            found, refused = self._calls.ask(
-                operation, [group], request, deadline=deadline, tolerated=_GROUP_HAS_MEMBERS | _NO_SUCH_GROUP
-            )
-            answers: Sequence[TopicPartition] = found[group].topic_partitions if group in found else []
-            failed = [(one.topic, one.error) for one in answers if one.error is not None]
-            for topic, error in [*failed, *(("", error) for error in refused.values())]:
-                _check_group_error(operation, group, topic, error, denied=denial.over)
-            if not failed:
-                return answers
-            if deadline.over:
-                raise self._calls.unavailable(operation, deadline, failed[0][1])
-            deadline.pause(_PAUSE_S)
+    def _group(self, group: str) -> GroupOffsets:
+        with self._groups_lock:
+            if group not in self._groups:
+                self._groups[group] = GroupOffsets(self._config, group)
+            return self._groups[group]
 
     def _names(self) -> list[str]:
         deadline = self._deadline()
@@ -251,14 +226,3 @@ class Topics:
 
     def _deadline(self) -> Deadline:
         return Deadline.after_ms(self._timeout_ms)
-
-
-def _check_group_error(operation: str, group: str, topic: str, error: KafkaError, *, denied: bool) -> None:
-    """Raise what waiting does not change."""
-    code = error.code()
-    if code in _GROUP_HAS_MEMBERS:
-        raise GroupInUse(group)
-    if code in UNKNOWN_TOPIC and denied:
-        raise TopicNotFound((topic,))
-    if code not in RETRIABLE | UNKNOWN_TOPIC | _NO_SUCH_GROUP:
-        raise refusal(error, operation=operation, resource=group)

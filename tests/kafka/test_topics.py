@@ -300,6 +300,36 @@ def test_a_broker_that_stays_away_is_an_error_when_the_time_is_over(mortal: Embe
     assert time.monotonic() - begun < 2 * len(calls)
 
 
+def test_answers_that_come_after_the_time_is_over_do_no_harm(
+    mortal: EmbeddedKafka, make_control: Callable[[dict[str, str]], Control]
+) -> None:
+    # librdkafka ends the process over some of them: what asks such questions must not be used
+    config = {"bootstrap.servers": mortal.bootstrap_servers, "log_level": "0"}
+    control = make_control(config)
+    patient, hasty = Topics(config), Topics(config, timeout_ms=300)
+    markers, group = (control.markers, 0), uuid.uuid4().hex
+    patient.commit(group, {markers: 1})
+    calls: list[Callable[[], object]] = [
+        lambda: hasty.describe([control.markers]),
+        lambda: hasty.end_offsets([markers], committed=True),
+        lambda: hasty.last_append_times(*markers[:1], [0]),
+        lambda: hasty.committed(group, [markers]),
+        lambda: hasty.commit(group, {markers: 2}),
+        lambda: hasty.settings(control.markers),
+        lambda: hasty.create({"another": (1, {})}),
+    ]
+    mortal.pause()
+    for call in calls:
+        with pytest.raises(KafkaUnavailable):
+            call()
+    mortal.resume()
+    patient.commit(group, {markers: 3})
+    time.sleep(2)
+    assert patient.committed(group, [markers])[markers] in (2, 3)  # both were under way
+    patient.commit(group, {markers: 4})
+    assert patient.committed(group, [markers]) == {markers: 4}
+
+
 def test_whoever_may_not_is_told_what(guarded_broker: EmbeddedKafka) -> None:
     servers = {"bootstrap.servers": guarded_broker.bootstrap_servers}
     named = names()
