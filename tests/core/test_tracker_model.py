@@ -80,7 +80,8 @@ class Twin:
                 self.ended |= set(range(position))
             case KeepAlive():
                 for message in self.leased(marker.offsets).values():
-                    self.keep_alive(message, marker, quarter_second(at_ms + min(marker.lease_ms, MAX_LEASE_MS)))
+                    deadline = quarter_second(at_ms + min(marker.lease_ms, MAX_LEASE_MS))
+                    self.keep_alive(message, marker, deadline)
             case Release():
                 for offset, message in self.leased(marker.offsets).items():
                     if message.count == marker.delivery_count:
