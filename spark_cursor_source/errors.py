@@ -493,8 +493,8 @@ class DataLoss(SourceError):
 
     def __init__(self, topic: str, partition: int, ranges: str, why: str) -> None:
         super().__init__(
-            f"messages {ranges} of '{topic}' partition {partition} are gone ({why}) and were never"
-            " acked: keep messages longer (retention.ms), or set failOnDataLoss=false to count them as ended and go on"
+            f"messages {ranges} of '{topic}' partition {partition} are gone ({why}) and were never acked;"
+            " keep messages longer (retention.ms), or set failOnDataLoss=false to end them and go on"
         )
 
 
