@@ -28,6 +28,12 @@ def _end_with_keeper() -> Callable[[], None] | None:
     return lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) and None
 
 
+def _end_group() -> None:
+    """End what the command has started and left behind, and this process with it."""
+    if os.getpgrp() == os.getpid():  # a group of our own, as KeptProcess makes it
+        os.killpg(0, signal.SIGKILL)
+
+
 def keep(doomed_directory: str, log_path: str, command: list[str]) -> int:
     """Run ``command`` until it ends or the parent does; its exit code (negative: a signal)."""
     parent = os.getppid()
@@ -52,6 +58,7 @@ def keep(doomed_directory: str, log_path: str, command: list[str]) -> int:
             broker.wait()
             if doomed_directory:
                 shutil.rmtree(doomed_directory, ignore_errors=True)
+            _end_group()
     return broker.returncode
 
 

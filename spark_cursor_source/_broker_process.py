@@ -74,6 +74,14 @@ class KeptProcess:
         self.signal(signal.SIGKILL)
         self._close()
 
+    def kill_all(self) -> None:
+        """The same for the command and all it has started, as far as that is still in its process group."""
+        # The keeper is reaped by nobody else, so the group's id is still its own.
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._keeper.pid, signal.SIGKILL)
+        self._close()
+
     def _close(self) -> None:
         self._keeper.wait()
         for pipe in (self._keeper.stdin, self._keeper.stdout):

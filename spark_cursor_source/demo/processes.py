@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,8 +12,6 @@ from spark_cursor_source._broker_process import KeptProcess
 from spark_cursor_source.demo.scenario import Scenario
 from spark_cursor_source.demo.worker import Job
 from spark_cursor_source.spark.local_session import python_environment
-
-_END_S = 10.0
 
 
 class SparkProcess:
@@ -35,7 +30,6 @@ class SparkProcess:
             directory=directory,
             checkpoint=root / f"{name}-checkpoint",
         )
-        self._pid_file = Path(job.pid_file)
         self._log = directory / "log.txt"
         environment = {**os.environ, **python_environment(), "TMPDIR": str(directory)}
         command = [sys.executable, "-m", "spark_cursor_source.demo.worker", name, json.dumps(asdict(job))]
@@ -58,37 +52,5 @@ class SparkProcess:
         return "\n".join(told[-lines:])
 
     def kill(self) -> None:
-        """SIGKILL for the JVM, which is the driver, and for the Python process; both are gone afterwards."""
-        jvm = self._jvm()
-        if jvm is not None and self._process.alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(jvm, signal.SIGKILL)
-        self._process.kill()
-        if jvm is not None:
-            _await_end(jvm)
-
-    def _jvm(self) -> int | None:
-        try:
-            text = self._pid_file.read_text(encoding="ascii")
-        except FileNotFoundError:
-            return None  # not started yet: it ends when its parent does
-        return int(text) if text else None
-
-
-def _await_end(pid: int) -> None:
-    """It is not our child, so its end can only be looked for."""
-    deadline = time.monotonic() + _END_S
-    while time.monotonic() < deadline and not _is_gone(pid):
-        time.sleep(0.02)
-
-
-def _is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    # Where nobody reaps orphans, a dead one keeps its id.
-    with contextlib.suppress(OSError):
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-        return status.rpartition(")")[2].split()[0] == "Z"
-    return False
+        """SIGKILL for all of it at once: the driver's JVM, its Python, and with them the Python workers."""
+        self._process.kill_all()

@@ -47,13 +47,18 @@ def run_demo(scenario: Scenario, screen: Screen, *, keep: Path | None = None) ->
     began = time.monotonic()
     with ExitStack() as stack:
         if keep is None:
-            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cursorq-demo-")))
+            scratch = Path(stack.enter_context(_temporary()))
         else:
             scratch = keep.absolute()
             scratch.mkdir(parents=True)
         screen.say("starting a broker")
         broker = stack.enter_context(EmbeddedKafka(data_dir=scratch / "kafka", progress=screen.say))
         return _Demo(scenario, screen, broker.bootstrap_servers, scratch, stack, began).run()
+
+
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    # Whatever dies with a crash may still write while it is removed.
+    return tempfile.TemporaryDirectory(prefix="cursorq-demo-", ignore_cleanup_errors=True)
 
 
 class _Demo:

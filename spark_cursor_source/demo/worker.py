@@ -6,7 +6,6 @@ They are what a user would write, each in a process of its own, and end when the
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from spark_cursor_source.demo.scenario import QUEUE_TOPIC, SUBSCRIPTION, Scenario, handle
 from spark_cursor_source.spark.ack_sink import AckSink
-from spark_cursor_source.spark.local_session import jvm_pid, local_session
+from spark_cursor_source.spark.local_session import local_session
 from spark_cursor_source.spark.source import register
 from spark_cursor_source.spark.tracker_query import start_tracker
 
@@ -26,7 +25,6 @@ class Job:
     bootstrap_servers: str
     scratch: str  #: its own directory, a new one for each process
     checkpoint: str  #: shared by a consumer and its successor
-    pid_file: str  #: where the process id of the JVM is written
     lease_s: int
     batch: int
     max_deliveries: int
@@ -38,7 +36,6 @@ class Job:
             bootstrap_servers=bootstrap_servers,
             scratch=str(directory),
             checkpoint=str(checkpoint),
-            pid_file=str(directory / "jvm.pid"),
             lease_s=scenario.lease_s,
             batch=scenario.batch,
             max_deliveries=scenario.max_deliveries,
@@ -56,7 +53,6 @@ def consume(job: Job) -> None:
         "maxOffsetsPerTrigger": str(job.batch),
     }
     with local_session("cursorq demo consumer", Path(job.scratch)) as spark:
-        _tell_pid(job, jvm_pid(spark))
         register(spark)
         payments = spark.readStream.format("cursorq").options(**options).load()
         query = (
@@ -71,7 +67,6 @@ def consume(job: Job) -> None:
 def track(job: Job) -> None:
     """The tracker query."""
     with local_session("cursorq demo tracker", Path(job.scratch)) as spark:
-        _tell_pid(job, jvm_pid(spark))
         options = {
             "kafka.bootstrap.servers": job.bootstrap_servers,
             "checkpointLocation": job.checkpoint,
@@ -80,13 +75,6 @@ def track(job: Job) -> None:
             "trigger": "500ms",
         }
         start_tracker(spark, options).awaitTermination()
-
-
-def _tell_pid(job: Job, pid: int | None) -> None:
-    # Renamed into place: the reader finds a whole number or nothing.
-    written = Path(job.pid_file + ".new")
-    written.write_text(str(pid or ""), encoding="ascii")
-    os.replace(written, job.pid_file)
 
 
 def main(arguments: Sequence[str]) -> None:

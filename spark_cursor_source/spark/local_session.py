@@ -67,13 +67,6 @@ def local_session(
             _end(gateway.proc)
 
 
-def jvm_pid(session: SparkSession) -> int | None:
-    """Process id of the session's JVM, None where it is not our child."""
-    gateway = session.sparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    return None if process is None else int(process.pid)
-
-
 def _end(jvm: subprocess.Popen[bytes]) -> None:
     assert jvm.stdin is not None
     jvm.stdin.close()  # what the JVM takes for the end of its driver

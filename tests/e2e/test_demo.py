@@ -40,11 +40,9 @@ class Demo:
     def text(self) -> str:
         return self.output.read_text(encoding="utf-8", errors="replace")
 
-    def until_at_work(self) -> None:
-        """Until both queries run in their JVMs, so that there is as much to end as there can be."""
-        wait_until(
-            lambda: len(pids_of(self.tag, Part.PLANNER)) >= 2 or self.process.poll() is not None, "at work"
-        )
+    def until_there_are(self, part: Part) -> None:
+        """Until both Sparks have come so far."""
+        wait_until(lambda: len(pids_of(self.tag, part)) >= 2 or self.process.poll() is not None, part.name)
 
     def until_all_ended(self) -> None:
         wait_until(lambda: not pids_with_tag(self.tag), f"{pids_with_tag(self.tag)} end", timeout_s=60)
@@ -74,14 +72,19 @@ def test_the_demo_kills_its_consumer_and_the_topics_prove_that_nothing_was_lost(
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)]
+    ("number", "code", "amid"),
+    [
+        (signal.SIGINT, 130, Part.PLANNER),  # the queries run
+        (signal.SIGTERM, 130, Part.JVM),  # the JVMs are starting, and their drivers do not know them yet
+        (signal.SIGKILL, -signal.SIGKILL, Part.PLANNER),
+    ],
 )
-def test_however_the_demo_is_ended_nothing_outlives_it(
-    number: signal.Signals, code: int, tmp_path: Path
+def test_however_and_whenever_the_demo_is_ended_nothing_outlives_it(
+    number: signal.Signals, code: int, amid: Part, tmp_path: Path
 ) -> None:
     demo = Demo(tmp_path)
     try:
-        demo.until_at_work()
+        demo.until_there_are(amid)
         demo.process.send_signal(number)
         assert demo.process.wait(120) == code, demo.text()
         demo.until_all_ended()

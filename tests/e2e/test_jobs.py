@@ -50,6 +50,7 @@ class Jobs:
             "markersTopic": f"markers-{self._tag[:8]}",
             "redeliveriesTopic": f"redeliveries-{self._tag[:8]}",
             "cursorsTopic": self.cursors_topic,
+            "trackerTimeout": "10m",  # three Sparks start at once, on a busy machine
         }
         text = (ROOT / "conf" / name).read_text(encoding="utf-8")
         for option, value in values.items():
