@@ -42,5 +42,6 @@ def stream(spark: SparkSession, here: Bench, source: str, topic: str) -> DataFra
         .option("startingOffsets", "earliest")
     )
     if source == "cursorq":
-        reader = reader.option("subscription", f"bench-{uuid.uuid4().hex[:8]}")
+        # No tracker takes part in reading; without one a query ends when it runs longer than this.
+        reader = reader.option("subscription", f"bench-{uuid.uuid4().hex[:8]}").option("trackerTimeout", "1h")
     return reader.load()
