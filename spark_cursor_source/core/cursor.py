@@ -23,6 +23,7 @@ class Delay(NamedTuple):
     due_ms: int  #: broker time, on a quarter of a second
     delivery_count: int
     died: bool  #: whether the run of the last delivery was gone when it ended
+    lapsed: bool = False  #: the lease ran out, and nobody knows yet whether its run was gone
 
 
 class Wait(NamedTuple):
@@ -30,6 +31,7 @@ class Wait(NamedTuple):
 
     delivery_count: int
     died: bool
+    lapsed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ leased(n)      + End, EndUpTo above it -> gone
 delayed(n)     + End, EndUpTo -> gone · + Start -> leased(n+1), n = max: unchanged
                + its time is over -> available(n)
 available(n)   + End, EndUpTo -> gone · + Start -> leased(n+1) · n = max: unchanged
-               + Hello -> announced to the new run
+               + Hello -> announced to the new run, which tells that the run of a lease that ran out is dead
                + any time at n = max, which was lowered -> dead letter
 gone           + anything -> gone (an ack wins) · + V1 Start -> leased(1), as in kafka-mq-go
 any            + Seek -> unseen at its position and above, gone below
@@ -232,11 +232,17 @@ class CellTracker:
             delay_ms = marker.delay_ms
             if delay_ms is None:
                 delay_ms = self._policy.backoff.delay_ms(count)
-            self._give_back(offsets, count, self._died(lease), at_ms=at_ms, delay_ms=delay_ms)
+            self._give_back(Wait(count, self._died(lease)), offsets, at_ms=at_ms, delay_ms=delay_ms)
 
     def _hello(self, marker: Hello) -> None:
         if self._owner is None and not self._read_position:
             self._read_position = marker.position
+        if self._owner != marker.run_id:
+            # A run that lives takes what it is told of: what ran out and is still here ran out with its run.
+            for delay in [delay for delay in self._delayed if delay.lapsed]:
+                self._add(self._delayed, delay._replace(died=True, lapsed=False), self._delayed.pop(delay))
+            for wait in [wait for wait in self._available if wait.lapsed]:
+                self._add(self._available, wait._replace(died=True, lapsed=False), self._available.pop(wait))
         self._owner = marker.run_id
         self._unannounced = dict(self._available)
 
@@ -247,16 +253,16 @@ class CellTracker:
                 self._dead_letter(offsets, count, LEASE_OVER)
                 continue
             self._remove(self._leases, lease, offsets)
+            died = self._died(lease)
             self._give_back(
+                Wait(count, died, lapsed=not died and lease.run_id != ""),
                 offsets,
-                count,
-                self._died(lease),
                 at_ms=lease.deadline_ms,
                 delay_ms=self._policy.backoff.delay_ms(count),
             )
         for delay, offsets in _over(self._delayed, now_ms):
             self._remove(self._delayed, delay, offsets)
-            self._make_available(Wait(delay.delivery_count, delay.died), offsets)
+            self._make_available(Wait(delay.delivery_count, delay.died, delay.lapsed), offsets)
         # A limit that was lowered while messages were available: no Start may take these again.
         for wait, offsets in sorted(self._available.items(), key=_by_group):
             if self._policy.exhausted(wait.delivery_count):
@@ -281,11 +287,11 @@ class CellTracker:
                     )
                 )
 
-    def _give_back(self, offsets: OffsetSet, count: int, died: bool, *, at_ms: int, delay_ms: int) -> None:
+    def _give_back(self, wait: Wait, offsets: OffsetSet, *, at_ms: int, delay_ms: int) -> None:
         if delay_ms > 0:
-            self._add(self._delayed, Delay(_deadline(at_ms, delay_ms), count, died), offsets)
+            self._add(self._delayed, Delay(_deadline(at_ms, delay_ms), *wait), offsets)
         else:
-            self._make_available(Wait(count, died), offsets)
+            self._make_available(wait, offsets)
 
     def _make_available(self, wait: Wait, offsets: OffsetSet) -> None:
         self._add(self._available, wait, offsets)

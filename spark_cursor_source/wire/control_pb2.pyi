@@ -24,21 +24,23 @@ class Redelivery(_message.Message):
     delivery_count: int
     run_id: str
     alone: bool
-    def __init__(self, version: _Optional[int] = ..., subscription: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., run_id: _Optional[str] = ..., alone: bool = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., subscription: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., run_id: _Optional[str] = ..., alone: _Optional[bool] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("offsets", "delivery_count", "at_ms", "run", "died")
+    __slots__ = ("offsets", "delivery_count", "at_ms", "run", "died", "lapsed")
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     DIED_FIELD_NUMBER: _ClassVar[int]
+    LAPSED_FIELD_NUMBER: _ClassVar[int]
     offsets: bytes
     delivery_count: int
     at_ms: int
     run: int
     died: bool
-    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., at_ms: _Optional[int] = ..., run: _Optional[int] = ..., died: bool = ...) -> None: ...
+    lapsed: bool
+    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., at_ms: _Optional[int] = ..., run: _Optional[int] = ..., died: _Optional[bool] = ..., lapsed: _Optional[bool] = ...) -> None: ...
 
 class Totals(_message.Message):
     __slots__ = ("delivered", "acked", "redelivered", "dead_lettered", "unknown_ends")

@@ -38,9 +38,16 @@ def encode(cursor: CursorSnapshot) -> bytes:
         markers_partition=cursor.markers_partition,
         max_deliveries=cursor.max_deliveries or 0,
         leases=[_group(lease, offsets, run=place.get(lease.run_id, 0)) for lease, offsets in cursor.leases],
-        delayed=[_group(delay, offsets, died=delay.died) for delay, offsets in cursor.delayed],
+        delayed=[
+            _group(delay, offsets, died=delay.died, lapsed=delay.lapsed) for delay, offsets in cursor.delayed
+        ],
         available=[
-            GroupPb(offsets=encode_offsets(offsets), delivery_count=wait.delivery_count, died=wait.died)
+            GroupPb(
+                offsets=encode_offsets(offsets),
+                delivery_count=wait.delivery_count,
+                died=wait.died,
+                lapsed=wait.lapsed,
+            )
             for wait, offsets in cursor.available
         ],
         totals=TotalsPb(**{field.name: getattr(cursor.totals, field.name) for field in fields(Totals)}),
@@ -48,13 +55,16 @@ def encode(cursor: CursorSnapshot) -> bytes:
     ).SerializeToString(deterministic=True)
 
 
-def _group(key: Lease | Delay, offsets: OffsetSet, *, run: int = 0, died: bool = False) -> GroupPb:
+def _group(
+    key: Lease | Delay, offsets: OffsetSet, *, run: int = 0, died: bool = False, lapsed: bool = False
+) -> GroupPb:
     return GroupPb(
         offsets=encode_offsets(offsets),
         delivery_count=key.delivery_count,
         at_ms=key[0],
         run=run,
         died=died,
+        lapsed=lapsed,
     )
 
 
@@ -82,11 +92,15 @@ def decode(value: bytes) -> CursorSnapshot:
             for group in pb.leases
         ),
         delayed=tuple(
-            (Delay(group.at_ms, group.delivery_count, group.died), decode_offsets(group.offsets))
+            (
+                Delay(group.at_ms, group.delivery_count, group.died, group.lapsed),
+                decode_offsets(group.offsets),
+            )
             for group in pb.delayed
         ),
         available=tuple(
-            (Wait(group.delivery_count, group.died), decode_offsets(group.offsets)) for group in pb.available
+            (Wait(group.delivery_count, group.died, group.lapsed), decode_offsets(group.offsets))
+            for group in pb.available
         ),
         owner=_run(pb.runs, pb.owner) or None,
         markers_partition=pb.markers_partition,

@@ -342,7 +342,7 @@ def test_a_keep_alive_moves_no_message_that_is_available() -> None:
     log.start(offsets(0), at=0)
     log.settle(61)
     log.keep_alive(offsets(0), at=61, run=A)
-    assert log.state.available == ((Wait(1, False), offsets(0)),)
+    assert log.state.available == ((Wait(1, False, lapsed=True), offsets(0)),)
 
 
 def test_keep_alives_hold_a_lease_for_as_long_as_they_come() -> None:
@@ -434,7 +434,7 @@ def test_a_release_of_what_is_available_changes_nothing() -> None:
     log.settle(61)
     log.release(offsets(0), at=61, delay=600)
     assert log.settle(62) == []
-    assert log.state.available == ((Wait(1, False), offsets(0)),)
+    assert log.state.available == ((Wait(1, False, lapsed=True), offsets(0)),)
 
 
 # ---- leased + Reject
@@ -496,7 +496,7 @@ def test_a_lease_that_is_over_waits_for_the_backoff_of_its_delivery() -> None:
     log = Log(backoff=StepBackoff(delays_ms=(10_000,)))
     log.start(offsets(0), at=0)
     assert log.settle(61) == []
-    assert log.state.delayed == ((Delay(70_000, 1, False), offsets(0)),)
+    assert log.state.delayed == ((Delay(70_000, 1, False, lapsed=True), offsets(0)),)
     assert log.settle(71) == [redeliver(offsets(0), 1)]
 
 
@@ -617,7 +617,7 @@ def test_what_is_available_stays_so_until_a_start_takes_it() -> None:
     # 0 S----60 due                                             one year later: still there
     log = available_log()
     assert log.settle(31_536_000) == []
-    assert log.state.available == ((Wait(1, False), offsets(0)),)
+    assert log.state.available == ((Wait(1, False, lapsed=True), offsets(0)),)
     log.start(offsets(0), at=31_536_000, count=2)
     assert log.state.leases == ((Lease(31_536_060_000, 2, A), offsets(0)),)
 
@@ -751,14 +751,48 @@ def test_a_lease_that_outlives_its_run_marks_a_death() -> None:
     assert log.state.available == ((Wait(1, True), offsets(0)),)
 
 
-def test_a_lease_that_ends_while_its_run_lives_marks_none() -> None:
+def test_a_lease_that_ran_out_before_the_next_run_began_marks_a_death_as_well() -> None:
+    # 0 S(A)----60 due, to A, who takes nothing any more
+    #                 70 H(B)
+    log = Log(max_deliveries=2)
+    log.start(offsets((0, 2)), at=0)
+    assert log.settle(61) == [redeliver(offsets((0, 2)), 1)]
+    assert log.state.available == ((Wait(1, False, lapsed=True), offsets((0, 2))),)
+    log.hello(B, at=70)
+    assert log.settle(71) == [redeliver(offsets(n), 1, run=B, alone=True) for n in range(2)]
+    assert log.state.available == ((Wait(1, True), offsets((0, 2))),)
+
+
+def test_a_lease_that_ran_out_and_waits_for_its_backoff_marks_a_death_as_well() -> None:
+    # 0 S(A)----60 over----90 due
+    #                70 H(B)
+    log = Log(backoff=StepBackoff(delays_ms=(30_000,)))
+    log.start(offsets(0), at=0)
+    log.settle(61)
+    log.hello(B, at=70)
+    log.settle(91)
+    assert log.state.available == ((Wait(1, True), offsets(0)),)
+
+
+def test_a_run_that_says_hello_again_is_alive() -> None:
     # 0 S(A)----60 due
-    #                 61 H(B)
+    #                 61 H(A)
     log = Log()
     log.start(offsets(0), at=0)
     log.settle(61)
-    log.hello(B, at=61)
+    log.hello(A, at=61)
     log.settle(62)
+    assert log.state.available == ((Wait(1, False, lapsed=True), offsets(0)),)
+
+
+def test_what_was_released_before_its_run_died_is_not_suspect() -> None:
+    # 0 S(A)  1 R
+    #              2 H(B)
+    log = Log()
+    log.start(offsets(0), at=0)
+    log.release(offsets(0), at=1)
+    log.hello(B, at=2)
+    log.settle(3)
     assert log.state.available == ((Wait(1, False), offsets(0)),)
 
 

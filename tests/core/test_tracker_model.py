@@ -51,6 +51,7 @@ class Message:
     at_ms: int | None  # deadline or due time
     run: str = ""  # of a lease
     died: bool = False  # of a delay, or where available
+    lapsed: bool = False
 
 
 @dataclass
@@ -98,6 +99,9 @@ class Twin:
             case Hello():
                 if self.owner is None and self.read_position == 0:
                     self.read_position = marker.position
+                if self.owner != marker.run_id:
+                    for message in self.messages.values():
+                        message.died, message.lapsed = message.died or message.lapsed, False
                 self.owner = marker.run_id
                 self.to_announce = {
                     offset for offset, message in self.messages.items() if message.state == "available"
@@ -158,13 +162,16 @@ class Twin:
             delay_ms = self.policy.backoff.delay_ms(message.count)
         self.give_back(offset, message, at_ms, delay_ms)
 
-    def give_back(self, offset: int, message: Message, at_ms: int, delay_ms: int) -> None:
+    def give_back(
+        self, offset: int, message: Message, at_ms: int, delay_ms: int, *, over: bool = False
+    ) -> None:
         died = message.run != (self.owner or "")
+        lapsed = over and not died and message.run != ""
         if delay_ms:
             due_ms = quarter_second(at_ms + min(delay_ms, MAX_LEASE_MS))
-            self.messages[offset] = Message("delayed", message.count, due_ms, died=died)
+            self.messages[offset] = Message("delayed", message.count, due_ms, died=died, lapsed=lapsed)
         else:
-            self.messages[offset] = Message("available", message.count, None, died=died)
+            self.messages[offset] = Message("available", message.count, None, died=died, lapsed=lapsed)
             self.to_announce.add(offset)
 
     def dead_letter(self, offset: int, message: Message, reason: str) -> None:
@@ -195,10 +202,11 @@ class Twin:
             if self.policy.exhausted(message.count):
                 self.dead_letter(offset, message, LEASE_OVER)
                 return
-            self.give_back(offset, message, message.at_ms, self.policy.backoff.delay_ms(message.count))
+            delay_ms = self.policy.backoff.delay_ms(message.count)
+            self.give_back(offset, message, message.at_ms, delay_ms, over=True)
             message = self.messages[offset]
         if message.state == "delayed" and message.at_ms is not None and message.at_ms < now_ms:
-            message = Message("available", message.count, None, died=message.died)
+            message = Message("available", message.count, None, died=message.died, lapsed=message.lapsed)
             self.messages[offset] = message
             self.to_announce.add(offset)
         if message.state == "available" and self.policy.exhausted(message.count):
@@ -308,11 +316,14 @@ def assert_same_state(state: CursorSnapshot, twin: Twin) -> None:
         }
     for delay, offsets in state.delayed:
         told |= {
-            offset: Message("delayed", delay.delivery_count, delay.due_ms, "", delay.died)
+            offset: Message("delayed", delay.delivery_count, delay.due_ms, "", delay.died, delay.lapsed)
             for offset in offsets
         }
     for wait, offsets in state.available:
-        told |= {offset: Message("available", wait.delivery_count, None, "", wait.died) for offset in offsets}
+        told |= {
+            offset: Message("available", wait.delivery_count, None, "", wait.died, wait.lapsed)
+            for offset in offsets
+        }
     assert told == twin.messages
     groups = [offsets for _, offsets in (*state.leases, *state.delayed, *state.available)]
     assert all(groups), "no group is empty"
