@@ -35,7 +35,9 @@ def pids_with_tag(tag: str) -> set[int]:
 
 def pids_of(tag: str, part: Part) -> set[int]:
     """Those of them that are this part."""
-    return {pid for pid in pids_with_tag(tag) if part.value in _command_line(pid)}
+    found = {pid for pid in pids_with_tag(tag) if part.value in _command_line(pid)}
+    # Workers are forks of a daemon that looks the same.
+    return {pid for pid in found if _parent(pid) in found} if part is Part.WORKER else found
 
 
 def kill(pids: Iterable[int]) -> None:
@@ -75,6 +77,12 @@ def _command_line(pid: int) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return ""
+
+
+def _parent(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
 
 
 def _is_dead(directory: Path) -> bool:
