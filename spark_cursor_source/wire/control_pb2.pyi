@@ -24,7 +24,7 @@ class Redelivery(_message.Message):
     delivery_count: int
     run_id: str
     alone: bool
-    def __init__(self, version: _Optional[int] = ..., subscription: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., run_id: _Optional[str] = ..., alone: _Optional[bool] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., subscription: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., run_id: _Optional[str] = ..., alone: bool = ...) -> None: ...
 
 class Group(_message.Message):
     __slots__ = ("offsets", "delivery_count", "at_ms", "run", "died", "lapsed")
@@ -40,7 +40,7 @@ class Group(_message.Message):
     run: int
     died: bool
     lapsed: bool
-    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., at_ms: _Optional[int] = ..., run: _Optional[int] = ..., died: _Optional[bool] = ..., lapsed: _Optional[bool] = ...) -> None: ...
+    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., at_ms: _Optional[int] = ..., run: _Optional[int] = ..., died: bool = ..., lapsed: bool = ...) -> None: ...
 
 class Totals(_message.Message):
     __slots__ = ("delivered", "acked", "redelivered", "dead_lettered", "unknown_ends")
