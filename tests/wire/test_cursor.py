@@ -46,8 +46,8 @@ times = st.integers(0, 2**53)
 counts = st.integers(1, 10**9)
 keys = st.one_of(
     st.builds(Lease, times, counts, st.just("") | names),
-    st.builds(Delay, times, counts, st.booleans()),
-    st.builds(Wait, counts, st.booleans()),
+    st.builds(Delay, times, counts, st.booleans(), st.booleans()),
+    st.builds(Wait, counts, st.booleans(), st.booleans()),
 )
 
 
