@@ -1,0 +1,647 @@
+"""What the tracker has decided is carried out: whole, once as far as can be, and never lost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot, Wait
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.tracker import DeadLetter, Redeliver
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.errors import (
+    CopiesNotDurable,
+    KafkaUnavailable,
+    MarkersPartitionsChanged,
+    NotAuthorized,
+    TopicNotFound,
+    TrackerFenced,
+    TrackerOwnedByAnother,
+)
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.outbox import Outbox, committed_markers, tracker_group
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.wire import redelivery as wire
+from tests.kafka.control_plane import (
+    PARTITIONS,
+    Control,
+    cell_of,
+    cursor_of,
+    dead_letter_of,
+    eventually,
+    login,
+    produce,
+    read_all,
+    redeliver_of,
+)
+
+pytestmark = pytest.mark.broker
+
+MakeControl = Callable[[dict[str, str]], Control]
+MakeOutbox = Callable[..., Outbox]
+
+
+@pytest.fixture
+def new_outbox() -> Iterator[MakeOutbox]:
+    """``new_outbox(control, "query", **settings)``: one more tracker of the control topics."""
+    made: list[Outbox] = []
+
+    def make(control: Control, query_id: str = "query", **settings: Any) -> Outbox:
+        policies = settings.pop("policies", {})
+        outbox = Outbox(
+            settings.pop("config", control.config),
+            markers_topic=control.markers,
+            redeliveries_topic=control.redeliveries,
+            cursors_topic=control.cursors,
+            query_id=query_id,
+            policy_for=lambda subscription: policies.get(subscription, RedeliveryPolicy()),
+            **settings,
+        )
+        made.append(outbox)
+        return outbox
+
+    yield make
+    for outbox in made:
+        outbox.close()
+
+
+@pytest.fixture
+def outbox(control: Control, new_outbox: MakeOutbox) -> Outbox:
+    opened = new_outbox(control)
+    opened.open(take_over=False)
+    return opened
+
+
+@pytest.fixture
+def queue(control: Control, topics: Topics) -> Cell:
+    """Partition 1 of a queue topic of three, with the messages 0 to 9."""
+    return with_messages(control, topics)
+
+
+def with_messages(control: Control, topics: Topics) -> Cell:
+    topics.create({control.queue: (3, {})})
+    messages = [
+        {
+            "key": None if n == 4 else b"key %d" % n,
+            "value": None if n == 5 else b"value %d" % n,
+            "headers": [("trace", b"\x00\xff"), ("empty", None)] if n == 6 else [],
+            "timestamp": 1_000_000 + n,
+            "partition": 1,
+        }
+        for n in range(10)
+    ]
+    produce(control.config, control.queue, messages)
+    return cell_of(control.queue, 1)
+
+
+def announced(control: Control) -> list[Redeliver]:
+    return [wire.decode(record.value()) for record in read_all(control.config, control.redeliveries)]
+
+
+def dead(control: Control, subscription: str = "billing") -> list[bytes | None]:
+    """The values of the dead letters."""
+    return [record.value() for record in read_all(control.config, f"{control.queue}-{subscription}-DLQ")]
+
+
+def shows(control: Control, *cursors: CursorSnapshot) -> bool:
+    tail = CursorTail(control.config, control.cursors)
+    tail.refresh()
+    found = tail.all()
+    tail.close()
+    return found == {cursor.cell: cursor for cursor in cursors}
+
+
+def progress(control: Control) -> tuple[str | None, dict[int, int]]:
+    return committed_markers(Topics(control.config), control.markers)
+
+
+def positions(**given: int) -> dict[int, int]:
+    """``positions(p3=5)``: the next marker of partition 3 is 5, of all others 0."""
+    return dict.fromkeys(range(PARTITIONS), 0) | {int(name[1:]): at for name, at in given.items()}
+
+
+# -- a batch -----------------------------------------------------------------------------------------------
+
+
+def test_announcements_cursors_and_positions_of_a_batch_are_there_together(
+    control: Control, outbox: Outbox
+) -> None:
+    cells = [cell_of("orders", number) for number in range(5)]
+    cursors = [cursor_of(cell, 10, (2, 4)) for cell in cells]
+    redelivers = [redeliver_of(cell, (2, 4)) for cell in cells]
+    done = outbox.carry_out(0, decisions=redelivers, cursors=cursors, next_markers={3: 7, 5: 2})
+    assert done is True
+    eventually(lambda: shows(control, *cursors))
+    records = read_all(control.config, control.redeliveries)
+    assert sorted(announced(control), key=lambda one: one.cell) == redelivers
+    for record in records:
+        cell = wire.decode(record.value()).cell
+        assert record.key() == cell.key
+        assert record.partition() == cell.control_partition(PARTITIONS)
+    assert progress(control) == ("query", positions(p3=7, p5=2))
+
+
+def test_announcements_of_a_cell_keep_their_order(control: Control, outbox: Outbox) -> None:
+    redelivers = [redeliver_of(cell_of("orders"), (n, n + 1)) for n in range(500)]
+    outbox.carry_out(0, decisions=redelivers, cursors=[], next_markers={})
+    eventually(lambda: announced(control) == redelivers)
+
+
+def test_a_batch_that_changes_nothing_is_remembered_too(control: Control, outbox: Outbox) -> None:
+    assert outbox.carry_out(0, decisions=[], cursors=[], next_markers={}) is True
+    assert progress(control) == ("query", positions())
+    assert outbox.carry_out(0, decisions=[], cursors=[], next_markers={}) is False
+
+
+def test_positions_that_a_batch_does_not_name_stay(control: Control, outbox: Outbox) -> None:
+    outbox.carry_out(0, decisions=[], cursors=[], next_markers={1: 5, 2: 6})
+    outbox.carry_out(1, decisions=[], cursors=[], next_markers={2: 9})
+    assert progress(control) == ("query", positions(p1=5, p2=9))
+
+
+def test_a_large_cursor_is_written_in_parts_which_a_small_one_removes(
+    control: Control, new_outbox: MakeOutbox
+) -> None:
+    # every second offset: nothing that a bitmap could make small
+    waiting = OffsetSet.from_offsets(range(0, 40_000_000, 2))
+    large = CursorSnapshot(
+        cell=cell_of("orders"),
+        read_position=40_000_000,
+        next_marker=3,
+        available=((Wait(2, False), waiting),),
+    )
+    first = new_outbox(control)
+    first.open(take_over=False)
+    first.carry_out(0, decisions=[], cursors=[large], next_markers={})
+    eventually(lambda: shows(control, large))
+    assert max(len(record.value() or b"") for record in read_all(control.config, control.cursors)) < 1_000_000
+    first.close()
+    # by another process: which parts there are is known from the topic
+    second = new_outbox(control)
+    second.open(take_over=False)
+    small = replace(large, available=())
+    second.carry_out(1, decisions=[], cursors=[small], next_markers={})
+    eventually(lambda: shows(control, small))
+    tail = CursorTail(control.config, control.cursors)
+    tail.refresh()
+    assert tail.record_keys() == {large.cell.key}
+    tail.close()
+
+
+# -- each batch once ---------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_was_carried_out_is_skipped_by_the_same_query_only(
+    control: Control, new_outbox: MakeOutbox
+) -> None:
+    redeliver = redeliver_of(cell_of("orders"), (0, 1))
+    batch: dict[str, Any] = {"decisions": [redeliver], "cursors": [], "next_markers": {}}
+    outbox = new_outbox(control)
+    outbox.open(take_over=False)
+    assert [outbox.carry_out(number, **batch) for number in (0, 1, 1, 0)] == [True, True, False, False]
+    again = new_outbox(control)
+    assert again.open(take_over=False).includes("query", 1)
+    assert [again.carry_out(number, **batch) for number in (1, 2)] == [False, True]
+    other = new_outbox(control, "other")
+    other.open(take_over=True)
+    assert [other.carry_out(number, **batch) for number in (0, 0)] == [True, False]
+    eventually(lambda: announced(control) == [redeliver] * 4)
+
+
+def test_a_crash_after_the_transaction_repeats_nothing(
+    control: Control, new_outbox: MakeOutbox, queue: Cell
+) -> None:
+    # copies ---- transaction ---- X ---- replay: skipped
+    batch: dict[str, Any] = {
+        "decisions": [redeliver_of(queue, (3, 4)), dead_letter_of(queue, (0, 2))],
+        "cursors": [cursor_of(queue, 10, (3, 4))],
+        "next_markers": {1: 4},
+    }
+    first = new_outbox(control)
+    first.open(take_over=False)
+    assert first.carry_out(7, **batch) is True
+    second = new_outbox(control)
+    assert second.open(take_over=False).next_markers == positions(p1=4)
+    assert second.carry_out(7, **batch) is False
+    eventually(lambda: announced(control) == [redeliver_of(queue, (3, 4))])
+    assert dead(control) == [b"value 0", b"value 1"]
+
+
+def test_a_crash_after_the_copies_repeats_them_and_loses_nothing(
+    control: Control, new_outbox: MakeOutbox, queue: Cell
+) -> None:
+    # copies ---- X ---- replay: copies again, each naming its message, and the transaction
+    letters = [dead_letter_of(queue, (0, 2))]
+    first = new_outbox(control)
+    first.open(take_over=False)
+    first.copy(letters)
+    second = new_outbox(control)
+    assert second.open(take_over=False).query_id is None
+    cursors = [cursor_of(queue, 10)]
+    assert second.carry_out(0, decisions=letters, cursors=cursors, next_markers={1: 4}) is True
+    eventually(lambda: shows(control, *cursors))
+    assert dead(control) == [b"value 0", b"value 1"] * 2
+    records = read_all(control.config, f"{control.queue}-billing-DLQ")
+    named = [dict(record.headers() or [])["cursorq-offset"] for record in records]
+    assert named == [b"0", b"1", b"0", b"1"]
+
+
+def test_a_crash_within_the_transaction_leaves_nothing_of_it(
+    control: Control, new_outbox: MakeOutbox
+) -> None:
+    # begin ---- announcement ---- X ---- replay: announced once
+    redeliver = redeliver_of(cell_of("orders"), (0, 1))
+    died = Producer({**control.config, "transactional.id": tracker_group(control.markers)})
+    died.init_transactions(30)
+    died.begin_transaction()
+    died.produce(
+        control.redeliveries,
+        wire.encode(redeliver),
+        redeliver.cell.key,
+        partition=redeliver.cell.control_partition(PARTITIONS),
+    )
+    assert died.flush(30) == 0
+    outbox = new_outbox(control)
+    outbox.open(take_over=False)
+    assert outbox.carry_out(0, decisions=[redeliver], cursors=[], next_markers={}) is True
+    eventually(lambda: announced(control) == [redeliver])
+    assert len(read_all(control.config, control.redeliveries, committed=False)) == 2
+    died.purge()
+
+
+# -- brokers that come and go --------------------------------------------------------------------------------
+
+
+def test_a_restart_between_and_during_batches_loses_and_doubles_nothing(
+    mortal: EmbeddedKafka, make_control: MakeControl, new_outbox: MakeOutbox
+) -> None:
+    control = make_control({"bootstrap.servers": mortal.bootstrap_servers})
+    outbox = new_outbox(control)
+    outbox.open(take_over=False)
+    cell = cell_of("orders")
+    restarts: list[threading.Thread] = []
+    for number in range(40):
+        if number in (10, 25):
+            restarts.append(
+                threading.Thread(target=mortal.restart if number == 10 else kill_and_start(mortal))
+            )
+            restarts[-1].start()
+        redeliver = redeliver_of(cell, (number, number + 1))
+        cursor = cursor_of(cell, number + 1, (number, number + 1))
+        assert outbox.carry_out(number, decisions=[redeliver], cursors=[cursor], next_markers={0: number})
+        time.sleep(0.02)
+    for restart in restarts:
+        restart.join()
+    expected = [redeliver_of(cell, (number, number + 1)) for number in range(40)]
+    eventually(lambda: announced(control) == expected, seconds=60)
+    eventually(lambda: shows(control, cursor_of(cell, 40, (39, 40))))
+    assert progress(control) == ("query", positions(p0=39))
+
+
+def kill_and_start(broker: EmbeddedKafka) -> Callable[[], None]:
+    def run() -> None:
+        broker.kill()
+        broker.start()
+
+    return run
+
+
+@pytest.mark.parametrize("pause_after_s", [0.0, 0.005, 0.02])
+def test_calls_that_time_out_are_found_out_about_and_tried_again(
+    mortal: EmbeddedKafka, make_control: MakeControl, new_outbox: MakeOutbox, pause_after_s: float
+) -> None:
+    # The broker freezes while a batch is being carried out, for longer than a call waits: the transaction
+    # may have been committed or not, and its batch is to be seen once.
+    control = make_control({"bootstrap.servers": mortal.bootstrap_servers})
+    outbox = new_outbox(control, call_timeout_ms=1_000)
+    outbox.open(take_over=False)
+    cell = cell_of("orders")
+    for number in range(4):
+        pause = threading.Timer(pause_after_s, mortal.pause)
+        resume = threading.Timer(pause_after_s + 3, mortal.resume)
+        if number == 2:
+            pause.start()
+            resume.start()
+        redeliver = redeliver_of(cell, (number, number + 1))
+        assert outbox.carry_out(number, decisions=[redeliver], cursors=[], next_markers={0: number})
+        if number == 2:
+            pause.join()
+            resume.join()
+    expected = [redeliver_of(cell, (number, number + 1)) for number in range(4)]
+    eventually(lambda: announced(control) == expected, seconds=30)
+    assert progress(control) == ("query", positions(p0=3))
+
+
+def test_a_broker_that_stays_away_is_an_error_and_the_batch_can_be_tried_again(
+    mortal: EmbeddedKafka, make_control: MakeControl, new_outbox: MakeOutbox
+) -> None:
+    control = make_control({"bootstrap.servers": mortal.bootstrap_servers})
+    outbox = new_outbox(control, patience_ms=2_000, call_timeout_ms=500)
+    outbox.open(take_over=False)
+    redeliver = redeliver_of(cell_of("orders"), (0, 1))
+    mortal.stop()
+    with pytest.raises(KafkaUnavailable) as unavailable:
+        outbox.carry_out(0, decisions=[redeliver], cursors=[], next_markers={})
+    assert unavailable.value.waited_ms >= 2_000
+    mortal.start()
+    time.sleep(1)
+    again = new_outbox(control)
+    again.open(take_over=False)
+    assert again.carry_out(0, decisions=[redeliver], cursors=[], next_markers={}) is True
+    eventually(lambda: announced(control) == [redeliver], seconds=30)
+
+
+# -- one tracker ---------------------------------------------------------------------------------------------
+
+
+def test_a_second_outbox_fences_the_first_for_good(control: Control, new_outbox: MakeOutbox) -> None:
+    first, second = new_outbox(control), new_outbox(control)
+    batch: dict[str, Any] = {"decisions": [], "cursors": [], "next_markers": {}}
+    first.open(take_over=False)
+    assert first.carry_out(0, **batch) is True
+    second.open(take_over=False)
+    for _ in range(2):
+        with pytest.raises(TrackerFenced, match="run one tracker"):
+            first.carry_out(1, **batch)
+    assert second.carry_out(1, **batch) is True
+
+
+def test_nothing_of_a_fenced_tracker_s_batch_is_seen(control: Control, new_outbox: MakeOutbox) -> None:
+    first, second = new_outbox(control), new_outbox(control)
+    first.open(take_over=False)
+    second.open(take_over=False)
+    cell = cell_of("orders")
+    with pytest.raises(TrackerFenced):
+        first.carry_out(
+            0, decisions=[redeliver_of(cell, (0, 1))], cursors=[cursor_of(cell, 1)], next_markers={0: 9}
+        )
+    second.carry_out(0, decisions=[redeliver_of(cell, (5, 6))], cursors=[], next_markers={})
+    eventually(lambda: announced(control) == [redeliver_of(cell, (5, 6))])
+    assert shows(control)
+    assert progress(control) == ("query", positions())
+
+
+def test_a_tracker_of_another_checkpoint_is_turned_away_and_the_owner_goes_on(
+    control: Control, new_outbox: MakeOutbox
+) -> None:
+    owner, other = new_outbox(control, "owner"), new_outbox(control, "other")
+    batch: dict[str, Any] = {"decisions": [], "cursors": [], "next_markers": {2: 3}}
+    owner.open(take_over=False)
+    owner.carry_out(0, **batch)
+    with pytest.raises(TrackerOwnedByAnother, match="takeOver=true") as turned_away:
+        other.open(take_over=False)
+    assert turned_away.value.owner == "owner"
+    assert owner.carry_out(1, **batch) is True
+    assert other.open(take_over=True).next_markers == positions(p2=3)
+    with pytest.raises(TrackerFenced):
+        owner.carry_out(2, **batch)
+    assert other.carry_out(0, **batch) is True
+    with pytest.raises(TrackerOwnedByAnother):
+        owner.open(take_over=False)
+
+
+def test_a_tracker_that_lost_its_producer_does_not_push_its_successor_out(
+    control: Control, new_outbox: MakeOutbox
+) -> None:
+    # first: batch 0 ---- a call times out, its producer is thrown away ---- batch 1 again: fenced
+    # successor:                            batch 1 -------------------------------- batch 2: carried out
+    first, successor = new_outbox(control), new_outbox(control)
+    batch: dict[str, Any] = {"decisions": [], "cursors": [], "next_markers": {}}
+    first.open(take_over=False)
+    first.carry_out(0, **batch)
+    successor.open(take_over=False)
+    successor.carry_out(1, **batch)
+    successor.carry_out(2, **batch)
+    first._producer.discard()
+    with pytest.raises(TrackerFenced):
+        first.carry_out(1, **batch)
+    assert successor.carry_out(3, **batch) is True
+
+
+def test_offsets_that_another_tool_has_set_belong_to_nobody(
+    control: Control, new_outbox: MakeOutbox, topics: Topics
+) -> None:
+    topics.commit(tracker_group(control.markers), {(control.markers, 0): 5})
+    assert progress(control) == (None, {0: 5})
+    outbox = new_outbox(control)
+    assert outbox.open(take_over=False).next_markers == {0: 5}
+
+
+def test_nobody_has_been_there_before_the_first_batch(control: Control) -> None:
+    assert progress(control) == (None, {})
+
+
+# -- refused -------------------------------------------------------------------------------------------------
+
+
+def test_a_markers_topic_with_another_number_of_partitions_than_before_is_refused(
+    control: Control, new_outbox: MakeOutbox, admin: AdminClient, topics: Topics
+) -> None:
+    outbox = new_outbox(control)
+    outbox.open(take_over=False)
+    outbox.carry_out(0, decisions=[], cursors=[], next_markers={})
+    made = admin.create_partitions([NewPartitions(control.markers, PARTITIONS + 1)])
+    made[control.markers].result(timeout=20)
+    while topics.describe([control.markers])[control.markers].partitions == PARTITIONS:
+        time.sleep(0.02)
+    with pytest.raises(MarkersPartitionsChanged) as changed:
+        new_outbox(control).open(take_over=False)
+    assert (changed.value.was, changed.value.now) == (PARTITIONS, PARTITIONS + 1)
+
+
+def test_control_topics_that_are_not_there_are_named(config: dict[str, str], new_outbox: MakeOutbox) -> None:
+    with pytest.raises(TopicNotFound, match="markers-nowhere"):
+        new_outbox(Control(config, "nowhere")).open(take_over=False)
+
+
+def test_an_outbox_is_opened_before_it_is_used(control: Control, new_outbox: MakeOutbox) -> None:
+    with pytest.raises(RuntimeError, match="not open"):
+        new_outbox(control).carry_out(0, decisions=[], cursors=[], next_markers={})
+
+
+def test_whoever_may_not_be_the_tracker_is_told(
+    guarded_broker: EmbeddedKafka, make_control: MakeControl, new_outbox: MakeOutbox
+) -> None:
+    servers = {"bootstrap.servers": guarded_broker.bootstrap_servers, "log_level": "0"}
+    control = make_control(servers | login("admin", "of-admin"))
+    outbox = new_outbox(control, config=servers | login("bob", "of-bob"))
+    with pytest.raises(NotAuthorized):
+        outbox.open(take_over=False)
+
+
+# -- dead letters --------------------------------------------------------------------------------------------
+
+
+def test_a_dead_letter_is_the_whole_message_and_says_where_it_is_from(
+    control: Control, outbox: Outbox, queue: Cell
+) -> None:
+    letter = dead_letter_of(queue, (3, 7), reason="no such customer: Żółć", count=5)
+    outbox.carry_out(0, decisions=[letter], cursors=[], next_markers={})
+    copies = read_all(control.config, f"{control.queue}-billing-DLQ")
+    originals = read_all(control.config, control.queue)[3:7]
+    assert len(copies) == 4
+    for offset, copy, original in zip(range(3, 7), copies, originals, strict=True):
+        assert (copy.key(), copy.value()) == (original.key(), original.value())
+        assert copy.timestamp() == original.timestamp()
+        assert copy.partition() == 1
+        added = [
+            ("cursorq-reason", "no such customer: Żółć".encode()),
+            ("cursorq-delivery-count", b"5"),
+            ("cursorq-topic", control.queue.encode()),
+            ("cursorq-partition", b"1"),
+            ("cursorq-offset", str(offset).encode()),
+            ("cursorq-subscription", b"billing"),
+        ]
+        assert copy.headers() == [*(original.headers() or []), *added]
+    assert [copy.key() for copy in copies].count(None) == 1
+    assert [copy.value() for copy in copies].count(None) == 1
+
+
+def test_messages_between_dead_letters_are_not_copied(control: Control, outbox: Outbox, queue: Cell) -> None:
+    outbox.carry_out(
+        0, decisions=[dead_letter_of(queue, (0, 1), (3, 4), (9, 10))], cursors=[], next_markers={}
+    )
+    assert dead(control) == [b"value 0", b"value 3", b"value 9"]
+    assert (outbox.copied, outbox.lost) == (3, 0)
+
+
+def test_dead_letters_that_lie_far_apart_are_all_found(
+    control: Control, outbox: Outbox, topics: Topics
+) -> None:
+    topics.create({control.queue: (2, {})})
+    produce(
+        control.config,
+        control.queue,
+        ({"value": b"%d" % (n // 2), "partition": n % 2} for n in range(40_000)),
+    )
+    wanted = (0, 7, 2_500, 9_000, 9_001, 19_999)
+    letters = [
+        dead_letter_of(cell_of(control.queue, number), *((offset, offset + 1) for offset in wanted))
+        for number in range(2)
+    ]
+    outbox.carry_out(0, decisions=letters, cursors=[], next_markers={})
+    assert dead(control) == [b"%d" % offset for offset in wanted] * 2
+
+
+def test_a_message_that_two_subscriptions_give_up_is_copied_for_each(
+    control: Control, new_outbox: MakeOutbox, queue: Cell
+) -> None:
+    outbox = new_outbox(
+        control, policies={"audit": RedeliveryPolicy(dead_letter_topic="{subscription}.of.{topic}")}
+    )
+    outbox.open(take_over=False)
+    letters = [dead_letter_of(queue, (2, 3)), dead_letter_of(replace(queue, subscription="audit"), (2, 4))]
+    outbox.carry_out(0, decisions=letters, cursors=[], next_markers={})
+    assert dead(control) == [b"value 2"]
+    audit = read_all(control.config, f"audit.of.{control.queue}")
+    assert [record.value() for record in audit] == [b"value 2", b"value 3"]
+
+
+def test_the_dead_letter_topic_is_made_like_the_queue_and_kept_if_it_is_there(
+    control: Control, outbox: Outbox, queue: Cell, topics: Topics
+) -> None:
+    outbox.carry_out(0, decisions=[dead_letter_of(queue, (0, 1))], cursors=[], next_markers={})
+    assert topics.describe([f"{control.queue}-billing-DLQ"]).popitem()[1].partitions == 3
+    topics.create({f"{control.queue}-few-DLQ": (1, {})})
+    few = replace(queue, subscription="few")
+    outbox.carry_out(1, decisions=[dead_letter_of(few, (0, 2))], cursors=[], next_markers={})
+    assert dead(control, "few") == [b"value 0", b"value 1"]
+
+
+def test_a_message_larger_than_the_clients_limit_is_copied(
+    control: Control, outbox: Outbox, topics: Topics
+) -> None:
+    topics.create({control.queue: (1, {"max.message.bytes": 5_000_000})})
+    large = {"value": b"x" * 4_990_000}
+    produce(control.config | {"message.max.bytes": "6000000"}, control.queue, [large])
+    outbox.carry_out(
+        0, decisions=[dead_letter_of(cell_of(control.queue), (0, 1))], cursors=[], next_markers={}
+    )
+    assert [len(value or b"") for value in dead(control)] == [4_990_000]
+
+
+def test_a_record_of_an_aborted_transaction_is_copied_as_it_is(
+    control: Control, outbox: Outbox, topics: Topics
+) -> None:
+    # A reader of isolation=read_uncommitted was given it, and has rejected it.
+    topics.create({control.queue: (1, {})})
+    producer = Producer({**control.config, "transactional.id": control.queue})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(control.queue, b"aborted", partition=0)
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
+    outbox.carry_out(
+        0, decisions=[dead_letter_of(cell_of(control.queue), (0, 1))], cursors=[], next_markers={}
+    )
+    assert dead(control) == [b"aborted"]
+
+
+def test_messages_that_retention_has_removed_are_counted_and_said_aloud(
+    control: Control, outbox: Outbox, queue: Cell, admin: AdminClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    removed = admin.delete_records([TopicPartition(control.queue, 1, 5)])
+    next(iter(removed.values())).result(timeout=20)
+    with caplog.at_level(logging.ERROR):
+        outbox.carry_out(0, decisions=[dead_letter_of(queue, (3, 7))], cursors=[], next_markers={})
+    assert (outbox.copied, outbox.lost) == (2, 2)
+    assert dead(control) == [None, b"value 6"]
+    assert f"2 messages of {queue} are not in the topic any more" in caplog.text
+    assert "((3, 5),)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "offset"),
+    [("not-here", 0, 0), ("no topic can be named so", 0, 0), (None, 77, 0), (None, 1, 10**12)],
+)
+def test_messages_that_never_were_stop_no_tracker(
+    control: Control, outbox: Outbox, queue: Cell, topic: str | None, partition: int, offset: int
+) -> None:
+    cell = cell_of(topic or control.queue, partition)
+    letters: list[DeadLetter] = [dead_letter_of(cell, (offset, offset + 1)), dead_letter_of(queue, (0, 1))]
+    assert outbox.carry_out(0, decisions=letters, cursors=[], next_markers={}) is True
+    assert (outbox.copied, outbox.lost) == (1, 1)
+    assert dead(control) == [b"value 0"]
+
+
+def test_copies_that_the_topic_refuses_are_an_error_and_nothing_is_forgotten(
+    control: Control, outbox: Outbox, queue: Cell, topics: Topics
+) -> None:
+    topics.create({f"{control.queue}-billing-DLQ": (1, {"max.message.bytes": 100})})
+    with pytest.raises(CopiesNotDurable) as refused:
+        outbox.carry_out(
+            0,
+            decisions=[dead_letter_of(queue, (0, 2))],
+            cursors=[cursor_of(queue, 10)],
+            next_markers={0: 3},
+        )
+    assert refused.value.topic == f"{control.queue}-billing-DLQ"
+    assert "MSG_SIZE_TOO_LARGE" in str(refused.value)
+    assert progress(control) == (None, {})
+    assert shows(control)
+
+
+def test_copies_wait_for_a_broker_that_restarts(
+    mortal: EmbeddedKafka, make_control: MakeControl, new_outbox: MakeOutbox
+) -> None:
+    control = make_control({"bootstrap.servers": mortal.bootstrap_servers})
+    cell = with_messages(control, Topics(control.config))
+    outbox = new_outbox(control)
+    outbox.open(take_over=False)
+    outbox.carry_out(0, decisions=[dead_letter_of(cell, (0, 1))], cursors=[], next_markers={})
+    mortal.stop()
+    back = threading.Timer(1, mortal.start)
+    back.start()
+    outbox.carry_out(1, decisions=[dead_letter_of(cell, (1, 3))], cursors=[], next_markers={})
+    back.join()
+    assert dead(control) == [b"value 0", b"value 1", b"value 2"]
