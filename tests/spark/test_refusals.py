@@ -82,6 +82,7 @@ def test_a_second_tracker_does_not_start_until_it_is_told_to_take_over(
     bench.produce(topic, [b"x"] * 3)
     options = bench.options(topic, leaseTimeout="10m", **own_control)
     first = start_own_tracker("first", own_control)
+    wait_until(lambda: first.recentProgress, "the first tracker is at work", queries=[first])
     seen = Seen()
     query = bench.start(options, seen)
     bench.until(lambda: len(seen.rows) == 3, "all is delivered")

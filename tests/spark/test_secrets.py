@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.kafka.tail import TailReader
@@ -43,7 +42,8 @@ def test_secrets_appear_in_no_log_error_repr_checkpoint_marker_or_event_log(tmp_
     }
     with EmbeddedKafka(properties=secured, client_config=login) as broker:
         config = {"bootstrap.servers": broker.bootstrap_servers, **login}
-        AdminClient(config).create_topics([NewTopic("queue", 1, 1)])["queue"].result(timeout=20)
+        topics = Topics(config)
+        topics.create({"queue": (1, {})})
         producer = Producer(config)
         for number in range(4):
             producer.produce("queue", b"%d" % number)
@@ -73,7 +73,6 @@ def test_secrets_appear_in_no_log_error_repr_checkpoint_marker_or_event_log(tmp_
             for secret in SECRETS:
                 at = content.find(secret)
                 assert at < 0, f"{path.relative_to(tmp_path)}: {content[max(0, at - 600) : at + 60]!r}"
-        topics = Topics(config)
         names = [name for name in topics.matching(".*") if not name.startswith("__consumer")]
         assert {"queue", "queue-s-DLQ", "__cursorq_markers", "__cursors"} <= set(names)
         for name in names:
