@@ -25,9 +25,9 @@ class CursorTail:
     Records that are no cursors of subscriptions are left alone: clients may keep plain positions there.
     """
 
-    def __init__(self, config: Mapping[str, Any], topic: str) -> None:
+    def __init__(self, config: Mapping[str, Any], topic: str, *, timeout_ms: int = 30_000) -> None:
         self._topic = topic
-        self._topics = Topics(config)
+        self._topics = Topics(config, timeout_ms=timeout_ms)
         self._reader = TailReader(config, committed=True)
         self._positions: dict[int, int] = {}
         self._values: dict[int, dict[bytes, bytes]] = {}  # partition -> record key -> latest value

@@ -40,6 +40,10 @@ _ONE_REQUEST_S = 10.0
 _PAUSE_S = 0.02
 
 
+#: how long a streaming query waits for brokers that are away: a restart, an election, a short cut
+PATIENCE_MS = 150_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
     """What a topic is: one made again under the same name has another id."""

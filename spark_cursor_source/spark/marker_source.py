@@ -24,7 +24,7 @@ from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.outbox import committed_markers
 from spark_cursor_source.kafka.records import offset_of, read_range
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.topics import PATIENCE_MS, Topics
 from spark_cursor_source.spark.marker_rows import FOLDED_DDL, MarkerFold, cursor_rows, tick_row
 from spark_cursor_source.wire import tracker_offset_json
 
@@ -55,13 +55,15 @@ class MarkerPlanner:
     def __init__(self, options: TrackerOptions) -> None:
         self._options = options
         admin = client_config(options.kafka, "admin")
-        self._topics = Topics(admin)
+        self._topics = Topics(admin, timeout_ms=PATIENCE_MS)
         self._partitions = self._topics.ensure_control(
             markers=options.markers_topic,
             redeliveries=options.redeliveries_topic,
             cursors=options.cursors_topic,
         ).markers
-        self._cursors = CursorTail(client_config(options.kafka, "consumer"), options.cursors_topic)
+        self._cursors = CursorTail(
+            client_config(options.kafka, "consumer"), options.cursors_topic, timeout_ms=PATIENCE_MS
+        )
         self._clocks: dict[int, BrokerClock] = {}
         self._seen: dict[int, int] = {}  # end of each partition when its last append time was read
         self._checked = False

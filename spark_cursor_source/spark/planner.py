@@ -33,7 +33,7 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.redeliveries import RedeliveryTail
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.topics import PATIENCE_MS, Topics
 from spark_cursor_source.spark.lease_keeper import LeaseKeeper
 from spark_cursor_source.spark.queue_view import QueueView
 from spark_cursor_source.spark.run import Run
@@ -49,7 +49,7 @@ class Planner:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._topics = Topics(client_config(options.kafka, "admin"))
+        self._topics = Topics(client_config(options.kafka, "admin"), timeout_ms=PATIENCE_MS)
         control = self._topics.ensure_control(
             markers=options.markers_topic,
             redeliveries=options.redeliveries_topic,
@@ -60,7 +60,9 @@ class Planner:
         self._sender = MarkerSender(
             client_config(options.kafka, "producer"), options.markers_topic, control.markers
         )
-        self._cursors = CursorTail(client_config(options.kafka, "consumer"), options.cursors_topic)
+        self._cursors = CursorTail(
+            client_config(options.kafka, "consumer"), options.cursors_topic, timeout_ms=PATIENCE_MS
+        )
         self._redeliveries = RedeliveryTail(
             client_config(options.kafka, "consumer"), options.redeliveries_topic
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,10 +47,16 @@ def test_a_broker_that_dies_under_load_and_comes_back_costs_nothing(
     # load ---- SIGKILL of the broker .... start ---- load ---- SIGKILL .... start ---- all is acked
     tracker = queue.tracker()
     consumer = queue.consumer(per_row=True, leaseTimeout="10s", maxOffsetsPerTrigger=30, restarts=20)
+
+    def goes_on(acked: int) -> bool:
+        if not tracker.process.alive:
+            tracker.restart()
+        return len(queue.verdict().acked) > acked
+
     for acked in (30, 130):
         for partition in (0, 1):
             queue.produce(["plain"] * 45 + ["flaky"] * 5, partition=partition)
-        consumer.supervise_until(lambda acked=acked: len(queue.verdict().acked) > acked, "load")
+        consumer.supervise_until(partial(goes_on, acked), "load")
         mortal.kill()
         mortal.start()
 
