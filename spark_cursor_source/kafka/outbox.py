@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 MAX_RECORD_BYTES = 900_000  #: of a part of a cursor; a topic with Kafka's default limits takes it
 PATIENCE_MS = 120_000  #: how long a broker may be away
-CALL_TIMEOUT_MS = 30_000  #: of one call about a transaction; after it the producer is made anew
+CALL_TIMEOUT_MS = 10_000  #: of one call about a transaction; after it the producer is made anew
 
 _PAUSE_S = 0.2
 _PART = cursor_wire.PART_MARK
