@@ -224,7 +224,7 @@ def test_a_pattern_reads_neither_control_topics_nor_the_dead_letters_of_its_own_
     for topic in (f"{name}-a", f"{name}-b", f"{name}-a-s-DLQ"):
         control.create_topic(name=topic)
         control.produce(topic, b"v")
-    pattern = f"{name}.*|markers-.*"
+    pattern = f"{name}.*|{control.names['markersTopic']}"
     control.send(End(cell=cell("t"), offsets=some((0, 1))))
     topics = {row.topic for row in control.view("messages", subscribePattern=pattern).collect()}
     assert topics == {f"{name}-a", f"{name}-b"}
