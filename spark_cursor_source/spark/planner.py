@@ -80,7 +80,7 @@ class Planner:
         self._taken = Taken()
         self._alone_last = False
         self._in_progress: BatchPlan | None = None
-        self._without_checkpoint = False
+        self._beginning: SourceOffset | None = None  # of a query without a checkpoint
         self._replayed: dict[Cell, OffsetSet] = {}
         self._looked_back = False  # at what dead runs left
         self._apart: set[Cell] = set()  # with messages that a cumulative ack must not end
@@ -95,28 +95,13 @@ class Planner:
         """Where a query without a checkpoint begins.
 
         The same answer again after a crash before the first commit: where a new subscription begins is made
-        durable, as its consumer group's offsets, before anything is planned.
+        durable, as its consumer group's offsets, before anything is planned. And the same again in this run:
+        Spark asks at every trigger and then to plan the first batch, which would else begin after the
+        redeliveries that it was to take.
         """
-        self._without_checkpoint = True
-        self._queue.refresh()
-        partitions = list(self._queue.partitions)
-        self._cursors.refresh()
-        known = dict(self._topics.committed(self._group, partitions))
-        for topic, partition in partitions:
-            cursor = self._cursors.get(self._cell(topic, partition))
-            if cursor is not None:
-                known.setdefault((topic, partition), cursor.read_position)
-        missing = [tp for tp in partitions if tp not in known]
-        if known:
-            # The subscription has a past: a partition that it does not know was added since.
-            known |= self._topics.beginning_offsets(missing)
-        else:
-            self._new_subscription = True
-            known = self._queue.starting_positions(missing)
-        self._topics.commit(self._group, known)
-        return SourceOffset(
-            queue=known, redeliveries=self._redelivery_ends(), topic_ids=dict(self._queue.topic_ids)
-        )
+        if self._beginning is None:
+            self._beginning = self._find_beginning()
+        return self._beginning
 
     def latest_offset(self, start: SourceOffset, *, max_offsets: int | None) -> SourceOffset:
         """Up to where the next batch goes; ``start`` where there is nothing to deliver."""
@@ -210,6 +195,27 @@ class Planner:
 
     # -- the beginning of a run ------------------------------------------------------------------------
 
+    def _find_beginning(self) -> SourceOffset:
+        self._queue.refresh()
+        partitions = list(self._queue.partitions)
+        self._cursors.refresh()
+        known = dict(self._topics.committed(self._group, partitions))
+        for topic, partition in partitions:
+            cursor = self._cursors.get(self._cell(topic, partition))
+            if cursor is not None:
+                known.setdefault((topic, partition), cursor.read_position)
+        missing = [tp for tp in partitions if tp not in known]
+        if known:
+            # The subscription has a past: a partition that it does not know was added since.
+            known |= self._topics.beginning_offsets(missing)
+        else:
+            self._new_subscription = True
+            known = self._queue.starting_positions(missing)
+        self._topics.commit(self._group, known)
+        return SourceOffset(
+            queue=known, redeliveries=self._redelivery_ends(), topic_ids=dict(self._queue.topic_ids)
+        )
+
     def _begin(self, start: SourceOffset) -> None:
         if self._began:
             return
@@ -283,7 +289,7 @@ class Planner:
         left = leftovers(
             self._run.answers,
             run_id=self._run.run_id,
-            end=None if self._without_checkpoint else end,
+            end=end if self._beginning is None else None,
             later=[record.redeliver for record in later],
             replayed=self._replayed,
             delivered=delivered,

@@ -118,8 +118,10 @@ def test_a_tracker_without_its_checkpoint_takes_over_from_the_cursors_when_it_is
     assert {one.id for one in consumer.seen() if one.count > 1} <= {(0, 1), (0, 3)}
     assert not consumer.events("failed")
 
-    old = str(checkpoint.with_name("old"))
-    tracker.restart(options=tracker.config["options"] | {"checkpointLocation": old})
+    tracker.kill_tree()
+    checkpoint.rename(checkpoint.with_name("new"))
+    checkpoint.with_name("old").rename(checkpoint)  # where it was: Spark's state knows its own path
+    tracker.start()
     assert "which has gone on where this checkpoint stopped" in tracker.until_failed(run=4)
 
 
