@@ -107,11 +107,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 #: Tests that have not passed on a quiet machine yet: run by ``pytest --unproven``, skipped otherwise.
 UNPROVEN = (
-    "tests/e2e/",
+    "tests/e2e/test_broker_killed.py",
     "tests/spark/test_secrets.py",
-    "test_a_restart_between_and_during_batches_loses_and_doubles_nothing",
-    "test_a_broker_that_stays_away_is_an_error_and_the_batch_can_be_tried_again",
-    "test_copies_wait_for_a_broker_that_restarts",
 )
 
 

@@ -56,15 +56,17 @@ class CommittedOffset:
 
 
 class GroupOffsets:
-    """The offsets of one group. It is kept: to find the coordinator takes longest."""
+    """The offsets of one group. It is kept: to find the coordinator takes longest.
 
-    def __init__(self, config: Mapping[str, Any], group: str) -> None:
+    Where ``stable``, offsets that an open transaction is about to set are waited for.
+    """
+
+    def __init__(self, config: Mapping[str, Any], group: str, *, stable: bool = True) -> None:
         self._group = group
         self._complaints = Complaints()
-        # read_committed: an offset that an open transaction is about to set is "not stable yet".
         settings = {
             "group.id": group,
-            "isolation.level": "read_committed",
+            "isolation.level": "read_committed" if stable else "read_uncommitted",
             "error_cb": self._complaints,
             "on_commit": self._on_commit,
         }
@@ -79,7 +81,7 @@ class GroupOffsets:
     def committed(
         self, partitions: Iterable[tuple[str, int]], deadline: Deadline
     ) -> dict[tuple[str, int], CommittedOffset]:
-        """The positions of those of the partitions that have one; a transaction that sets them is waited for.
+        """The positions of those of the partitions that have one.
 
         Raises:
             KafkaUnavailable, NotAuthorized, KafkaRefused

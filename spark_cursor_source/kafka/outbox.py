@@ -18,28 +18,24 @@ from spark_cursor_source.errors import MarkersPartitionsChanged, TrackerFenced, 
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.dead_letters import Copied, DeadLetterCopier
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import unavailable
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.tracker_group import (
     TrackerProgress,
-    committed_markers,
     metadata,
     read_progress,
     tracker_group,
 )
-from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
+from spark_cursor_source.kafka.transaction import CALL_TIMEOUT_MS, Record, TransactionalProducer, Uncertain
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
 
-__all__ = ["Outbox", "committed_markers", "tracker_group"]
+__all__ = ["Outbox", "tracker_group"]
 
 logger = logging.getLogger(__name__)
 
 MAX_RECORD_BYTES = 900_000  #: of a part of a cursor; a topic with Kafka's default limits takes it
 PATIENCE_MS = 120_000  #: how long a broker may be away
-CALL_TIMEOUT_MS = 10_000  #: of one call about a transaction; after it the producer is made anew
 
-_PAUSE_S = 0.2
 _PART = cursor_wire.PART_MARK
 
 
@@ -88,7 +84,7 @@ class Outbox:
             TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         deadline = Deadline.after_ms(self._patience_ms)
-        self._check_owner(read_progress(self._topics, self._markers_topic), take_over)
+        self._check_owner(self._progress_before_fencing(), take_over)
         names = (self._markers_topic, self._redeliveries_topic, self._cursors_topic)
         found = self._topics.describe(names)
         self._partitions = {name: info.partitions for name, info in found.items()}
@@ -136,7 +132,7 @@ class Outbox:
                 self._producer.commit(records, self._group_offsets(batch_id, positions), deadline)
                 break
             except Uncertain as failed:
-                self._wait_or_give_up(failed, deadline)
+                self._producer.wait(failed, deadline)
             except TrackerFenced:
                 self._fenced = True  # once and for all: to try again would fence the other one
                 raise
@@ -165,12 +161,11 @@ class Outbox:
 
     def _open_producer(self, deadline: Deadline) -> TrackerProgress:
         """What has been carried out once nobody else can carry out anything."""
-        while not self._producer.is_open:
-            try:
-                self._producer.open(deadline)
-            except Uncertain as failed:
-                self._wait_or_give_up(failed, deadline)
+        self._producer.open(deadline)
         return read_progress(self._topics, self._markers_topic)
+
+    def _progress_before_fencing(self) -> TrackerProgress:
+        return read_progress(self._topics, self._markers_topic, stable=False)
 
     def _reopened(self, batch_id: int, deadline: Deadline) -> TrackerProgress:
         """What has been carried out, with a producer that is open."""
@@ -178,7 +173,7 @@ class Outbox:
         if self._producer.is_open:
             return self._progress
         # To open it would fence a tracker that has taken over in the meantime.
-        self._check_alone(read_progress(self._topics, self._markers_topic), batch_id)
+        self._check_alone(self._progress_before_fencing(), batch_id)
         now = self._open_producer(deadline)
         self._check_alone(now, batch_id)
         return now
@@ -235,9 +230,3 @@ class Outbox:
         # All of them each time, so that one metadata stands for the whole group.
         text = metadata(self._query_id, batch_id, self._partitions[self._markers_topic])
         return [TopicPartition(self._markers_topic, number, at, text) for number, at in positions.items()]
-
-    def _wait_or_give_up(self, failed: Uncertain, deadline: Deadline) -> None:
-        if deadline.over:
-            complaints = self._producer.complaints
-            raise unavailable("carry out a batch", deadline, failed.error, complaints) from failed
-        deadline.pause(_PAUSE_S)

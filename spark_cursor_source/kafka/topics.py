@@ -64,7 +64,7 @@ class Topics:
         self._calls = AdminCalls(config)
         self._timeout_ms = timeout_ms
         self._groups_lock = threading.Lock()
-        self._groups: dict[str, GroupOffsets] = {}
+        self._groups: dict[tuple[str, bool], GroupOffsets] = {}
 
     def ensure_control(
         self, *, markers: str, redeliveries: str, cursors: str, partitions: int = DEFAULT_PARTITIONS
@@ -162,10 +162,10 @@ class Topics:
         return {partition: committed.position for partition, committed in found.items()}
 
     def committed_with_metadata(
-        self, group: str, partitions: Iterable[Partition]
+        self, group: str, partitions: Iterable[Partition], *, stable: bool = True
     ) -> dict[Partition, CommittedOffset]:
-        """The same with the text beside each; an open transaction that commits them is waited for."""
-        return self._group(group).committed(partitions, self._deadline())
+        """The same with the text beside each; ``stable``: a transaction that sets them is waited for."""
+        return self._group(group, stable=stable).committed(partitions, self._deadline())
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Set the positions of a group that has no members; ordinary lag tools see them.
@@ -176,11 +176,11 @@ class Topics:
         """
         self._group(group).commit(offsets, self._deadline())
 
-    def _group(self, group: str) -> GroupOffsets:
+    def _group(self, group: str, *, stable: bool = True) -> GroupOffsets:
         with self._groups_lock:
-            if group not in self._groups:
-                self._groups[group] = GroupOffsets(self._config, group)
-            return self._groups[group]
+            if (group, stable) not in self._groups:
+                self._groups[group, stable] = GroupOffsets(self._config, group, stable=stable)
+            return self._groups[group, stable]
 
     def _names(self) -> list[str]:
         deadline = self._deadline()

@@ -36,11 +36,17 @@ def metadata(query_id: str, batch_id: int, partitions: int) -> str:
     return f"{query_id}:{batch_id}:{partitions}"
 
 
-def read_progress(topics: Topics, markers_topic: str) -> TrackerProgress:
-    """The progress that is committed now; a transaction that commits it at this moment is waited for."""
+def read_progress(topics: Topics, markers_topic: str, *, stable: bool = True) -> TrackerProgress:
+    """The progress that is committed now.
+
+    ``stable``: a transaction that commits it at this moment is waited for, be it that of a tracker that died
+    and that only the next tracker ends; without it, the progress before that transaction.
+    """
     partitions = topics.describe([markers_topic])[markers_topic].partitions
     committed = topics.committed_with_metadata(
-        tracker_group(markers_topic), ((markers_topic, number) for number in range(partitions))
+        tracker_group(markers_topic),
+        ((markers_topic, number) for number in range(partitions)),
+        stable=stable,
     )
     own = {number: one for (_, number), one in committed.items()}
     # All are committed together with one metadata; where a tool has set some, the latest batch counts.
@@ -51,12 +57,6 @@ def read_progress(topics: Topics, markers_topic: str) -> TrackerProgress:
         partitions=last[2],
         next_markers={number: own[number].position for number in sorted(own)},
     )
-
-
-def committed_markers(topics: Topics, markers_topic: str) -> tuple[str | None, dict[int, int]]:
-    """The query id of the tracker that was there last, and the next marker of each partition."""
-    progress = read_progress(topics, markers_topic)
-    return progress.query_id, dict(progress.next_markers)
 
 
 _UNKNOWN: tuple[str | None, int, int | None] = (None, -1, None)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +14,26 @@ from spark_cursor_source.errors import CursorqError, TrackerFenced
 from spark_cursor_source.kafka.client_roles import abandon, consumer_config, producer_config
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import FENCED, UNAUTHORIZED, Complaints, error_of, refusal, shown
+from spark_cursor_source.kafka.failures import (
+    FENCED,
+    UNAUTHORIZED,
+    Complaints,
+    error_of,
+    refusal,
+    shown,
+    unavailable,
+)
 
 logger = logging.getLogger(__name__)
+
+CALL_TIMEOUT_MS = 10_000  #: of one call about a transaction; after it the producer is made anew
 
 # Longer than any attempt: a coordinator that ends a transaction itself fences the producer as a rival would.
 _TRANSACTION_TIMEOUT_MS = 300_000
 _LEAST_S = 0.5
 _POLL_S = 0.05
+_PAUSE_S = 0.2  # between tries
+_GRACE_S = 1.0  # for a call to return by itself once its timeout is over
 
 #: neither waiting nor a new producer changes these
 _HOPELESS = UNAUTHORIZED | {
@@ -53,20 +66,25 @@ class Record:
 class Uncertain(Exception):
     """The transaction failed or may have succeeded; its producer is gone. For the outbox, never for users."""
 
-    def __init__(self, error: KafkaError) -> None:
-        super().__init__(shown(error))
+    def __init__(self, operation: str, error: KafkaError) -> None:
+        super().__init__(f"{operation}: {shown(error)}")
+        self.operation = operation
         self.error = error
 
 
 class TransactionalProducer:
     """One ``transactional.id``, that of a consumer group: opening it fences whoever opened it before."""
 
-    def __init__(self, config: Mapping[str, Any], group: str, *, call_timeout_ms: int) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], group: str, *, call_timeout_ms: int = CALL_TIMEOUT_MS
+    ) -> None:
         self._id = group
         self._call_timeout_s = call_timeout_ms / 1000
         self.complaints = Complaints()
         self._config = producer_config(
-            {"retry.backoff.ms": 20, "linger.ms": 0, **config},
+            # Brokers are kept when all are down: librdkafka would find them anew, but not let go of the
+            # group's coordinator of before, which is then never connected to again (its issue 5511).
+            {"retry.backoff.ms": 20, "linger.ms": 0, "metadata.recovery.strategy": "none", **config},
             {
                 "error_cb": self.complaints,
                 "transactional.id": group,
@@ -87,19 +105,26 @@ class TransactionalProducer:
     def open(self, deadline: Deadline) -> None:
         """Become the only producer of the id; an unfinished transaction of an earlier one is ended first.
 
+        A broker that is away is waited for.
+
         Raises:
-            Uncertain: not done in time.
-            NotAuthorized, KafkaRefused
+            KafkaUnavailable, NotAuthorized, KafkaRefused
         """
-        if self._group_metadata is None:
-            consumer = open_client(Consumer, self._group_config)
-            self._group_metadata = consumer.consumer_group_metadata()
-            consumer.close()
-        self._producer = open_client(Producer, self._config)
-        try:
-            self._producer.init_transactions(self._left_s(deadline))
-        except KafkaException as raised:
-            raise self._given_up(raised, "begin a tracker's transactions") from raised
+        while not self.is_open:
+            try:
+                self._try_to_open(deadline)
+            except Uncertain as failed:
+                self.wait(failed, deadline)
+
+    def wait(self, failed: Uncertain, deadline: Deadline) -> None:
+        """A pause before another try.
+
+        Raises:
+            KafkaUnavailable: there is no time left for one.
+        """
+        if deadline.over:
+            raise unavailable(failed.operation, deadline, failed.error, self.complaints) from failed
+        deadline.pause(_PAUSE_S)
 
     def commit(
         self, records: Iterable[Record], positions: Iterable[TopicPartition], deadline: Deadline
@@ -119,14 +144,14 @@ class TransactionalProducer:
             producer.begin_transaction()
             for record in records:
                 self._produce(producer, record, deadline)
-            producer.send_offsets_to_transaction(
-                list(positions),
-                self._group_metadata,
-                deadline.left_s(most=self._call_timeout_s, least=_LEAST_S),
+            offsets, timeout_s = list(positions), self._left_s(deadline)
+            _returned_within(
+                timeout_s + _GRACE_S,
+                lambda: producer.send_offsets_to_transaction(offsets, self._group_metadata, timeout_s),
             )
-            producer.commit_transaction(deadline.left_s(most=self._call_timeout_s, least=_LEAST_S))
+            producer.commit_transaction(self._left_s(deadline))
         except KafkaException as raised:
-            raise self._given_up(raised, "a tracker's transaction") from raised
+            raise self._given_up(raised, "carry out a tracker's batch") from raised
         except BaseException:
             self.discard()
             raise
@@ -136,6 +161,17 @@ class TransactionalProducer:
         producer, self._producer = self._producer, None
         if producer is not None:
             abandon(producer)
+
+    def _try_to_open(self, deadline: Deadline) -> None:
+        if self._group_metadata is None:
+            consumer = open_client(Consumer, self._group_config)
+            self._group_metadata = consumer.consumer_group_metadata()
+            consumer.close()
+        self._producer = open_client(Producer, self._config)
+        try:
+            self._producer.init_transactions(self._left_s(deadline))
+        except KafkaException as raised:
+            raise self._given_up(raised, "begin a tracker's transactions") from raised
 
     def _left_s(self, deadline: Deadline) -> float:
         return deadline.left_s(most=self._call_timeout_s, least=_LEAST_S)
@@ -173,7 +209,7 @@ class TransactionalProducer:
         if error.code() in _HOPELESS:
             return refusal(error, operation=operation, resource=self._resource(error))
         logger.warning("%s (%s): %s; a new producer will see what became of it", operation, self._id, error)
-        return Uncertain(error)
+        return Uncertain(operation, error)
 
     def _resource(self, error: KafkaError) -> str:
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -188,3 +224,39 @@ class TransactionalProducer:
         except KafkaException as raised:
             return error_of(raised)
         return error
+
+
+def end_transactions(config: Mapping[str, Any], group: str, deadline: Deadline) -> None:
+    """Fence whoever has the group's ``transactional.id``, and end what it left unfinished.
+
+    Raises:
+        KafkaUnavailable, NotAuthorized, KafkaRefused
+    """
+    producer = TransactionalProducer(config, group)
+    try:
+        producer.open(deadline)
+    finally:
+        producer.discard()
+
+
+def _returned_within(timeout_s: float, call: Callable[[], None]) -> None:
+    """Make a call that may not keep to its timeout: librdkafka can wait for a coordinator for ever.
+
+    (Its issue 5456.) A call that does not return is left behind with its producer, in a thread that holds
+    no process up.
+    """
+    failures: list[KafkaException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except KafkaException as raised:
+            failures.append(raised)
+
+    thread = threading.Thread(target=run, daemon=True, name="cursorq-transaction")
+    thread.start()
+    thread.join(timeout_s)
+    if thread.is_alive():
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the group's coordinator does not answer"))
+    if failures:
+        raise failures[0]

@@ -22,9 +22,11 @@ from spark_cursor_source.errors import TrackerOwnedByAnother
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.cursors import CursorTail
-from spark_cursor_source.kafka.outbox import committed_markers
+from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.records import offset_of, read_range
 from spark_cursor_source.kafka.topics import PATIENCE_MS, Topics
+from spark_cursor_source.kafka.tracker_group import TrackerProgress, read_progress, tracker_group
+from spark_cursor_source.kafka.transaction import end_transactions
 from spark_cursor_source.spark.marker_rows import FOLDED_DDL, MarkerFold, cursor_rows, tick_row
 from spark_cursor_source.wire import tracker_offset_json
 
@@ -69,8 +71,11 @@ class MarkerPlanner:
         self._checked = False
 
     def initial_offset(self) -> TrackerOffset:
-        """Where a tracker without a checkpoint begins: after the markers that the cursors hold."""
-        _, positions = self._committed()
+        """Where a tracker without a checkpoint begins: after the markers that the cursors hold.
+
+        Or before: cursors tell which markers they hold, and a tracker that is still at work writes them.
+        """
+        positions = self._progress(stable=False).next_markers
         beginnings = self._by_partition(self._topics.beginning_offsets(self._all()))
         return TrackerOffset(
             tracker_id=uuid.uuid4().hex,
@@ -128,15 +133,26 @@ class MarkerPlanner:
         """
         if self._checked:
             return
-        owner, positions = self._committed()
-        ours = owner in (None, known.tracker_id)
+        self._check_progress(self._progress(stable=False), start, known)
+        # From here on nobody else carries out anything; and a batch that a tracker died in is ended, which
+        # the positions would else be waited for.
+        deadline = Deadline.after_ms(PATIENCE_MS)
+        end_transactions(
+            client_config(self._options.kafka, "producer"),
+            tracker_group(self._options.markers_topic),
+            deadline,
+        )
+        self._check_progress(self._progress(stable=True), start, known)
+        self._checked = True
+
+    def _check_progress(self, done: TrackerProgress, start: TrackerOffset, known: TrackerOffset) -> None:
+        ours = done.query_id in (None, known.tracker_id)
         if start.resumed:
             # State that somebody has gone beyond would bring old leases back.
-            if not ours or any(at > known.next.get(p, 0) for p, at in positions.items()):
-                raise TrackerOwnedByAnother(self._options.markers_topic, owner or "", stale=True)
+            if not ours or any(at > known.next.get(p, 0) for p, at in done.next_markers.items()):
+                raise TrackerOwnedByAnother(self._options.markers_topic, done.query_id or "", stale=True)
         elif not ours and not self._options.take_over:
-            raise TrackerOwnedByAnother(self._options.markers_topic, owner or "")
-        self._checked = True
+            raise TrackerOwnedByAnother(self._options.markers_topic, done.query_id or "")
 
     def _now(self, start: TrackerOffset, instant: int) -> dict[int, int]:
         now: dict[int, int] = {}
@@ -168,8 +184,8 @@ class MarkerPlanner:
             and cursor.next_event_ms < now[cursor.markers_partition]
         )
 
-    def _committed(self) -> tuple[str | None, Mapping[int, int]]:
-        return committed_markers(self._topics, self._options.markers_topic)
+    def _progress(self, *, stable: bool) -> TrackerProgress:
+        return read_progress(self._topics, self._options.markers_topic, stable=stable)
 
     def _all(self) -> list[tuple[str, int]]:
         return [(self._options.markers_topic, p) for p in range(self._partitions)]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from spark_cursor_source.core.cell import Cell
@@ -29,8 +29,9 @@ from spark_cursor_source.errors import (
     TrackerOwnedByAnother,
 )
 from spark_cursor_source.kafka.cursors import CursorTail
-from spark_cursor_source.kafka.outbox import Outbox, committed_markers, tracker_group
+from spark_cursor_source.kafka.outbox import Outbox, tracker_group
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.tracker_group import metadata, read_progress
 from spark_cursor_source.wire import redelivery as wire
 from tests.kafka.control_plane import (
     PARTITIONS,
@@ -122,7 +123,8 @@ def shows(control: Control, *cursors: CursorSnapshot) -> bool:
 
 
 def progress(control: Control) -> tuple[str | None, dict[int, int]]:
-    return committed_markers(Topics(control.config), control.markers)
+    now = read_progress(Topics(control.config), control.markers)
+    return now.query_id, dict(now.next_markers)
 
 
 def positions(**given: int) -> dict[int, int]:
@@ -276,6 +278,27 @@ def test_a_crash_within_the_transaction_leaves_nothing_of_it(
     assert outbox.carry_out(0, decisions=[redeliver], cursors=[], next_markers={}) is True
     eventually(lambda: announced(control) == [redeliver])
     assert len(read_all(control.config, control.redeliveries, committed=False)) == 2
+    died.purge()
+
+
+def test_a_tracker_that_died_before_its_commit_holds_the_next_one_up_for_nothing(
+    control: Control, new_outbox: MakeOutbox
+) -> None:
+    # begin ---- announcement ---- positions ---- X: until somebody ends it, its positions are "not stable"
+    first = new_outbox(control)
+    first.open(take_over=False)
+    first.carry_out(0, decisions=[], cursors=[], next_markers={0: 3})
+    died = Producer({**control.config, "transactional.id": tracker_group(control.markers)})
+    died.init_transactions(30)
+    died.begin_transaction()
+    member = Consumer({**control.config, "group.id": tracker_group(control.markers)})
+    reached = TopicPartition(control.markers, 0, 9, metadata("query", 1, PARTITIONS))
+    died.send_offsets_to_transaction([reached], member.consumer_group_metadata(), 30)
+    second = new_outbox(control, patience_ms=20_000)
+    assert second.open(take_over=False).next_markers == positions(p0=3)
+    assert second.carry_out(1, decisions=[], cursors=[], next_markers={0: 4}) is True
+    assert progress(control) == ("query", positions(p0=4))
+    member.close()
     died.purge()
 
 
