@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
@@ -202,7 +203,14 @@ class Topics:
         spec: Any,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[Partition, Any]:
+        rounds = count()
+
         def request(items: Sequence[Partition], timeout_s: float) -> Mapping[Any, Future[Any]]:
+            if next(rounds):
+                # An AdminClient asks with the leader epochs it knows, and never learns by itself that they
+                # are old: after a broker's restart it would be told FENCED_LEADER_EPOCH for ever.
+                for topic in {topic for topic, _ in items}:
+                    self._calls.client.list_topics(topic, timeout=min(timeout_s, _ONE_REQUEST_S))
             specs = {TopicPartition(topic, number): spec for topic, number in items}
             asked = self._calls.client.list_offsets(
                 specs, isolation_level=isolation, request_timeout=timeout_s

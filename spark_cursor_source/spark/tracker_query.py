@@ -41,9 +41,12 @@ def start_tracker(spark: SparkSession, options: Mapping[str, object]) -> Streami
 
     Raises:
         UnknownOption, InvalidOption, MissingOption: as said there.
+        UnknownKafkaOption, RefusedKafkaOption, ConflictingOptions: of the options for the Kafka clients; a
+            tracker of this checkpoint that runs goes on.
         TrackerOwnedByAnother (by the query): another tracker works on this markers topic; see ``takeOver``.
     """
     parsed = TrackerOptions.parse(options)
+    client_config(parsed.kafka, "producer")  # what is wrong with it is told before anything starts
     session = spark.newSession()
     for name, value in STATE_CONF.items():
         session.conf.set(name, value)

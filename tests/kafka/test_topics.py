@@ -27,7 +27,7 @@ from spark_cursor_source.errors import (
 )
 from spark_cursor_source.kafka.control_topics import ControlTopics
 from spark_cursor_source.kafka.topics import Topics
-from tests.kafka.control_plane import Control, login, produce
+from tests.kafka.control_plane import PARTITIONS, Control, login, produce
 
 pytestmark = pytest.mark.broker
 
@@ -278,6 +278,19 @@ def test_a_broker_that_restarts_is_waited_for(
     assert topics.end_offsets([(control.markers, 0)], committed=True) == {(control.markers, 0): 0}
     back.join()
     assert topics.describe([control.markers])
+
+
+def test_a_client_that_knew_the_leaders_of_before_a_crash_learns_of_the_new_ones(
+    mortal: EmbeddedKafka, make_control: Callable[[dict[str, str]], Control]
+) -> None:
+    control = make_control({"bootstrap.servers": mortal.bootstrap_servers, "log_level": "0"})
+    topics = Topics(control.config, timeout_ms=30_000)
+    markers = [(control.markers, number) for number in range(PARTITIONS)]
+    for _ in range(3):
+        assert set(topics.end_offsets(markers, committed=True).values()) == {0}
+        mortal.kill()
+        mortal.start()
+    assert set(topics.end_offsets(markers, committed=True).values()) == {0}
 
 
 def test_a_broker_that_stays_away_is_an_error_when_the_time_is_over(mortal: EmbeddedKafka) -> None:
