@@ -103,23 +103,3 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         except subprocess.TimeoutExpired:
             gateway.proc.kill()
             gateway.proc.wait()
-
-
-#: Tests that have not passed on a quiet machine yet: run by ``pytest --unproven``, skipped otherwise.
-UNPROVEN = (
-    "tests/e2e/test_broker_killed.py",
-    "tests/spark/test_secrets.py",
-)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--unproven", action="store_true", help="run all tests, also unproven ones")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--unproven"):
-        return
-    skip = pytest.mark.skip(reason="has not passed on a quiet machine yet; run it with --unproven")
-    for item in items:
-        if any(name in item.nodeid for name in UNPROVEN):
-            item.add_marker(skip)

@@ -15,6 +15,7 @@ from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.failures import (
     RETRIABLE,
+    TURNED_AWAY,
     UNKNOWN_TOPIC,
     Complaints,
     error_of,
@@ -27,6 +28,7 @@ ADMIN_TYPES: Any = admin
 
 DENIAL_MS = 3_000  #: a topic that was just made may be unknown to a broker for about this long
 
+_TURNED_AWAY_MS = 10_000  # for so long a login that fails may be the fault of a broker that starts
 _ONE_REQUEST_S = 10.0
 _PAUSE_S = 0.1
 
@@ -60,7 +62,7 @@ class AdminCalls:
 
         Raises:
             NotAuthorized, KafkaRefused: an answer that waiting does not change.
-            KafkaUnavailable: the deadline is over.
+            KafkaUnavailable: the deadline is over; or a login or a certificate has been refused for 10 s.
         """
         answers: dict[ItemT, Any] = {}
         refused: dict[ItemT, KafkaError] = {}
@@ -85,7 +87,7 @@ class AdminCalls:
                         raise why
                 else:
                     raise refusal(answer, operation=operation, resource=str(item))
-            if again and deadline.over:
+            if again and (deadline.over or self._is_turned_away(deadline)):
                 raise self.unavailable(operation, deadline, last)
             if again:
                 deadline.pause(_PAUSE_S)
@@ -96,6 +98,11 @@ class AdminCalls:
         """Our error for a deadline that is over, with what the brokers complained about meanwhile."""
         self.client.poll(0)
         return unavailable(operation, deadline, last, self._complaints)
+
+    def _is_turned_away(self, deadline: Deadline) -> bool:
+        self.client.poll(0)
+        heard = self._complaints.during(deadline)
+        return heard is not None and heard.code() in TURNED_AWAY and deadline.spent_ms > _TURNED_AWAY_MS
 
     def _round(self, request: Request[ItemT], items: Sequence[ItemT], timeout_s: float) -> list[Any]:
         try:

@@ -63,6 +63,9 @@ UNAUTHORIZED = frozenset(
     }
 )
 
+#: the brokers are there, and this client and they do not come to terms
+TURNED_AWAY = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
+
 #: a producer of the same transactional id was opened later
 FENCED = frozenset(
     {
