@@ -193,6 +193,23 @@ class InvalidControlRecord(WireError):
     """
 
 
+class LaterCursorVersion(InvalidControlRecord):
+    """A tracker of a later version of this library has written the cursor.
+
+    Not to know it would deliver again what it says is acked: use one version of the library everywhere.
+    """
+
+    def __init__(self, version: int, known: int) -> None:
+        super().__init__(version, known)
+        self.version, self.known = version, known
+
+    def __str__(self) -> str:
+        return (
+            f"a cursor of version {self.version} cannot be read, only up to version {self.known}: its "
+            "tracker has a later version of spark_cursor_source; install that version here too"
+        )
+
+
 class InvalidOffset(WireError):
     """The offset in a checkpoint is not one of this source.
 

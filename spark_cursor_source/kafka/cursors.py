@@ -8,7 +8,7 @@ from typing import Any
 
 from spark_cursor_source.core.cell import Cell, control_partition
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.errors import InvalidControlRecord
+from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
@@ -63,6 +63,7 @@ class CursorTail:
         """The cursor of a cell, or None if the tracker has written none.
 
         Raises:
+            LaterCursorVersion: this version of the library cannot read it.
             InvalidControlRecord: it is in parts, and they do not belong together.
         """
         key = cell.key
@@ -123,6 +124,8 @@ class CursorTail:
         whole = wire.from_records(values, key)  # parts are ours, and a torn cursor is not "no cursor"
         try:
             cursor = None if whole is None else wire.decode(whole)
+        except LaterCursorVersion:
+            raise
         except InvalidControlRecord as why:
             logger.debug("cursors topic %s: record %r is left alone: %s", self._topic, key, why)
             return None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from spark_cursor_source.errors import ReadRefused, ReadStalled, RecordsGone, TopicGone
+from spark_cursor_source.kafka.failures import UNAUTHORIZED
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ _WAIT_S = 0.25
 _ASK_TIMEOUT_S = 10.0
 # A broker that comes back, or lags in metadata, denies topics and offsets that exist: asked again this long.
 _DENIAL_MS = 10_000
-_TOPIC, _OFFSET = "topic", "offset"
+_TOPIC, _OFFSET, _PERMISSION = "topic", "offset", "permission"
 _LOOK_MS = 2_000
 
 _UNKNOWN_TOPIC = frozenset(
@@ -257,9 +258,19 @@ class _Reading:
             self._last = str(unanswered)
             self._check_stall()
             return True
-        if found is None or found.error is not None:
-            return found is not None and found.error.code() not in _UNKNOWN_TOPIC
+        if found is None:
+            return False
+        if found.error is not None:
+            self._deal_with_denied_permission(found.error)
+            return found.error.code() not in _UNKNOWN_TOPIC
         return self._partition in found.partitions
+
+    def _deal_with_denied_permission(self, error: KafkaError) -> None:
+        # A consumer that was assigned a topic which it may not see is told nothing, and waits.
+        if error.code() in UNAUTHORIZED:
+            self._last = f"{error.name()}: {error.str()}"
+            if self._denied_too_long(_PERMISSION):
+                raise ReadRefused(self._topic, self._partition, self.position, self._last)
 
     def _ask_timeout_s(self) -> float:
         left_ms = self._progress_ms + self._stall_timeout_ms - _now_ms()

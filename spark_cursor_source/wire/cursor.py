@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Totals, Wait
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.errors import InvalidControlRecord
+from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
 from spark_cursor_source.wire.control_pb2 import CursorPart as CursorPartPb
 from spark_cursor_source.wire.control_pb2 import Group as GroupPb
@@ -72,14 +72,17 @@ def decode(value: bytes) -> CursorSnapshot:
     """The cursor of such bytes.
 
     Raises:
+        LaterCursorVersion: they are, of a version that is not known here.
         InvalidControlRecord: they are not a cursor of a subscription.
     """
     try:
         pb = CursorPb.FromString(value)
     except DecodeError as cause:
         raise InvalidControlRecord("the value is not a protobuf message of cursors") from cause
+    if pb.version > VERSION and pb.stream:
+        raise LaterCursorVersion(pb.version, VERSION)
     if pb.version != VERSION or not pb.stream:
-        raise InvalidControlRecord(f"a cursor of version {pb.version} cannot be read")
+        raise InvalidControlRecord("a plain position, not the cursor of a subscription")
     cursor = CursorSnapshot(
         cell=Cell(subscription=pb.cursor_id, topic=pb.stream, partition=pb.partition),
         read_position=pb.read_position,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.harness import ROOT, wait_until
-from tests.e2e.processes import TAG, Part, pids_of, pids_with_tag
+from tests.e2e.processes import TAG, Part, kill, pids_of, pids_with_tag
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -91,6 +91,19 @@ def test_however_and_whenever_the_demo_is_ended_nothing_outlives_it(
         assert "Traceback" not in demo.text()
         if number is not signal.SIGKILL:
             assert list(demo.temporary.iterdir()) == []
+    finally:
+        demo.close()
+
+
+def test_a_demo_whose_tracker_ends_says_so_and_shows_its_log(tmp_path: Path) -> None:
+    demo = Demo(tmp_path)
+    try:
+        demo.until_there_are(Part.PLANNER)
+        kill(pids_of(demo.tag, Part.JVM))
+        assert demo.process.wait(120) == 1, demo.text()
+        assert "of the demo ended by itself; its log says:" in demo.text()
+        demo.until_all_ended()
+        assert list(demo.temporary.iterdir()) == []
     finally:
         demo.close()
 

@@ -17,7 +17,7 @@ from spark_cursor_source.core.cell import Cell, control_partition
 from spark_cursor_source.core.cursor import CursorSnapshot, Wait
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.embedded import EmbeddedKafka
-from spark_cursor_source.errors import InvalidControlRecord, NotAuthorized, TopicNotFound
+from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion, NotAuthorized, TopicNotFound
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.wire import cursor as wire
@@ -145,6 +145,15 @@ def test_records_of_other_programs_are_left_alone(
         assert list(tail.all()) == [cell_of("orders")]
         assert tail.get(cell_of("orders", 4, "client")) is None
     assert {record.levelno for record in caplog.records if "kafka.cursors" in record.name} == {logging.DEBUG}
+
+
+def test_a_cursor_of_a_later_version_is_never_taken_for_none(control: Control, tail: CursorTail) -> None:
+    later = CursorPb(stream="orders", partition=4, cursor_id="billing", offset=17, version=2)
+    record = {"key": b"billing,orders,4", "value": later.SerializeToString()}
+    produce(control.config, control.cursors, [record])
+    tail.refresh()
+    with pytest.raises(LaterCursorVersion, match=r"of version 2 .* up to version 1.* install that version"):
+        tail.get(cell_of("orders", 4))
 
 
 def big_cursor(cell: Cell, seed: int) -> CursorSnapshot:

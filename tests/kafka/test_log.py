@@ -17,11 +17,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.embedded import EmbeddedKafka
-from spark_cursor_source.errors import ReadStalled, RecordsGone, TopicGone
+from spark_cursor_source.errors import ReadRefused, ReadStalled, RecordsGone, TopicGone
 from spark_cursor_source.kafka import consumers
 from spark_cursor_source.kafka.consumers import borrowed_consumer, close_idle_consumers, reader_config
 from spark_cursor_source.kafka.log import Missing, arrow_batches, arrow_schema
 from spark_cursor_source.kafka.records import read_range
+from tests.kafka.control_plane import login
 
 pytestmark = pytest.mark.broker
 
@@ -467,3 +468,14 @@ def test_a_broker_that_stays_away_is_a_stall(own_broker: EmbeddedKafka) -> None:
         own_broker.resume()
     assert sum(len(one) for one in read_range(consumer, topic, 0, 0, 3)) == 3
     consumer.close()
+
+
+def test_whoever_may_not_read_is_told_where(guarded_broker: EmbeddedKafka) -> None:
+    servers = {"bootstrap.servers": guarded_broker.bootstrap_servers}
+    topic = f"queue-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient(servers | login("admin", "of-admin"))
+    admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result(20)
+    config = reader_config(servers | login("bob", "of-bob") | {"log_level": "0"})
+    with borrowed_consumer(config) as consumer, pytest.raises(ReadRefused, match="ACLs") as refused:
+        list(read_range(consumer, topic, 0, 0, 10))
+    assert (refused.value.topic, refused.value.partition, refused.value.position) == (topic, 0, 0)

@@ -1,0 +1,40 @@
+"""Messages that jobs, demos and notebooks send."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from spark_cursor_source.core.kafka_options import KafkaOptions
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.errors import MessagesNotDurable
+from spark_cursor_source.kafka.messages import ensure_topic, send_messages
+from tests.kafka.control_plane import login, read_all
+
+pytestmark = pytest.mark.broker
+
+
+def test_messages_of_a_key_keep_their_order_in_one_partition(broker: EmbeddedKafka) -> None:
+    kafka = KafkaOptions({"bootstrap.servers": broker.bootstrap_servers})
+    topic = f"queue-{uuid.uuid4().hex[:8]}"
+    assert ensure_topic(kafka, topic, partitions=3) == 3
+    assert ensure_topic(kafka, topic, partitions=5) == 3  # it is there
+    assert send_messages(kafka, topic, ((b"k%d" % (n % 4), b"%d" % n) for n in range(40))) == 40
+    records = read_all(dict(kafka), topic)
+    for key in range(4):
+        own = [record for record in records if record.key() == b"k%d" % key]
+        assert len({record.partition() for record in own}) == 1
+        assert [record.value() for record in own] == [b"%d" % n for n in range(key, 40, 4)]
+
+
+def test_messages_that_are_not_confirmed_are_counted(guarded_broker: EmbeddedKafka) -> None:
+    servers = {"bootstrap.servers": guarded_broker.bootstrap_servers}
+    topic = f"queue-{uuid.uuid4().hex[:8]}"
+    ensure_topic(KafkaOptions(servers | login("admin", "of-admin")), topic, partitions=1)
+    bob = KafkaOptions(servers | login("bob", "of-bob") | {"log_level": "0"})
+    with pytest.raises(
+        MessagesNotDurable, match=f"3 messages are not confirmed by topic '{topic}'"
+    ) as failed:
+        send_messages(bob, topic, [(None, b"x")] * 3)
+    assert failed.value.unsent == 3
