@@ -191,7 +191,12 @@ class DeadLetterCopier:
             most = int(self._topics.settings(topic).get("max.message.bytes") or 0)
         except NotAuthorized:
             most = 0  # the brokers' default, then
-        settings: dict[str, object] = {"message.timestamp.type": "CreateTime", "cleanup.policy": "delete"}
+        settings: dict[str, object] = {
+            "message.timestamp.type": "CreateTime",
+            "cleanup.policy": "delete",
+            # A copy is as old as its message: the brokers' default might remove it at once.
+            "retention.ms": -1,
+        }
         if most:
             settings["max.message.bytes"] = most + _ROOM_FOR_HEADERS
         return settings

@@ -583,6 +583,15 @@ def test_the_dead_letter_topic_is_made_like_the_queue_and_kept_if_it_is_there(
     assert dead(control, "few") == [b"value 0", b"value 1"]
 
 
+def test_dead_letters_of_old_messages_are_kept(
+    control: Control, outbox: Outbox, queue: Cell, topics: Topics
+) -> None:
+    # The messages are of 1970, and retention goes by a record's timestamp, which a copy keeps.
+    outbox.carry_out(0, decisions=[dead_letter_of(queue, (0, 2))], cursors=[], next_markers={})
+    settings = topics.settings(f"{control.queue}-billing-DLQ")
+    assert (settings["retention.ms"], settings["message.timestamp.type"]) == ("-1", "CreateTime")
+
+
 def test_a_message_larger_than_the_clients_limit_is_copied(
     control: Control, outbox: Outbox, topics: Topics
 ) -> None:
