@@ -35,6 +35,8 @@ class Demo:
                 env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                # As in a terminal: what a shell starts in the background ignores Ctrl-C.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
 
     def text(self) -> str:
