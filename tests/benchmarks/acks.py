@@ -88,7 +88,8 @@ def _share_group(here: Bench, topic: str) -> float:
     group = f"share-{uuid.uuid4().hex[:8]}"
     entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
-    AdminClient(servers).incremental_alter_configs([resource])[resource].result(timeout=10)
+    admin = AdminClient(servers)
+    admin.incremental_alter_configs([resource])[resource].result(timeout=10)
     consumer = ShareConsumer(servers | {"group.id": group, "share.acknowledgement.mode": "explicit"})
     consumer.subscribe([topic])
     got, began = 0, 0.0
