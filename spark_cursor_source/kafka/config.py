@@ -30,6 +30,7 @@ Role = Literal["consumer", "producer", "admin"]
 ClientT = TypeVar("ClientT")
 
 HIDDEN = "[hidden]"
+_LOG_LEVEL = 2  # of syslog: critical
 
 #: what the promises of this library rest on; an option that says otherwise is refused, not overruled
 _ROLE_DEFAULTS: dict[Role, dict[str, str]] = {
@@ -73,9 +74,13 @@ def client_config(kafka: Mapping[str, str], role: Role = "consumer") -> dict[str
 
 
 def open_client(make: Callable[[dict[str, Any]], ClientT], config: Mapping[str, Any]) -> ClientT:
-    """``make(config)``, such as ``open_client(Consumer, config)``; what librdkafka refuses is our error."""
+    """``make(config)``, such as ``open_client(Consumer, config)``; what librdkafka refuses is our error.
+
+    What librdkafka writes to stderr unasked is left out but for what is critical: why a call failed is in our
+    errors. ``kafka.log_level`` brings it back.
+    """
     try:
-        return make(dict(config))
+        return make({"log_level": _LOG_LEVEL, **config})
     except KafkaException as refusal:
         text = _message(refusal)
         named = re.search(r'property "([^"]*)"|: ([a-z0-9._]+) failed:', text)

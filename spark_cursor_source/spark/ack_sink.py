@@ -12,6 +12,7 @@ from pyspark.sql.types import DataType
 from spark_cursor_source.core.ack_options import AckOptions
 from spark_cursor_source.core.source_options import AckMode
 from spark_cursor_source.errors import AckedBySource, MissingColumns
+from spark_cursor_source.spark.ack_words import ack_batch
 from spark_cursor_source.spark.actions import SETTLED_SCHEMA, markers_partitions, run_action
 from spark_cursor_source.spark.kept import kept
 from spark_cursor_source.spark.per_row import OUTCOME_DDL, Handler, handle, handle_and_settle
@@ -62,11 +63,11 @@ class AckSink:
         """Spark's foreachBatch function."""
         if not self._persist:
             self._fn(batch, batch_id)
-            run_action(batch, self._options)
+            ack_batch(batch, self._options)
             return
         with kept(batch) as rows:
             self._fn(rows, batch_id)
-            run_action(rows, self._options)
+            ack_batch(rows, self._options)
 
 
 class PerRowSink:

@@ -24,6 +24,7 @@ def run(here: Bench) -> None:
         cursorq.register(spark)
         sinks = {
             "read alone, into noop": None,
+            "whole batch, by the source (ackMode=batch), into noop": "batch",
             "whole batch, written into noop": lambda o: cursorq.AckSink(_into_noop, o),
             "whole batch, persist=False, nothing else done": lambda o: cursorq.AckSink(
                 _nothing, o, persist=False
@@ -61,7 +62,7 @@ def _read_value(message: object) -> bool:
 
 
 def _consume(
-    spark: SparkSession, here: Bench, topic: str, make: Callable[[dict[str, str]], Sink] | None
+    spark: SparkSession, here: Bench, topic: str, make: Callable[[dict[str, str]], Sink] | str | None
 ) -> float:
     options = {
         "kafka.bootstrap.servers": here.broker.bootstrap_servers,
@@ -69,8 +70,10 @@ def _consume(
         "subscription": f"bench-{uuid.uuid4().hex[:8]}",
         "trackerTimeout": "1h",  # none runs here: it is measured by itself
     }
+    if isinstance(make, str):
+        options["ackMode"] = make
     frame = spark.readStream.format("cursorq").options(**options).load()
-    if make is None:
+    if make is None or isinstance(make, str):
         return trigger_seconds(frame, here, rows=COUNT)
     query = (
         frame.writeStream.foreachBatch(make(options))

@@ -1,0 +1,105 @@
+"""Acks of a whole batch: Spark folds the rows into 64-bit words itself, and no row goes through Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_cursor_source.core.ack_options import AckAction, AckOptions
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker import End
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.errors import MissingColumns, NullMessageId
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.markers import cached_sender
+from spark_cursor_source.spark.actions import markers_partitions
+from spark_cursor_source.spark.settlement import MESSAGE_ID
+
+_WORD = 64
+_FULL = -1  # a word of 64 set bits, as a signed number
+_REDUCERS = 4  # a word is 64 messages at best: there is little to shuffle
+
+
+def ack_batch(batch: DataFrame, options: AckOptions) -> None:
+    """Acknowledge every row's message of a batch; durable when this returns.
+
+    What comes to the driver is one word for each 64 offsets in a row, or for each row where they are sparse.
+
+    Raises:
+        MissingColumns, NullMessageId: a row does not say which message it is.
+        MarkersNotDurable: the broker did not take the markers; the leases go on.
+    """
+    missing = tuple(name for name in MESSAGE_ID if name not in batch.columns)
+    if missing:
+        raise MissingColumns(AckAction.ACK.value, missing, tuple(batch.columns))
+    words = (
+        batch.select(
+            F.col("topic").cast("string"), F.col("partition").cast("int"), F.col("offset").cast("bigint")
+        )
+        .groupBy("topic", "partition", F.shiftright("offset", 6).alias("word"))
+        .agg(F.bit_or(F.expr("shiftleft(1L, cast(offset & 63 AS INT))")).alias("bits"))
+    )
+    with _few_reducers(batch.sparkSession):
+        table = words.toArrow()
+    markers = list(ends(table, options.subscription))
+    if markers:
+        config = client_config(options.kafka, "producer")
+        sender = cached_sender(config, options.markers_topic, markers_partitions(options))
+        sender.send(markers)
+        sender.flush()
+
+
+def ends(words: pa.Table, subscription: str) -> Iterator[End]:
+    """The Ends of rows (topic, partition, word, bits), which stand for the offsets ``64 * word + bit``.
+
+    >>> rows = {"topic": ["t", "t"], "partition": [0, 0], "word": [2, 0], "bits": [0b11, -1]}
+    >>> [(str(end.cell), end.offsets.ranges) for end in ends(pa.table(rows), "s")]
+    [('s,t,0', ((0, 64), (128, 130)))]
+
+    Raises:
+        NullMessageId
+    """
+    nulls = tuple(
+        name for name in MESSAGE_ID if words.column("word" if name == "offset" else name).null_count
+    )
+    if nulls:
+        raise NullMessageId(AckAction.ACK.value, nulls)
+    for cell in (
+        words.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([]).to_pylist()
+    ):
+        topic, partition = cell["topic"], cell["partition"]
+        own = words.filter(
+            pc.and_(pc.equal(words.column("topic"), topic), pc.equal(words.column("partition"), partition))
+        )
+        offsets = _offsets(own.column("word").to_numpy(), own.column("bits").to_numpy())
+        yield End(cell=Cell(subscription=subscription, topic=topic, partition=partition), offsets=offsets)
+
+
+def _offsets(words: np.ndarray, bits: np.ndarray) -> OffsetSet:
+    full = np.sort(words[bits == _FULL])
+    breaks = np.flatnonzero(np.diff(full) != 1)
+    firsts = full[np.concatenate(([0], breaks + 1))] if len(full) else full
+    lasts = full[np.concatenate((breaks, [len(full) - 1]))] if len(full) else full
+    runs = zip((firsts * _WORD).tolist(), ((lasts + 1) * _WORD).tolist(), strict=True)
+    partly = bits != _FULL
+    set_bits = np.unpackbits(np.ascontiguousarray(bits[partly]).view(np.uint8), bitorder="little")
+    which, bit = np.nonzero(set_bits.reshape(-1, _WORD))
+    others = words[partly][which] * _WORD + bit
+    return OffsetSet.of(*runs) | OffsetSet.from_offsets(np.sort(others).astype(np.uint64))
+
+
+@contextmanager
+def _few_reducers(session: SparkSession) -> Iterator[None]:
+    name = "spark.sql.shuffle.partitions"
+    before = session.conf.get(name)
+    session.conf.set(name, str(min(int(before or _REDUCERS), _REDUCERS)))
+    try:
+        yield
+    finally:
+        session.conf.set(name, str(before))
