@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from spark_cursor_source.core.topic_names import DEFAULT_DEAD_LETTER_TOPIC, dead_letter_topic
 from spark_cursor_source.errors import InvalidOption
@@ -82,16 +83,37 @@ class RedeliveryPolicy:
     max_deliveries: int | None = DEFAULT_MAX_DELIVERIES
     #: wait before a message that was not acknowledged comes back (option backoff)
     backoff: Backoff = NO_BACKOFF
+    #: by which part of itself a wait may be shorter, 0.0 to 1.0 (option backoffJitter)
+    jitter: float = 0.0
     #: template of the topic of the dead letters (option deadLetterTopic)
     dead_letter_topic: str = DEFAULT_DEAD_LETTER_TOPIC
 
     def __post_init__(self) -> None:
         if self.max_deliveries is not None and self.max_deliveries < 1:
             raise InvalidOption("maxDeliveries", self.max_deliveries, "below 1", "give None for no limit")
+        if not 0.0 <= self.jitter <= 1.0:  # also refuses nan
+            raise InvalidOption("backoffJitter", self.jitter, "not in 0 to 1", "give 0.2, say")
 
     def exhausted(self, delivery_count: int) -> bool:
         """Whether the delivery of this count was the last one that a message gets."""
         return self.max_deliveries is not None and delivery_count >= self.max_deliveries
+
+    def wait_ms(self, delivery_count: int, *, of: bytes) -> int:
+        """How long to wait after that delivery of what ``of`` names.
+
+        The jitter is no chance, so that a batch of the tracker that is repeated decides the same again: it
+        depends on ``of`` alone, and differs from one name, and from one delivery, to the next.
+
+        >>> policy = RedeliveryPolicy(backoff=StepBackoff(delays_ms=(60_000,)), jitter=0.5)
+        >>> [policy.wait_ms(1, of=name) for name in (b"orders 17", b"orders 17", b"orders 18")]
+        [58053, 58053, 51993]
+        """
+        delay_ms = self.backoff.delay_ms(delivery_count)
+        if not self.jitter or not delay_ms:
+            return delay_ms
+        digest = blake2b(of + b" %d" % delivery_count, digest_size=4).digest()
+        share = int.from_bytes(digest) / 2**32
+        return int(delay_ms * (1.0 - self.jitter * share))
 
     def dead_letter_topic_for(self, *, topic: str, subscription: str) -> str:
         """Where the dead letters of this queue topic go."""

@@ -231,8 +231,12 @@ class CellTracker:
                 continue
             delay_ms = marker.delay_ms
             if delay_ms is None:
-                delay_ms = self._policy.backoff.delay_ms(count)
+                delay_ms = self._wait_ms(count, offsets)
             self._give_back(Wait(count, self._died(lease)), offsets, at_ms=at_ms, delay_ms=delay_ms)
+
+    def _wait_ms(self, count: int, offsets: OffsetSet) -> int:
+        # Together where they were leased together: a batch comes back as one, and batches apart.
+        return self._policy.wait_ms(count, of=b"%s@%d" % (self._cell.key, offsets.first or 0))
 
     def _hello(self, marker: Hello) -> None:
         if self._owner is None and not self._read_position:
@@ -258,7 +262,7 @@ class CellTracker:
                 Wait(count, died, lapsed=not died and lease.run_id != ""),
                 offsets,
                 at_ms=lease.deadline_ms,
-                delay_ms=self._policy.backoff.delay_ms(count),
+                delay_ms=self._wait_ms(count, offsets),
             )
         for delay, offsets in _over(self._delayed, now_ms):
             self._remove(self._delayed, delay, offsets)

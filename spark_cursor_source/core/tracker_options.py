@@ -33,6 +33,7 @@ POLICY_OPTIONS = (
     "backoff.min",
     "backoff.max",
     "backoff.multiplier",
+    "backoffJitter",
     "deadLetterTopic",
 )
 TRACKER_OPTIONS = (
@@ -74,7 +75,7 @@ class TrackerOptions:
     kafka: KafkaOptions = field(repr=False)
     #: where Spark keeps the tracker's state (option checkpointLocation)
     checkpoint_location: str
-    #: for every subscription without one of its own (options maxDeliveries, backoff, deadLetterTopic)
+    #: for every subscription without one of its own (maxDeliveries, backoff, backoffJitter, deadLetterTopic)
     policy: RedeliveryPolicy = _DEFAULT_POLICY
     #: (subscription, policy), sorted (options subscriptions.<name>.maxDeliveries, .backoff, .deadLetterTopic)
     subscription_policies: tuple[tuple[str, RedeliveryPolicy], ...] = ()
@@ -194,9 +195,11 @@ def _read_policy(prefix: str, reader: OptionReader, base: RedeliveryPolicy) -> R
     max_deliveries = base.max_deliveries
     if (given := reader.integer(f"{prefix}maxDeliveries", least=0)) is not None:
         max_deliveries = given if given > 0 else None
+    jitter = reader.decimal(f"{prefix}backoffJitter", least=0.0, most=1.0)
     return RedeliveryPolicy(
         max_deliveries=max_deliveries,
         backoff=_read_backoff(f"{prefix}backoff", reader, base.backoff),
+        jitter=base.jitter if jitter is None else jitter,
         dead_letter_topic=reader.dead_letter_template(
             f"{prefix}deadLetterTopic", default=base.dead_letter_topic
         ),

@@ -1,5 +1,7 @@
 """How often a message comes back, and when."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,30 @@ from spark_cursor_source.core.policy import (
 )
 from spark_cursor_source.core.topic_names import holds_dead_letters, why_no_template
 from spark_cursor_source.errors import InvalidOption
+
+
+@given(jitter=st.floats(0, 1), delay_ms=st.integers(0, 10**9), count=st.integers(1, 100), of=st.binary())
+def test_a_wait_is_shorter_by_the_jitter_at_most_and_the_same_each_time(
+    jitter: float, delay_ms: int, count: int, of: bytes
+) -> None:
+    policy = RedeliveryPolicy(backoff=StepBackoff(delays_ms=(delay_ms,)), jitter=jitter)
+    wait_ms = policy.wait_ms(count, of=of)
+    assert int(delay_ms * (1 - jitter)) <= wait_ms <= delay_ms
+    assert wait_ms == policy.wait_ms(count, of=of)
+
+
+def test_what_is_named_differently_waits_differently_long() -> None:
+    policy = RedeliveryPolicy(backoff=StepBackoff(delays_ms=(100_000,)), jitter=1.0)
+    waits = [policy.wait_ms(count, of=b"%d" % n) for n in range(1_000) for count in (1, 2)]
+    tenths = Counter(wait_ms // 10_000 for wait_ms in waits)
+    assert set(tenths) == set(range(10))
+    assert min(tenths.values()) > 150
+
+
+def test_a_jitter_is_a_part_of_one() -> None:
+    for jitter in (-0.1, 1.1, float("nan")):
+        with pytest.raises(InvalidOption, match="backoffJitter"):
+            RedeliveryPolicy(jitter=jitter)
 
 
 def test_the_last_step_of_a_backoff_repeats() -> None:

@@ -46,8 +46,10 @@ def offsets(*spans: int | tuple[int, int]) -> OffsetSet:
 class Log:
     """A tracker, and the markers of its cell as they are appended second by second."""
 
-    def __init__(self, *, max_deliveries: int | None = 3, backoff: Backoff = NO_DELAY) -> None:
-        self.policy = RedeliveryPolicy(max_deliveries=max_deliveries, backoff=backoff)
+    def __init__(
+        self, *, max_deliveries: int | None = 3, backoff: Backoff = NO_DELAY, jitter: float = 0.0
+    ) -> None:
+        self.policy = RedeliveryPolicy(max_deliveries=max_deliveries, backoff=backoff, jitter=jitter)
         self.tracker = CellTracker.resume(None, cell=CELL, policy=self.policy)
         self.end = 0  # of the markers topic
 
@@ -498,6 +500,19 @@ def test_a_lease_that_is_over_waits_for_the_backoff_of_its_delivery() -> None:
     assert log.settle(61) == []
     assert log.state.delayed == ((Delay(70_000, 1, False, lapsed=True), offsets(0)),)
     assert log.settle(71) == [redeliver(offsets(0), 1)]
+
+
+def test_messages_that_were_leased_apart_wait_differently_long_where_there_is_a_jitter() -> None:
+    # 0 S(1)----60--60..160 due, each group at its time
+    log = Log(backoff=StepBackoff(delays_ms=(100_000,)), jitter=1.0)
+    groups = [offsets((n, n + 10)) for n in range(0, 50, 10)]
+    for group in groups:
+        log.start(group, at=0)
+        log.release(group, at=0, delay=None)
+    due = {delay.due_ms: waiting for delay, waiting in log.state.delayed}
+    assert sorted(due.values(), key=lambda waiting: waiting.first or 0) == groups
+    assert all(0 <= at <= 100_250 for at in due)
+    assert log.settle(101) == [redeliver(offsets((0, 50)), 1)]
 
 
 def test_a_backoff_counts_from_the_deadline_however_late_the_tracker_looks() -> None:

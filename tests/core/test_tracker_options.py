@@ -43,6 +43,7 @@ def test_a_toml_file_and_a_flat_dict_say_the_same() -> None:
         checkpointLocation = "cp"
         maxDeliveries = 7
         backoff = ["1s", "10s"]
+        backoffJitter = 0.2
         takeOver = true
         maxMarkersPerTrigger = 1000
         trigger = "2s"
@@ -52,6 +53,7 @@ def test_a_toml_file_and_a_flat_dict_say_the_same() -> None:
         [subscriptions.billing]
         maxDeliveries = 0
         backoff = { min = "1s", max = "1m", multiplier = 3 }
+        backoffJitter = 1
         [subscriptions."eu.west"]
         deadLetterTopic = "dead"
         backoff = []
@@ -61,6 +63,7 @@ def test_a_toml_file_and_a_flat_dict_say_the_same() -> None:
         "kafka.ssl.ca.location": "ca.pem",
         "maxDeliveries": "7",
         "backoff": "1s,10s",
+        "backoffJitter": "0.2",
         "takeOver": "true",
         "maxMarkersPerTrigger": "1000",
         "trigger": "2s",
@@ -68,6 +71,7 @@ def test_a_toml_file_and_a_flat_dict_say_the_same() -> None:
         "subscriptions.billing.backoff.min": "1s",
         "subscriptions.billing.backoff.max": "1m",
         "subscriptions.billing.backoff.multiplier": "3",
+        "subscriptions.billing.backoffJitter": "1",
         "subscriptions.eu.west.deadLetterTopic": "dead",
         "subscriptions.eu.west.backoff": "none",
     }
@@ -76,10 +80,10 @@ def test_a_toml_file_and_a_flat_dict_say_the_same() -> None:
     assert dict(options.kafka) == {"bootstrap.servers": "b:9092", "ssl.ca.location": "ca.pem"}
     assert options.take_over
     steps = StepBackoff(delays_ms=(1_000, 10_000))
-    assert options.policy_for("shipping") == RedeliveryPolicy(max_deliveries=7, backoff=steps)
+    assert options.policy_for("shipping") == RedeliveryPolicy(max_deliveries=7, backoff=steps, jitter=0.2)
     growing = ExponentialBackoff(min_ms=1_000, max_ms=60_000, multiplier=3)
-    assert options.policy_for("billing") == RedeliveryPolicy(max_deliveries=None, backoff=growing)
-    dead = RedeliveryPolicy(max_deliveries=7, backoff=NO_BACKOFF, dead_letter_topic="dead")
+    assert options.policy_for("billing") == RedeliveryPolicy(max_deliveries=None, backoff=growing, jitter=1.0)
+    dead = RedeliveryPolicy(max_deliveries=7, backoff=NO_BACKOFF, jitter=0.2, dead_letter_topic="dead")
     assert options.policy_for("eu.west") == dead
 
 
