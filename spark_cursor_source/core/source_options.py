@@ -34,6 +34,7 @@ SOURCE_OPTIONS = (
     "queueId",
     *STARTS,
     "maxOffsetsPerTrigger",
+    "maxOutstanding",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "minPartitions",
@@ -105,6 +106,8 @@ class SourceOptions:
     starting_offsets: StartingOffsets = FROM_CURSOR
     #: most offsets in a batch, over all partitions (option maxOffsetsPerTrigger)
     max_offsets_per_trigger: int | None = None
+    #: most messages leased or waiting to come back; then no new one is leased (option maxOutstanding)
+    max_outstanding: int | None = None
     #: a batch waits for this many offsets (option minOffsetsPerTrigger)
     min_offsets_per_trigger: int | None = None
     #: but no longer than this (option maxTriggerDelay)
@@ -145,6 +148,7 @@ class SourceOptions:
             queue_id=reader.text("queueId"),
             starting_offsets=read_starting_offsets(reader, default=FROM_CURSOR),
             max_offsets_per_trigger=reader.integer("maxOffsetsPerTrigger"),
+            max_outstanding=reader.integer("maxOutstanding"),
             min_offsets_per_trigger=reader.integer("minOffsetsPerTrigger"),
             max_trigger_delay_ms=reader.duration_ms(
                 "maxTriggerDelay", default_ms=DEFAULT_MAX_TRIGGER_DELAY_MS

@@ -79,6 +79,8 @@ class Planner:
         self._scanned: dict[int, int] = {}
         self._taken = Taken()
         self._alone_last = False
+        self._first_planned: dict[TopicPartition, int] = {}
+        self._is_full = False  # maxOutstanding is reached
         self._in_progress: BatchPlan | None = None
         self._beginning: SourceOffset | None = None  # of a query without a checkpoint
         self._replayed: dict[Cell, OffsetSet] = {}
@@ -123,8 +125,9 @@ class Planner:
         if alone:
             queue = origin
         else:
-            budget = None if max_offsets is None else max(max_offsets - taken, 0)
-            queue = admit_queue(origin, queue_ends, budget=budget)
+            limits = [] if max_offsets is None else [max(max_offsets - taken, 0)]
+            limits += self._room(origin)
+            queue = admit_queue(origin, queue_ends, budget=min(limits, default=None))
         waiting = taken + sum(max(queue[tp] - origin[tp], 0) for tp in queue)
         if not waiting or self._waits_for_more(waiting):
             self._commit_group(start.queue, force=True)
@@ -358,6 +361,32 @@ class Planner:
             if self._taken.fresh(redeliver.cell, redeliver.offsets, delivery_count=redeliver.delivery_count):
                 self._pending.append(record)
         self._scanned = dict(ends)
+
+    def _room(self, planned: Mapping[TopicPartition, int]) -> list[int]:
+        """How many more messages may be outstanding, where there is a limit.
+
+        What the tracker has not yet seen of this run counts as outstanding: the limit holds at any moment.
+        """
+        limit = self._options.max_outstanding
+        if limit is None:
+            return []
+        self._cursors.refresh()
+        outstanding = 0
+        for tp, position in planned.items():
+            cursor = self._cursors.get(self._cell(*tp))
+            seen = self._first_planned.setdefault(tp, position) if cursor is None else cursor.read_position
+            outstanding += max(position - seen, 0) + (len(cursor.outstanding) if cursor else 0)
+        room = max(limit - outstanding, 0)
+        if (room == 0) != self._is_full:
+            self._is_full = room == 0
+            log.info(
+                "%s subscription=%s outstanding=%d max_outstanding=%d",
+                "max_outstanding_reached" if self._is_full else "max_outstanding_left",
+                self._options.subscription,
+                outstanding,
+                limit,
+            )
+        return [room]
 
     def _waits_for_more(self, waiting: int) -> bool:
         least = self._options.min_offsets_per_trigger

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -68,6 +69,32 @@ def test_a_limit_of_offsets_holds_for_every_batch_redeliveries_included(bench: B
     assert len(seen.rows) == 120
     # One announcement is never divided: those of 20 third ones make one batch each.
     assert max(len(rows) for rows in seen.batches) <= 20
+
+
+def test_no_new_message_is_leased_while_too_many_are_outstanding(bench: Bench) -> None:
+    # 0-29 leased and left open -- none new -- 0-9 acked -- 10 new ones -- all acked -- the rest
+    import spark_cursor_source as cursorq
+
+    topic = bench.create_topic(2)
+    for partition in (0, 1):
+        bench.produce(topic, [b"x"] * 40, partition=partition)
+    options = bench.options(topic, maxOutstanding=30, leaseTimeout="10m")
+    seen = Seen()
+    bench.start(options, seen)
+    bench.until(lambda: len(seen.rows) == 30, "30 are leased")
+    time.sleep(3)
+    assert len(seen.rows) == 30
+    cursorq.ack(bench.frame(topic, [(p, n, 1) for p, n in seen.ids()[:10]]), options)
+    bench.until(lambda: len(seen.rows) == 40, "10 more are leased")
+    time.sleep(2)
+    assert len(seen.rows) == 40
+
+    def all_seen() -> bool:
+        cursorq.ack(bench.frame(topic, [(p, n, 1) for p, n in seen.ids()]), options)
+        return len(seen.rows) == 80
+
+    bench.until(all_seen, "all are leased in the end")
+    assert seen.ids(1) == [(p, n) for p in (0, 1) for n in range(40)]
 
 
 def test_available_now_keeps_to_the_limit_of_offsets(bench: Bench) -> None:
