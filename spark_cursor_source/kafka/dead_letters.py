@@ -30,6 +30,14 @@ HEADER_TOPIC = "cursorq-topic"
 HEADER_PARTITION = "cursorq-partition"
 HEADER_OFFSET = "cursorq-offset"
 HEADER_SUBSCRIPTION = "cursorq-subscription"
+OWN_HEADERS = (
+    HEADER_REASON,
+    HEADER_DELIVERY_COUNT,
+    HEADER_TOPIC,
+    HEADER_PARTITION,
+    HEADER_OFFSET,
+    HEADER_SUBSCRIPTION,
+)  #: all of them, in this order
 
 _POLL_S = 0.05
 _READ_THROUGH = 2_000  # so many records in between are read rather than sought over

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,8 +59,10 @@ class Record:
 
     topic: str
     partition: int
-    key: bytes
+    key: bytes | None
     value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp_ms: int = 0  #: 0: now
 
 
 class Uncertain(Exception):
@@ -185,6 +187,8 @@ class TransactionalProducer:
                     record.value,
                     record.key,
                     partition=record.partition,
+                    headers=list(record.headers),
+                    timestamp=record.timestamp_ms,
                     on_delivery=self._on_delivery,
                 )
                 return

@@ -1,0 +1,29 @@
+"""Dead letters back to their queue: ``python jobs/redrive.py orders-billing-DLQ --reason Timeout``."""
+
+import argparse
+from datetime import datetime
+
+from spark_cursor_source.kafka.redrive import DeadLetterFilter, redrive
+
+
+def instant(text):
+    """Milliseconds since 1970 of an ISO 8601 time, such as 2026-11-21T08:00:00+00:00."""
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("topic", help="of the dead letters")
+parser.add_argument("--bootstrap-servers", default="localhost:9092")
+parser.add_argument("--config-file", help="a properties file with what else the Kafka clients need")
+parser.add_argument("--reason", default="", help="only where this regular expression is found in the reason")
+parser.add_argument("--since", type=instant, help="only messages of this time or later")
+parser.add_argument("--until", type=instant, help="only messages before this time")
+parser.add_argument("--rate", type=float, help="messages a second, at most")
+
+if __name__ == "__main__":
+    given = parser.parse_args()
+    kafka = {"bootstrap.servers": given.bootstrap_servers}
+    kafka |= {"config.file": given.config_file} if given.config_file else {}
+    only = DeadLetterFilter(reason=given.reason, since_ms=given.since, until_ms=given.until)
+    done = redrive(kafka, given.topic, only, rate=given.rate)
+    print(f"{done.sent} messages are in their queues again, {done.passed} dead letters were passed over")

@@ -1,0 +1,162 @@
+"""Dead letters that go back to their queue: whole, selected, and once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from spark_cursor_source.core.kafka_options import KafkaOptions
+from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.tracker import DeadLetter
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.errors import NoDeadLetter, RedriveFenced
+from spark_cursor_source.kafka import redrive as redriving
+from spark_cursor_source.kafka.dead_letters import DeadLetterCopier
+from spark_cursor_source.kafka.redrive import DeadLetterFilter, Redriven, redrive
+from spark_cursor_source.kafka.topics import Topics
+from tests.conftest import ROOT
+from tests.kafka.control_plane import cell_of, dead_letter_of, produce, read_all
+
+pytestmark = pytest.mark.broker
+
+
+class Queue:
+    """A queue topic of three partitions, ten messages in partition 1, of which some are dead."""
+
+    def __init__(self, servers: str) -> None:
+        self.config = {"bootstrap.servers": servers}
+        self.kafka = KafkaOptions(self.config)
+        self.topics = Topics(self.config)
+        self.topic = f"queue-{uuid.uuid4().hex[:8]}"
+        self.dead = f"{self.topic}-billing-DLQ"
+        self.topics.create({self.topic: (3, {})})
+        messages = [
+            {
+                "key": None if n == 4 else b"key %d" % n,
+                "value": None if n == 5 else b"value %d" % n,
+                "headers": [("trace", b"\x00\xff"), ("cursorq-reason", b"mine")] if n == 6 else [],
+                "timestamp": 1_000_000 + n,
+                "partition": 1,
+            }
+            for n in range(10)
+        ]
+        produce(self.config, self.topic, messages)
+
+    def bury(self, *letters: DeadLetter) -> None:
+        copier = DeadLetterCopier(self.config, self.topics, lambda _: RedeliveryPolicy(), patience_ms=30_000)
+        copier.copy(letters)
+        copier.close()
+
+    def letter(self, *ranges: tuple[int, int], reason: str = "no") -> DeadLetter:
+        return replace(dead_letter_of(cell_of(self.topic, 1), *ranges), reason=reason)
+
+    def back(self) -> list[Message]:
+        """What has been appended since."""
+        return read_all(self.config, self.topic)[10:]
+
+
+@pytest.fixture
+def queue(broker: EmbeddedKafka) -> Queue:
+    return Queue(broker.bootstrap_servers)
+
+
+def facts(message: Message) -> tuple[object, ...]:
+    return (
+        message.partition(),
+        message.key(),
+        message.value(),
+        message.headers() or [],
+        message.timestamp()[1],
+    )
+
+
+def test_dead_letters_are_in_their_queue_again_as_they_were(queue: Queue) -> None:
+    queue.bury(queue.letter((3, 8)))
+    assert redrive(queue.kafka, queue.dead) == Redriven(sent=5, passed=0)
+    before = read_all(queue.config, queue.topic)[3:8]
+    assert [facts(message) for message in queue.back()] == [facts(message) for message in before]
+    assert len(read_all(queue.config, queue.dead)) == 5  # they stay where they are
+
+
+def test_a_redrive_goes_on_where_it_was_and_another_filter_begins_anew(queue: Queue) -> None:
+    queue.bury(queue.letter((0, 2), reason="Timeout: 30 s"), queue.letter((2, 3), reason="empty order"))
+    timeouts = DeadLetterFilter(reason="^Timeout")
+    assert redrive(queue.kafka, queue.dead, timeouts) == Redriven(sent=2, passed=1)
+    assert redrive(queue.kafka, queue.dead, timeouts) == Redriven(sent=0, passed=0)
+    queue.bury(queue.letter((7, 8), reason="Timeout: 60 s"))
+    assert redrive(queue.kafka, queue.dead, timeouts) == Redriven(sent=1, passed=0)
+    late = DeadLetterFilter(since_ms=1_000_002, until_ms=1_000_007)
+    assert redrive(queue.kafka, queue.dead, late) == Redriven(sent=1, passed=3)
+    assert [message.value() for message in queue.back()] == [b"value %d" % n for n in (0, 1, 7, 2)]
+
+
+def test_a_redrive_that_died_between_appending_and_its_commit_is_seen_once(queue: Queue) -> None:
+    # begin ---- appended ---- positions ---- X ---- again
+    queue.bury(queue.letter((0, 3)))
+    group = f"cursorq-redrive-{queue.dead}-{DeadLetterFilter().id}"
+    died = Producer({**queue.config, "transactional.id": group})
+    died.init_transactions(30)
+    died.begin_transaction()
+    died.produce(queue.topic, b"value 0", partition=1)
+    member = Consumer({**queue.config, "group.id": group})
+    died.send_offsets_to_transaction([TopicPartition(queue.dead, 1, 1)], member.consumer_group_metadata(), 30)
+    assert redrive(queue.kafka, queue.dead) == Redriven(sent=3, passed=0)
+    assert [message.value() for message in queue.back()] == [b"value 0", b"value 1", b"value 2"]
+    member.close()
+    died.purge()
+
+
+def test_a_redrive_keeps_to_its_rate(queue: Queue) -> None:
+    queue.bury(queue.letter((0, 10)))
+    began = time.monotonic()
+    assert redrive(queue.kafka, queue.dead, rate=5.0).sent == 10
+    assert 1.5 <= time.monotonic() - began <= 20
+
+
+def test_the_later_of_two_redrives_goes_on_and_the_other_ends(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.bury(queue.letter((0, 10)))
+    monkeypatch.setattr(redriving, "AT_ONCE", 4)
+    commit = redriving.TransactionalProducer.commit
+    calls: list[int] = []
+
+    def overtaken(self: redriving.TransactionalProducer, *args: object) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            assert 0 < redrive(queue.kafka, queue.dead).sent < 10
+        commit(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(redriving.TransactionalProducer, "commit", overtaken)
+    with pytest.raises(RedriveFenced, match="run one at a time"):
+        redrive(queue.kafka, queue.dead)
+    assert [message.value() for message in queue.back() if message.value()] == [
+        b"value %d" % n for n in range(10) if n != 5
+    ]
+
+
+def test_the_job_says_what_it_has_done(queue: Queue) -> None:
+    queue.bury(queue.letter((0, 2), reason="Timeout"), queue.letter((2, 3)))
+    job = [sys.executable, str(ROOT / "jobs" / "redrive.py"), queue.dead]
+    given = ["--bootstrap-servers", queue.config["bootstrap.servers"], "--reason", "Timeout", "--rate", "50"]
+    done = subprocess.run([*job, *given], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "2 messages are in their queues again, 1 dead letters were passed over\n"
+    assert [message.value() for message in queue.back()] == [b"value 0", b"value 1"]
+
+
+def test_a_topic_that_holds_other_records_is_refused(queue: Queue) -> None:
+    with pytest.raises(NoDeadLetter, match=f"{queue.topic}-1 at offset 0 is no dead letter"):
+        redrive(queue.kafka, queue.topic)
+
+
+def test_dead_letters_of_a_queue_that_is_gone_are_passed_over(queue: Queue) -> None:
+    queue.bury(queue.letter((0, 2)))
+    queue.topics._calls.client.delete_topics([queue.topic])[queue.topic].result(20)
+    time.sleep(1)
+    assert redrive(queue.kafka, queue.dead) == Redriven(sent=0, passed=2)
