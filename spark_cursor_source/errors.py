@@ -533,6 +533,18 @@ class QueueTopicRecreated(SourceError):
         )
 
 
+class QueueTopicEndsEarlier(SourceError):
+    """A queue topic ends before the position of the subscription: it is another topic, or lost its end."""
+
+    def __init__(self, topic: str, partition: int, position: int, end: int) -> None:
+        super().__init__(
+            f"topic '{topic}' partition {partition} ends at offset {end}, and the subscription stands at"
+            f" {position}: the topic was deleted and created again, or its brokers have lost its end; what is"
+            " appended now has offsets that are acked already, so start with a new checkpoint and a new"
+            " subscription"
+        )
+
+
 class DataLoss(SourceError):
     """Messages that were not acked are gone from the queue topic."""
 

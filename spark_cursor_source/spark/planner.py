@@ -29,8 +29,10 @@ from spark_cursor_source.core.planning import (
 )
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.source_options import AckMode, Isolation, SourceOptions
+from spark_cursor_source.errors import QueueTopicEndsEarlier
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.redeliveries import RedeliveryTail
 from spark_cursor_source.kafka.topics import PATIENCE_MS, Topics
@@ -40,6 +42,7 @@ from spark_cursor_source.spark.run import Run
 
 log = logging.getLogger(__name__)
 DISCOVERY_S = 2.0  #: how often an idle query looks for new partitions
+_BEHIND_MS = 3_000  # so long an end may be below what was read before
 GROUP_COMMIT_S = 1.0  #: how often the consumer group's offsets follow
 HANDED_BACK = "the run that held it died"
 
@@ -224,6 +227,7 @@ class Planner:
             return
         self._queue.expect(start.topic_ids)
         self._queue.refresh()
+        self._check_ends(start.queue)
         self._cursors.refresh()
         positions = {self._cell(*tp): at for tp, at in start.queue.items()}
         self._run.greet(positions)
@@ -231,6 +235,23 @@ class Planner:
             self._run.wait_for(list(positions))
         self._scanned = dict(start.redeliveries)
         self._began = True
+
+    def _check_ends(self, positions: Mapping[TopicPartition, int]) -> None:
+        """That no partition ends before its position, as one that was made anew does.
+
+        Raises:
+            QueueTopicEndsEarlier: it has done so for a while; a new leader may be behind for a moment.
+        """
+        present = [tp for tp in positions if tp in self._queue.partitions]
+        deadline = Deadline.after_ms(_BEHIND_MS)
+        while True:
+            ends = self._topics.end_offsets(present, committed=False)
+            beyond = sorted(tp for tp, end in ends.items() if positions[tp] > end)
+            if not beyond:
+                return
+            if deadline.over:
+                raise QueueTopicEndsEarlier(*beyond[0], positions[beyond[0]], ends[beyond[0]])
+            deadline.pause(0.5)
 
     def _replay(
         self, start: SourceOffset, end: SourceOffset, records: Sequence[RedeliveryRecord]

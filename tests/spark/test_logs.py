@@ -115,6 +115,28 @@ def test_a_queue_topic_that_was_deleted_and_created_again_is_detected(bench: Ben
     assert f"topic '{topic}' was deleted and created again" in text
 
 
+def test_a_queue_topic_that_was_created_again_is_no_place_for_its_old_subscription(bench: Bench) -> None:
+    # Without the checkpoint, which knows the topic's id: the cursor stands where the new topic has nothing.
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 5)
+    options = bench.options(topic)
+    query = bench.start(options, AckSink(Seen(), options))
+    bench.until_acked(topic, 5)
+    query.stop()
+    admin = AdminClient({"bootstrap.servers": bench.servers})
+    admin.delete_topics([topic])[topic].result(timeout=20)
+    create_again(bench, topic)
+    bench.produce(topic, [b"y"] * 3)
+    text = bench.failure(bench.start(options, AckSink(Seen(), options), checkpoint="another"))
+    assert "QueueTopicEndsEarlier" in text
+    assert f"topic '{topic}' partition 0 ends at offset 3, and the subscription stands at 5" in text
+    seen = Seen()
+    other = bench.options(topic, subscription="other")
+    bench.start(other, AckSink(seen, other), checkpoint="other")
+    bench.until_acked(topic, 3, "other")
+    assert seen.ids(1) == [(0, 0), (0, 1), (0, 2)]
+
+
 def test_a_queue_topic_that_is_created_again_while_the_query_runs_is_detected(bench: Bench) -> None:
     topic = bench.create_topic()
     bench.produce(topic, [b"x"] * 2)
