@@ -35,8 +35,9 @@ CreateTopic = Callable[..., str]
 @pytest.fixture(scope="session")
 def broker() -> Iterator[EmbeddedKafka]:
     """The broker of the session. A test that stops or kills it starts one of its own instead."""
-    # A client that still asks for a deleted topic must not bring it back.
-    with EmbeddedKafka(properties={"auto.create.topics.enable": False}) as running:
+    # A client that still asks for a deleted topic must not bring it back; and messages of 1970 are kept.
+    properties = {"auto.create.topics.enable": False, "log.retention.hours": 100 * 365 * 24}
+    with EmbeddedKafka(properties=properties) as running:
         yield running
 
 
