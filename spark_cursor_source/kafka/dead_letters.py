@@ -266,14 +266,10 @@ class DeadLetterCopier:
 
 
 def _headers(decision: DeadLetter, offset: int | None) -> list[tuple[str, str]]:
-    return [
-        (HEADER_REASON, decision.reason),
-        (HEADER_DELIVERY_COUNT, str(decision.delivery_count)),
-        (HEADER_TOPIC, decision.cell.topic),
-        (HEADER_PARTITION, str(decision.cell.partition)),
-        (HEADER_OFFSET, str(offset)),
-        (HEADER_SUBSCRIPTION, decision.cell.subscription),
-    ]
+    cell = decision.cell
+    count = str(decision.delivery_count)
+    values = (decision.reason, count, cell.topic, str(cell.partition), str(offset), cell.subscription)
+    return list(zip(OWN_HEADERS, values, strict=True))
 
 
 def _spans(offsets: OffsetSet) -> list[tuple[int, int]]:

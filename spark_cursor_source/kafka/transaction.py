@@ -153,7 +153,7 @@ class TransactionalProducer:
             )
             producer.commit_transaction(self._left_s(deadline))
         except KafkaException as raised:
-            raise self._given_up(raised, "carry out a tracker's batch") from raised
+            raise self._given_up(raised, "commit a transaction") from raised
         except BaseException:
             self.discard()
             raise
@@ -173,7 +173,7 @@ class TransactionalProducer:
         try:
             self._producer.init_transactions(self._left_s(deadline))
         except KafkaException as raised:
-            raise self._given_up(raised, "begin a tracker's transactions") from raised
+            raise self._given_up(raised, "begin transactions") from raised
 
     def _left_s(self, deadline: Deadline) -> float:
         return deadline.left_s(most=self._call_timeout_s, least=_LEAST_S)

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType
 
-from spark_cursor_source.core.ack_options import AckOptions
+from spark_cursor_source.core.ack_options import AckAction, AckOptions
 from spark_cursor_source.core.source_options import AckMode
 from spark_cursor_source.errors import AckedBySource, MissingColumns
 from spark_cursor_source.spark.ack_words import ack_batch
@@ -63,11 +63,17 @@ class AckSink:
         """Spark's foreachBatch function."""
         if not self._persist:
             self._fn(batch, batch_id)
-            ack_batch(batch, self._options)
+            self._settle(batch)
             return
         with kept(batch) as rows:
             self._fn(rows, batch_id)
-            ack_batch(rows, self._options)
+            self._settle(rows)
+
+    def _settle(self, batch: DataFrame) -> None:
+        if self._options.action in (None, AckAction.ACK):
+            ack_batch(batch, self._options)
+        else:
+            run_action(batch, self._options)
 
 
 class PerRowSink:
