@@ -175,6 +175,7 @@ def test_a_sink_does_not_ack_where_the_source_does(bench: Bench, mode: str) -> N
 
 
 def test_a_frame_that_does_not_say_which_message_a_row_is_is_refused(bench: Bench) -> None:
+    cursorq.register(bench.spark)
     options = bench.options("t")
     frame = bench.frame("t", [(0, 0, 1)])
     with pytest.raises(MissingColumns, match="ack needs the columns partition; the DataFrame has topic, off"):
