@@ -101,3 +101,27 @@ class CursorPart(_message.Message):
     crc32: int
     data: bytes
     def __init__(self, index: _Optional[int] = ..., parts: _Optional[int] = ..., crc32: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class LeaseTable(_message.Message):
+    __slots__ = ("stream", "partition", "cursor_id", "offset", "table_version", "next_marker", "partitions", "offsets", "deadlines_ms", "starts")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TABLE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NEXT_MARKER_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    DEADLINES_MS_FIELD_NUMBER: _ClassVar[int]
+    STARTS_FIELD_NUMBER: _ClassVar[int]
+    stream: str
+    partition: int
+    cursor_id: str
+    offset: int
+    table_version: int
+    next_marker: int
+    partitions: bytes
+    offsets: bytes
+    deadlines_ms: bytes
+    starts: bytes
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., table_version: _Optional[int] = ..., next_marker: _Optional[int] = ..., partitions: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., deadlines_ms: _Optional[bytes] = ..., starts: _Optional[bytes] = ...) -> None: ...
