@@ -52,10 +52,16 @@ class MessageMarkers:
         """The markers of all the parts, each of which comes after the one before."""
         return cls(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)})
 
+    def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> MessageMarkers:
+        return MessageMarkers(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+    def sorted(self) -> MessageMarkers:
+        """In the order of the log, where they were put together out of it."""
+        return self[np.argsort(self.sequences, kind="stable")]
+
     def starting_at(self, sequence: int) -> MessageMarkers:
         """Those from a place in the log on."""
-        first = int(np.searchsorted(self.sequences, sequence))
-        return MessageMarkers(**{field.name: getattr(self, field.name)[first:] for field in fields(self)})
+        return self[int(np.searchsorted(self.sequences, sequence)) :]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

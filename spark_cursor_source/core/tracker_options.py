@@ -20,6 +20,7 @@ from spark_cursor_source.core.policy import (
     RedeliveryPolicy,
     StepBackoff,
 )
+from spark_cursor_source.core.reappend_options import REAPPEND_OPTIONS, ReappendOptions
 from spark_cursor_source.core.topic_names import (
     DEFAULT_CURSORS_TOPIC,
     DEFAULT_MARKERS_TOPIC,
@@ -42,7 +43,7 @@ TRACKER_OPTIONS = (
     "trigger",
     "maxMarkersPerTrigger",
     "takeOver",
-    "queueTopic",
+    *REAPPEND_OPTIONS,
     "markersTopic",
     "redeliveriesTopic",
     "cursorsTopic",
@@ -85,8 +86,8 @@ class TrackerOptions:
     max_markers_per_trigger: int | None = None
     #: take over from a tracker of another checkpoint, and rebuild from the cursors (option takeOver)
     take_over: bool = False
-    #: the queue topic that V1 markers of kafka-mq-go are about, None where there are none (option queueTopic)
-    queue_topic: str | None = None
+    #: for consumers of kafka-mq-go or kmq, if any (options redelivery, markerFormat, queueTopic)
+    reappend: ReappendOptions | None = None
     #: topic of Starts and Ends (option markersTopic)
     markers_topic: str = DEFAULT_MARKERS_TOPIC
     #: topic of messages that are due again, by reference (option redeliveriesTopic)
@@ -113,7 +114,7 @@ class TrackerOptions:
             trigger_ms=reader.duration_ms("trigger", default_ms=DEFAULT_TRIGGER_MS),
             max_markers_per_trigger=reader.integer("maxMarkersPerTrigger"),
             take_over=reader.boolean("takeOver", default=False),
-            queue_topic=reader.text("queueTopic"),
+            reappend=ReappendOptions.read(reader),
             markers_topic=reader.topic("markersTopic", default=DEFAULT_MARKERS_TOPIC),
             redeliveries_topic=reader.topic("redeliveriesTopic", default=DEFAULT_REDELIVERIES_TOPIC),
             cursors_topic=reader.topic("cursorsTopic", default=DEFAULT_CURSORS_TOPIC),
@@ -132,6 +133,9 @@ class TrackerOptions:
             "cursorsTopic": self.cursors_topic,
         }
         check_distinct(control | {"deadLetterTopic": self.policy.dead_letter_topic})
+        if self.reappend is not None:
+            appended = {"queueTopic": self.reappend.queue_topic}
+            check_distinct(control | appended | {"deadLetterTopic": self.reappend.dead_letter_topic})
         for name, policy in self.subscription_policies:
             check_distinct(control | {f"{_SUBSCRIPTIONS}{name}.deadLetterTopic": policy.dead_letter_topic})
 

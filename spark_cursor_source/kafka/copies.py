@@ -22,7 +22,7 @@ _POLL_S = 0.05
 _READ_THROUGH = 2_000  # so many records in between are read rather than sought over
 _NO_LIMIT = 1_000_000_000  # the client's; the brokers' is what counts
 
-Headers = Sequence[tuple[str, str | bytes | None]]
+Headers = Sequence[tuple[str, bytes | None]]
 
 
 @dataclass(slots=True)
@@ -131,6 +131,12 @@ class Copies:
         return CopiesNotDurable(
             unconfirmed.topic or topic, unconfirmed.pending + unconfirmed.failed, unconfirmed.why or why
         )
+
+
+def headers_of(message: Message) -> Headers:
+    """The headers of a record; empty where it has none."""
+    found: Any = message.headers()
+    return found or []
 
 
 def timestamp_of(message: Message) -> int:

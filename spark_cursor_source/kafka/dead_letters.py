@@ -12,7 +12,7 @@ from confluent_kafka import Message
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter
-from spark_cursor_source.kafka.copies import Copies, reading_rounds, timestamp_of
+from spark_cursor_source.kafka.copies import Copies, Headers, headers_of, reading_rounds, timestamp_of
 from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
@@ -156,15 +156,16 @@ class DeadLetterCopier:
             key=message.key(),
             value=message.value(),
             timestamp_ms=timestamp_of(message),
-            headers=[*(message.headers() or []), *_headers(decision, message.offset())],
+            headers=[*headers_of(message), *dead_letter_headers(decision, message.offset())],
         )
 
 
-def _headers(decision: DeadLetter, offset: int | None) -> list[tuple[str, str]]:
+def dead_letter_headers(decision: DeadLetter, offset: int | None) -> Headers:
+    """What a dead letter says of itself, beside the message's own headers."""
     cell = decision.cell
     count = str(decision.delivery_count)
     values = (decision.reason, count, cell.topic, str(cell.partition), str(offset), cell.subscription)
-    return list(zip(OWN_HEADERS, values, strict=True))
+    return [(name, value.encode()) for name, value in zip(OWN_HEADERS, values, strict=True)]
 
 
 def _lost(decision: DeadLetter, found: OffsetSet) -> int:

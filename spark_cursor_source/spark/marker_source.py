@@ -15,7 +15,6 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from spark_cursor_source.core.clock import BrokerClock
-from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker_clock import TrackerOffset, limit_markers
 from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.errors import TrackerOwnedByAnother
@@ -23,11 +22,18 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.records import offset_of, read_range
+from spark_cursor_source.kafka.lease_tables import LeaseTables
+from spark_cursor_source.kafka.records import columns_of, read_range
 from spark_cursor_source.kafka.topics import PATIENCE_MS, Topics
 from spark_cursor_source.kafka.tracker_group import TrackerProgress, read_progress, tracker_group
 from spark_cursor_source.kafka.transaction import end_transactions
-from spark_cursor_source.spark.marker_rows import FOLDED_DDL, MarkerFold, cursor_rows, tick_row
+from spark_cursor_source.spark.marker_rows import (
+    FOLDED_DDL,
+    MarkerFold,
+    cursor_rows,
+    lease_table_row,
+    tick_row,
+)
 from spark_cursor_source.wire import tracker_offset_json
 
 log = logging.getLogger(__name__)
@@ -66,6 +72,9 @@ class MarkerPlanner:
         self._cursors = CursorTail(
             client_config(options.kafka, "consumer"), options.cursors_topic, timeout_ms=PATIENCE_MS
         )
+        self._tables: LeaseTables | None = None
+        if options.reappend is not None:
+            self._tables = LeaseTables(self._cursors, options.reappend.queue_topic, options.markers_topic)
         self._clocks: dict[int, BrokerClock] = {}
         self._seen: dict[int, int] = {}  # end of each partition when its last append time was read
         self._checked = False
@@ -176,12 +185,13 @@ class MarkerPlanner:
     def _due(self, now: Mapping[int, int]) -> frozenset[int]:
         """The partitions that have a lease or a delay which is over: without one, nothing runs."""
         self._cursors.refresh()
+        events = [(c.markers_partition, c.next_event_ms) for c in self._cursors.all().values()]
+        if self._tables is not None:
+            events += self._tables.next_events().items()
         return frozenset(
-            cursor.markers_partition
-            for cursor in self._cursors.all().values()
-            if cursor.markers_partition in now
-            and cursor.next_event_ms is not None
-            and cursor.next_event_ms < now[cursor.markers_partition]
+            partition
+            for partition, event_ms in events
+            if partition in now and event_ms is not None and event_ms < now[partition]
         )
 
     def _progress(self, *, stable: bool) -> TrackerProgress:
@@ -224,9 +234,9 @@ class MarkerStreamReader(DataSourceStreamReader):
         config = client_config(self._options.kafka, "consumer")
         config["isolation.level"] = "read_committed"
         if isinstance(partition, AllCursors):
-            yield from cursor_rows(self._all_cursors(config))
+            yield from self._resume_rows(config)
         elif isinstance(partition, MarkersSlice):
-            fold = MarkerFold(partition.partition, self._options.markers_topic, self._options.queue_topic)
+            fold = MarkerFold(partition.partition, self._options.markers_topic, self._options.reappend)
             with borrowed_consumer(config) as consumer:
                 for messages in read_range(
                     consumer,
@@ -235,16 +245,19 @@ class MarkerStreamReader(DataSourceStreamReader):
                     partition.start,
                     partition.stop,
                 ):
-                    for message in messages:
-                        fold.add(offset_of(message), message.timestamp()[1], message.key(), message.value())
+                    fold.add_all(*columns_of(messages))
             yield from fold.rows()
             yield tick_row(partition.partition, partition.stop, partition.now_ms, partition.tracker_id)
 
-    def _all_cursors(self, config: dict[str, str]) -> list[CursorSnapshot]:
+    def _resume_rows(self, config: dict[str, str]) -> Iterator[pa.RecordBatch]:
         tail = CursorTail(config, self._options.cursors_topic)
         try:
             tail.refresh()
-            return list(tail.all().values())
+            yield from cursor_rows(tail.all().values())
+            if self._options.reappend is not None:
+                tables = LeaseTables(tail, self._options.reappend.queue_topic, self._options.markers_topic)
+                for partition, value in tables.values().items():
+                    yield lease_table_row(partition, value)
         finally:
             tail.close()
 

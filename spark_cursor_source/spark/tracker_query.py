@@ -9,7 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.reappend_options import Redelivery
 from spark_cursor_source.core.tracker import Decision
 from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.kafka.config import client_config
@@ -19,6 +21,7 @@ from spark_cursor_source.spark.marker_source import MarkerDataSource
 from spark_cursor_source.spark.tracker_processor import DECIDED_DDL, TrackerProcessor
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import dead_letter as dead_letter_wire
+from spark_cursor_source.wire import lease_table as lease_table_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
 
 log = logging.getLogger(__name__)
@@ -81,6 +84,8 @@ class TrackerBatch:
         """Spark's foreachBatch function."""
         decisions: list[Decision] = []
         cursors: list[CursorSnapshot] = []
+        tables: dict[int, LeaseTable] = {}
+        due: dict[int, LeaseTable] = {}
         positions: dict[int, int] = {}
         tracker_id = ""
         for row in decided.collect():
@@ -92,6 +97,10 @@ class TrackerBatch:
                     decisions.append(dead_letter_wire.decode(body))
                 case tracker_processor.CURSOR:
                     cursors.append(cursor_wire.decode(body))
+                case tracker_processor.LEASE_TABLE:
+                    tables[row.markers_partition] = lease_table_wire.decode(body)
+                case tracker_processor.REAPPEND:
+                    due[row.markers_partition] = lease_table_wire.decode(body)
                 case tracker_processor.POSITION:
                     positions[row.markers_partition] = row.sequence
                     tracker_id = body.decode()
@@ -100,7 +109,7 @@ class TrackerBatch:
         if not tracker_id:
             return  # nothing was read, so nothing can have been decided
         self._opened(tracker_id).carry_out(
-            batch_id, decisions=decisions, cursors=cursors, next_markers=positions
+            batch_id, decisions=decisions, cursors=cursors, tables=tables, due=due, next_markers=positions
         )
 
     def _opened(self, tracker_id: str) -> Outbox:
@@ -113,6 +122,7 @@ class TrackerBatch:
                 cursors_topic=options.cursors_topic,
                 query_id=tracker_id,
                 policy_for=options.policy_for,
+                reappend=options.reappend,
             )
             self._outbox.open(take_over=options.take_over)
         return self._outbox
@@ -139,6 +149,10 @@ def _source_options(options: TrackerOptions) -> dict[str, str]:
     }
     if options.max_markers_per_trigger is not None:
         named["maxMarkersPerTrigger"] = str(options.max_markers_per_trigger)
-    if options.queue_topic is not None:
-        named["queueTopic"] = options.queue_topic
+    if options.reappend is not None:
+        named |= {
+            "redelivery": Redelivery.REAPPEND.value,
+            "queueTopic": options.reappend.queue_topic,
+            "markerFormat": options.reappend.marker_format.value,
+        }
     return named | {f"kafka.{name}": value for name, value in options.kafka.items()}

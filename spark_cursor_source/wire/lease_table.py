@@ -13,28 +13,32 @@ from spark_cursor_source.wire.control_pb2 import LeaseTable as LeaseTablePb
 VERSION = 1
 
 
-def table_key(queue_topic: str, markers_topic: str, markers_partition: int) -> bytes:
-    """The record key in the cursors topic: the queue topic's cursor in the markers topic.
+def table_cell(queue_topic: str, markers_topic: str, markers_partition: int) -> Cell:
+    """Whose cursor a table is: the queue topic's in the markers topic.
 
-    >>> table_key("orders", "orders-markers", 3)
+    >>> table_cell("orders", "orders-markers", 3).key
     b'orders,orders-markers,3'
     """
-    return Cell(subscription=queue_topic, topic=markers_topic, partition=markers_partition).key
+    return Cell(subscription=queue_topic, topic=markers_topic, partition=markers_partition)
 
 
-def encode(table: LeaseTable, *, queue_topic: str, markers_topic: str, markers_partition: int) -> bytes:
-    """The record value.
+def encode_record(table: LeaseTable, cell: Cell) -> bytes:
+    """The value of the record in the cursors topic whose key is the cell's; a plain position, too."""
+    return encode(table, stream=cell.topic, partition=cell.partition, cursor_id=cell.subscription)
+
+
+def encode(table: LeaseTable, *, stream: str = "", partition: int = 0, cursor_id: str = "") -> bytes:
+    """Bytes of the table; a record in the cursors topic also says of what it is the cursor.
 
     >>> from spark_cursor_source.core.lease_table import MessageMarkers, START
     >>> table = LeaseTable.resume(None).apply(MessageMarkers.of([(7, 0, START, 0, 40, 30_000)]))
-    >>> value = encode(table, queue_topic="q", markers_topic="m", markers_partition=0)
-    >>> decode(value).offsets.tolist(), len(value)
-    ([40], 66)
+    >>> decode(encode(table)).offsets.tolist()
+    [40]
     """
     return LeaseTablePb(
-        stream=markers_topic,
-        partition=markers_partition,
-        cursor_id=queue_topic,
+        stream=stream,
+        partition=partition,
+        cursor_id=cursor_id,
         offset=table.commit_position - 1,
         table_version=VERSION,
         next_marker=table.next_marker,
