@@ -7,6 +7,7 @@ import pytest
 
 from spark_cursor_source.core.options import TrackerOptions
 from spark_cursor_source.core.policy import NO_BACKOFF, ExponentialBackoff, RedeliveryPolicy, StepBackoff
+from spark_cursor_source.core.reappend_options import MarkerFormat, ReappendOptions
 from spark_cursor_source.errors import (
     ConflictingOptions,
     InvalidOption,
@@ -182,3 +183,42 @@ def test_a_trackers_secrets_are_shown_in_no_text() -> None:
     with pytest.raises(OptionsError) as refusal:
         tracker(kafka={"sasl": {"password": [SECRET]}})
     assert SECRET not in str(refusal.value) + repr(refusal.value)
+
+
+REAPPEND = {"redelivery": "reappend", "queueTopic": "jobs"}
+
+
+def test_messages_of_kafka_mq_go_come_back_for_ever_unless_told() -> None:
+    assert tracker(**REAPPEND).reappend == ReappendOptions(
+        queue_topic="jobs",
+        marker_format=MarkerFormat.PROTOBUF,
+        max_deliveries=None,
+        dead_letter_topic="jobs-kafka-mq-go-DLQ",
+    )
+    limited = tracker(**REAPPEND, maxDeliveries=7, deadLetterTopic="{topic}-dead").reappend
+    assert limited is not None
+    assert (limited.max_deliveries, limited.dead_letter_topic) == (7, "jobs-dead")
+
+
+def test_messages_of_kmq_come_back_three_times_unless_told() -> None:
+    options = tracker(**REAPPEND, markerFormat="kmq").reappend
+    assert options is not None
+    assert (options.max_deliveries, options.dead_letter_topic) == (4, "jobs__undelivered")
+    unlimited = tracker(**REAPPEND, markerFormat="kmq", maxDeliveries=0).reappend
+    assert unlimited is not None
+    assert unlimited.max_deliveries is None
+
+
+def test_without_reappend_there_is_neither_a_queue_topic_nor_kmq() -> None:
+    assert tracker().reappend is None
+    for given in ({"queueTopic": "jobs"}, {"markerFormat": "kmq"}):
+        with pytest.raises(ConflictingOptions, match="redelivery=reappend"):
+            tracker(**given)
+
+
+def test_reappend_needs_a_queue_topic_of_its_own() -> None:
+    with pytest.raises(MissingOption, match="queueTopic"):
+        tracker(redelivery="reappend")
+    for other in ("markersTopic", "redeliveriesTopic", "cursorsTopic", "deadLetterTopic"):
+        with pytest.raises(ConflictingOptions, match=other):
+            tracker(**REAPPEND, **{other: "jobs"})
