@@ -259,7 +259,7 @@ def test_each_type_is_read_when_nothing_is_missing(kind: int) -> None:
         ),
         pytest.param(CELL.key, v2(version=2), "version 2 is unknown", id="version 2, which nobody knows"),
         pytest.param(CELL.key, v2(version=-1), "version -1 is unknown", id="a negative version"),
-        pytest.param(CELL.key, v2(type=8), "type 8 is unknown", id="an unknown type"),
+        pytest.param(CELL.key, v2(type=11), "type 11 is unknown", id="an unknown type"),
         pytest.param(CELL.key, v2(type=-1), "type -1 is unknown", id="a negative type"),
         pytest.param(
             CELL.key, v2(version=V1, type=3), "unknown in version 1", id="a type that version 1 has not"
