@@ -20,17 +20,21 @@ class BreakerPolicy:
     '100/1m'
     """
 
-    limit: int  #: dead letters that a window may have (option breaker, the first number)
-    window_ms: int  #: over how long they are counted (option breaker, after the stroke)
+    #: dead letters that a window may have, None for any number (option breaker, before the stroke)
+    limit: int | None = None
+    window_ms: int = 60_000  #: over how long they are counted (option breaker, after the stroke)
     #: how long the breaker stays open, None: until the operator says so (option breakerPause)
     pause_ms: int | None = DEFAULT_PAUSE_MS
 
     def __post_init__(self) -> None:
-        if self.limit < 1 or self.window_ms < 1:
+        if self.limit is not None and min(self.limit, self.window_ms) < 1:
             raise InvalidOption("breaker", str(self), "it allows nothing", "write it like 100/1m")
 
     def __str__(self) -> str:
-        return f"{self.limit}/{format_duration(self.window_ms)}"
+        return "none" if self.limit is None else f"{self.limit}/{format_duration(self.window_ms)}"
+
+
+NO_BREAKER = BreakerPolicy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +59,13 @@ class Breaker:
         return self.opened_ms is not None
 
     def admit(
-        self, offsets: OffsetSet, at_ms: int, policy: BreakerPolicy | None, *, place: str
+        self, offsets: OffsetSet, at_ms: int, policy: BreakerPolicy, *, place: str
     ) -> tuple[Breaker, OffsetSet]:
         """Which of the dead letters may go out, and the breaker after that: open where not all may.
 
         No window has more than the limit.
         """
-        if policy is None:
+        if policy.limit is None:
             return self, offsets
         if self.is_open:
             return self, EMPTY

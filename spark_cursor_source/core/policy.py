@@ -7,7 +7,7 @@ from enum import StrEnum
 from hashlib import blake2b
 
 from spark_cursor_source.core.ages import LEAST_LOOK_MS
-from spark_cursor_source.core.breaker import BreakerPolicy
+from spark_cursor_source.core.breaker import NO_BREAKER, BreakerPolicy
 from spark_cursor_source.core.topic_names import DEFAULT_DEAD_LETTER_TOPIC, dead_letter_topic
 from spark_cursor_source.errors import InvalidOption
 
@@ -101,8 +101,8 @@ class RedeliveryPolicy:
     message_ttl_ms: int | None = None
     #: what becomes of them (option expiredTo)
     expired_to: ExpiredTo = ExpiredTo.DROP
-    #: how many dead letters are too many, None where they never are (options breaker, breakerPause)
-    breaker: BreakerPolicy | None = None
+    #: how many dead letters are too many (options breaker, breakerPause)
+    breaker: BreakerPolicy = NO_BREAKER
 
     def __post_init__(self) -> None:
         if self.max_deliveries is not None and self.max_deliveries < 1:

@@ -181,7 +181,7 @@ class CellTracker:
             case Resume():
                 self._close_breaker()
             case Hold():
-                if self._policy.breaker is not None and marker.trip != self._breaker.trip:
+                if self._policy.breaker.limit is not None and marker.trip != self._breaker.trip:
                     self._breaker = self._breaker.opened(marker.trip, at_ms, self._policy.breaker)
             case LogEnd():
                 self._ages = self._ages.seen(at_ms, marker.position)
