@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +29,11 @@ from spark_cursor_source.kafka.topics import PATIENCE_MS, Topics
 from spark_cursor_source.kafka.tracker_group import TrackerProgress, read_progress, tracker_group
 from spark_cursor_source.kafka.transaction import end_transactions
 from spark_cursor_source.spark.marker_rows import FOLDED_DDL, MarkerFold, cursor_rows, tick_row
+from spark_cursor_source.spark.queue_watch import QueueWatch
 from spark_cursor_source.wire import tracker_offset_json
 
 log = logging.getLogger(__name__)
+SUBSCRIPTIONS = "subscriptions"  #: option with the settings of each subscription, as JSON
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,10 @@ class MarkerPlanner:
         self._cursors = CursorTail(
             client_config(options.kafka, "consumer"), options.cursors_topic, timeout_ms=PATIENCE_MS
         )
+        self._watch = QueueWatch(options, self._topics, self._partitions)
         self._clocks: dict[int, BrokerClock] = {}
         self._seen: dict[int, int] = {}  # end of each partition when its last append time was read
+        self._fresh: set[int] = set()  # partitions that were appended to since: their clocks go right
         self._checked = False
 
     def initial_offset(self) -> TrackerOffset:
@@ -93,11 +98,14 @@ class MarkerPlanner:
         # The instant before the ends: whatever was appended before it is below them.
         instant = _monotonic_ms()
         now = self._now(start, instant)
+        self._cursors.refresh()
+        cursors = self._cursors.all()
+        self._watch.look(cursors, {partition: now[partition] for partition in self._fresh & now.keys()})
         ends = self._by_partition(self._topics.end_offsets(self._all(), committed=True))
         self._read_clocks(ends)
         reached = limit_markers(start.next, ends, self._options.max_markers_per_trigger)
         moved = frozenset(p for p in ends if reached[p] > start.next.get(p, 0))
-        settled = (moved | self._due(now)) & {p for p in now if reached[p] >= ends[p]}
+        settled = (moved | _due(cursors.values(), now)) & {p for p in now if reached[p] >= ends[p]}
         if not start.resumed or moved or settled:
             return TrackerOffset(tracker_id=start.tracker_id, next=reached, now_ms=now, settled=settled)
         return start
@@ -123,6 +131,7 @@ class MarkerPlanner:
         return slices if start.resumed else [AllCursors(), *slices]
 
     def close(self) -> None:
+        self._watch.close()
         self._cursors.close()
 
     def _check_owner(self, start: TrackerOffset, *, known: TrackerOffset) -> None:
@@ -171,18 +180,8 @@ class MarkerPlanner:
         read_at = _monotonic_ms()
         for partition, (_, timestamp_ms) in times.items():
             self._clocks[partition].observe(broker_ms=timestamp_ms, monotonic_ms=read_at)
+        self._fresh |= {p for p in changed if p in self._seen}
         self._seen |= {p: ends[p] for p in changed}
-
-    def _due(self, now: Mapping[int, int]) -> frozenset[int]:
-        """The partitions that have a lease or a delay which is over: without one, nothing runs."""
-        self._cursors.refresh()
-        return frozenset(
-            cursor.markers_partition
-            for cursor in self._cursors.all().values()
-            if cursor.markers_partition in now
-            and cursor.next_event_ms is not None
-            and cursor.next_event_ms < now[cursor.markers_partition]
-        )
 
     def _progress(self, *, stable: bool) -> TrackerProgress:
         return read_progress(self._topics, self._options.markers_topic, stable=stable)
@@ -265,7 +264,22 @@ class MarkerDataSource(DataSource):
         return FOLDED_DDL
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return MarkerStreamReader(TrackerOptions.parse(dict(self.options)))
+        options: dict[str, object] = dict(self.options)
+        # As one option: Spark lower-cases keys, and names of subscriptions are told apart by their case.
+        if (subscriptions := self.options.get(SUBSCRIPTIONS)) is not None:
+            options[SUBSCRIPTIONS] = json.loads(subscriptions)
+        return MarkerStreamReader(TrackerOptions.parse(options))
+
+
+def _due(cursors: Iterable[CursorSnapshot], now: Mapping[int, int]) -> frozenset[int]:
+    """The partitions where the time of something is over: without one, nothing runs."""
+    return frozenset(
+        cursor.markers_partition
+        for cursor in cursors
+        if cursor.markers_partition in now
+        and (event_ms := cursor.next_event_ms) is not None
+        and event_ms < now[cursor.markers_partition]
+    )
 
 
 def _monotonic_ms() -> int:
