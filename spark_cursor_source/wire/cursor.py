@@ -167,7 +167,8 @@ def _check(cursor: CursorSnapshot) -> None:
     groups = [*cursor.leases, *cursor.delayed, *cursor.available, *cursor.held]
     kinds = (cursor.leases, cursor.delayed, cursor.available, cursor.held)
     outstanding = cursor.outstanding
-    numbers = (cursor.cell.partition, cursor.markers_partition, cursor.read_position, cursor.next_marker)
+    numbers = [cursor.cell.partition, cursor.markers_partition, cursor.read_position, cursor.next_marker]
+    numbers.append(cursor.ages.expired_below)
     ends = cursor.ages.ends
     if (
         min(numbers) < 0
