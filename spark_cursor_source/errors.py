@@ -494,6 +494,24 @@ class NoDeadLetter(KafkaFailure):
         )
 
 
+class UnknownSubscription(KafkaFailure):
+    """The tracker knows nothing of the subscription that something is to be done about."""
+
+    def __init__(
+        self, subscription: str, topic: str | None, cursors_topic: str, known: tuple[str, ...]
+    ) -> None:
+        super().__init__(subscription, topic, cursors_topic, known)
+        self.subscription, self.topic, self.known = subscription, topic, known
+        self.cursors_topic = cursors_topic
+
+    def __str__(self) -> str:
+        of_topic = "" if self.topic is None else f" of topic '{self.topic}'"
+        return (
+            f"cursors topic '{self.cursors_topic}' holds no cursor of subscription '{self.subscription}'"
+            f"{of_topic}; it knows {', '.join(self.known) or 'none'}: correct the name, or the topic's"
+        )
+
+
 class TrackerFenced(KafkaFailure):
     """Another tracker for the same topics was started later; this one ends."""
 

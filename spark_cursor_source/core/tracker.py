@@ -1,23 +1,29 @@
 """The life cycle of a message, as a state machine without I/O.
 
-All its rules, one line each (a message is *gone* when it is acked, dead-lettered or below the read position):
+All its rules, one line each (a message is *gone* when it is acked, dead-lettered, expired or below the read
+position; it is *old* when it is older than the TTL):
 
 =============  ==========================================================================================
-unseen         + Start -> leased(1) · EndUpTo or Seek above it -> gone · anything else -> unseen
+unseen         + Start -> leased(1) · EndUpTo or Seek above it -> gone · old -> gone · anything else -> unseen
 leased(n)      + End, EndUpTo above it -> gone
                + Start -> leased(n+1), of the same run and count: only the deadline moves · n = max: unchanged
                + KeepAlive of that delivery or run -> leased(n), later
                + Release of delivery n -> delayed(n) or available(n) · n = max: dead letter
                + Reject of delivery n -> dead letter
                + its time is over -> delayed(n) for the backoff, or available(n) · n = max: dead letter
-delayed(n)     + End, EndUpTo -> gone · + Start -> leased(n+1), n = max: unchanged
+delayed(n)     + End, EndUpTo, old -> gone · + Start -> leased(n+1), n = max: unchanged
                + its time is over -> available(n)
-available(n)   + End, EndUpTo -> gone · + Start -> leased(n+1) · n = max: unchanged
+available(n)   + End, EndUpTo, old -> gone · + Start -> leased(n+1) · n = max: unchanged
                + Hello -> announced to the new run, which tells that the run of a lease that ran out is dead
                + any time at n = max, which was lowered -> dead letter
+dead letter    -> gone · the breaker is open, or opens: held
+held           + End, EndUpTo -> gone · the breaker closes: dead letter, gone · anything else -> held
 gone           + anything -> gone (an ack wins) · + V1 Start -> leased(1), as in kafka-mq-go
 any            + Seek -> unseen at its position and above, gone below
 =============  ==========================================================================================
+
+While the breaker is open no lease runs out and nothing is old. It opens when dead letters are too many, and
+by Hold; it closes when its pause is over, and by Resume.
 
 Rules from Pulsar (individual and cumulative acknowledgement), SQS (leases, receive count) and kafka-mq-go
 (markers, deadlines of V1).
@@ -31,26 +37,33 @@ from dataclasses import dataclass, fields
 from typing import TypeVar, assert_never
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Totals, Wait
+from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
 from spark_cursor_source.core.isolation import isolation_groups
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
     End,
     EndUpTo,
     Hello,
+    Hold,
     KeepAlive,
+    LogEnd,
     Marker,
     Reject,
     Release,
+    Resume,
     Seek,
     Start,
 )
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
 
 DEADLINE_GRAIN_MS = 250  #: deadlines are multiples of it, so that leases share groups
 LEASE_OVER = "lease expired"
 NO_MORE_DELIVERIES = "no deliveries left"
+EXPIRED = "expired"
+OTHER_REASONS = "one of many reasons"
+MAX_REASONS = 1_000  #: of dead letters that are held; those of further ones are not told apart
+MAX_EXPIRED = 100_000  #: messages of a cell that were never delivered, copied as dead letters in one batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +89,7 @@ class DeadLetter:
 
 Decision = Redeliver | DeadLetter
 
-_Group = TypeVar("_Group", Lease, Delay, Wait)
+_Group = TypeVar("_Group", Lease, Delay, Wait, Held)
 
 
 class CellTracker:
@@ -97,6 +110,9 @@ class CellTracker:
         self._leases = dict(snapshot.leases)
         self._delayed = dict(snapshot.delayed)
         self._available = dict(snapshot.available)
+        self._held = dict(snapshot.held)
+        self._breaker = snapshot.breaker
+        self._ages = snapshot.ages.of_ttl(policy.message_ttl_ms)
         self._unannounced: dict[Wait, OffsetSet] = {}  # empty between batches
         self._decisions: list[Decision] = []  # empty between batches
         self._tally = Counter({field.name: getattr(snapshot.totals, field.name) for field in fields(Totals)})
@@ -123,10 +139,13 @@ class CellTracker:
             leases=tuple(sorted(self._leases.items(), key=_by_group)),
             delayed=tuple(sorted(self._delayed.items(), key=_by_group)),
             available=tuple(sorted(self._available.items(), key=_by_group)),
+            held=tuple(sorted(self._held.items(), key=_by_group)),
             owner=self._owner,
             max_deliveries=self._policy.max_deliveries,
             markers_partition=self._markers_partition,
             totals=Totals(**self._tally),
+            breaker=self._breaker,
+            ages=self._ages,
         )
 
     def apply(self, marker: Marker, *, at_ms: int, marker_offset: int) -> None:
@@ -153,12 +172,19 @@ class CellTracker:
                 self._release(marker, at_ms)
             case Reject():
                 for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
-                    self._dead_letter(offsets, lease.delivery_count, marker.reason)
+                    self._dead_letter(offsets, lease.delivery_count, marker.reason, at_ms)
             case Seek():
                 self._take(self._outstanding())
                 self._read_position = marker.position
             case Hello():
                 self._hello(marker)
+            case Resume():
+                self._close_breaker()
+            case Hold():
+                if self._policy.breaker.limit is not None and marker.trip != self._breaker.trip:
+                    self._breaker = self._breaker.opened(marker.trip, at_ms, self._policy.breaker)
+            case LogEnd():
+                self._ages = self._ages.seen(at_ms, marker.position)
             case _:
                 assert_never(marker)
 
@@ -169,7 +195,9 @@ class CellTracker:
         more markers to read first. A deadline has passed when now is *after* it.
         """
         if now_ms is not None:
+            self._look_at_breaker(now_ms)
             self._expire(now_ms)
+        self._end_the_old(now_ms)
         if self._owner is not None:
             self._announce(self._owner)
         self._unannounced = {}
@@ -192,6 +220,8 @@ class CellTracker:
             fresh = marker.offsets  # V1: no ranges and no order between queues, so always added
         else:
             fresh = marker.offsets.starting_at(self._read_position)
+        for offsets in self._held.values():
+            fresh = fresh - offsets
         for offsets, count, same_run in outstanding:
             if not offsets:
                 continue
@@ -227,7 +257,7 @@ class CellTracker:
         for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
             count = lease.delivery_count
             if self._policy.exhausted(count):
-                self._dead_letter(offsets, count, marker.reason or NO_MORE_DELIVERIES)
+                self._dead_letter(offsets, count, marker.reason or NO_MORE_DELIVERIES, at_ms)
                 continue
             delay_ms = marker.delay_ms
             if delay_ms is None:
@@ -252,9 +282,11 @@ class CellTracker:
 
     def _expire(self, now_ms: int) -> None:
         for lease, offsets in _over(self._leases, now_ms):
+            if self._breaker.is_open:
+                break
             count = lease.delivery_count
             if self._policy.exhausted(count):
-                self._dead_letter(offsets, count, LEASE_OVER)
+                self._dead_letter(offsets, count, LEASE_OVER, now_ms)
                 continue
             self._remove(self._leases, lease, offsets)
             died = self._died(lease)
@@ -269,8 +301,50 @@ class CellTracker:
             self._make_available(Wait(delay.delivery_count, delay.died, delay.lapsed), offsets)
         # A limit that was lowered while messages were available: no Start may take these again.
         for wait, offsets in sorted(self._available.items(), key=_by_group):
-            if self._policy.exhausted(wait.delivery_count):
-                self._dead_letter(offsets, wait.delivery_count, NO_MORE_DELIVERIES)
+            if self._policy.exhausted(wait.delivery_count) and not self._breaker.is_open:
+                self._dead_letter(offsets, wait.delivery_count, NO_MORE_DELIVERIES, now_ms)
+
+    def _end_the_old(self, now_ms: int | None) -> None:
+        if self._breaker.is_open:
+            return
+        copied = self._policy.expired_to is ExpiredTo.DEAD_LETTERS
+        if now_ms is not None:
+            at_most = self._read_position + MAX_EXPIRED if copied else None
+            self._ages = self._ages.expire(now_ms, at_most=at_most)
+        self._expire_below(self._ages.expired_below, copied=copied)
+        if self._ages.ends:
+            first = self._outstanding().first
+            self._ages = self._ages.without(self._read_position if first is None else first)
+
+    def _expire_below(self, position: int, *, copied: bool) -> None:
+        waiting: list[tuple[Delay | Wait, OffsetSet]]
+        waiting = [
+            *sorted(self._delayed.items(), key=_by_group),
+            *sorted(self._available.items(), key=_by_group),
+        ]
+        for group, offsets in waiting:
+            if old := offsets.below(position):
+                self._take(old)
+                self._tally["expired"] += len(old)
+                if copied:
+                    self._decide_dead_letter(old, group.delivery_count, EXPIRED)
+        if position > self._read_position:
+            self._tally["expired"] += position - self._read_position
+            if copied:
+                self._decide_dead_letter(OffsetSet.of((self._read_position, position)), 0, EXPIRED)
+            self._read_position = position
+
+    def _look_at_breaker(self, now_ms: int) -> None:
+        closes_ms = self._breaker.closes_ms
+        if closes_ms is not None and closes_ms < now_ms:
+            self._close_breaker()
+
+    def _close_breaker(self) -> None:
+        self._breaker = self._breaker.closed()
+        for held, offsets in sorted(self._held.items(), key=_by_group):
+            self._tally["dead_lettered"] += len(offsets)
+            self._decide_dead_letter(offsets, held.delivery_count, held.reason)
+        self._held = {}
 
     def _announce(self, owner: str) -> None:
         for wait, offsets in sorted(self._unannounced.items(), key=_by_group):
@@ -301,9 +375,19 @@ class CellTracker:
         self._add(self._available, wait, offsets)
         self._add(self._unannounced, wait, offsets)
 
-    def _dead_letter(self, offsets: OffsetSet, count: int, reason: str) -> None:
+    def _dead_letter(self, offsets: OffsetSet, count: int, reason: str, at_ms: int) -> None:
         self._take(offsets)
-        self._tally["dead_lettered"] += len(offsets)
+        place = f"{self._cell.topic},{self._cell.partition}"
+        self._breaker, out = self._breaker.admit(offsets, at_ms, self._policy.breaker, place=place)
+        if out:
+            self._tally["dead_lettered"] += len(out)
+            self._decide_dead_letter(out, count, reason)
+        if held := offsets - out:
+            group = Held(count, reason)
+            many = group not in self._held and len(self._held) >= MAX_REASONS
+            self._add(self._held, Held(count, OTHER_REASONS) if many else group, held)
+
+    def _decide_dead_letter(self, offsets: OffsetSet, count: int, reason: str) -> None:
         self._decisions.append(
             DeadLetter(cell=self._cell, offsets=offsets, delivery_count=count, reason=reason)
         )
@@ -320,12 +404,13 @@ class CellTracker:
         taken = self._remove_all(self._leases, offsets)
         taken += self._remove_all(self._delayed, offsets)
         taken += self._remove_all(self._available, offsets)
+        taken += self._remove_all(self._held, offsets)
         self._remove_all(self._unannounced, offsets)
         return taken
 
     def _outstanding(self) -> OffsetSet:
-        groups = [*self._leases.values(), *self._delayed.values(), *self._available.values()]
-        return OffsetSet.union(groups)
+        kinds = (self._leases, self._delayed, self._available, self._held)
+        return OffsetSet.union(offsets for kind in kinds for offsets in kind.values())
 
     def _died(self, lease: Lease) -> bool:
         return lease.run_id != (self._owner or "")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.kafka_options import KafkaOptions
 from spark_cursor_source.core.option_reader import (
     OptionReader,
     check_distinct,
     check_duration,
     check_subscription,
+    parse_integer,
     unknown_option,
 )
 from spark_cursor_source.core.policy import (
     NO_BACKOFF,
     Backoff,
+    ExpiredTo,
     ExponentialBackoff,
     RedeliveryPolicy,
     StepBackoff,
@@ -36,6 +39,10 @@ POLICY_OPTIONS = (
     "backoff.multiplier",
     "backoffJitter",
     "deadLetterTopic",
+    "messageTtl",
+    "expiredTo",
+    "breaker",
+    "breakerPause",
 )
 TRACKER_OPTIONS = (
     *POLICY_OPTIONS,
@@ -76,9 +83,10 @@ class TrackerOptions:
     kafka: KafkaOptions = field(repr=False)
     #: where Spark keeps the tracker's state (option checkpointLocation)
     checkpoint_location: str
-    #: for every subscription without one of its own (maxDeliveries, backoff, backoffJitter, deadLetterTopic)
+    #: for every subscription without one of its own (maxDeliveries, backoff, backoffJitter, deadLetterTopic,
+    #: messageTtl, expiredTo, breaker, breakerPause)
     policy: RedeliveryPolicy = _DEFAULT_POLICY
-    #: (subscription, policy), sorted (options subscriptions.<name>.maxDeliveries, .backoff, .deadLetterTopic)
+    #: (subscription, policy), sorted (options subscriptions.<name>.maxDeliveries, .backoff and so on)
     subscription_policies: tuple[tuple[str, RedeliveryPolicy], ...] = ()
     #: time from one batch to the next (option trigger)
     trigger_ms: int = DEFAULT_TRIGGER_MS
@@ -207,6 +215,34 @@ def _read_policy(prefix: str, reader: OptionReader, base: RedeliveryPolicy) -> R
         dead_letter_topic=reader.dead_letter_template(
             f"{prefix}deadLetterTopic", default=base.dead_letter_topic
         ),
+        message_ttl_ms=_read_limit(f"{prefix}messageTtl", reader, base.message_ttl_ms),
+        expired_to=reader.choice(f"{prefix}expiredTo", ExpiredTo, default=base.expired_to),
+        breaker=_read_breaker(f"{prefix}breaker", reader, base.breaker),
+    )
+
+
+def _read_limit(option: str, reader: OptionReader, default_ms: int | None) -> int | None:
+    """A duration of a second or more, or none."""
+    value = reader.text(option)
+    if value is None:
+        return default_ms
+    return None if value.strip().lower() == NONE else check_duration(option, value, least_ms=1_000)
+
+
+def _read_breaker(option: str, reader: OptionReader, base: BreakerPolicy) -> BreakerPolicy:
+    pause_ms = _read_limit(f"{option}Pause", reader, base.pause_ms)
+    rate = reader.text(option)
+    if rate is None:
+        return replace(base, pause_ms=pause_ms)
+    if rate.strip().lower() == NONE:
+        return BreakerPolicy(pause_ms=pause_ms)
+    limit, stroke, window = rate.partition("/")
+    if not stroke:
+        raise InvalidOption(option, rate, "it is no rate", "write it like 100/1m, or none")
+    return BreakerPolicy(
+        limit=parse_integer(option, limit.strip(), least=1),
+        window_ms=check_duration(option, window.strip(), least_ms=1_000),
+        pause_ms=pause_ms,
     )
 
 

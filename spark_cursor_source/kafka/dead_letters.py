@@ -71,6 +71,8 @@ class DeadLetterCopier:
         self._policy_for = policy_for
         # The record itself, whatever became of its transaction: this subscription was given it.
         self._reader = TailReader(config, committed=False)
+        # What nobody was given yet is what a reader would be given.
+        self._reader_of_undelivered = TailReader(config, committed=True)
         self._copies = Copies(config, patience_ms=patience_ms)
 
     def copy(self, decisions: Sequence[DeadLetter]) -> Copied:
@@ -82,16 +84,17 @@ class DeadLetterCopier:
             CopiesNotDurable: copies are not confirmed; some may be written all the same.
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
-        wanted: dict[str, dict[int, _Partition]] = {}
+        wanted: dict[tuple[str, bool], dict[int, _Partition]] = {}
         for decision in decisions:
             if decision.offsets:
                 cell = decision.cell
-                of_topic = wanted.setdefault(cell.topic, {})
+                of_topic = wanted.setdefault((cell.topic, decision.delivery_count > 0), {})
                 of_topic.setdefault(cell.partition, _Partition()).decisions.append(decision)
         copied = lost = 0
         try:
-            for topic, partitions in sorted(wanted.items()):
-                written, missing = self._copy_topic(topic, partitions)
+            for (topic, delivered), partitions in sorted(wanted.items()):
+                reader = self._reader if delivered else self._reader_of_undelivered
+                written, missing = self._copy_topic(reader, topic, partitions)
                 copied, lost = copied + written, lost + missing
             self._copies.flush()
         except BaseException:
@@ -103,9 +106,12 @@ class DeadLetterCopier:
     def close(self) -> None:
         """End the clients."""
         self._reader.close()
+        self._reader_of_undelivered.close()
         self._copies.discard()
 
-    def _copy_topic(self, topic: str, partitions: Mapping[int, _Partition]) -> tuple[int, int]:
+    def _copy_topic(
+        self, reader: TailReader, topic: str, partitions: Mapping[int, _Partition]
+    ) -> tuple[int, int]:
         origin = self._topics.existing([topic]).get(topic)
         there = 0 if origin is None else origin.partitions
         readable = [number for number in partitions if number < there]
@@ -116,7 +122,7 @@ class DeadLetterCopier:
         found: dict[int, list[int]] = {number: [] for number in partitions}
         copied = 0
         for ranges in reading_rounds(wanted):
-            for message in self._reader.read(topic, ranges):
+            for message in reader.read(topic, ranges):
                 number, offset = message.partition(), message.offset()
                 assert number is not None
                 assert offset is not None
@@ -169,6 +175,8 @@ def dead_letter_headers(decision: DeadLetter, offset: int | None) -> Headers:
 
 
 def _lost(decision: DeadLetter, found: OffsetSet) -> int:
+    if not decision.delivery_count:
+        return 0  # never delivered: nobody has seen a message there, and gaps of the log are none
     missing = decision.offsets - found
     if missing:
         logger.error(

@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from spark_cursor_source.core.marker import EndUpTo, Hello, Marker, Seek
+from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release, Start
 from spark_cursor_source.errors import (
     MarkersNotDurable,
     MarkersPartitionsChanged,
@@ -200,7 +200,11 @@ class MarkerSender:
 def marker_values(marker: Marker, *, max_bytes: int = MAX_MARKER_BYTES) -> Iterator[bytes]:
     """The record values of a marker: one, or as many as its set of offsets needs, in ascending order."""
     value = wire.encode(marker)
-    if len(value) <= max_bytes or isinstance(marker, (EndUpTo, Seek, Hello)) or len(marker.offsets) < 2:
+    if (
+        len(value) <= max_bytes
+        or not isinstance(marker, (Start, End, KeepAlive, Release, Reject))
+        or len(marker.offsets) < 2
+    ):
         yield value
         return
     pieces = len(value) // max_bytes + 1

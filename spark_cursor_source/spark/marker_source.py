@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from spark_cursor_source.core.clock import BrokerClock
+from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker_clock import TrackerOffset, limit_markers
 from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.errors import TrackerOwnedByAnother
@@ -34,9 +36,11 @@ from spark_cursor_source.spark.marker_rows import (
     lease_table_row,
     tick_row,
 )
+from spark_cursor_source.spark.queue_watch import QueueWatch
 from spark_cursor_source.wire import tracker_offset_json
 
 log = logging.getLogger(__name__)
+SUBSCRIPTIONS = "subscriptions"  #: option with the settings of each subscription, as JSON
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,10 @@ class MarkerPlanner:
         self._tables: LeaseTables | None = None
         if options.reappend is not None:
             self._tables = LeaseTables(self._cursors, options.reappend.queue_topic, options.markers_topic)
+        self._watch = QueueWatch(options, self._topics, self._partitions)
         self._clocks: dict[int, BrokerClock] = {}
         self._seen: dict[int, int] = {}  # end of each partition when its last append time was read
+        self._fresh: set[int] = set()  # partitions that were appended to since: their clocks go right
         self._checked = False
 
     def initial_offset(self) -> TrackerOffset:
@@ -102,11 +108,15 @@ class MarkerPlanner:
         # The instant before the ends: whatever was appended before it is below them.
         instant = _monotonic_ms()
         now = self._now(start, instant)
+        self._cursors.refresh()
+        cursors = self._cursors.all()
+        self._watch.look(cursors, {partition: now[partition] for partition in self._fresh & now.keys()})
         ends = self._by_partition(self._topics.end_offsets(self._all(), committed=True))
         self._read_clocks(ends)
         reached = limit_markers(start.next, ends, self._options.max_markers_per_trigger)
         moved = frozenset(p for p in ends if reached[p] > start.next.get(p, 0))
-        settled = (moved | self._due(now)) & {p for p in now if reached[p] >= ends[p]}
+        due = self._due(cursors.values(), now)
+        settled = (moved | due) & {p for p in now if reached[p] >= ends[p]}
         if not start.resumed or moved or settled:
             return TrackerOffset(tracker_id=start.tracker_id, next=reached, now_ms=now, settled=settled)
         return start
@@ -132,6 +142,7 @@ class MarkerPlanner:
         return slices if start.resumed else [AllCursors(), *slices]
 
     def close(self) -> None:
+        self._watch.close()
         self._cursors.close()
 
     def _check_owner(self, start: TrackerOffset, *, known: TrackerOffset) -> None:
@@ -180,12 +191,12 @@ class MarkerPlanner:
         read_at = _monotonic_ms()
         for partition, (_, timestamp_ms) in times.items():
             self._clocks[partition].observe(broker_ms=timestamp_ms, monotonic_ms=read_at)
+        self._fresh |= {p for p in changed if p in self._seen}
         self._seen |= {p: ends[p] for p in changed}
 
-    def _due(self, now: Mapping[int, int]) -> frozenset[int]:
-        """The partitions that have a lease or a delay which is over: without one, nothing runs."""
-        self._cursors.refresh()
-        events = [(c.markers_partition, c.next_event_ms) for c in self._cursors.all().values()]
+    def _due(self, cursors: Iterable[CursorSnapshot], now: Mapping[int, int]) -> frozenset[int]:
+        """The partitions where the time of something is over: without one, nothing runs."""
+        events = [(cursor.markers_partition, cursor.next_event_ms) for cursor in cursors]
         if self._tables is not None:
             events += self._tables.next_events().items()
         return frozenset(
@@ -278,7 +289,11 @@ class MarkerDataSource(DataSource):
         return FOLDED_DDL
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return MarkerStreamReader(TrackerOptions.parse(dict(self.options)))
+        options: dict[str, object] = dict(self.options)
+        # As one option: Spark lower-cases keys, and names of subscriptions are told apart by their case.
+        if (subscriptions := self.options.get(SUBSCRIPTIONS)) is not None:
+            options[SUBSCRIPTIONS] = json.loads(subscriptions)
+        return MarkerStreamReader(TrackerOptions.parse(options))
 
 
 def _monotonic_ms() -> int:

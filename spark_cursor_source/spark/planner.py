@@ -160,7 +160,7 @@ class Planner:
                 start,
                 end,
                 own,
-                read_positions={c: a.read_position for c, a in self._run.answers.items()},
+                read_positions=self._read_positions(),
                 taken=self._taken,
             )
             self._alone_last = any(redeliver.alone for redeliver in own)
@@ -337,6 +337,7 @@ class Planner:
             return
         self._discovered = now
         self._queue.refresh()
+        self._cursors.refresh()
 
     def _origin(self, start: SourceOffset, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Where the next batch begins in each queue partition: a new one at its beginning, none below the
@@ -344,11 +345,25 @@ class Planner:
         new = [tp for tp in ends if tp not in start.queue]
         found = dict(start.queue) | (self._topics.beginning_offsets(new) if new else {})
         self._run.greet({self._cell(*tp): found[tp] for tp in new})
-        for cell, cursor in self._run.answers.items():
-            tp = (cell.topic, cell.partition)
-            if tp in found:
-                found[tp] = max(found[tp], cursor.read_position)
-        return {tp: found[tp] for tp in ends}
+        answered = {cell: answer.read_position for cell, answer in self._run.answers.items()}
+        origin = _not_below({tp: found[tp] for tp in ends}, answered)
+        if all(origin[tp] >= end for tp, end in ends.items()):
+            return origin
+        if self._messages_expire():
+            # As late as can be: what has expired is neither to be leased nor delivered.
+            self._cursors.refresh()
+        return _not_below(origin, self._read_positions())
+
+    def _read_positions(self) -> dict[Cell, int]:
+        """Of the cells that the tracker has answered for, as far as is known: expiry moves them too."""
+        return {
+            cell: max(answer.read_position, (self._cursors.get(cell) or answer).read_position)
+            for cell, answer in self._run.answers.items()
+        }
+
+    def _messages_expire(self) -> bool:
+        cursors = (self._cursors.get(cell) or answer for cell, answer in self._run.answers.items())
+        return any(cursor.ages.ttl_ms is not None for cursor in cursors)
 
     def _ends(self) -> tuple[Mapping[TopicPartition, int], Mapping[int, int]]:
         if self._bound is not None:
@@ -462,3 +477,15 @@ class Planner:
         """Write markers; they are on the broker when this returns."""
         self._sender.send(markers)
         self._sender.flush()
+
+
+def _not_below(
+    positions: Mapping[TopicPartition, int], read_positions: Mapping[Cell, int]
+) -> dict[TopicPartition, int]:
+    """The positions, none of a cell below its read position."""
+    raised = dict(positions)
+    for cell, read_position in read_positions.items():
+        tp = (cell.topic, cell.partition)
+        if tp in raised:
+            raised[tp] = max(raised[tp], read_position)
+    return raised

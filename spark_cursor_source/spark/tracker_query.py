@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 
@@ -9,15 +10,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.duration import format_duration
 from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.reappend_options import Redelivery
 from spark_cursor_source.core.tracker import Decision
-from spark_cursor_source.core.tracker_options import TrackerOptions
+from spark_cursor_source.core.tracker_options import NONE, TrackerOptions
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.outbox import Outbox
 from spark_cursor_source.spark import tracker_processor
-from spark_cursor_source.spark.marker_source import MarkerDataSource
+from spark_cursor_source.spark.breaker_log import BreakerLog
+from spark_cursor_source.spark.marker_source import SUBSCRIPTIONS, MarkerDataSource
 from spark_cursor_source.spark.tracker_processor import DECIDED_DDL, TrackerProcessor
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import dead_letter as dead_letter_wire
@@ -79,6 +82,7 @@ class TrackerBatch:
     def __init__(self, options: TrackerOptions) -> None:
         self._options = options
         self._outbox: Outbox | None = None
+        self._breakers = BreakerLog()
 
     def __call__(self, decided: DataFrame, batch_id: int) -> None:
         """Spark's foreachBatch function."""
@@ -111,6 +115,7 @@ class TrackerBatch:
         self._opened(tracker_id).carry_out(
             batch_id, decisions=decisions, cursors=cursors, tables=tables, due=due, next_markers=positions
         )
+        self._breakers.see(cursors)
 
     def _opened(self, tracker_id: str) -> Outbox:
         if self._outbox is None:
@@ -126,6 +131,19 @@ class TrackerBatch:
             )
             self._outbox.open(take_over=options.take_over)
         return self._outbox
+
+
+def _watch_settings(policy: RedeliveryPolicy) -> dict[str, str]:
+    """The options of a policy that the source takes: what its driver is to look after."""
+
+    def text(duration_ms: int | None) -> str:
+        return NONE if duration_ms is None else format_duration(duration_ms)
+
+    return {
+        "messageTtl": text(policy.message_ttl_ms),
+        "breaker": str(policy.breaker),
+        "breakerPause": text(policy.breaker.pause_ms),
+    }
 
 
 class _Policies:
@@ -146,6 +164,10 @@ def _source_options(options: TrackerOptions) -> dict[str, str]:
         "redeliveriesTopic": options.redeliveries_topic,
         "cursorsTopic": options.cursors_topic,
         "takeOver": str(options.take_over).lower(),
+        SUBSCRIPTIONS: json.dumps(
+            {name: _watch_settings(policy) for name, policy in options.subscription_policies}
+        ),
+        **_watch_settings(options.policy),
     }
     if options.max_markers_per_trigger is not None:
         named["maxMarkersPerTrigger"] = str(options.max_markers_per_trigger)

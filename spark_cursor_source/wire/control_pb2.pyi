@@ -43,21 +43,60 @@ class Group(_message.Message):
     def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., at_ms: _Optional[int] = ..., run: _Optional[int] = ..., died: bool = ..., lapsed: bool = ...) -> None: ...
 
 class Totals(_message.Message):
-    __slots__ = ("delivered", "acked", "redelivered", "dead_lettered", "unknown_ends")
+    __slots__ = ("delivered", "acked", "redelivered", "dead_lettered", "unknown_ends", "expired")
     DELIVERED_FIELD_NUMBER: _ClassVar[int]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     REDELIVERED_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_ENDS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
     delivered: int
     acked: int
     redelivered: int
     dead_lettered: int
     unknown_ends: int
-    def __init__(self, delivered: _Optional[int] = ..., acked: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., unknown_ends: _Optional[int] = ...) -> None: ...
+    expired: int
+    def __init__(self, delivered: _Optional[int] = ..., acked: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., unknown_ends: _Optional[int] = ..., expired: _Optional[int] = ...) -> None: ...
+
+class Held(_message.Message):
+    __slots__ = ("offsets", "delivery_count", "reason")
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    offsets: bytes
+    delivery_count: int
+    reason: str
+    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Breaker(_message.Message):
+    __slots__ = ("trip", "opened_ms", "closes_ms", "recent")
+    class Letters(_message.Message):
+        __slots__ = ("at_ms", "count")
+        AT_MS_FIELD_NUMBER: _ClassVar[int]
+        COUNT_FIELD_NUMBER: _ClassVar[int]
+        at_ms: int
+        count: int
+        def __init__(self, at_ms: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+    TRIP_FIELD_NUMBER: _ClassVar[int]
+    OPENED_MS_FIELD_NUMBER: _ClassVar[int]
+    CLOSES_MS_FIELD_NUMBER: _ClassVar[int]
+    RECENT_FIELD_NUMBER: _ClassVar[int]
+    trip: str
+    opened_ms: int
+    closes_ms: int
+    recent: _containers.RepeatedCompositeFieldContainer[Breaker.Letters]
+    def __init__(self, trip: _Optional[str] = ..., opened_ms: _Optional[int] = ..., closes_ms: _Optional[int] = ..., recent: _Optional[_Iterable[_Union[Breaker.Letters, _Mapping]]] = ...) -> None: ...
+
+class EndSeen(_message.Message):
+    __slots__ = ("at_ms", "position")
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    at_ms: int
+    position: int
+    def __init__(self, at_ms: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
-    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition")
+    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition", "message_ttl_ms", "ends_seen", "expired_below", "held", "breaker")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +112,11 @@ class Cursor(_message.Message):
     TOTALS_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     MARKERS_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    ENDS_SEEN_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_BELOW_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    BREAKER_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partition: int
     cursor_id: str
@@ -88,7 +132,12 @@ class Cursor(_message.Message):
     totals: Totals
     runs: _containers.RepeatedScalarFieldContainer[str]
     markers_partition: int
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ...) -> None: ...
+    message_ttl_ms: int
+    ends_seen: _containers.RepeatedCompositeFieldContainer[EndSeen]
+    expired_below: int
+    held: _containers.RepeatedCompositeFieldContainer[Held]
+    breaker: Breaker
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ..., message_ttl_ms: _Optional[int] = ..., ends_seen: _Optional[_Iterable[_Union[EndSeen, _Mapping]]] = ..., expired_below: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., breaker: _Optional[_Union[Breaker, _Mapping]] = ...) -> None: ...
 
 class CursorPart(_message.Message):
     __slots__ = ("index", "parts", "crc32", "data")

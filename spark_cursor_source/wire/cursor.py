@@ -5,16 +5,22 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from itertools import pairwise
 
 from google.protobuf.message import DecodeError
 
+from spark_cursor_source.core.ages import Ages, EndSeen
+from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Totals, Wait
+from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
+from spark_cursor_source.wire.control_pb2 import Breaker as BreakerPb
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
 from spark_cursor_source.wire.control_pb2 import CursorPart as CursorPartPb
+from spark_cursor_source.wire.control_pb2 import EndSeen as EndSeenPb
 from spark_cursor_source.wire.control_pb2 import Group as GroupPb
+from spark_cursor_source.wire.control_pb2 import Held as HeldPb
 from spark_cursor_source.wire.control_pb2 import Totals as TotalsPb
 from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
 
@@ -52,6 +58,14 @@ def encode(cursor: CursorSnapshot) -> bytes:
         ],
         totals=TotalsPb(**{field.name: getattr(cursor.totals, field.name) for field in fields(Totals)}),
         runs=runs,
+        message_ttl_ms=cursor.ages.ttl_ms,
+        ends_seen=[EndSeenPb(at_ms=end.at_ms, position=end.position) for end in cursor.ages.ends],
+        expired_below=cursor.ages.expired_below,
+        held=[
+            HeldPb(offsets=encode_offsets(offsets), delivery_count=held.delivery_count, reason=held.reason)
+            for held, offsets in cursor.held
+        ],
+        breaker=None if cursor.breaker == Breaker() else _breaker(cursor.breaker),
     ).SerializeToString(deterministic=True)
 
 
@@ -65,6 +79,15 @@ def _group(
         run=run,
         died=died,
         lapsed=lapsed,
+    )
+
+
+def _breaker(breaker: Breaker) -> BreakerPb:
+    return BreakerPb(
+        trip=breaker.trip,
+        opened_ms=breaker.opened_ms,
+        closes_ms=breaker.closes_ms,
+        recent=[BreakerPb.Letters(at_ms=at_ms, count=count) for at_ms, count in breaker.recent],
     )
 
 
@@ -109,9 +132,27 @@ def decode(value: bytes) -> CursorSnapshot:
         markers_partition=pb.markers_partition,
         max_deliveries=pb.max_deliveries or None,
         totals=Totals(**{field.name: getattr(pb.totals, field.name) for field in fields(Totals)}),
+        held=tuple(
+            (Held(held.delivery_count, held.reason), decode_offsets(held.offsets)) for held in pb.held
+        ),
+        breaker=_decode_breaker(pb.breaker),
+        ages=Ages(
+            ttl_ms=pb.message_ttl_ms if pb.HasField("message_ttl_ms") else None,
+            ends=tuple(EndSeen(end.at_ms, end.position) for end in pb.ends_seen),
+            expired_below=pb.expired_below,
+        ),
     )
     _check(cursor)
     return cursor
+
+
+def _decode_breaker(pb: BreakerPb) -> Breaker:
+    return Breaker(
+        trip=pb.trip,
+        opened_ms=pb.opened_ms if pb.HasField("opened_ms") else None,
+        closes_ms=pb.closes_ms if pb.HasField("closes_ms") else None,
+        recent=tuple((letters.at_ms, letters.count) for letters in pb.recent),
+    )
 
 
 def _run(runs: Sequence[str], place: int) -> str:
@@ -122,14 +163,18 @@ def _run(runs: Sequence[str], place: int) -> str:
 
 def _check(cursor: CursorSnapshot) -> None:
     """That no offset counts twice or is unseen, no group comes twice, and no number is out of its bounds."""
-    groups: list[tuple[Lease | Delay | Wait, OffsetSet]]
-    groups = [*cursor.leases, *cursor.delayed, *cursor.available]
+    groups: list[tuple[Lease | Delay | Wait | Held, OffsetSet]]
+    groups = [*cursor.leases, *cursor.delayed, *cursor.available, *cursor.held]
+    kinds = (cursor.leases, cursor.delayed, cursor.available, cursor.held)
     outstanding = cursor.outstanding
-    numbers = (cursor.cell.partition, cursor.markers_partition, cursor.read_position, cursor.next_marker)
+    numbers = [cursor.cell.partition, cursor.markers_partition, cursor.read_position, cursor.next_marker]
+    numbers.append(cursor.ages.expired_below)
+    ends = cursor.ages.ends
     if (
         min(numbers) < 0
         or any(key.delivery_count < 1 or not offsets for key, offsets in groups)
-        or any(len(dict(kind)) < len(kind) for kind in (cursor.leases, cursor.delayed, cursor.available))
+        or any(len(dict(kind)) < len(kind) for kind in kinds)
+        or any(earlier.position >= later.position for earlier, later in pairwise(ends))
         or sum(len(offsets) for _, offsets in groups) != len(outstanding)
         or outstanding.below(cursor.read_position) != outstanding
     ):

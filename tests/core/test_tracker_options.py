@@ -5,8 +5,15 @@ from typing import Any
 
 import pytest
 
+from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.options import TrackerOptions
-from spark_cursor_source.core.policy import NO_BACKOFF, ExponentialBackoff, RedeliveryPolicy, StepBackoff
+from spark_cursor_source.core.policy import (
+    NO_BACKOFF,
+    ExpiredTo,
+    ExponentialBackoff,
+    RedeliveryPolicy,
+    StepBackoff,
+)
 from spark_cursor_source.core.reappend_options import MarkerFormat, ReappendOptions
 from spark_cursor_source.errors import (
     ConflictingOptions,
@@ -48,14 +55,21 @@ def test_a_toml_file_and_a_flat_dict_say_the_same() -> None:
         takeOver = true
         maxMarkersPerTrigger = 1000
         trigger = "2s"
+        messageTtl = "1d"
+        breaker = "100/1m"
         [kafka]
         "bootstrap.servers" = "b:9092"
         ssl.ca.location = "ca.pem"
         [subscriptions.billing]
+        messageTtl = "2h"
+        expiredTo = "dead-letters"
+        breakerPause = "none"
         maxDeliveries = 0
         backoff = { min = "1s", max = "1m", multiplier = 3 }
         backoffJitter = 1
         [subscriptions."eu.west"]
+        messageTtl = "none"
+        breaker = "none"
         deadLetterTopic = "dead"
         backoff = []
     """)
@@ -68,6 +82,13 @@ def test_a_toml_file_and_a_flat_dict_say_the_same() -> None:
         "takeOver": "true",
         "maxMarkersPerTrigger": "1000",
         "trigger": "2s",
+        "messageTtl": "1d",
+        "breaker": "100/1m",
+        "subscriptions.billing.messageTtl": "2h",
+        "subscriptions.billing.expiredTo": "dead-letters",
+        "subscriptions.billing.breakerPause": "none",
+        "subscriptions.eu.west.messageTtl": "none",
+        "subscriptions.eu.west.breaker": "none",
         "subscriptions.billing.maxDeliveries": "0",
         "subscriptions.billing.backoff.min": "1s",
         "subscriptions.billing.backoff.max": "1m",
@@ -81,9 +102,22 @@ def test_a_toml_file_and_a_flat_dict_say_the_same() -> None:
     assert dict(options.kafka) == {"bootstrap.servers": "b:9092", "ssl.ca.location": "ca.pem"}
     assert options.take_over
     steps = StepBackoff(delays_ms=(1_000, 10_000))
-    assert options.policy_for("shipping") == RedeliveryPolicy(max_deliveries=7, backoff=steps, jitter=0.2)
+    assert options.policy_for("shipping") == RedeliveryPolicy(
+        max_deliveries=7,
+        backoff=steps,
+        jitter=0.2,
+        message_ttl_ms=86_400_000,
+        breaker=BreakerPolicy(limit=100, window_ms=60_000, pause_ms=600_000),
+    )
     growing = ExponentialBackoff(min_ms=1_000, max_ms=60_000, multiplier=3)
-    assert options.policy_for("billing") == RedeliveryPolicy(max_deliveries=None, backoff=growing, jitter=1.0)
+    assert options.policy_for("billing") == RedeliveryPolicy(
+        max_deliveries=None,
+        backoff=growing,
+        jitter=1.0,
+        message_ttl_ms=7_200_000,
+        expired_to=ExpiredTo.DEAD_LETTERS,
+        breaker=BreakerPolicy(limit=100, window_ms=60_000, pause_ms=None),
+    )
     dead = RedeliveryPolicy(max_deliveries=7, backoff=NO_BACKOFF, jitter=0.2, dead_letter_topic="dead")
     assert options.policy_for("eu.west") == dead
 
@@ -132,6 +166,15 @@ def test_an_unknown_option_names_the_nearest_one(given: dict[str, Any], meant: s
         ({"backoff": {"min": "1s", "max": "2s", "multiplier": "x"}}, "backoff.multiplier"),
         ({"deadLetterTopic": "{x}"}, "deadLetterTopic"),
         ({"takeOver": "maybe"}, "takeOver"),
+        ({"messageTtl": "999ms"}, "messageTtl"),
+        ({"messageTtl": "0s"}, "messageTtl"),
+        ({"expiredTo": "the-bin"}, "expiredTo"),
+        ({"breaker": "100"}, "breaker"),
+        ({"breaker": "0/1m"}, "breaker"),
+        ({"breaker": "x/1m"}, "breaker"),
+        ({"breaker": "100/1"}, "breaker"),
+        ({"breaker": "100/0s"}, "breaker"),
+        ({"breakerPause": "0s"}, "breakerPause"),
         ({"trigger": "1"}, "trigger"),
         ({"maxMarkersPerTrigger": 0}, "maxMarkersPerTrigger"),
         ({"subscriptions": {"billing": {"maxDeliveries": "x"}}}, "subscriptions.billing.maxDeliveries"),
