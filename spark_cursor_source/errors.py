@@ -575,7 +575,8 @@ class MissingColumns(SinkError):
     def __init__(self, action: str, missing: tuple[str, ...], has: tuple[str, ...]) -> None:
         super().__init__(
             f"{action} needs the columns {', '.join(missing)}; the DataFrame has {', '.join(has)}: keep them"
-            " when you select (topic, partition, offset; delivery_count too for release, reject and extend)"
+            " when you select (topic, partition, offset; delivery_count too for release, reject and extend;"
+            " with markerFormat=v1 key instead)"
         )
 
 
