@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_cursor_source.core.kafka_options import KafkaOptions
-from spark_cursor_source.core.marker_format import MarkerFormat, read_marker_format
+from spark_cursor_source.core.marker_version import MarkerVersion, read_marker_version
 from spark_cursor_source.core.option_reader import OptionReader
 from spark_cursor_source.core.source_options import (
     LEAST_LEASE_MS,
@@ -64,7 +64,7 @@ class AckOptions:
     #: who acknowledges, so that a sink can see that the source does it (option ackMode)
     ack_mode: AckMode = AckMode.INDIVIDUAL
     #: whose tracker it is: v1 for kafka-mq-go's (option markerFormat)
-    marker_format: MarkerFormat = MarkerFormat.V2
+    marker_version: MarkerVersion = MarkerVersion.V2
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> AckOptions:
@@ -81,9 +81,9 @@ class AckOptions:
             reason=reader.text("reason"),
             lease_ms=_read_lease_ms(reader),
             ack_mode=reader.choice("ackMode", AckMode, default=AckMode.INDIVIDUAL),
-            marker_format=read_marker_format(reader),
+            marker_version=read_marker_version(reader),
         )
-        if parsed.marker_format is MarkerFormat.V1 and parsed.action is AckAction.REJECT:
+        if parsed.marker_version is MarkerVersion.V1 and parsed.action is AckAction.REJECT:
             raise RejectRefused
         _check_used(parsed.action, "delay", reader, (AckAction.RELEASE,))
         _check_used(parsed.action, "reason", reader, (AckAction.RELEASE, AckAction.REJECT))

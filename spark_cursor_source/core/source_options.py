@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_cursor_source.core.kafka_options import KafkaOptions
-from spark_cursor_source.core.marker_format import (
+from spark_cursor_source.core.marker_version import (
     MARKER_FORMAT,
-    MarkerFormat,
-    read_marker_format,
+    MarkerVersion,
+    read_marker_version,
     require_one_topic,
 )
 from spark_cursor_source.core.option_reader import OptionReader, check_distinct
@@ -136,7 +136,7 @@ class SourceOptions:
     #: who acknowledges (option ackMode)
     ack_mode: AckMode = AckMode.INDIVIDUAL
     #: whose tracker it is: v1 for kafka-mq-go's (option markerFormat)
-    marker_format: MarkerFormat = MarkerFormat.V2
+    marker_version: MarkerVersion = MarkerVersion.V2
     #: topic of Starts and Ends (option markersTopic)
     markers_topic: str = DEFAULT_MARKERS_TOPIC
     #: topic of messages that are due again, by reference (option redeliveriesTopic)
@@ -172,7 +172,7 @@ class SourceOptions:
                 "trackerTimeout", default_ms=DEFAULT_TRACKER_TIMEOUT_MS, least_ms=1
             ),
             ack_mode=reader.choice("ackMode", AckMode, default=AckMode.INDIVIDUAL),
-            marker_format=read_marker_format(reader),
+            marker_version=read_marker_version(reader),
             markers_topic=reader.topic("markersTopic", default=DEFAULT_MARKERS_TOPIC),
             redeliveries_topic=reader.topic("redeliveriesTopic", default=DEFAULT_REDELIVERIES_TOPIC),
             cursors_topic=reader.topic("cursorsTopic", default=DEFAULT_CURSORS_TOPIC),
@@ -212,7 +212,7 @@ class SourceOptions:
                 f"the least, {least}, is above the most, {most}",
                 "raise maxOffsetsPerTrigger or lower minOffsetsPerTrigger",
             )
-        if self.marker_format is MarkerFormat.V1:
+        if self.marker_version is MarkerVersion.V1:
             self._check_v1()
         if isinstance(self.topics, SubscribePattern):
             return

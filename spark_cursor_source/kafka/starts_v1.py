@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from typing import Any
 
 from confluent_kafka import Message
 
@@ -14,8 +15,8 @@ from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1
 from spark_cursor_source.kafka.records import Removed, offset_of, read_range
 from spark_cursor_source.kafka.tail import TailReader
-from spark_cursor_source.wire.marker import START, MarkerV1, decode
-from spark_cursor_source.wire.redelivery_count import delivery_count
+from spark_cursor_source.wire.marker import MAX_DELIVERY_COUNT, START, MarkerV1, decode
+from spark_cursor_source.wire.redelivery_count import redelivery_count
 
 Range = tuple[int, int]
 
@@ -87,8 +88,7 @@ class StartWriter:
                 continue
             if self._queue_id not in (None, key) or offset in without:
                 continue
-            headers = message.headers()
-            started.add(key, offset, delivery_count(headers if isinstance(headers, list) else None))
+            started.add(key, offset, _delivery_count(message))
             yield MarkerV1(
                 queue_id=key,
                 type=START,
@@ -98,6 +98,11 @@ class StartWriter:
                 key=key,
                 value=message.value() or b"",
             )
+
+
+def _delivery_count(message: Message) -> int:
+    headers: Any = message.headers()  # a list of pairs, or None
+    return min(redelivery_count(headers) + 1, MAX_DELIVERY_COUNT) if headers else 1
 
 
 def started_in(

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType
 
 from spark_cursor_source.core.ack_options import AckAction, AckOptions
-from spark_cursor_source.core.marker_format import MarkerFormat
+from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.core.source_options import AckMode
 from spark_cursor_source.errors import AckedBySource, MissingColumns
 from spark_cursor_source.spark.ack_words import ack_batch
@@ -75,7 +75,7 @@ class AckSink:
         options = self._options
         if options.action not in (None, AckAction.ACK):
             run_action(batch, options)
-        elif options.marker_format is MarkerFormat.V1:
+        elif options.marker_version is MarkerVersion.V1:
             run_action(batch, replace(options, action=AckAction.ACK))
         else:
             ack_batch(batch, options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_cursor_source.core.ack_options import AckAction, AckOptions
-from spark_cursor_source.core.marker_format import MarkerFormat
+from spark_cursor_source.core.marker_version import MarkerVersion
 
 MESSAGE_ID = ("topic", "partition", "offset")
 MESSAGE_ID_V1 = ("key", *MESSAGE_ID)  #: the key is the queue id, whose partition its markers go to
@@ -18,7 +18,7 @@ def needed_columns(options: AckOptions, *, by_column: bool = False) -> tuple[str
     >>> needed_columns(options), needed_columns(options, by_column=True)[-1]
     (('topic', 'partition', 'offset'), 'delivery_count')
     """
-    if options.marker_format is MarkerFormat.V1:
+    if options.marker_version is MarkerVersion.V1:
         return MESSAGE_ID_V1
     if options.action in (None, AckAction.ACK) and not by_column:
         return MESSAGE_ID

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End
-from spark_cursor_source.core.marker_format import MarkerFormat
+from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.source_options import SourceOptions
@@ -90,7 +90,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, LeasedSlices):
             raise TypeError(f"a {type(partition).__name__} is no partition of cursorq")
         options = self._options
-        if options.marker_format is MarkerFormat.V1:
+        if options.marker_version is MarkerVersion.V1:
             # The queue ids were told apart when the Starts were written; the tracker has what is gone since.
             yield from self._rows(partition, None, _log_missing)
             return
@@ -126,7 +126,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _driver(self) -> Planner | PlannerV1:
         if self._planner is None:
-            is_v1 = self._options.marker_format is MarkerFormat.V1
+            is_v1 = self._options.marker_version is MarkerVersion.V1
             self._planner = PlannerV1(self._options) if is_v1 else Planner(self._options)
         return self._planner
 

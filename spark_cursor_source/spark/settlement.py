@@ -15,7 +15,7 @@ import pyarrow as pa
 from spark_cursor_source.core.ack_options import AckAction, AckOptions
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release
-from spark_cursor_source.core.marker_format import MarkerFormat
+from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import NullMessageId, UnknownAction
 from spark_cursor_source.kafka.config import client_config
@@ -111,7 +111,7 @@ class Settlement:
 
 def settlement_of(options: AckOptions) -> Settlement | SettlementV1:
     """An empty settlement, in the markers that the options ask for."""
-    return SettlementV1(options) if options.marker_format is MarkerFormat.V1 else Settlement(options)
+    return SettlementV1(options) if options.marker_version is MarkerVersion.V1 else Settlement(options)
 
 
 def settle(

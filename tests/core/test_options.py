@@ -14,7 +14,7 @@ from spark_cursor_source.core.options import (
     AckMode,
     AckOptions,
     Isolation,
-    MarkerFormat,
+    MarkerVersion,
     SourceOptions,
     View,
     ViewOptions,
@@ -133,7 +133,7 @@ def test_what_kafka_mq_go_has_nothing_of_is_refused_with_its_markers(option: str
 
 
 def test_v1_markers_are_of_one_queue_topic_and_end_one_message_each() -> None:
-    assert source(markerFormat="v1").marker_format is MarkerFormat.V1
+    assert source(markerFormat="v1").marker_version is MarkerVersion.V1
     assert source(markerFormat="v1", ackMode="batch").ack_mode is AckMode.BATCH
     for selection in (
         {"subscribe": "orders,returns"},

@@ -35,15 +35,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
 LEASE_MS = 4_000
 QUEUE_IDS = (b"orders", b"returns")
 
-Run = Callable[..., Any]
+
+TRACKER, CONSUMER = (os.environ.get(f"KAFKA_MQ_GO_{part}", "") for part in ("TRACKER", "CONSUMER"))
 
 
-def program(variable: str) -> str:
-    """The program that this environment variable names; else the test is skipped."""
-    path = os.environ.get(variable, "")
-    if not os.access(path, os.X_OK) or not Path(path).is_file():
-        pytest.skip(f"{variable} names no program; see the top of {Path(__file__).name}")
-    return str(Path(path).resolve())
+def needs(variable: str, path: str) -> pytest.MarkDecorator:
+    """Skipped where this environment variable names no program."""
+    why = f"{variable} names no program; see the top of {Path(__file__).name}"
+    return pytest.mark.skipif(not (Path(path).is_file() and os.access(path, os.X_OK)), reason=why)
 
 
 class Rig:
@@ -129,10 +128,11 @@ def rig(
         bench.close()
 
 
+@needs("KAFKA_MQ_GO_TRACKER", TRACKER)
 def test_our_source_with_their_tracker_loses_nothing_and_what_is_not_acked_comes_back_once(rig: Rig) -> None:
     # S -- E: acked, gone       S -- K -- K -- E: longer than its lease, and not back
     # S ---- lease ---- copy -- S -- E: left, failed         S -- K(0) ---- copy -- S -- E: released
-    rig.run(program("KAFKA_MQ_GO_TRACKER"))
+    rig.run(TRACKER)
     rig.put("ack 1", "leave", "ack 2", "release", "raise", "long", "ack 3")
     produced = dict.fromkeys((0, 1), 7)
     options = {
@@ -173,11 +173,11 @@ def test_our_source_with_their_tracker_loses_nothing_and_what_is_not_acked_comes
     assert Counter(rig.markers(START)) == dict.fromkeys(messages, 1), "one Start each"
 
 
+@needs("KAFKA_MQ_GO_CONSUMER", CONSUMER)
 def test_their_consumer_with_our_tracker_gets_back_what_it_has_left(
     rig: Rig, spark: SparkSession, tmp_path: Path
 ) -> None:
     # S -- E: acked      S ---- lease over ---- copy, End -- S -- E
-    consumer = program("KAFKA_MQ_GO_CONSUMER")
     rig.put("ack 1", "leave", "ack 2")
     options = {
         "kafka.bootstrap.servers": rig.bench.servers,
@@ -191,7 +191,7 @@ def test_their_consumer_with_our_tracker_gets_back_what_it_has_left(
     }
     tracker = cursorq.start_tracker(spark, options)
     rig.bench.queries.append(tracker)
-    log = rig.run(consumer, "-queue", QUEUE_IDS[0].decode())
+    log = rig.run(CONSUMER, "-queue", QUEUE_IDS[0].decode())
     wait_until(lambda: "acked leave" in log.read_text(), "it comes back", timeout_s=300, queries=[tracker])
     ours = {one for one, (queue_id, _) in rig.messages().items() if queue_id == QUEUE_IDS[0]}
     wait_until(lambda: ours <= set(rig.markers(END)), "all is ended", queries=[tracker])

@@ -23,7 +23,7 @@ from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.spark.planner_v1 import PlannerV1
 from spark_cursor_source.wire import offset_json
 from spark_cursor_source.wire.marker import END, KEEPALIVE, START, MarkerV1, decode
-from spark_cursor_source.wire.redelivery_count import HEADER
+from spark_cursor_source.wire.redelivery_count import HEADER_REDELIVERY_COUNT
 from tests.kafka.control_plane import produce, read_all
 from tests.spark.harness import wait_until
 
@@ -188,9 +188,9 @@ def test_messages_of_other_queue_ids_get_no_start(make_desk: Callable[..., Desk]
 def test_a_copy_says_in_a_header_how_often_its_message_came(make_desk: Callable[..., Desk]) -> None:
     desk = make_desk()
     desk.put(b"q")
-    desk.put(b"q", headers=[("other", b"9"), (HEADER, b"2")])
-    desk.put(b"q", headers=[(HEADER, b"many")])
-    desk.put(b"q", headers=[(HEADER, None)])
+    desk.put(b"q", headers=[("other", b"9"), (HEADER_REDELIVERY_COUNT, b"2")])
+    desk.put(b"q", headers=[(HEADER_REDELIVERY_COUNT, b"many")])
+    desk.put(b"q", headers=[(HEADER_REDELIVERY_COUNT, None)])
     planner = desk.planner()
     start = planner.initial_offset()
     tasks = planner.plan(start, planner.latest_offset(start, max_offsets=None))

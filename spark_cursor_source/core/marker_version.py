@@ -20,22 +20,22 @@ _WITHOUT = {
 }
 
 
-class MarkerFormat(enum.StrEnum):
+class MarkerVersion(enum.StrEnum):
     """Whose tracker it is (option markerFormat)."""
 
     V1 = "v1"  #: kafka-mq-go's: a marker for each message, which holds the message
     V2 = "v2"  #: ours: a marker for a set of messages
 
 
-def read_marker_format(reader: OptionReader) -> MarkerFormat:
+def read_marker_version(reader: OptionReader) -> MarkerVersion:
     """The format that is asked for; with V1, an option that its tracker knows nothing of is refused."""
-    marker_format = reader.choice(MARKER_FORMAT, MarkerFormat, default=MarkerFormat.V2)
-    if marker_format is MarkerFormat.V1:
+    marker_version = reader.choice(MARKER_FORMAT, MarkerVersion, default=MarkerVersion.V2)
+    if marker_version is MarkerVersion.V1:
         for option, why in _WITHOUT.items():
             if reader.given(option):
                 said = f"v1 is kafka-mq-go's, and {why}"
                 raise ConflictingOptions((MARKER_FORMAT, option), said, f"leave {option} out")
-    return marker_format
+    return marker_version
 
 
 def require_one_topic(topics: TopicSelection) -> None:
