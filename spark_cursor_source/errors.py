@@ -563,6 +563,16 @@ class QueueTopicEndsEarlier(SourceError):
         )
 
 
+class MarkerFormatChanged(SourceError):
+    """A checkpoint was written with other markers than the query asks for."""
+
+    def __init__(self, was: str, now: str) -> None:
+        super().__init__(
+            f"this checkpoint was written with markerFormat={was}, and the query has markerFormat={now}: each"
+            " tracker knows only of its own leases, so let the old query finish and start a new checkpoint"
+        )
+
+
 class DataLoss(SourceError):
     """Messages that were not acked are gone from the queue topic."""
 
@@ -583,7 +593,8 @@ class MissingColumns(SinkError):
     def __init__(self, action: str, missing: tuple[str, ...], has: tuple[str, ...]) -> None:
         super().__init__(
             f"{action} needs the columns {', '.join(missing)}; the DataFrame has {', '.join(has)}: keep them"
-            " when you select (topic, partition, offset; delivery_count too for release, reject and extend)"
+            " when you select (topic, partition, offset; delivery_count too for release, reject and extend;"
+            " with markerFormat=v1 key instead)"
         )
 
 
@@ -621,6 +632,16 @@ class AckedBySource(SinkError):
         super().__init__(
             f"ackMode={mode} lets the source ack, so an AckSink would ack what your function has not: use"
             " foreachBatch with the function alone, or ackMode=individual"
+        )
+
+
+class RejectRefused(SinkError):
+    """A message is to be rejected, and V1 markers have no word for it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "markerFormat=v1 cannot reject: kafka-mq-go's tracker has no dead letters; write the message"
+            " elsewhere and ack it, or release it"
         )
 
 
