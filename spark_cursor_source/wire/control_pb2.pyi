@@ -27,20 +27,30 @@ class Redelivery(_message.Message):
     def __init__(self, version: _Optional[int] = ..., subscription: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., run_id: _Optional[str] = ..., alone: bool = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("offsets", "delivery_count", "at_ms", "run", "died", "lapsed")
+    __slots__ = ("offsets", "delivery_count", "at_ms", "run", "died", "lapsed", "lasts_ms")
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     DIED_FIELD_NUMBER: _ClassVar[int]
     LAPSED_FIELD_NUMBER: _ClassVar[int]
+    LASTS_MS_FIELD_NUMBER: _ClassVar[int]
     offsets: bytes
     delivery_count: int
     at_ms: int
     run: int
     died: bool
     lapsed: bool
-    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., at_ms: _Optional[int] = ..., run: _Optional[int] = ..., died: bool = ..., lapsed: bool = ...) -> None: ...
+    lasts_ms: int
+    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., at_ms: _Optional[int] = ..., run: _Optional[int] = ..., died: bool = ..., lapsed: bool = ..., lasts_ms: _Optional[int] = ...) -> None: ...
+
+class FirstDeliveries(_message.Message):
+    __slots__ = ("offsets", "at_ms")
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    at_ms: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, offsets: _Optional[_Iterable[int]] = ..., at_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Totals(_message.Message):
     __slots__ = ("delivered", "acked", "redelivered", "dead_lettered", "unknown_ends")
@@ -57,7 +67,7 @@ class Totals(_message.Message):
     def __init__(self, delivered: _Optional[int] = ..., acked: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., unknown_ends: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
-    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition")
+    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition", "first_deliveries")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +83,7 @@ class Cursor(_message.Message):
     TOTALS_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     MARKERS_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partition: int
     cursor_id: str
@@ -88,7 +99,8 @@ class Cursor(_message.Message):
     totals: Totals
     runs: _containers.RepeatedScalarFieldContainer[str]
     markers_partition: int
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ...) -> None: ...
+    first_deliveries: FirstDeliveries
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ...) -> None: ...
 
 class CursorPart(_message.Message):
     __slots__ = ("index", "parts", "crc32", "data")
@@ -101,3 +113,25 @@ class CursorPart(_message.Message):
     crc32: int
     data: bytes
     def __init__(self, index: _Optional[int] = ..., parts: _Optional[int] = ..., crc32: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class DeadLetter(_message.Message):
+    __slots__ = ("subscription", "topic", "partition", "offsets", "delivery_count", "reason", "error", "last_delivery_ms", "first_deliveries")
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    LAST_DELIVERY_MS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    subscription: str
+    topic: str
+    partition: int
+    offsets: bytes
+    delivery_count: int
+    reason: str
+    error: str
+    last_delivery_ms: int
+    first_deliveries: FirstDeliveries
+    def __init__(self, subscription: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., last_delivery_ms: _Optional[int] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ...) -> None: ...

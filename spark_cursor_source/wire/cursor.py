@@ -16,6 +16,7 @@ from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
 from spark_cursor_source.wire.control_pb2 import CursorPart as CursorPartPb
 from spark_cursor_source.wire.control_pb2 import Group as GroupPb
 from spark_cursor_source.wire.control_pb2 import Totals as TotalsPb
+from spark_cursor_source.wire.first_deliveries import decode_first_deliveries, encode_first_deliveries
 from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
 
 VERSION = 1
@@ -37,7 +38,10 @@ def encode(cursor: CursorSnapshot) -> bytes:
         owner=place.get(cursor.owner or "", 0),
         markers_partition=cursor.markers_partition,
         max_deliveries=cursor.max_deliveries or 0,
-        leases=[_group(lease, offsets, run=place.get(lease.run_id, 0)) for lease, offsets in cursor.leases],
+        leases=[
+            _group(lease, offsets, run=place.get(lease.run_id, 0), lasts_ms=_lasts_ms(lease))
+            for lease, offsets in cursor.leases
+        ],
         delayed=[
             _group(delay, offsets, died=delay.died, lapsed=delay.lapsed) for delay, offsets in cursor.delayed
         ],
@@ -52,17 +56,25 @@ def encode(cursor: CursorSnapshot) -> bytes:
         ],
         totals=TotalsPb(**{field.name: getattr(cursor.totals, field.name) for field in fields(Totals)}),
         runs=runs,
+        first_deliveries=encode_first_deliveries(cursor.first_deliveries),
     ).SerializeToString(deterministic=True)
 
 
 def _group(
-    key: Lease | Delay, offsets: OffsetSet, *, run: int = 0, died: bool = False, lapsed: bool = False
+    key: Lease | Delay,
+    offsets: OffsetSet,
+    *,
+    run: int = 0,
+    lasts_ms: int | None = None,
+    died: bool = False,
+    lapsed: bool = False,
 ) -> GroupPb:
     return GroupPb(
         offsets=encode_offsets(offsets),
         delivery_count=key.delivery_count,
         at_ms=key[0],
         run=run,
+        lasts_ms=lasts_ms,
         died=died,
         lapsed=lapsed,
     )
@@ -89,7 +101,7 @@ def decode(value: bytes) -> CursorSnapshot:
         next_marker=pb.next_marker,
         leases=tuple(
             (
-                Lease(group.at_ms, group.delivery_count, _run(pb.runs, group.run)),
+                Lease(group.at_ms, group.delivery_count, _run(pb.runs, group.run), _started_ms(group)),
                 decode_offsets(group.offsets),
             )
             for group in pb.leases
@@ -109,9 +121,18 @@ def decode(value: bytes) -> CursorSnapshot:
         markers_partition=pb.markers_partition,
         max_deliveries=pb.max_deliveries or None,
         totals=Totals(**{field.name: getattr(pb.totals, field.name) for field in fields(Totals)}),
+        first_deliveries=decode_first_deliveries(pb.first_deliveries),
     )
     _check(cursor)
     return cursor
+
+
+def _lasts_ms(lease: Lease) -> int | None:
+    return lease.deadline_ms - lease.started_ms if lease.started_ms else None
+
+
+def _started_ms(group: GroupPb) -> int:
+    return group.at_ms - group.lasts_ms if group.HasField("lasts_ms") else 0
 
 
 def _run(runs: Sequence[str], place: int) -> str:
@@ -128,7 +149,8 @@ def _check(cursor: CursorSnapshot) -> None:
     numbers = (cursor.cell.partition, cursor.markers_partition, cursor.read_position, cursor.next_marker)
     if (
         min(numbers) < 0
-        or any(key.delivery_count < 1 or not offsets for key, offsets in groups)
+        or any(lease.delivery_count < 1 for lease, _ in cursor.leases)
+        or not all(offsets for _, offsets in groups)
         or any(len(dict(kind)) < len(kind) for kind in (cursor.leases, cursor.delayed, cursor.available))
         or sum(len(offsets) for _, offsets in groups) != len(outstanding)
         or outstanding.below(cursor.read_position) != outstanding

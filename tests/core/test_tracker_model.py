@@ -26,8 +26,8 @@ from spark_cursor_source.core.marker import (
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy, StepBackoff
 from spark_cursor_source.core.tracker import (
-    LEASE_OVER,
-    NO_MORE_DELIVERIES,
+    MAX_DELIVERIES,
+    REJECTED,
     CellTracker,
     DeadLetter,
     Decision,
@@ -37,6 +37,7 @@ from spark_cursor_source.wire import cursor as cursor_wire
 
 CELL = Cell(subscription="s", topic="t", partition=0)
 LOG_END = 12  #: offsets in play
+Dead = tuple[int, int, str, str, int | None]  #: offset, count, reason, error, last delivery
 
 
 # ---- the twin
@@ -52,6 +53,7 @@ class Message:
     run: str = ""  # of a lease
     died: bool = False  # of a delay, or where available
     lapsed: bool = False
+    started_ms: int = 0  # of a lease
 
 
 @dataclass
@@ -63,7 +65,7 @@ class Twin:
     owner: str | None = None
     messages: dict[int, Message] = field(default_factory=dict)
     to_announce: set[int] = field(default_factory=set)
-    dead: list[tuple[int, int, str]] = field(default_factory=list)
+    dead: list[Dead] = field(default_factory=list)
     totals: Counter[str] = field(default_factory=Counter)
     ended: set[int] = field(default_factory=set)  # acked, and not to be heard of again
 
@@ -72,13 +74,14 @@ class Twin:
             case Start():
                 self.start(marker, at_ms)
             case End(offsets=offsets):
-                for offset in offsets:
+                for offset in set(offsets) - self.spared(marker.run_id):
                     self.end(offset)
             case EndUpTo(position=position):
-                for offset in [one for one in self.messages if one < position]:
+                spared = self.spared(marker.run_id)
+                for offset in [one for one in self.messages if one < position and one not in spared]:
                     self.end(offset)
                 self.read_position = max(self.read_position, position)
-                self.ended |= set(range(position))
+                self.ended |= set(range(position)) - spared
             case KeepAlive():
                 for message in self.leased(marker.offsets).values():
                     deadline = quarter_second(at_ms + min(marker.lease_ms, MAX_LEASE_MS))
@@ -86,11 +89,14 @@ class Twin:
             case Release():
                 for offset, message in self.leased(marker.offsets).items():
                     if message.count == marker.delivery_count:
-                        self.release(offset, message, marker, at_ms)
+                        if marker.due_ms is None:
+                            self.release(offset, message, marker, at_ms)
+                        elif message.started_ms <= marker.due_ms:
+                            self.take_back(offset, message, marker.due_ms - at_ms, at_ms)
             case Reject():
                 for offset, message in self.leased(marker.offsets).items():
                     if message.count == marker.delivery_count:
-                        self.dead_letter(offset, message, marker.reason)
+                        self.dead_letter(offset, message, REJECTED, marker.reason)
             case Seek(position=position):
                 self.messages.clear()
                 self.to_announce.clear()
@@ -99,24 +105,30 @@ class Twin:
             case Hello():
                 if self.owner is None and self.read_position == 0:
                     self.read_position = marker.position
-                if self.owner != marker.run_id:
+                again = self.owner == marker.run_id
+                if not again:
                     for message in self.messages.values():
                         message.died, message.lapsed = message.died or message.lapsed, False
                 self.owner = marker.run_id
-                self.to_announce = {
-                    offset for offset, message in self.messages.items() if message.state == "available"
+                self.to_announce |= {
+                    offset
+                    for offset, message in self.messages.items()
+                    if message.state == "available" and not (again and message.count == 0)
                 }
 
     def start(self, marker: Start, at_ms: int) -> None:
         run = marker.run_id or ""
         deadline = quarter_second(at_ms + min(marker.lease_ms, MAX_LEASE_MS))
+        started = quarter_second(at_ms) if marker.run_id else 0
         first_unseen = self.read_position
         for offset in marker.offsets:
             message = self.messages.get(offset)
             if message is None:
                 if offset < first_unseen and marker.delivery_count is not None:
                     continue  # an ack wins
-                self.messages[offset] = Message("leased", marker.delivery_count or 1, deadline, run)
+                self.messages[offset] = Message(
+                    "leased", marker.delivery_count or 1, deadline, run, started_ms=started
+                )
                 self.ended.discard(offset)
                 self.totals["delivered"] += 1
             elif (
@@ -127,7 +139,7 @@ class Twin:
                 message.at_ms = deadline
             elif not self.policy.exhausted(message.count):
                 count = max(message.count + 1, marker.delivery_count or 0)
-                self.messages[offset] = Message("leased", count, deadline, run)
+                self.messages[offset] = Message("leased", count, deadline, run, started_ms=started)
                 self.to_announce.discard(offset)
                 self.totals["delivered"] += 1
             self.read_position = max(self.read_position, offset + 1)
@@ -155,12 +167,21 @@ class Twin:
 
     def release(self, offset: int, message: Message, marker: Release, at_ms: int) -> None:
         if self.policy.exhausted(message.count):
-            self.dead_letter(offset, message, marker.reason or NO_MORE_DELIVERIES)
+            self.dead_letter(offset, message, MAX_DELIVERIES, marker.reason)
             return
         delay_ms = marker.delay_ms
         if delay_ms is None:
             delay_ms = self.policy.backoff.delay_ms(message.count)
         self.give_back(offset, message, at_ms, delay_ms)
+
+    def take_back(self, offset: int, message: Message, delay_ms: int, at_ms: int) -> None:
+        self.totals["delivered"] -= 1
+        message.count, message.run = 0, self.owner or ""
+        self.give_back(offset, message, at_ms, max(delay_ms, 0))
+
+    def spared(self, run: str | None) -> set[int]:
+        """What the End of a whole batch leaves: it was never delivered."""
+        return {offset for offset, message in self.messages.items() if run and not message.count}
 
     def give_back(
         self, offset: int, message: Message, at_ms: int, delay_ms: int, *, over: bool = False
@@ -174,16 +195,15 @@ class Twin:
             self.messages[offset] = Message("available", message.count, None, died=died, lapsed=lapsed)
             self.to_announce.add(offset)
 
-    def dead_letter(self, offset: int, message: Message, reason: str) -> None:
+    def dead_letter(self, offset: int, message: Message, reason: str, error: str = "") -> None:
         del self.messages[offset]
         self.to_announce.discard(offset)
         self.totals["dead_lettered"] += 1
-        self.dead.append((offset, message.count, reason))
+        last = message.started_ms if message.state == "leased" else 0
+        self.dead.append((offset, message.count, reason, error, last or None))
 
-    def settle(
-        self, now_ms: int | None
-    ) -> tuple[list[tuple[int, int, str]], list[tuple[int, int, str, bool]]]:
-        """Dead letters (offset, count, reason), and announcements (offset, count, run, alone)."""
+    def settle(self, now_ms: int | None) -> tuple[list[Dead], list[tuple[int, int, str, bool]]]:
+        """Dead letters, and announcements (offset, count, run, alone)."""
         if now_ms is not None:
             for offset, message in list(self.messages.items()):
                 self.tick(offset, message, now_ms)
@@ -200,7 +220,7 @@ class Twin:
     def tick(self, offset: int, message: Message, now_ms: int) -> None:
         if message.state == "leased" and message.at_ms is not None and message.at_ms < now_ms:
             if self.policy.exhausted(message.count):
-                self.dead_letter(offset, message, LEASE_OVER)
+                self.dead_letter(offset, message, MAX_DELIVERIES)
                 return
             delay_ms = self.policy.backoff.delay_ms(message.count)
             self.give_back(offset, message, message.at_ms, delay_ms, over=True)
@@ -210,7 +230,7 @@ class Twin:
             self.messages[offset] = message
             self.to_announce.add(offset)
         if message.state == "available" and self.policy.exhausted(message.count):
-            self.dead_letter(offset, message, NO_MORE_DELIVERIES)
+            self.dead_letter(offset, message, MAX_DELIVERIES)
 
     def alone(self, message: Message) -> bool:
         limit = self.policy.max_deliveries or 5
@@ -262,16 +282,18 @@ releases = st.builds(
     delivery_count=counts,
     delay_ms=st.none() | spans_ms,
     reason=st.sampled_from(["", "boom"]),
+    due_ms=st.none() | st.sampled_from([0, 1_000_250, 1_001_000, 1_020_000, 10**12]),
 )
+runs_of_ends = st.sampled_from([None, None, "a"])
 markers = st.one_of(
     starts,
     starts,
     starts,
-    st.builds(End, cell=cell, offsets=sets),
+    st.builds(End, cell=cell, offsets=sets, run_id=runs_of_ends),
     keep_alives,
     releases,
     st.builds(Reject, cell=cell, offsets=sets, delivery_count=counts, reason=st.just("bad")),
-    st.builds(EndUpTo, cell=cell, position=positions),
+    st.builds(EndUpTo, cell=cell, position=positions, run_id=runs_of_ends),
     st.builds(Seek, cell=cell, position=positions),
     st.builds(Hello, cell=cell, run_id=runs, position=positions),
 )
@@ -311,7 +333,9 @@ def assert_same_state(state: CursorSnapshot, twin: Twin) -> None:
     told = {}
     for lease, offsets in state.leases:
         told |= {
-            offset: Message("leased", lease.delivery_count, lease.deadline_ms, lease.run_id)
+            offset: Message(
+                "leased", lease.delivery_count, lease.deadline_ms, lease.run_id, started_ms=lease.started_ms
+            )
             for offset in offsets
         }
     for delay, offsets in state.delayed:
@@ -346,9 +370,13 @@ def assert_same_cursor(state: CursorSnapshot, twin: Twin) -> None:
     assert state.next_event_ms == min(times, default=None)
 
 
-def dead_letters(decisions: list[Decision]) -> list[tuple[int, int, str]]:
+def dead_letters(decisions: list[Decision]) -> list[Dead]:
     dead = [decision for decision in decisions if isinstance(decision, DeadLetter)]
-    return sorted((offset, one.delivery_count, one.reason) for one in dead for offset in one.offsets)
+    return sorted(
+        (offset, one.delivery_count, one.reason, one.error, one.last_delivery_ms)
+        for one in dead
+        for offset in one.offsets
+    )
 
 
 def announcements(decisions: list[Decision]) -> list[tuple[int, int, str, bool]]:
