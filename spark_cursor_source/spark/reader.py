@@ -17,12 +17,13 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import End
+from spark_cursor_source.core.marker import End, Marker, Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.errors import DataLoss
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.due import HoldBack
 from spark_cursor_source.kafka.log import Missing, arrow_batches
 from spark_cursor_source.kafka.markers import cached_sender
 from spark_cursor_source.spark.planner import Planner
@@ -37,6 +38,7 @@ class LeasedSlices(InputPartition):
 
     slices: tuple[Slice, ...]
     markers_partitions: int
+    now_ms: int  #: broker time of the plan: every read of the batch judges by it what is due
 
 
 class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -66,12 +68,21 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end is begin else offset_json.encode(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return None if self._planner is None else offset_json.encode(self._planner.latest_known())
+        """What Spark shows as ``latestOffset`` in its progress, and never reads again."""
+        if self._planner is None:
+            return None
+        shown = offset_json.encode(self._planner.latest_known())
+        most, outstanding = self._options.max_outstanding, self._planner.outstanding
+        if most is not None and outstanding is not None:
+            shown["outstanding"] = outstanding
+            shown["maxOutstanding"] = most
+            shown["maxOutstandingReached"] = outstanding >= most
+        return shown
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         planner = self._driver()
         tasks = planner.plan(offset_json.decode(start), offset_json.decode(end))
-        return [LeasedSlices(slices, planner.markers_partitions) for slices in tasks]
+        return [LeasedSlices(slices, planner.markers_partitions, planner.now_ms) for slices in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
         self._driver().completed(offset_json.decode(end))
@@ -87,13 +98,22 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, LeasedSlices):
             raise TypeError(f"a {type(partition).__name__} is no partition of cursorq")
         options = self._options
-        ended: list[End] = []
+        undelivered: list[Marker] = []
 
         def on_missing(piece: Slice, offsets: OffsetSet, why: Missing) -> None:
             if why is Missing.RETENTION:
                 self._report_loss(piece, offsets)
-            cell = Cell(subscription=options.subscription, topic=piece.topic, partition=piece.partition)
-            ended.append(End(cell=cell, offsets=offsets))
+            undelivered.append(End(cell=self._cell(piece), offsets=offsets))
+
+        def on_early(piece: Slice, offsets: OffsetSet, due_ms: int) -> None:
+            undelivered.append(
+                Release(
+                    cell=self._cell(piece),
+                    offsets=offsets,
+                    delivery_count=piece.delivery_count,
+                    due_ms=due_ms,
+                )
+            )
 
         config = client_config(options.kafka, "consumer")
         config["isolation.level"] = options.isolation.value
@@ -103,13 +123,14 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             include_headers=options.include_headers,
             queue_id=None if options.queue_id is None else options.queue_id.encode(),
             on_missing=on_missing,
+            hold_back=HoldBack(now_ms=partition.now_ms, on_early=on_early),
         )
-        if ended:
-            # Offsets that nobody will ever see: without their End they would stay outstanding for ever.
+        if undelivered:
+            # Offsets that nobody is going to ack: without an End they would stay outstanding for ever.
             sender = cached_sender(
                 client_config(options.kafka, "producer"), options.markers_topic, partition.markers_partitions
             )
-            sender.send(ended)
+            sender.send(undelivered)
             sender.flush()
 
     def _report_loss(self, piece: Slice, offsets: OffsetSet) -> None:
@@ -119,6 +140,9 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             raise DataLoss(piece.topic, piece.partition, ranges, why)
         log.warning("data_loss topic=%s partition=%d offsets=%s", piece.topic, piece.partition, ranges)
+
+    def _cell(self, piece: Slice) -> Cell:
+        return Cell(subscription=self._options.subscription, topic=piece.topic, partition=piece.partition)
 
     def _driver(self) -> Planner:
         if self._planner is None:
