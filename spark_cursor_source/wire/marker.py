@@ -30,6 +30,7 @@ from spark_cursor_source.wire.marker_pb2 import Marker as MarkerPb
 V1, V2 = 0, 1
 START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO = range(8)
 MAX_REASON = 500  #: characters of a reason that are kept
+MAX_DUE_MS = 253_402_300_800_000  #: the end of the year 9999
 MAX_DELIVERY_COUNT = 10**9  #: no message was delivered more often; leaves room to count on in 32 bits
 
 
@@ -236,8 +237,8 @@ def _offsets(pb: MarkerPb) -> OffsetSet:
 def _due_ms(pb: MarkerPb) -> int | None:
     if not pb.HasField("due_ms"):
         return None
-    if pb.due_ms < 0:
-        raise InvalidMarker("its due time is before 1970")
+    if not 0 <= pb.due_ms < MAX_DUE_MS:
+        raise InvalidMarker("its due time is before 1970 or after 9999")
     return pb.due_ms
 
 
