@@ -147,7 +147,9 @@ display(view("cursors"))
 # COMMAND ----------
 
 display(
-    view("deadletters").selectExpr("string(value) AS value", "reason", "origin_partition", "origin_offset")
+    view("deadletters").selectExpr(
+        "string(value) AS value", "reason", "error", "origin_partition", "origin_offset"
+    )
 )
 
 # COMMAND ----------

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from spark_cursor_source.core.ages import Ages
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.first_deliveries import UNKNOWN, FirstDeliveries
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 
 
@@ -17,13 +18,14 @@ class Lease(NamedTuple):
     deadline_ms: int  #: broker time, on a quarter of a second
     delivery_count: int
     run_id: str  #: the run that planned the delivery; "" where a V1 marker did
+    started_ms: int = 0  #: broker time of its Start, on a quarter of a second; 0: not known
 
 
 class Delay(NamedTuple):
     """What messages that wait for the end of their backoff together have in common."""
 
     due_ms: int  #: broker time, on a quarter of a second
-    delivery_count: int
+    delivery_count: int  #: 0: never delivered, because it was not due
     died: bool  #: whether the run of the last delivery was gone when it ended
     lapsed: bool = False  #: the lease ran out, and nobody knows yet whether its run was gone
 
@@ -31,7 +33,7 @@ class Delay(NamedTuple):
 class Wait(NamedTuple):
     """What messages that are available together have in common."""
 
-    delivery_count: int
+    delivery_count: int  #: 0: never delivered, because it was not due
     died: bool
     lapsed: bool = False
 
@@ -41,6 +43,8 @@ class Held(NamedTuple):
 
     delivery_count: int
     reason: str
+    error: str = ""
+    last_delivery_ms: int = 0  #: broker time; 0: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,7 @@ class CursorSnapshot:
     totals: Totals = field(default_factory=Totals)
     breaker: Breaker = field(default_factory=Breaker)
     ages: Ages = field(default_factory=Ages)
+    first_deliveries: FirstDeliveries = UNKNOWN  #: of the outstanding offsets
 
     @property
     def leased(self) -> OffsetSet:

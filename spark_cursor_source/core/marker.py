@@ -27,10 +27,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """The offsets are acknowledged, whoever holds them."""
+    """The offsets are acknowledged, whoever holds them.
+
+    With a ``run_id`` it is a planner's, for a batch as a whole: what was never delivered stays.
+    """
 
     cell: Cell
     offsets: OffsetSet
+    run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +55,18 @@ class KeepAlive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """The holder of this delivery gives the offsets back (Pulsar's negative acknowledgement)."""
+    """The holder of this delivery gives the offsets back (Pulsar's negative acknowledgement).
+
+    With ``due_ms`` they were not delivered, because they were not due: their deliveries count for nothing,
+    and they are available from that instant of the broker's on.
+    """
 
     cell: Cell
     offsets: OffsetSet
     delivery_count: int
     delay_ms: int | None = None  #: None: the tracker's backoff; 0: at once
     reason: str = ""
+    due_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +81,14 @@ class Reject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndUpTo:
-    """Every offset below ``position`` is acknowledged (Pulsar's cumulative acknowledgement)."""
+    """Every offset below ``position`` is acknowledged (Pulsar's cumulative acknowledgement).
+
+    With a ``run_id`` it is a planner's: what was never delivered stays.
+    """
 
     cell: Cell
     position: int
+    run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,6 +68,9 @@ class BatchPlan:
 class Taken:
     """What one run has started, so that an announcement of an earlier delivery is known as stale.
 
+    Messages that were never delivered are announced to a run once, after the tracker has taken their delivery
+    back: that is never stale, and with their first delivery those before it are forgotten.
+
     >>> taken, cell = Taken(), Cell(subscription="s", topic="t", partition=0)
     >>> taken.add(Delivery(cell=cell, offsets=OffsetSet.of((0, 5)), delivery_count=2))
     >>> taken.fresh(cell, OffsetSet.of((3, 8)), delivery_count=1).ranges
@@ -80,13 +83,19 @@ class Taken:
         self._by_cell: dict[Cell, dict[int, OffsetSet]] = {}
 
     def add(self, delivery: Delivery) -> None:
-        """A delivery beyond the first was started; first deliveries are announced by nobody."""
+        """A delivery was started; of first ones only what they follow matters."""
         if delivery.delivery_count > 1:
             counts = self._by_cell.setdefault(delivery.cell, {})
             counts[delivery.delivery_count] = counts.get(delivery.delivery_count, EMPTY) | delivery.offsets
+            return
+        counts = self._by_cell.get(delivery.cell, {})
+        for count, taken in counts.items():
+            counts[count] = taken - delivery.offsets
 
     def fresh(self, cell: Cell, offsets: OffsetSet, *, delivery_count: int) -> OffsetSet:
         """The offsets of an announcement after ``delivery_count`` deliveries that no later one has taken."""
+        if delivery_count == 0:
+            return offsets
         for count, taken in self._by_cell.get(cell, {}).items():
             if count > delivery_count:
                 offsets = offsets - taken
@@ -175,7 +184,7 @@ def plan(
         key = (record.cell, record.delivery_count + 1)
         again[key] = again.get(key, EMPTY) | offsets
     for cell, offsets in _queue_ranges(subscription, start, end, read_positions).items():
-        again[cell, 1] = offsets
+        again[cell, 1] = again.get((cell, 1), EMPTY) | offsets
     deliveries: list[Delivery] = []
     planned: dict[Cell, OffsetSet] = {}
     # Once each: of several announcements of a message, and of one and the queue, the latest delivery counts.

@@ -6,14 +6,17 @@ position; it is *old* when it is older than the TTL):
 =============  ==========================================================================================
 unseen         + Start -> leased(1) · EndUpTo or Seek above it -> gone · old -> gone · anything else -> unseen
 leased(n)      + End, EndUpTo above it -> gone
+               + Release of delivery n that was not due -> delayed(0) or available(0)
                + Start -> leased(n+1), of the same run and count: only the deadline moves · n = max: unchanged
                + KeepAlive of that delivery or run -> leased(n), later
                + Release of delivery n -> delayed(n) or available(n) · n = max: dead letter
                + Reject of delivery n -> dead letter
                + its time is over -> delayed(n) for the backoff, or available(n) · n = max: dead letter
-delayed(n)     + End, EndUpTo, old -> gone · + Start -> leased(n+1), n = max: unchanged
+delayed(n)     + End, EndUpTo, old -> gone · a planner's leaves n = 0
+               + Start -> leased(n+1), n = max: unchanged
                + its time is over -> available(n)
-available(n)   + End, EndUpTo, old -> gone · + Start -> leased(n+1) · n = max: unchanged
+available(n)   + End, EndUpTo, old -> gone · a planner's leaves n = 0
+               + Start -> leased(n+1) · n = max: unchanged
                + Hello -> announced to the new run, which tells that the run of a lease that ran out is dead
                + any time at n = max, which was lowered -> dead letter
 dead letter    -> gone · the breaker is open, or opens: held
@@ -38,6 +41,7 @@ from typing import TypeVar, assert_never
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
+from spark_cursor_source.core.first_deliveries import UNKNOWN, FirstDeliveries
 from spark_cursor_source.core.isolation import isolation_groups
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
@@ -58,17 +62,21 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
 
 DEADLINE_GRAIN_MS = 250  #: deadlines are multiples of it, so that leases share groups
-LEASE_OVER = "lease expired"
-NO_MORE_DELIVERIES = "no deliveries left"
-EXPIRED = "expired"
-OTHER_REASONS = "one of many reasons"
-MAX_REASONS = 1_000  #: of dead letters that are held; those of further ones are not told apart
+MAX_DELIVERIES = "max-deliveries"  #: a reason of dead letters: no deliveries are left
+REJECTED = "rejected"  #: a reason of dead letters: a handler said so
+EXPIRED = "expired"  #: a reason of dead letters: older than the TTL
+OTHER_ERRORS = "one of many errors"
+MAX_ERRORS = 1_000  #: groups of dead letters that are held; the errors of further ones are not told apart
 MAX_EXPIRED = 100_000  #: messages of a cell that were never delivered, copied as dead letters in one batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redeliver:
-    """Announce the offsets to ``run_id``: they were delivered ``delivery_count`` times and are available."""
+    """Announce the offsets to ``run_id``: they were delivered ``delivery_count`` times and are available.
+
+    What was never delivered (0 times) is announced once to a run: it could not tell a second announcement
+    from one after another Release.
+    """
 
     cell: Cell
     offsets: OffsetSet
@@ -84,7 +92,10 @@ class DeadLetter:
     cell: Cell
     offsets: OffsetSet
     delivery_count: int
-    reason: str
+    reason: str  #: a word for why
+    error: str = ""  #: what the handler said of the last delivery, if anything
+    last_delivery_ms: int | None = None  #: broker time; None: not known
+    first_deliveries: FirstDeliveries = UNKNOWN
 
 
 Decision = Redeliver | DeadLetter
@@ -113,6 +124,7 @@ class CellTracker:
         self._held = dict(snapshot.held)
         self._breaker = snapshot.breaker
         self._ages = snapshot.ages.of_ttl(policy.message_ttl_ms)
+        self._first_deliveries = snapshot.first_deliveries
         self._unannounced: dict[Wait, OffsetSet] = {}  # empty between batches
         self._decisions: list[Decision] = []  # empty between batches
         self._tally = Counter({field.name: getattr(snapshot.totals, field.name) for field in fields(Totals)})
@@ -146,6 +158,7 @@ class CellTracker:
             totals=Totals(**self._tally),
             breaker=self._breaker,
             ages=self._ages,
+            first_deliveries=self._first_deliveries,
         )
 
     def apply(self, marker: Marker, *, at_ms: int, marker_offset: int) -> None:
@@ -160,21 +173,27 @@ class CellTracker:
             case Start():
                 self._start(marker, at_ms)
             case End():
-                ended = self._take(marker.offsets)
+                acked = marker.offsets - self._spared(marker)
+                ended = self._take(acked)
                 self._tally["acked"] += ended
-                self._tally["unknown_ends"] += len(marker.offsets) - ended
+                self._tally["unknown_ends"] += len(acked) - ended
             case EndUpTo():
-                self._tally["acked"] += self._take(self._outstanding().below(marker.position))
+                acked = self._outstanding().below(marker.position) - self._spared(marker)
+                self._tally["acked"] += self._take(acked)
                 self._read_position = max(self._read_position, marker.position)
             case KeepAlive():
                 self._keep_alive(marker, at_ms)
             case Release():
-                self._release(marker, at_ms)
+                if marker.due_ms is None:
+                    self._release(marker, at_ms)
+                else:
+                    self._take_back(marker, marker.due_ms, at_ms)
             case Reject():
                 for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
-                    self._dead_letter(offsets, lease.delivery_count, marker.reason, at_ms)
+                    self._dead_letter(offsets, lease, REJECTED, at_ms, error=marker.reason)
             case Seek():
                 self._take(self._outstanding())
+                self._first_deliveries = UNKNOWN
                 self._read_position = marker.position
             case Hello():
                 self._hello(marker)
@@ -201,41 +220,46 @@ class CellTracker:
         if self._owner is not None:
             self._announce(self._owner)
         self._unannounced = {}
+        self._first_deliveries = self._first_deliveries.since(self._first_outstanding())
         decisions, self._decisions = self._decisions, []
         return decisions
 
     def _start(self, marker: Start, at_ms: int) -> None:
         run = marker.run_id or ""
         deadline = _deadline(at_ms, marker.lease_ms)
+        started = 0 if marker.run_id is None else _deadline(at_ms, 0)
         groups: list[tuple[Lease | Delay | Wait, OffsetSet]] = [
             *self._leases.items(),
             *self._delayed.items(),
             *self._available.items(),
         ]
-        outstanding = [
-            (offsets & marker.offsets, group.delivery_count, isinstance(group, Lease) and group.run_id == run)
-            for group, offsets in groups
-        ]
+        outstanding = [(offsets & marker.offsets, group) for group, offsets in groups]
         if marker.delivery_count is None:
             fresh = marker.offsets  # V1: no ranges and no order between queues, so always added
         else:
             fresh = marker.offsets.starting_at(self._read_position)
         for offsets in self._held.values():
             fresh = fresh - offsets
-        for offsets, count, same_run in outstanding:
+        for offsets, group in outstanding:
             if not offsets:
                 continue
             fresh = fresh - offsets
-            again = same_run and (marker.delivery_count is None or marker.delivery_count <= count)
-            if self._policy.exhausted(count) and not again:
+            count, least = group.delivery_count, marker.delivery_count or 0
+            if isinstance(group, Lease) and group.run_id == run and least <= count:
+                lease = group._replace(deadline_ms=deadline)
+            elif self._policy.exhausted(count):
                 continue  # its last delivery is over: the lease runs out and it is a dead letter
+            else:
+                lease = Lease(deadline, max(count + 1, least), run, started)
+                self._tally["delivered"] += len(offsets)
             self._take(offsets)
-            now_count = count if again else max(count + 1, marker.delivery_count or 0)
-            self._add(self._leases, Lease(deadline, now_count, run), offsets)
-            self._tally["delivered"] += 0 if again else len(offsets)
+            self._add(self._leases, lease, offsets)
         if fresh:
-            self._add(self._leases, Lease(deadline, marker.delivery_count or 1, run), fresh)
+            self._add(self._leases, Lease(deadline, marker.delivery_count or 1, run, started), fresh)
             self._tally["delivered"] += len(fresh)
+            if marker.run_id is not None:
+                first_ms = started if marker.delivery_count == 1 else 0
+                self._first_deliveries = self._first_deliveries.then(fresh.first or 0, first_ms)
         if marker.offsets.last is not None:
             self._read_position = max(self._read_position, marker.offsets.last + 1)
         if self._owner is None and marker.run_id is not None:
@@ -257,12 +281,30 @@ class CellTracker:
         for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
             count = lease.delivery_count
             if self._policy.exhausted(count):
-                self._dead_letter(offsets, count, marker.reason or NO_MORE_DELIVERIES, at_ms)
+                self._dead_letter(offsets, lease, MAX_DELIVERIES, at_ms, error=marker.reason)
                 continue
             delay_ms = marker.delay_ms
             if delay_ms is None:
                 delay_ms = self._wait_ms(count, offsets)
             self._give_back(Wait(count, self._died(lease)), offsets, at_ms=at_ms, delay_ms=delay_ms)
+
+    def _take_back(self, marker: Release, due_ms: int, at_ms: int) -> None:
+        """A delivery that was none, because the offsets were not due."""
+        for lease, held in sorted(self._leases.items(), key=_by_group):
+            # A lease of that count which began later began when they were due: a late Release is not for it.
+            if lease.delivery_count != marker.delivery_count or lease.started_ms > due_ms:
+                continue
+            if taken := held & marker.offsets:
+                self._remove(self._leases, lease, taken)
+                self._tally["delivered"] -= len(taken)
+                self._give_back(Wait(0, died=False), taken, at_ms=at_ms, delay_ms=due_ms - at_ms)
+
+    def _spared(self, marker: End | EndUpTo) -> OffsetSet:
+        """What a planner, which knows of a batch only that it is complete, must not end."""
+        if marker.run_id is None:
+            return EMPTY
+        groups: list[tuple[Delay | Wait, OffsetSet]] = [*self._delayed.items(), *self._available.items()]
+        return OffsetSet.union(offsets for group, offsets in groups if group.delivery_count == 0)
 
     def _wait_ms(self, count: int, offsets: OffsetSet) -> int:
         # Together where they were leased together: a batch comes back as one, and batches apart.
@@ -271,14 +313,19 @@ class CellTracker:
     def _hello(self, marker: Hello) -> None:
         if self._owner is None and not self._read_position:
             self._read_position = marker.position
-        if self._owner != marker.run_id:
+        again = self._owner == marker.run_id
+        if not again:
             # A run that lives takes what it is told of: what ran out and is still here ran out with its run.
             for delay in [delay for delay in self._delayed if delay.lapsed]:
                 self._add(self._delayed, delay._replace(died=True, lapsed=False), self._delayed.pop(delay))
             for wait in [wait for wait in self._available if wait.lapsed]:
                 self._add(self._available, wait._replace(died=True, lapsed=False), self._available.pop(wait))
         self._owner = marker.run_id
-        self._unannounced = dict(self._available)
+        self._unannounced |= {
+            wait: offsets
+            for wait, offsets in self._available.items()
+            if not (again and wait.delivery_count == 0)
+        }
 
     def _expire(self, now_ms: int) -> None:
         for lease, offsets in _over(self._leases, now_ms):
@@ -286,7 +333,7 @@ class CellTracker:
                 break
             count = lease.delivery_count
             if self._policy.exhausted(count):
-                self._dead_letter(offsets, count, LEASE_OVER, now_ms)
+                self._dead_letter(offsets, lease, MAX_DELIVERIES, now_ms)
                 continue
             self._remove(self._leases, lease, offsets)
             died = self._died(lease)
@@ -302,7 +349,7 @@ class CellTracker:
         # A limit that was lowered while messages were available: no Start may take these again.
         for wait, offsets in sorted(self._available.items(), key=_by_group):
             if self._policy.exhausted(wait.delivery_count) and not self._breaker.is_open:
-                self._dead_letter(offsets, wait.delivery_count, NO_MORE_DELIVERIES, now_ms)
+                self._dead_letter(offsets, wait, MAX_DELIVERIES, now_ms)
 
     def _end_the_old(self, now_ms: int | None) -> None:
         if self._breaker.is_open:
@@ -327,11 +374,11 @@ class CellTracker:
                 self._take(old)
                 self._tally["expired"] += len(old)
                 if copied:
-                    self._decide_dead_letter(old, group.delivery_count, EXPIRED)
+                    self._decide_dead_letter(old, Held(group.delivery_count, EXPIRED))
         if position > self._read_position:
             self._tally["expired"] += position - self._read_position
             if copied:
-                self._decide_dead_letter(OffsetSet.of((self._read_position, position)), 0, EXPIRED)
+                self._decide_dead_letter(OffsetSet.of((self._read_position, position)), Held(0, EXPIRED))
             self._read_position = position
 
     def _look_at_breaker(self, now_ms: int) -> None:
@@ -343,7 +390,7 @@ class CellTracker:
         self._breaker = self._breaker.closed()
         for held, offsets in sorted(self._held.items(), key=_by_group):
             self._tally["dead_lettered"] += len(offsets)
-            self._decide_dead_letter(offsets, held.delivery_count, held.reason)
+            self._decide_dead_letter(offsets, held)
         self._held = {}
 
     def _announce(self, owner: str) -> None:
@@ -375,21 +422,33 @@ class CellTracker:
         self._add(self._available, wait, offsets)
         self._add(self._unannounced, wait, offsets)
 
-    def _dead_letter(self, offsets: OffsetSet, count: int, reason: str, at_ms: int) -> None:
+    def _dead_letter(
+        self, offsets: OffsetSet, group: Lease | Wait, reason: str, at_ms: int, *, error: str = ""
+    ) -> None:
         self._take(offsets)
         place = f"{self._cell.topic},{self._cell.partition}"
         self._breaker, out = self._breaker.admit(offsets, at_ms, self._policy.breaker, place=place)
+        last_ms = group.started_ms if isinstance(group, Lease) else 0
+        letter = Held(group.delivery_count, reason, error, last_ms)
         if out:
             self._tally["dead_lettered"] += len(out)
-            self._decide_dead_letter(out, count, reason)
+            self._decide_dead_letter(out, letter)
         if held := offsets - out:
-            group = Held(count, reason)
-            many = group not in self._held and len(self._held) >= MAX_REASONS
-            self._add(self._held, Held(count, OTHER_REASONS) if many else group, held)
+            if letter not in self._held and len(self._held) >= MAX_ERRORS:
+                letter = Held(group.delivery_count, reason, OTHER_ERRORS)
+            self._add(self._held, letter, held)
 
-    def _decide_dead_letter(self, offsets: OffsetSet, count: int, reason: str) -> None:
+    def _decide_dead_letter(self, offsets: OffsetSet, letter: Held) -> None:
         self._decisions.append(
-            DeadLetter(cell=self._cell, offsets=offsets, delivery_count=count, reason=reason)
+            DeadLetter(
+                cell=self._cell,
+                offsets=offsets,
+                delivery_count=letter.delivery_count,
+                reason=letter.reason,
+                error=letter.error,
+                last_delivery_ms=letter.last_delivery_ms or None,
+                first_deliveries=self._first_deliveries.since(offsets.first),
+            )
         )
 
     def _leased_at(self, offsets: OffsetSet, delivery_count: int) -> Iterator[tuple[Lease, OffsetSet]]:
@@ -411,6 +470,11 @@ class CellTracker:
     def _outstanding(self) -> OffsetSet:
         kinds = (self._leases, self._delayed, self._available, self._held)
         return OffsetSet.union(offsets for kind in kinds for offsets in kind.values())
+
+    def _first_outstanding(self) -> int | None:
+        kinds = (self._leases, self._delayed, self._available, self._held)
+        groups = [offsets for kind in kinds for offsets in kind.values()]
+        return min((offsets.first for offsets in groups if offsets.first is not None), default=None)
 
     def _died(self, lease: Lease) -> bool:
         return lease.run_id != (self._owner or "")

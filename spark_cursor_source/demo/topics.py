@@ -17,6 +17,7 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.dead_letters import (
     HEADER_DELIVERY_COUNT,
+    HEADER_ERROR,
     HEADER_OFFSET,
     HEADER_PARTITION,
     HEADER_REASON,
@@ -37,6 +38,7 @@ class DeadLetterRecord:
     record: Record
     origin: MessageId
     reason: str
+    error: str
     delivery_count: int
     of_demo: bool  #: whether topic and subscription are the demo's
 
@@ -134,6 +136,7 @@ def _dead_letter(message: Any) -> DeadLetterRecord:
         record=(message.key(), message.value()),
         origin=(int(headers.get(HEADER_PARTITION, -1)), int(headers.get(HEADER_OFFSET, -1))),
         reason=headers.get(HEADER_REASON, ""),
+        error=headers.get(HEADER_ERROR, ""),
         delivery_count=int(headers.get(HEADER_DELIVERY_COUNT, 0)),
         of_demo=(headers.get(HEADER_SUBSCRIPTION), headers.get(HEADER_TOPIC)) == (SUBSCRIPTION, QUEUE_TOPIC),
     )

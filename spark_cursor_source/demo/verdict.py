@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from spark_cursor_source.core.tracker import MAX_DELIVERIES, REJECTED
 from spark_cursor_source.demo.history import MessageId, Reason
 from spark_cursor_source.demo.scenario import (
     ACCOUNT_CLOSED,
@@ -102,9 +103,9 @@ def _is_right(letter: DeadLetterRecord, evidence: Evidence, scenario: Scenario) 
         return False
     fate = fate_of(number_of(letter.record[1]))
     if fate is Fate.REJECTED:
-        return letter.reason == UNREADABLE
+        return (letter.reason, letter.error) == (REJECTED, UNREADABLE)
     failed = fate is Fate.FAILS_ALWAYS and letter.delivery_count == scenario.max_deliveries
-    return failed and ACCOUNT_CLOSED in letter.reason
+    return failed and letter.reason == MAX_DELIVERIES and ACCOUNT_CLOSED in letter.error
 
 
 def _cursors_at_the_end(evidence: Evidence, scenario: Scenario) -> Check:

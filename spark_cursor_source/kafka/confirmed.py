@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
 from spark_cursor_source.errors import (
     MarkersNotDurable,
@@ -45,12 +45,18 @@ class Unconfirmed:
     failed: int = 0
     why: str = ""
     fatal: bool = False  #: the producer is of no more use
+    appended_ms: int | None = None  #: broker time of the last one that is confirmed
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def on_delivery(self, error: KafkaError | None, _: Message) -> None:
+    def on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        kind, at_ms = message.timestamp()
         with self.lock:
             self.pending -= 1
-            if error is not None:
+            if error is None:
+                # The broker does not always tell: not of what it already had when it came once more.
+                if kind == TIMESTAMP_LOG_APPEND_TIME:
+                    self.appended_ms = max(self.appended_ms or 0, at_ms)
+            else:
                 self.failed += 1
                 self.why = shown(error)
                 self.fatal = self.fatal or error.fatal() or error.code() == KafkaError._FATAL
@@ -83,15 +89,17 @@ class ConfirmedSender:
         self._next_check: Deadline | None = None
         self._local = threading.local()
 
-    def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> None:
+    def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> int | None:
         """Wait until the brokers have confirmed every marker that this thread has sent.
+
+        The broker's time (ms) when it wrote the last of them; None if there were none, or it does not say.
 
         Raises:
             MarkersNotDurable: they have not, in time or at all. Some may be written all the same, or later.
         """
         unconfirmed: Unconfirmed | None = getattr(self._local, "unconfirmed", None)
         if unconfirmed is None:
-            return
+            return None
         deadline = Deadline.after_ms(int(timeout_s * 1000))
         try:
             while unconfirmed.pending and not deadline.over:
@@ -105,6 +113,7 @@ class ConfirmedSender:
             heard = self._complaints.during(deadline)
             said = f" (the last that was heard: {shown(heard)})" if heard is not None else ""
             raise self._not_durable(unconfirmed, f"no answer in {deadline.spent_ms} ms{said}")
+        return unconfirmed.appended_ms
 
     def close(self) -> None:
         """End the producer; what was not flushed is lost."""

@@ -14,8 +14,10 @@ from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.kafka.copies import Copies, Headers, headers_of, reading_rounds, timestamp_of
 from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics
+from spark_cursor_source.kafka.records import offset_of
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.wire.due import due
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +28,9 @@ HEADER_TOPIC = "cursorq-topic"
 HEADER_PARTITION = "cursorq-partition"
 HEADER_OFFSET = "cursorq-offset"
 HEADER_SUBSCRIPTION = "cursorq-subscription"
+HEADER_ERROR = "cursorq-error"  #: this and the following only where they are known
+HEADER_FIRST_DELIVERY = "cursorq-first-delivery"
+HEADER_LAST_DELIVERY = "cursorq-last-delivery"
 OWN_HEADERS = (
     HEADER_REASON,
     HEADER_DELIVERY_COUNT,
@@ -33,7 +38,10 @@ OWN_HEADERS = (
     HEADER_PARTITION,
     HEADER_OFFSET,
     HEADER_SUBSCRIPTION,
-)  #: all of them, in this order
+    HEADER_ERROR,
+    HEADER_FIRST_DELIVERY,
+    HEADER_LAST_DELIVERY,
+)  #: all of them, in this order; the first begins ours, even where the message has headers of these names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,16 +170,39 @@ class DeadLetterCopier:
             key=message.key(),
             value=message.value(),
             timestamp_ms=timestamp_of(message),
-            headers=[*headers_of(message), *dead_letter_headers(decision, message.offset())],
+            headers=[
+                *headers_of(message),
+                *dead_letter_headers(decision, offset_of(message), _first_delivery_ms(decision, message)),
+            ],
         )
 
 
-def dead_letter_headers(decision: DeadLetter, offset: int | None) -> Headers:
+def dead_letter_headers(decision: DeadLetter, offset: int, first_delivery_ms: int | None) -> Headers:
     """What a dead letter says of itself, beside the message's own headers."""
     cell = decision.cell
-    count = str(decision.delivery_count)
-    values = (decision.reason, count, cell.topic, str(cell.partition), str(offset), cell.subscription)
-    return [(name, value.encode()) for name, value in zip(OWN_HEADERS, values, strict=True)]
+    values = (
+        decision.reason,
+        decision.delivery_count,
+        cell.topic,
+        cell.partition,
+        offset,
+        cell.subscription,
+        decision.error or None,
+        first_delivery_ms,
+        decision.last_delivery_ms,
+    )
+    known = zip(OWN_HEADERS, values, strict=True)
+    return [(name, str(value).encode()) for name, value in known if value is not None]
+
+
+def _first_delivery_ms(decision: DeadLetter, message: Message) -> int | None:
+    if decision.delivery_count <= 1:
+        return decision.last_delivery_ms
+    first_ms = decision.first_deliveries.at(offset_of(message))
+    due_ms = due(headers_of(message), message.timestamp()[1]).at_ms
+    if first_ms is not None and due_ms is not None and first_ms < due_ms:
+        return None  # its turn had come, but it was not due; nobody noted when it was delivered after that
+    return first_ms
 
 
 def _lost(decision: DeadLetter, found: OffsetSet) -> int:

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, Message
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.kafka.consumers import borrowed_consumer
+from spark_cursor_source.kafka.due import Early, HoldBack
 from spark_cursor_source.kafka.records import STALL_TIMEOUT_MS, offset_of, read_range
 
 # In Spark's words, all columns nullable:
@@ -74,15 +75,17 @@ def arrow_batches(
     include_headers: bool,
     queue_id: bytes | None,
     on_missing: OnMissing,
+    hold_back: HoldBack | None = None,
     stall_timeout_ms: int = STALL_TIMEOUT_MS,
 ) -> Iterator[pa.RecordBatch]:
     """The messages of the slices, in the order of the slices and, in each, of the offsets.
 
     With a ``queue_id`` only records with that key are delivered. Offsets of a slice that are not delivered
     are told to ``on_missing(slice, offsets, why)`` when the slice has been read, once per reason, before the
-    iterator ends; its last rows may then still be on their way. Raises what ``read_range`` raises.
+    iterator ends; its last rows may then still be on their way. With ``hold_back`` the messages that are not
+    due are not delivered either, and told to it in the same way. Raises what ``read_range`` raises.
     """
-    batches = _batches(config, slices, include_headers, queue_id, on_missing, stall_timeout_ms)
+    batches = _batches(config, slices, include_headers, queue_id, on_missing, hold_back, stall_timeout_ms)
     with closing(batches):
         while True:
             # Each message is an object the collector would look at, over and over, and none is in a cycle.
@@ -104,18 +107,26 @@ def _batches(
     include_headers: bool,
     queue_id: bytes | None,
     on_missing: OnMissing,
+    hold_back: HoldBack | None,
     stall_timeout_ms: int,
 ) -> Generator[pa.RecordBatch]:
     rows = _Rows(include_headers)
     with borrowed_consumer(config) as consumer:
         for piece in slices:
             reading = _SliceReading(consumer, piece, queue_id, stall_timeout_ms)
+            early = None if hold_back is None else Early(piece, hold_back.now_ms)
             for messages, offsets in reading.messages():
-                rows.add(piece, messages, offsets)
+                if early is not None:
+                    messages, offsets = early.sift(messages, offsets)
+                if messages:
+                    rows.add(piece, messages, offsets)
                 if rows.full:
                     yield rows.take()
             for why, offsets_missing in reading.missing():
                 on_missing(piece, offsets_missing, why)
+            if early is not None and hold_back is not None:
+                for again_ms, offsets_early in early.held_back():
+                    hold_back.on_early(piece, offsets_early, again_ms)
     if rows.count:
         yield rows.take()
 

@@ -13,7 +13,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.reappend_options import MarkerFormat, ReappendOptions, subscription_of
-from spark_cursor_source.core.tracker import LEASE_OVER, DeadLetter
+from spark_cursor_source.core.tracker import MAX_DELIVERIES, DeadLetter
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.kafka.copies import (
     ANY_PARTITION,
@@ -195,14 +195,14 @@ class Reappender:
             cell=Cell(subscription=subscription, topic=topic, partition=partition),
             offsets=OffsetSet.of((offset, offset + 1)),
             delivery_count=deliveries,
-            reason=LEASE_OVER,
+            reason=MAX_DELIVERIES,
         )
         self._copies.add(
             target,
             self._dead_letter_topics.partition_for(target, partition),
             key=found.key,
             value=found.value,
-            headers=[*found.headers, *dead_letter_headers(letter, offset)],
+            headers=[*found.headers, *dead_letter_headers(letter, offset, None)],
             timestamp_ms=found.timestamp_ms,
         )
 

@@ -16,6 +16,7 @@ from spark_cursor_source.errors import NoDeadLetter, RedriveFenced, TrackerFence
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.dead_letters import (
+    HEADER_ERROR,
     HEADER_PARTITION,
     HEADER_REASON,
     HEADER_TOPIC,
@@ -36,7 +37,8 @@ AT_ONCE = 500  #: records of one transaction, at most
 class DeadLetterFilter:
     """Which dead letters; without anything, all."""
 
-    reason: str = ""  #: a regular expression that is found in the reason
+    reason: str = ""  #: a regular expression that is found in the reason: max-deliveries, rejected
+    error: str = ""  #: a regular expression that is found in what the handler said
     since_ms: int | None = None  #: messages of this instant or later (their own timestamps, ms since 1970)
     until_ms: int | None = None  #: messages before this instant
 
@@ -48,19 +50,24 @@ class DeadLetterFilter:
         True
         """
         text = f"{self.since_ms}/{self.until_ms}/{self.reason}"
+        if self.error:
+            text = repr((text, self.error))
         return blake2b(text.encode(), digest_size=6).hexdigest()
 
-    def takes(self, reason: str, timestamp_ms: int) -> bool:
-        """Whether a dead letter of this reason and this message's timestamp is one of them.
+    def takes(self, reason: str, timestamp_ms: int, *, error: str = "") -> bool:
+        """Whether a dead letter of this reason, this message's timestamp and this error is one of them.
 
-        >>> bank = DeadLetterFilter(reason="^Bank", until_ms=2_000)
-        >>> bank.takes("BankClosed: at night", 1_999), bank.takes("BankClosed", 2_000), bank.takes("", 0)
-        (True, False, False)
+        >>> bank = DeadLetterFilter(reason="rejected", error="^Bank", until_ms=2_000)
+        >>> bank.takes("rejected", 1_999, error="BankClosed: at night"), bank.takes("rejected", 1_999)
+        (True, False)
+        >>> bank.takes("max-deliveries", 0, error="BankClosed"), bank.takes("rejected", 2_000, error="Bank")
+        (False, False)
         """
         return (
             (self.since_ms is None or timestamp_ms >= self.since_ms)
             and (self.until_ms is None or timestamp_ms < self.until_ms)
             and re.search(self.reason, reason) is not None
+            and re.search(self.error, error) is not None
         )
 
 
@@ -168,7 +175,11 @@ class _Redrive:
     def _record(self, message: Message) -> Record | None:
         given: Any = message.headers()
         headers: list[tuple[str, bytes | None]] = list(given or [])
-        own = {name: value or b"" for name, value in headers[-len(OWN_HEADERS) :] if name in OWN_HEADERS}
+        # Ours begin with the last reason: the message may have headers of these names, which are its own.
+        begin = max(
+            (at for at, (name, _) in enumerate(headers) if name == HEADER_REASON), default=len(headers)
+        )
+        own = {name: value or b"" for name, value in headers[begin:] if name in OWN_HEADERS}
         try:
             topic, partition = own[HEADER_TOPIC].decode(), int(own[HEADER_PARTITION])
             reason = own[HEADER_REASON].decode(errors="replace")
@@ -178,12 +189,13 @@ class _Redrive:
         kind, timestamp_ms = message.timestamp()
         if kind == TIMESTAMP_NOT_AVAILABLE:
             timestamp_ms = 0
-        if not self._only.takes(reason, timestamp_ms):
+        error = own.get(HEADER_ERROR, b"").decode(errors="replace")
+        if not self._only.takes(reason, timestamp_ms, error=error):
             return None
         if partition >= self._partitions_of(topic):
             logger.warning("%s-%s is gone: its dead letter is passed over", topic, partition)
             return None
-        kept = headers[: len(headers) - len(OWN_HEADERS)]
+        kept = headers[:begin] + [one for one in headers[begin:] if one[0] not in OWN_HEADERS]
         return Record(topic, partition, message.key(), message.value(), kept, timestamp_ms)
 
     def _partitions_of(self, topic: str) -> int:

@@ -81,6 +81,8 @@ class Planner:
         self._alone_last = False
         self._first_planned: dict[TopicPartition, int] = {}
         self._is_full = False  # maxOutstanding is reached
+        self.outstanding: int | None = None  #: with the batch to come, where there is a limit
+        self.now_ms = 0  #: broker time of the last plan, by its Starts
         self._in_progress: BatchPlan | None = None
         self._beginning: SourceOffset | None = None  # of a query without a checkpoint
         self._replayed: dict[Cell, OffsetSet] = {}
@@ -127,11 +129,14 @@ class Planner:
             limits = [] if max_offsets is None else [max(max_offsets - taken, 0)]
             limits += self._room(origin)
             queue = admit_queue(origin, queue_ends, budget=min(limits, default=None))
-        waiting = taken + sum(max(queue[tp] - origin[tp], 0) for tp in queue)
+        new = sum(max(queue[tp] - origin[tp], 0) for tp in queue)
+        waiting = taken + new
         if not waiting or self._patience.waits_for_more(waiting):
             self._group.follow(start.queue, force=True)
             return start
         self._queue.refresh()
+        if self.outstanding is not None:
+            self.outstanding += new
         return SourceOffset(
             queue={**start.queue, **queue},
             redeliveries=positions,
@@ -163,7 +168,8 @@ class Planner:
         else:
             batch = self._replay(start, end, records)
         # Start before the rows: a crash in between delivers twice; the other order, never.
-        self._send([*self._starts(batch), *self._releases(batch)])
+        self._sender.send([*self._starts(batch), *self._releases(batch)])
+        self.now_ms = max(self.now_ms, self._sender.flush() or 0)
         for delivery in batch.deliveries:
             self._taken.add(delivery)
         self._keeper.hold(batch.deliveries)
@@ -256,11 +262,11 @@ class Planner:
             markers += self._ends_of_the_dead(end, batch)
             for delivery in batch.deliveries if batch else ():
                 if self._options.ack_mode is AckMode.BATCH or delivery.cell in self._apart:
-                    markers.append(End(cell=delivery.cell, offsets=delivery.offsets))
+                    markers.append(End(cell=delivery.cell, offsets=delivery.offsets, run_id=self._run.run_id))
         if batch and self._options.ack_mode is AckMode.CUMULATIVE:
             # Only where no others are outstanding: it would end them too.
             markers += [
-                EndUpTo(cell=self._cell(*tp), position=position)
+                EndUpTo(cell=self._cell(*tp), position=position, run_id=self._run.run_id)
                 for tp, position in end.queue.items()
                 if position and self._cell(*tp) not in self._apart
             ]
@@ -363,6 +369,7 @@ class Planner:
             cursor = self._cursors.get(self._cell(*tp))
             seen = self._first_planned.setdefault(tp, position) if cursor is None else cursor.read_position
             outstanding += max(position - seen, 0) + (len(cursor.outstanding) if cursor else 0)
+        self.outstanding = outstanding
         room = max(limit - outstanding, 0)
         if (room == 0) != self._is_full:
             self._is_full = room == 0

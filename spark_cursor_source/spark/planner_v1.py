@@ -45,6 +45,9 @@ class Started:
 class PlannerV1:
     """One run: from the first question of Spark to the last."""
 
+    now_ms = 0  #: not known: a message whose headers ask for a later delivery is delivered at once
+    outstanding = None  #: not known either
+
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._topics = Topics(client_config(options.kafka, "admin"), timeout_ms=PATIENCE_MS)

@@ -17,12 +17,13 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import End
+from spark_cursor_source.core.marker import End, Marker, Release
 from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.due import HoldBack
 from spark_cursor_source.kafka.log import Missing, OnMissing, arrow_batches
 from spark_cursor_source.kafka.markers import cached_sender
 from spark_cursor_source.spark.data_loss import report_loss
@@ -39,6 +40,7 @@ class LeasedSlices(InputPartition):
 
     slices: tuple[Slice, ...]
     markers_partitions: int
+    now_ms: int  #: broker time of the plan: every read of the batch judges by it what is due
 
 
 class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -69,12 +71,21 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end is begin else offset_json.encode(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return None if self._planner is None else offset_json.encode(self._planner.latest_known())
+        """What Spark shows as ``latestOffset`` in its progress, and never reads again."""
+        if self._planner is None:
+            return None
+        shown = offset_json.encode(self._planner.latest_known())
+        most, outstanding = self._options.max_outstanding, self._planner.outstanding
+        if most is not None and outstanding is not None:
+            shown["outstanding"] = outstanding
+            shown["maxOutstanding"] = most
+            shown["maxOutstandingReached"] = outstanding >= most
+        return shown
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         planner = self._driver()
         tasks = planner.plan(offset_json.decode(start), offset_json.decode(end))
-        return [LeasedSlices(slices, planner.markers_partitions) for slices in tasks]
+        return [LeasedSlices(slices, planner.markers_partitions, planner.now_ms) for slices in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
         self._driver().completed(offset_json.decode(end))
@@ -92,27 +103,41 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         if options.marker_version is MarkerVersion.V1:
             # The queue ids were told apart when the Starts were written; the tracker has what is gone since.
-            yield from self._rows(partition, None, _log_missing)
+            yield from self._rows(partition, None, _log_missing, None)
             return
-        ended: list[End] = []
+        undelivered: list[Marker] = []
 
         def on_missing(piece: Slice, offsets: OffsetSet, why: Missing) -> None:
             if why is Missing.RETENTION:
                 report_loss(piece.topic, piece.partition, offsets, fail=options.fail_on_data_loss)
-            cell = Cell(subscription=options.subscription, topic=piece.topic, partition=piece.partition)
-            ended.append(End(cell=cell, offsets=offsets))
+            undelivered.append(End(cell=self._cell(piece), offsets=offsets))
 
-        yield from self._rows(partition, options.queue_id, on_missing)
-        if ended:
-            # Offsets that nobody will ever see: without their End they would stay outstanding for ever.
+        def on_early(piece: Slice, offsets: OffsetSet, due_ms: int) -> None:
+            undelivered.append(
+                Release(
+                    cell=self._cell(piece),
+                    offsets=offsets,
+                    delivery_count=piece.delivery_count,
+                    due_ms=due_ms,
+                )
+            )
+
+        hold_back = HoldBack(now_ms=partition.now_ms, on_early=on_early)
+        yield from self._rows(partition, options.queue_id, on_missing, hold_back)
+        if undelivered:
+            # Offsets that nobody is going to ack: without an End they would stay outstanding for ever.
             sender = cached_sender(
                 client_config(options.kafka, "producer"), options.markers_topic, partition.markers_partitions
             )
-            sender.send(ended)
+            sender.send(undelivered)
             sender.flush()
 
     def _rows(
-        self, partition: LeasedSlices, queue_id: str | None, on_missing: OnMissing
+        self,
+        partition: LeasedSlices,
+        queue_id: str | None,
+        on_missing: OnMissing,
+        hold_back: HoldBack | None,
     ) -> Iterator[pa.RecordBatch]:
         config = client_config(self._options.kafka, "consumer")
         config["isolation.level"] = self._options.isolation.value
@@ -122,7 +147,11 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             include_headers=self._options.include_headers,
             queue_id=None if queue_id is None else queue_id.encode(),
             on_missing=on_missing,
+            hold_back=hold_back,
         )
+
+    def _cell(self, piece: Slice) -> Cell:
+        return Cell(subscription=self._options.subscription, topic=piece.topic, partition=piece.partition)
 
     def _driver(self) -> Planner | PlannerV1:
         if self._planner is None:

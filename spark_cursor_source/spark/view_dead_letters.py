@@ -16,6 +16,9 @@ from spark_cursor_source.core.view_options import ViewOptions
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.dead_letters import (
     HEADER_DELIVERY_COUNT,
+    HEADER_ERROR,
+    HEADER_FIRST_DELIVERY,
+    HEADER_LAST_DELIVERY,
     HEADER_OFFSET,
     HEADER_PARTITION,
     HEADER_REASON,
@@ -33,6 +36,9 @@ ORIGIN: Columns = {
     "origin_topic": "STRING",
     "origin_partition": "INT",
     "origin_offset": "BIGINT",
+    "error": "STRING",
+    "first_delivery": "TIMESTAMP",
+    "last_delivery": "TIMESTAMP",
 }
 _HEADER_OF = {
     "delivery_count": HEADER_DELIVERY_COUNT,
@@ -41,11 +47,16 @@ _HEADER_OF = {
     "origin_topic": HEADER_TOPIC,
     "origin_partition": HEADER_PARTITION,
     "origin_offset": HEADER_OFFSET,
+    "error": HEADER_ERROR,
+    "first_delivery": HEADER_FIRST_DELIVERY,
+    "last_delivery": HEADER_LAST_DELIVERY,
 }
 _NUMBERS = {
     "delivery_count": r"^[0-9]{1,9}$",
     "origin_partition": r"^[0-9]{1,9}$",
     "origin_offset": r"^[0-9]{1,18}$",
+    "first_delivery": r"^[0-9]{1,15}$",
+    "last_delivery": r"^[0-9]{1,15}$",
 }
 
 
@@ -64,11 +75,14 @@ class DeadLettersReader(DataSourceReader):
         key, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
         timestampType INT, [headers ARRAY<STRUCT<key: STRING, value: BINARY>>,]
         delivery_count   INT     how often it was delivered
-        reason           STRING  why it was given up
+        reason           STRING  why it was given up: max-deliveries, rejected
         subscription     STRING  by which subscription
         origin_topic     STRING  where the message was; null, as all of these, for a record which the
         origin_partition INT     tracker did not write
         origin_offset    BIGINT
+        error            STRING     what the handler said of the last delivery; null: nothing
+        first_delivery   TIMESTAMP  by the broker's clock; null: not known
+        last_delivery    TIMESTAMP
 
     A crash of the tracker can write a dead letter twice: ``dropDuplicates(["subscription", "origin_topic",
     "origin_partition", "origin_offset"])``.
@@ -107,16 +121,26 @@ def dead_letters(batch: pa.RecordBatch, wanted: Columns) -> pa.RecordBatch:
 def _from_headers(headers: Any, name: str) -> Any:
     """The values of one header, null where it is missing or not what the tracker writes."""
     pairs = headers.flatten()
-    named = np.flatnonzero(pc.equal(pairs.field("key"), _HEADER_OF[name]).fill_null(False).to_numpy(False))
-    place = np.full(len(headers), -1)
-    # The last of that name is the tracker's: a message that was a dead letter before has older ones.
-    place[pc.list_parent_indices(headers).to_numpy()[named]] = named
+    place = _last_named(headers, _HEADER_OF[name])
+    # What stands before the last reason is not the tracker's: a message may have been a dead letter before.
+    place[place < _last_named(headers, HEADER_REASON)] = -1
     raw = pairs.field("value").take(pa.array(place, mask=place < 0))
     text = pa.array([_text(value) for value in raw.to_pylist()], pa.string())
     if name not in _NUMBERS:
         return text
     well_formed = pc.match_substring_regex(text, _NUMBERS[name])
-    return pc.if_else(well_formed, text, None).cast(pa.int64() if name == "origin_offset" else pa.int32())
+    number = pc.if_else(well_formed, text, None).cast(pa.int64())
+    if ORIGIN.get(name) == "TIMESTAMP":
+        return number.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
+    return number if name == "origin_offset" else number.cast(pa.int32())
+
+
+def _last_named(headers: Any, name: str) -> np.ndarray:
+    """Where, among all headers, the last of that name in each row is; -1: nowhere."""
+    named = np.flatnonzero(pc.equal(headers.flatten().field("key"), name).fill_null(False).to_numpy(False))
+    place = np.full(len(headers), -1)
+    place[pc.list_parent_indices(headers).to_numpy()[named]] = named
+    return place
 
 
 def _text(value: bytes | None) -> str | None:

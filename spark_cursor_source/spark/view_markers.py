@@ -51,6 +51,7 @@ COLUMNS: Columns = {
     "reason": "STRING",
     "run_id": "STRING",
     "position": "BIGINT",
+    "due": "TIMESTAMP",
     "error": "STRING",
 }
 _ROWS = 2_000
@@ -89,6 +90,7 @@ class MarkersReader(DataSourceReader):
         lease_ms, delay_ms BIGINT, run_id STRING
         reason           STRING     of RELEASE and REJECT; of HOLD: the trip
         position         BIGINT     of END_UP_TO, SEEK, HELLO and LOG_END: the next offset
+        due              TIMESTAMP  of a RELEASE of messages that were not due, and not delivered
         error            STRING     why it is in quarantine; then all that it would say is null
     """
 
@@ -130,7 +132,7 @@ class MarkersReader(DataSourceReader):
             version = 1 if isinstance(decoded, wire.MarkerV1) else 2
             marker = decoded.in_cell("") if isinstance(decoded, wire.MarkerV1) else decoded
         except InvalidMarker as why:
-            return (*[None] * 13, str(why))
+            return (*[None] * (len(COLUMNS) - 4), str(why))
         if not (shows(self._options, marker.cell) if version == 2 else self._shows_v1(marker.cell)):
             return None
         return (version, *_columns_of(marker))
@@ -157,5 +159,6 @@ def _columns_of(marker: Marker) -> Sequence[Any]:
         getattr(marker, "reason", None) or getattr(marker, "trip", None) or None,
         getattr(marker, "run_id", None),
         getattr(marker, "position", None),
+        getattr(marker, "due_ms", None),
         None,
     )

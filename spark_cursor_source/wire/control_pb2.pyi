@@ -27,20 +27,30 @@ class Redelivery(_message.Message):
     def __init__(self, version: _Optional[int] = ..., subscription: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., run_id: _Optional[str] = ..., alone: bool = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("offsets", "delivery_count", "at_ms", "run", "died", "lapsed")
+    __slots__ = ("offsets", "delivery_count", "at_ms", "run", "died", "lapsed", "lasts_ms")
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     DIED_FIELD_NUMBER: _ClassVar[int]
     LAPSED_FIELD_NUMBER: _ClassVar[int]
+    LASTS_MS_FIELD_NUMBER: _ClassVar[int]
     offsets: bytes
     delivery_count: int
     at_ms: int
     run: int
     died: bool
     lapsed: bool
-    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., at_ms: _Optional[int] = ..., run: _Optional[int] = ..., died: bool = ..., lapsed: bool = ...) -> None: ...
+    lasts_ms: int
+    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., at_ms: _Optional[int] = ..., run: _Optional[int] = ..., died: bool = ..., lapsed: bool = ..., lasts_ms: _Optional[int] = ...) -> None: ...
+
+class FirstDeliveries(_message.Message):
+    __slots__ = ("offsets", "at_ms")
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    at_ms: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, offsets: _Optional[_Iterable[int]] = ..., at_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Totals(_message.Message):
     __slots__ = ("delivered", "acked", "redelivered", "dead_lettered", "unknown_ends", "expired")
@@ -59,14 +69,18 @@ class Totals(_message.Message):
     def __init__(self, delivered: _Optional[int] = ..., acked: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., unknown_ends: _Optional[int] = ..., expired: _Optional[int] = ...) -> None: ...
 
 class Held(_message.Message):
-    __slots__ = ("offsets", "delivery_count", "reason")
+    __slots__ = ("offsets", "delivery_count", "reason", "error", "last_delivery_ms")
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    LAST_DELIVERY_MS_FIELD_NUMBER: _ClassVar[int]
     offsets: bytes
     delivery_count: int
     reason: str
-    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    error: str
+    last_delivery_ms: int
+    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., last_delivery_ms: _Optional[int] = ...) -> None: ...
 
 class Breaker(_message.Message):
     __slots__ = ("trip", "opened_ms", "closes_ms", "recent")
@@ -96,7 +110,7 @@ class EndSeen(_message.Message):
     def __init__(self, at_ms: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
-    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition", "message_ttl_ms", "ends_seen", "expired_below", "held", "breaker")
+    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition", "message_ttl_ms", "ends_seen", "expired_below", "held", "breaker", "first_deliveries")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -117,6 +131,7 @@ class Cursor(_message.Message):
     EXPIRED_BELOW_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     BREAKER_FIELD_NUMBER: _ClassVar[int]
+    FIRST_DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partition: int
     cursor_id: str
@@ -137,7 +152,8 @@ class Cursor(_message.Message):
     expired_below: int
     held: _containers.RepeatedCompositeFieldContainer[Held]
     breaker: Breaker
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ..., message_ttl_ms: _Optional[int] = ..., ends_seen: _Optional[_Iterable[_Union[EndSeen, _Mapping]]] = ..., expired_below: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., breaker: _Optional[_Union[Breaker, _Mapping]] = ...) -> None: ...
+    first_deliveries: FirstDeliveries
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ..., message_ttl_ms: _Optional[int] = ..., ends_seen: _Optional[_Iterable[_Union[EndSeen, _Mapping]]] = ..., expired_below: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., breaker: _Optional[_Union[Breaker, _Mapping]] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ...) -> None: ...
 
 class CursorPart(_message.Message):
     __slots__ = ("index", "parts", "crc32", "data")
@@ -174,3 +190,25 @@ class LeaseTable(_message.Message):
     deadlines_ms: bytes
     starts: bytes
     def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., table_version: _Optional[int] = ..., next_marker: _Optional[int] = ..., partitions: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., deadlines_ms: _Optional[bytes] = ..., starts: _Optional[bytes] = ...) -> None: ...
+
+class DeadLetter(_message.Message):
+    __slots__ = ("subscription", "topic", "partition", "offsets", "delivery_count", "reason", "error", "last_delivery_ms", "first_deliveries")
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    LAST_DELIVERY_MS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    subscription: str
+    topic: str
+    partition: int
+    offsets: bytes
+    delivery_count: int
+    reason: str
+    error: str
+    last_delivery_ms: int
+    first_deliveries: FirstDeliveries
+    def __init__(self, subscription: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., last_delivery_ms: _Optional[int] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ...) -> None: ...

@@ -22,6 +22,7 @@ from spark_cursor_source.wire.control_pb2 import EndSeen as EndSeenPb
 from spark_cursor_source.wire.control_pb2 import Group as GroupPb
 from spark_cursor_source.wire.control_pb2 import Held as HeldPb
 from spark_cursor_source.wire.control_pb2 import Totals as TotalsPb
+from spark_cursor_source.wire.first_deliveries import decode_first_deliveries, encode_first_deliveries
 from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
 
 VERSION = 1
@@ -43,7 +44,10 @@ def encode(cursor: CursorSnapshot) -> bytes:
         owner=place.get(cursor.owner or "", 0),
         markers_partition=cursor.markers_partition,
         max_deliveries=cursor.max_deliveries or 0,
-        leases=[_group(lease, offsets, run=place.get(lease.run_id, 0)) for lease, offsets in cursor.leases],
+        leases=[
+            _group(lease, offsets, run=place.get(lease.run_id, 0), lasts_ms=_lasts_ms(lease))
+            for lease, offsets in cursor.leases
+        ],
         delayed=[
             _group(delay, offsets, died=delay.died, lapsed=delay.lapsed) for delay, offsets in cursor.delayed
         ],
@@ -61,22 +65,27 @@ def encode(cursor: CursorSnapshot) -> bytes:
         message_ttl_ms=cursor.ages.ttl_ms,
         ends_seen=[EndSeenPb(at_ms=end.at_ms, position=end.position) for end in cursor.ages.ends],
         expired_below=cursor.ages.expired_below,
-        held=[
-            HeldPb(offsets=encode_offsets(offsets), delivery_count=held.delivery_count, reason=held.reason)
-            for held, offsets in cursor.held
-        ],
+        held=[HeldPb(offsets=encode_offsets(offsets), **held._asdict()) for held, offsets in cursor.held],
         breaker=None if cursor.breaker == Breaker() else _breaker(cursor.breaker),
+        first_deliveries=encode_first_deliveries(cursor.first_deliveries),
     ).SerializeToString(deterministic=True)
 
 
 def _group(
-    key: Lease | Delay, offsets: OffsetSet, *, run: int = 0, died: bool = False, lapsed: bool = False
+    key: Lease | Delay,
+    offsets: OffsetSet,
+    *,
+    run: int = 0,
+    lasts_ms: int | None = None,
+    died: bool = False,
+    lapsed: bool = False,
 ) -> GroupPb:
     return GroupPb(
         offsets=encode_offsets(offsets),
         delivery_count=key.delivery_count,
         at_ms=key[0],
         run=run,
+        lasts_ms=lasts_ms,
         died=died,
         lapsed=lapsed,
     )
@@ -112,7 +121,7 @@ def decode(value: bytes) -> CursorSnapshot:
         next_marker=pb.next_marker,
         leases=tuple(
             (
-                Lease(group.at_ms, group.delivery_count, _run(pb.runs, group.run)),
+                Lease(group.at_ms, group.delivery_count, _run(pb.runs, group.run), _started_ms(group)),
                 decode_offsets(group.offsets),
             )
             for group in pb.leases
@@ -133,7 +142,11 @@ def decode(value: bytes) -> CursorSnapshot:
         max_deliveries=pb.max_deliveries or None,
         totals=Totals(**{field.name: getattr(pb.totals, field.name) for field in fields(Totals)}),
         held=tuple(
-            (Held(held.delivery_count, held.reason), decode_offsets(held.offsets)) for held in pb.held
+            (
+                Held(held.delivery_count, held.reason, held.error, held.last_delivery_ms),
+                decode_offsets(held.offsets),
+            )
+            for held in pb.held
         ),
         breaker=_decode_breaker(pb.breaker),
         ages=Ages(
@@ -141,6 +154,7 @@ def decode(value: bytes) -> CursorSnapshot:
             ends=tuple(EndSeen(end.at_ms, end.position) for end in pb.ends_seen),
             expired_below=pb.expired_below,
         ),
+        first_deliveries=decode_first_deliveries(pb.first_deliveries),
     )
     _check(cursor)
     return cursor
@@ -153,6 +167,14 @@ def _decode_breaker(pb: BreakerPb) -> Breaker:
         closes_ms=pb.closes_ms if pb.HasField("closes_ms") else None,
         recent=tuple((letters.at_ms, letters.count) for letters in pb.recent),
     )
+
+
+def _lasts_ms(lease: Lease) -> int | None:
+    return lease.deadline_ms - lease.started_ms if lease.started_ms else None
+
+
+def _started_ms(group: GroupPb) -> int:
+    return group.at_ms - group.lasts_ms if group.HasField("lasts_ms") else 0
 
 
 def _run(runs: Sequence[str], place: int) -> str:
@@ -172,9 +194,10 @@ def _check(cursor: CursorSnapshot) -> None:
     ends = cursor.ages.ends
     if (
         min(numbers) < 0
-        or any(key.delivery_count < 1 or not offsets for key, offsets in groups)
-        or any(len(dict(kind)) < len(kind) for kind in kinds)
         or any(earlier.position >= later.position for earlier, later in pairwise(ends))
+        or any(lease.delivery_count < 1 for lease, _ in cursor.leases)
+        or not all(offsets for _, offsets in groups)
+        or any(len(dict(kind)) < len(kind) for kind in kinds)
         or sum(len(offsets) for _, offsets in groups) != len(outstanding)
         or outstanding.below(cursor.read_position) != outstanding
     ):

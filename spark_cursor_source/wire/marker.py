@@ -34,6 +34,7 @@ from spark_cursor_source.wire.marker_pb2 import Marker as MarkerPb
 V1, V2 = 0, 1
 START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO, RESUME, HOLD, LOG_END = range(11)
 MAX_REASON = 500  #: characters of a reason that are kept
+MAX_DUE_MS = 253_402_300_800_000  #: the end of the year 9999
 MAX_DELIVERY_COUNT = 10**9  #: no message was delivered more often; leaves room to count on in 32 bits
 
 
@@ -104,18 +105,20 @@ def encode(marker: Marker) -> bytes:
     match marker:
         case Start(delivery_count=count, run_id=run):
             pb.type, pb.delivery_count, pb.run_id = START, count or 0, run or ""
-        case End():
-            pb.type = END
+        case End(run_id=run):
+            pb.type, pb.run_id = END, run or ""
         case KeepAlive(delivery_count=count, run_id=run):
             pb.type, pb.delivery_count, pb.run_id = KEEPALIVE, count or 0, run or ""
-        case Release(delivery_count=count, delay_ms=delay_ms, reason=reason):
+        case Release(delivery_count=count, delay_ms=delay_ms, reason=reason, due_ms=due_ms):
             pb.type, pb.delivery_count, pb.reason = RELEASE, count, _kept(reason)
             if delay_ms is not None:
                 pb.delay_ms = delay_ms
+            if due_ms is not None:
+                pb.due_ms = due_ms
         case Reject(delivery_count=count, reason=reason):
             pb.type, pb.delivery_count, pb.reason = REJECT, count, _kept(reason)
-        case EndUpTo(position=position):
-            pb.type, pb.position = END_UP_TO, position
+        case EndUpTo(position=position, run_id=run):
+            pb.type, pb.position, pb.run_id = END_UP_TO, position, run or ""
         case Seek(position=position):
             pb.type, pb.position = SEEK, position
         case Hello(run_id=run, position=position):
@@ -204,7 +207,7 @@ def _decode_v2(key: bytes, pb: MarkerPb, *, of_v1: bool = False) -> Marker:
                 run_id=run or None,
             )
         case 1:
-            return End(cell=cell, offsets=_offsets(pb))
+            return End(cell=cell, offsets=_offsets(pb), run_id=run or None)
         case 2 if count or run or of_v1:
             return KeepAlive(
                 cell=cell,
@@ -220,11 +223,12 @@ def _decode_v2(key: bytes, pb: MarkerPb, *, of_v1: bool = False) -> Marker:
                 delivery_count=count,
                 delay_ms=delay_ms,
                 reason=_kept(pb.reason),
+                due_ms=_due_ms(pb),
             )
         case 4 if count:
             return Reject(cell=cell, offsets=_offsets(pb), delivery_count=count, reason=_kept(pb.reason))
         case 5:
-            return EndUpTo(cell=cell, position=_position(pb))
+            return EndUpTo(cell=cell, position=_position(pb), run_id=run or None)
         case 6:
             return Seek(cell=cell, position=_position(pb))
         case 7 if run:
@@ -246,6 +250,14 @@ def _offsets(pb: MarkerPb) -> OffsetSet:
         return OffsetSet.from_roaring(pb.offsets)
     except ValueError as cause:
         raise InvalidMarker(str(cause)) from cause
+
+
+def _due_ms(pb: MarkerPb) -> int | None:
+    if not pb.HasField("due_ms"):
+        return None
+    if not 0 <= pb.due_ms < MAX_DUE_MS:
+        raise InvalidMarker("its due time is before 1970 or after 9999")
+    return pb.due_ms
 
 
 def _position(pb: MarkerPb) -> int:

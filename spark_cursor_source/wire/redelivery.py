@@ -46,8 +46,8 @@ def decode(value: bytes | None) -> Redeliver:
         raise InvalidControlRecord("the value is not a protobuf message of redeliveries") from cause
     if pb.version != VERSION or not pb.topic:
         raise InvalidControlRecord(f"a redelivery of version {pb.version} cannot be read")
-    if pb.partition < 0 or pb.delivery_count < 1 or not pb.run_id:
-        raise InvalidControlRecord("a redelivery without a partition, a delivery count or a run")
+    if pb.partition < 0 or not pb.run_id:
+        raise InvalidControlRecord("a redelivery without a partition or a run")
     return Redeliver(
         cell=Cell(subscription=pb.subscription, topic=pb.topic, partition=pb.partition),
         offsets=decode_offsets(pb.offsets),

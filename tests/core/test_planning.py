@@ -259,6 +259,11 @@ def test_an_announcement_that_a_later_start_has_overtaken_is_stale() -> None:
     assert delivered(batch) == {(0, 3): ((2, 3),)}
 
 
+def test_first_deliveries_come_from_the_queue_and_from_announcements_at_once() -> None:
+    batch = first_plan(at({0: 10}), at({0: 12}), announced(some(3), count=0))
+    assert delivered(batch) == {(0, 1): ((3, 4), (10, 12))}
+
+
 offset_sets = st.frozensets(st.integers(0, 30), max_size=12).map(OffsetSet.from_offsets)
 announcements = st.lists(
     st.builds(announced, offset_sets.filter(bool), count=st.integers(1, 4), partition=st.integers(0, 1)),
@@ -351,6 +356,14 @@ def test_what_is_available_is_left_to_its_announcement() -> None:
 
 def test_what_waits_for_its_backoff_is_not_replayed() -> None:
     assert replay(snapshot(read=10, delayed={1: span(0, 10)})) == BatchPlan(deliveries=())
+
+
+def test_what_was_not_due_is_left_to_its_announcement() -> None:
+    # S(0-9, 1) -- R(4-6, not due) -- 4 announced, S(4, 1) -- crash: 4 was delivered, 5 and 6 never
+    cursor = snapshot(read=10, leases={1: some(4, 9)}, available={0: some(5)}, delayed={0: some(6)})
+    batch = replay(cursor, announced(some(4), count=0))
+    assert delivered(batch) == {(0, 2): ((4, 5), (9, 10))}
+    assert not batch.hand_backs
 
 
 def test_a_message_at_its_last_delivery_is_left_to_its_lease() -> None:
@@ -524,6 +537,15 @@ def test_first_deliveries_are_not_remembered() -> None:
     taken = Taken()
     taken.add(delivery(0, 10))
     assert taken.fresh(cell(), span(0, 10), delivery_count=1) == span(0, 10)
+
+
+def test_what_was_never_delivered_is_fresh_whatever_was_taken_before() -> None:
+    taken = Taken()
+    taken.add(delivery(0, 4, count=2))
+    assert taken.fresh(cell(), span(0, 4), delivery_count=0) == span(0, 4)
+    assert taken.fresh(cell(), span(0, 4), delivery_count=1) == EMPTY
+    taken.add(delivery(0, 2))  # the second delivery was taken back
+    assert taken.fresh(cell(), span(0, 4), delivery_count=1) == span(0, 2)
 
 
 def test_hand_backs_name_the_delivery_that_is_given_back() -> None:

@@ -44,6 +44,7 @@ class Run:
     offered: bool = False  # the batch in progress is its own idea, no replay
     batch: tuple[Delivery, ...] | None = None
     handled: bool = False
+    planned_ms: int = 0  # the instant by which the batch in progress judges what is due
     alone_last: bool = False
 
 
@@ -67,6 +68,8 @@ class World:
     committed: int = 0  # batches
     runs: int = 0
     run: Run | None = None
+    due_ms: dict[int, int] = field(default_factory=dict)  # of messages that ask for a later delivery
+    delivered: Counter[int] = field(default_factory=Counter)  # to the user's code
 
     # ---- what may happen next
 
@@ -192,17 +195,24 @@ class World:
             self.append(
                 Release(cell=CELL, offsets=back.offsets, delivery_count=back.delivery_count, delay_ms=0)
             )
-        run.batch = batch.deliveries
+        run.batch, run.planned_ms = batch.deliveries, self.now_ms
 
     def do_handle(self, chance: Random) -> None:
         """The user's code: most is acked, some released, some left to its lease; the poison kills."""
         assert self.run is not None
         assert self.run.batch is not None
+        self.hold_back(self.run)
+        if chance.random() < 0.3:
+            self.hold_back(self.run)  # a second action reads the batch again
         if self.poison is not None and any(self.poison in one.offsets for one in self.run.batch):
             self.run = None
             return
         for one in self.run.batch:
             for offset in one.offsets:
+                if not self.is_due(offset, self.run):
+                    continue
+                assert self.now_ms >= self.due_ms.get(offset, 0), "before it was due"
+                self.delivered[offset] += 1
                 only = OffsetSet.of((offset, offset + 1))
                 match self.outcome(chance):
                     case "ack":
@@ -214,6 +224,18 @@ class World:
                         )
                         self.append(release)
         self.run.handled = True
+
+    def is_due(self, offset: int, run: Run) -> bool:
+        return self.due_ms.get(offset, 0) <= run.planned_ms
+
+    def hold_back(self, run: Run) -> None:
+        """The executor's part: what is not due is released as never delivered."""
+        for one in run.batch or ():
+            for offset in one.offsets:
+                if not self.is_due(offset, run):
+                    only, due_ms = OffsetSet.of((offset, offset + 1)), self.due_ms[offset]
+                    count = one.delivery_count
+                    self.append(Release(cell=CELL, offsets=only, delivery_count=count, due_ms=due_ms))
 
     def outcome(self, chance: Random) -> str:
         return "ack" if self.poison is not None else chance.choice(["ack", "ack", "release", "leave"])
@@ -287,6 +309,30 @@ def test_every_message_is_acked_or_dies_after_its_last_delivery_whatever_crashes
         world = World(RedeliveryPolicy(max_deliveries=limit), messages=chance.choice([1, 2, 3]))
         live(world, chance, steps=chance.randrange(60), accidents=chance.randrange(8))
         finish(world, chance)
+
+
+def test_every_delayed_message_comes_when_it_is_due_or_dies_after_its_last_delivery() -> None:
+    for seed in range(300):
+        chance = Random(seed)
+        policy = RedeliveryPolicy(max_deliveries=chance.choice([2, 3, None]))
+        world = World(policy, messages=3, due_ms=due_times(chance))
+        live(world, chance, steps=chance.randrange(80), accidents=chance.randrange(8))
+        finish(world, chance)
+
+
+def test_without_accidents_a_delayed_message_is_delivered_once() -> None:
+    for seed in range(300):
+        chance = Random(seed)
+        world = World(RedeliveryPolicy(max_deliveries=1), messages=3, due_ms=due_times(chance))
+        world.poison = 3  # a message that there is not: every other one is acked
+        finish(world, chance)
+        assert world.delivered == {0: 1, 1: 1, 2: 1}
+
+
+def due_times(chance: Random) -> dict[int, int]:
+    """Of some messages; sooner and later than a lease."""
+    times = [1_000, 30_000, 130_000, 500_000]
+    return {offset: chance.choice(times) for offset in range(3) if chance.random() < 0.7}
 
 
 def test_without_a_limit_every_message_is_acked_in_the_end() -> None:

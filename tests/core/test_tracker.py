@@ -32,11 +32,11 @@ from spark_cursor_source.core.offsets import EMPTY, OFFSET_LIMIT, OffsetSet
 from spark_cursor_source.core.policy import Backoff, ExpiredTo, RedeliveryPolicy, StepBackoff
 from spark_cursor_source.core.tracker import (
     EXPIRED,
-    LEASE_OVER,
+    MAX_DELIVERIES,
+    MAX_ERRORS,
     MAX_EXPIRED,
-    MAX_REASONS,
-    NO_MORE_DELIVERIES,
-    OTHER_REASONS,
+    OTHER_ERRORS,
+    REJECTED,
     CellTracker,
     DeadLetter,
     Decision,
@@ -86,11 +86,11 @@ class Log:
         )
         self.append(marker, at)
 
-    def end_of(self, held: OffsetSet, *, at: float = 0) -> None:
-        self.append(End(cell=CELL, offsets=held), at)
+    def end_of(self, held: OffsetSet, *, at: float = 0, run: str | None = None) -> None:
+        self.append(End(cell=CELL, offsets=held, run_id=run), at)
 
-    def end_up_to(self, position: int, *, at: float = 0) -> None:
-        self.append(EndUpTo(cell=CELL, position=position), at)
+    def end_up_to(self, position: int, *, at: float = 0, run: str | None = None) -> None:
+        self.append(EndUpTo(cell=CELL, position=position, run_id=run), at)
 
     def keep_alive(
         self,
@@ -117,6 +117,10 @@ class Log:
             reason=reason,
         )
         self.append(marker, at)
+
+    def not_due(self, held: OffsetSet, *, at: float, due: float, count: int = 1) -> None:
+        """The Release of messages that were not delivered."""
+        self.append(Release(cell=CELL, offsets=held, delivery_count=count, due_ms=round(due * 1000)), at)
 
     def reject(self, held: OffsetSet, *, at: float = 0, count: int = 1, reason: str = "bad") -> None:
         self.append(Reject(cell=CELL, offsets=held, delivery_count=count, reason=reason), at)
@@ -152,8 +156,15 @@ def redeliver(held: OffsetSet, count: int, *, run: str = A, alone: bool = False)
     return Redeliver(cell=CELL, offsets=held, delivery_count=count, run_id=run, alone=alone)
 
 
-def dead(held: OffsetSet, count: int, reason: str) -> DeadLetter:
-    return DeadLetter(cell=CELL, offsets=held, delivery_count=count, reason=reason)
+def dead(held: OffsetSet, count: int, reason: str, error: str = "", last: float = 0) -> DeadLetter:
+    return DeadLetter(
+        cell=CELL,
+        offsets=held,
+        delivery_count=count,
+        reason=reason,
+        error=error,
+        last_delivery_ms=round(last * 1000) or None,
+    )
 
 
 def delivered_times(log: Log, held: OffsetSet, times: int) -> None:
@@ -275,7 +286,7 @@ def test_a_start_of_another_run_is_another_delivery() -> None:
     log = Log()
     log.start(offsets((0, 2)), at=0)
     log.start(offsets((0, 2)), at=30, count=1, run=B)
-    assert log.state.leases == ((Lease(90_000, 2, B), offsets((0, 2))),)
+    assert log.state.leases == ((Lease(90_000, 2, B, 30_000), offsets((0, 2))),)
     assert log.state.totals.delivered == 4
 
 
@@ -285,7 +296,7 @@ def test_the_higher_count_of_a_start_is_believed_of_a_known_message_too() -> Non
     log = Log(max_deliveries=9)
     log.start(offsets(0), at=0)
     log.start(offsets(0), at=30, count=4, run=B)
-    assert log.state.leases == ((Lease(90_000, 4, B), offsets(0)),)
+    assert log.state.leases == ((Lease(90_000, 4, B, 30_000), offsets(0)),)
 
 
 def test_a_second_start_of_the_same_delivery_moves_the_deadline_and_nothing_else() -> None:
@@ -305,7 +316,7 @@ def test_a_start_at_the_last_delivery_takes_nothing() -> None:
     delivered_times(log, offsets(0), 3)
     log.start(offsets(0), at=30, count=3, run=B)
     assert log.state.leases == ((Lease(60_000, 3, A), offsets(0)),)
-    assert log.settle(61) == [dead(offsets(0), 3, LEASE_OVER)]
+    assert log.settle(61) == [dead(offsets(0), 3, MAX_DELIVERIES)]
 
 
 def test_a_start_of_some_of_a_group_parts_it() -> None:
@@ -316,8 +327,8 @@ def test_a_start_of_some_of_a_group_parts_it() -> None:
     log.start(offsets((4, 12)), at=30, run=B)
     assert log.state.leases == (
         (Lease(60_000, 1, A), offsets((0, 4))),
-        (Lease(90_000, 1, B), offsets((10, 12))),
-        (Lease(90_000, 2, B), offsets((4, 10))),
+        (Lease(90_000, 1, B, 30_000), offsets((10, 12))),
+        (Lease(90_000, 2, B, 30_000), offsets((4, 10))),
     )
 
 
@@ -430,13 +441,13 @@ def test_a_release_now_waits_for_no_backoff() -> None:
     assert log.settle(10) == [redeliver(offsets(0), 1)]
 
 
-@pytest.mark.parametrize(("said", "reason"), [("boom", "boom"), ("", NO_MORE_DELIVERIES)])
-def test_a_release_of_the_last_delivery_makes_a_dead_letter(said: str, reason: str) -> None:
+@pytest.mark.parametrize("said", ["boom", ""])
+def test_a_release_of_the_last_delivery_makes_a_dead_letter(said: str) -> None:
     # 0 S(3 of 3)  5 R dead letter
     log = Log(max_deliveries=3)
     delivered_times(log, offsets(0), 3)
     log.release(offsets(0), at=5, count=3, delay=600, reason=said)
-    assert log.settle(None) == [dead(offsets(0), 3, reason)]
+    assert log.settle(None) == [dead(offsets(0), 3, MAX_DELIVERIES, said)]
     assert log.state.outstanding == EMPTY
     assert log.state.totals.dead_lettered == 1
 
@@ -451,7 +462,7 @@ def test_a_release_of_an_old_delivery_leaves_the_present_lease_alone() -> None:
     log.start(offsets(0), at=61, count=2, run=B)
     log.release(offsets(0), at=70, count=1)
     assert log.settle(70) == []
-    assert log.state.leases == ((Lease(121_000, 2, B), offsets(0)),)
+    assert log.state.leases == ((Lease(121_000, 2, B, 61_000), offsets(0)),)
 
 
 def test_a_release_of_what_is_available_changes_nothing() -> None:
@@ -474,7 +485,7 @@ def test_a_reject_makes_a_dead_letter_with_its_reason() -> None:
     log = Log()
     log.start(offsets((0, 3)), at=0)
     log.reject(offsets(1), at=1, reason="no such customer")
-    assert log.settle(None) == [dead(offsets(1), 1, "no such customer")]
+    assert log.settle(None) == [dead(offsets(1), 1, REJECTED, "no such customer")]
     assert log.state.outstanding == offsets(0, 2)
     assert log.state.totals.dead_lettered == 1
     assert log.settle(None) == [], "it is said once"
@@ -496,7 +507,132 @@ def test_rejects_come_out_in_the_order_of_the_leases_whatever_the_order_of_the_s
     log.start(offsets(1), at=0, lease=90)
     log.start_v1(offsets(0), at=1)
     log.reject(offsets(0, 1), at=2)
-    assert log.settle(None) == [dead(offsets(0), 1, "bad"), dead(offsets(1), 1, "bad")]
+    assert log.settle(None) == [dead(offsets(0), 1, REJECTED, "bad"), dead(offsets(1), 1, REJECTED, "bad")]
+
+
+# ---- leased + Release of what is not due
+
+
+def test_what_is_not_due_counts_as_never_delivered_and_comes_back_when_it_is() -> None:
+    # 0 S of 0 to 2
+    #    1 R of 1, due at 5 .... 5 available
+    log = Log(max_deliveries=1)
+    log.start(offsets((0, 3)), at=0)
+    log.not_due(offsets(1), at=1, due=5)
+    assert log.state.delayed == ((Delay(5_000, 0, False), offsets(1)),)
+    assert log.state.totals.delivered == 2
+    assert log.settle(5) == []
+    assert log.settle(5.001) == [redeliver(offsets(1), 0)]
+    log.start(offsets(1), at=6)
+    assert log.state.delivery_counts() == {1: offsets((0, 3))}
+
+
+def test_what_is_due_by_now_is_available_at_once() -> None:
+    # 0 S of what is due at 5     9 R
+    log = Log()
+    log.start(offsets(0), at=0)
+    log.not_due(offsets(0), at=9, due=5)
+    assert log.settle(None) == [redeliver(offsets(0), 0)]
+
+
+def test_what_is_due_in_years_comes_back_after_twelve_hours() -> None:
+    log = Log()
+    log.start(offsets(0), at=0)
+    log.not_due(offsets(0), at=1, due=10**9)
+    assert log.state.next_event_ms == 1_000 + MAX_LEASE_MS
+
+
+def test_a_late_release_of_what_was_not_due_leaves_its_next_delivery_alone() -> None:
+    # 0 S(1) R due at 5   5.5 S(1)
+    #                         6 R due at 5
+    log = Log()
+    log.start(offsets(0), at=0)
+    log.not_due(offsets(0), at=0, due=5)
+    log.settle(5.2)
+    log.start(offsets(0), at=5.2)
+    log.not_due(offsets(0), at=6, due=5)
+    assert log.settle(6) == []
+    assert log.state.leased == offsets(0)
+
+
+def test_the_death_of_a_run_before_its_release_is_no_delivery_either() -> None:
+    # 0 S(A, 1)  run A dies
+    #    10 H(B) S(B, 2)  R due at 90 .... 90 available, never delivered
+    log = Log(max_deliveries=2)
+    log.start(offsets((0, 10)), at=0)
+    log.hello(B, at=10)
+    log.start(offsets((0, 10)), at=10, count=2, run=B)
+    log.not_due(offsets((0, 10)), at=11, due=90, count=2)
+    assert log.settle(91) == [redeliver(offsets((0, 10)), 0, run=B)]
+
+
+def test_what_was_never_delivered_is_announced_once_to_a_run() -> None:
+    # 0 S R due at 0   1 H(A)   2 H(B)
+    log = Log()
+    log.hello(A)
+    log.start(offsets(0, 1), at=0)
+    log.not_due(offsets(0), at=0.5, due=0)
+    log.release(offsets(1), at=0.5)
+    assert log.settle(None) == [redeliver(offsets(0), 0), redeliver(offsets(1), 1)]
+    log.hello(A, at=1)
+    assert log.settle(None) == [redeliver(offsets(1), 1)]
+    log.hello(B, at=2)
+    assert log.settle(None) == [redeliver(offsets(0), 0, run=B), redeliver(offsets(1), 1, run=B)]
+
+
+def test_the_end_of_a_whole_batch_leaves_what_was_never_delivered() -> None:
+    # 0 S of 0 to 4   1 R of 1 due at 50, R of 2 at once   2 E of 0 to 2 by the run   3 U by the run
+    log = Log()
+    log.start(offsets((0, 5)), at=0)
+    log.not_due(offsets(1), at=1, due=50)
+    log.release(offsets(2), at=1)
+    log.end_of(offsets((0, 3)), at=2, run=A)
+    assert log.state.outstanding == offsets(1, 3, 4)
+    assert (log.state.totals.acked, log.state.totals.unknown_ends) == (2, 0)
+    log.end_up_to(5, at=3, run=A)
+    assert log.state.outstanding == offsets(1)
+    log.end_of(offsets(1), at=4)
+    assert log.state.outstanding == EMPTY, "somebody who names it may end it"
+
+
+# ---- what a dead letter knows
+
+
+def test_a_dead_letter_knows_its_first_and_its_last_delivery() -> None:
+    # 1 S of 0 and 1   2.1 S of 2   9 S(2) of 0 to 2 ..... 69 dead letters
+    log = Log(max_deliveries=2)
+    log.start(offsets(0, 1), at=1)
+    log.start(offsets(2), at=2.1)
+    log.release(offsets((0, 3)), at=3)
+    log.settle(None)
+    log.start(offsets((0, 3)), at=9, count=2)
+    (letter,) = log.settle(70)
+    assert isinstance(letter, DeadLetter)
+    assert [letter.first_deliveries.at(offset) for offset in (0, 1, 2)] == [1_000, 1_000, 2_250]
+    assert (letter.last_delivery_ms, letter.error) == (9_000, "")
+
+
+def test_what_version_1_or_a_lost_state_delivered_is_not_known() -> None:
+    log = Log(max_deliveries=2)
+    log.start_v1(offsets(0), at=1)
+    log.start(offsets(1), at=2, count=2)
+    log.reject(offsets(0), at=3)
+    log.reject(offsets(1), at=3, count=2)
+    by_v1, of_a_lost_state = (one for one in log.settle(None) if isinstance(one, DeadLetter))
+    assert (by_v1.first_deliveries.at(0), by_v1.last_delivery_ms) == (None, None)
+    assert (of_a_lost_state.first_deliveries.at(1), of_a_lost_state.last_delivery_ms) == (None, 2_000)
+
+
+def test_the_times_of_first_deliveries_are_forgotten_with_their_messages() -> None:
+    log = Log()
+    for number in range(5):
+        log.start(offsets(number), at=10 + number)
+    assert len(log.state.first_deliveries.steps) == 5
+    log.end_of(offsets((0, 3)))
+    log.settle(None)
+    assert log.state.first_deliveries.steps == ((3, 13_000), (4, 14_000))
+    log.seek(1)
+    assert log.state.first_deliveries.steps == ()
 
 
 # ---- leased + time
@@ -516,7 +652,7 @@ def test_a_deadline_is_on_the_next_quarter_of_a_second_and_never_early() -> None
     log.start(offsets(0), at=0.001)
     log.start(offsets(1), at=0.249)
     log.start(offsets(2), at=0.25)
-    assert log.state.leases == ((Lease(60_250, 1, A), offsets((0, 3))),)
+    assert log.state.leases == ((Lease(60_250, 1, A, 250), offsets((0, 3))),)
 
 
 def test_a_lease_that_is_over_waits_for_the_backoff_of_its_delivery() -> None:
@@ -553,7 +689,7 @@ def test_the_last_lease_makes_a_dead_letter() -> None:
     log = Log(max_deliveries=2, backoff=StepBackoff(delays_ms=(10_000,)))
     delivered_times(log, offsets(0), 1)
     log.start(offsets(0), at=0, count=2, run=B)
-    assert log.settle(61) == [dead(offsets(0), 2, LEASE_OVER)]
+    assert log.settle(61) == [dead(offsets(0), 2, MAX_DELIVERIES)]
     assert log.settle(1_000) == []
 
 
@@ -621,7 +757,7 @@ def test_a_start_takes_what_is_delayed() -> None:
     # 0 S R(30)  5 S(B)----65
     log = delayed_log()
     log.start(offsets(0), at=5, run=B)
-    assert log.state.leases == ((Lease(65_000, 2, B), offsets(0)),)
+    assert log.state.leases == ((Lease(65_000, 2, B, 5_000), offsets(0)),)
     assert log.state.delayed == ()
 
 
@@ -633,7 +769,7 @@ def test_a_start_at_the_last_delivery_leaves_what_is_delayed() -> None:
     log.restart(max_deliveries=2)
     log.start(offsets(0), at=5, count=3, run=B)
     assert log.state.delayed == ((Delay(30_000, 2, False), offsets(0)),)
-    assert log.settle(31) == [dead(offsets(0), 2, NO_MORE_DELIVERIES)]
+    assert log.settle(31) == [dead(offsets(0), 2, MAX_DELIVERIES)]
 
 
 # ---- available
@@ -660,7 +796,7 @@ def test_what_is_available_stays_so_until_a_start_takes_it() -> None:
     assert log.settle(31_536_000) == []
     assert log.state.available == ((Wait(1, False, lapsed=True), offsets(0)),)
     log.start(offsets(0), at=31_536_000, count=2)
-    assert log.state.leases == ((Lease(31_536_060_000, 2, A), offsets(0)),)
+    assert log.state.leases == ((Lease(31_536_060_000, 2, A, 31_536_000_000), offsets(0)),)
 
 
 def test_an_end_ends_what_is_available() -> None:
@@ -964,7 +1100,7 @@ def test_what_is_available_above_a_lowered_limit_is_a_dead_letter_and_never_anno
     log.hello(B, at=10)
     assert log.settle(None) == [], "nobody may deliver it, and its End may be in the rest of the log"
     assert log.state.outstanding == offsets(0)
-    assert log.settle(11) == [dead(offsets(0), 2, NO_MORE_DELIVERIES)]
+    assert log.settle(11) == [dead(offsets(0), 2, MAX_DELIVERIES)]
 
 
 def test_what_is_leased_above_a_lowered_limit_keeps_its_lease() -> None:
@@ -974,7 +1110,7 @@ def test_what_is_leased_above_a_lowered_limit_keeps_its_lease() -> None:
     log.restart(max_deliveries=1)
     assert log.settle(60) == []
     log.end_of(offsets(0), at=60)
-    assert log.settle(61) == [dead(offsets(1), 2, LEASE_OVER)]
+    assert log.settle(61) == [dead(offsets(1), 2, MAX_DELIVERIES)]
 
 
 def test_a_raised_limit_is_in_force_at_once() -> None:
@@ -1047,7 +1183,7 @@ def test_a_last_delivery_that_failed_is_a_dead_letter_and_not_expired() -> None:
     log = Log(policy=TTL)
     delivered_times(log, offsets(0), 3)
     log.log_end(1, at=0)
-    assert log.settle(61) == [dead(offsets(0), 3, LEASE_OVER)]
+    assert log.settle(61) == [dead(offsets(0), 3, MAX_DELIVERIES)]
     assert log.state.totals.expired == 0
 
 
@@ -1114,9 +1250,9 @@ def test_more_rejects_than_the_limit_open_the_breaker_and_the_rest_is_held() -> 
     log = Log(policy=GUARDED)
     log.start(offsets((0, 6)), at=0)
     log.reject(offsets((0, 5)), at=1)
-    assert log.settle(1) == [dead(offsets(0, 1), 1, "bad")]
+    assert log.settle(1) == [dead(offsets(0, 1), 1, REJECTED, "bad")]
     state = log.state
-    assert state.held == ((Held(1, "bad"), offsets((2, 5))),)
+    assert state.held == ((Held(1, REJECTED, "bad"), offsets((2, 5))),)
     assert (state.breaker.opened_ms, state.breaker.closes_ms) == (1_000, 601_000)
     assert (state.outstanding, state.totals.dead_lettered) == (offsets((2, 6)), 2)
     assert state.delivery_counts() == {1: offsets((2, 6))}
@@ -1134,10 +1270,13 @@ def test_while_the_breaker_is_open_no_lease_runs_out_and_redeliveries_go_on() ->
     assert log.settle(31) == [redeliver(offsets(1), 1)], "a delay is no lease"
     log.start(offsets(0), at=31, count=2)
     assert log.settle(500) == []
-    assert log.state.leases == ((Lease(60_000, 1, A), offsets((2, 5))), (Lease(91_000, 2, A), offsets(0)))
+    assert log.state.leases == (
+        (Lease(60_000, 1, A), offsets((2, 5))),
+        (Lease(91_000, 2, A, 31_000), offsets(0)),
+    )
     log.end_of(offsets(2), at=501)
     log.resume(at=502)
-    assert log.settle(502) == [dead(offsets(0), 2, LEASE_OVER), redeliver(offsets(3, 4), 1)]
+    assert log.settle(502) == [dead(offsets(0), 2, MAX_DELIVERIES, last=31), redeliver(offsets(3, 4), 1)]
 
 
 def test_a_breaker_closes_by_itself_when_its_pause_is_over_and_what_it_held_goes_out() -> None:
@@ -1147,7 +1286,7 @@ def test_a_breaker_closes_by_itself_when_its_pause_is_over_and_what_it_held_goes
     log.reject(offsets((0, 4)), at=1)
     log.settle(1)
     assert log.settle(601) == []
-    assert log.settle(601.001) == [dead(offsets(2, 3), 1, "bad")]
+    assert log.settle(601.001) == [dead(offsets(2, 3), 1, REJECTED, "bad")]
     state = log.state
     assert (state.held, state.breaker.is_open, state.totals.dead_lettered) == ((), False, 4)
     assert state.breaker.recent == (), "the rate counts anew"
@@ -1158,7 +1297,10 @@ def test_the_operator_closes_a_breaker_in_a_log_that_is_not_read_out() -> None:
     log.start(offsets((0, 4)), at=0)
     log.reject(offsets((0, 4)), at=1)
     log.resume(at=2)
-    assert log.settle(None) == [dead(offsets(0, 1), 1, "bad"), dead(offsets(2, 3), 1, "bad")]
+    assert log.settle(None) == [
+        dead(offsets(0, 1), 1, REJECTED, "bad"),
+        dead(offsets(2, 3), 1, REJECTED, "bad"),
+    ]
 
 
 def test_what_is_held_ends_with_an_ack_and_is_not_taken_by_a_start() -> None:
@@ -1167,12 +1309,12 @@ def test_what_is_held_ends_with_an_ack_and_is_not_taken_by_a_start() -> None:
     log.reject(offsets((0, 8)), at=1)
     log.start(offsets((2, 8)), at=2, count=2, run=B)
     log.start_v1(offsets((2, 8)), at=2)
-    assert log.state.held == ((Held(1, "bad"), offsets((2, 8))),)
+    assert log.state.held == ((Held(1, REJECTED, "bad"), offsets((2, 8))),)
     log.end_of(offsets(2), at=3)
     log.end_up_to(5, at=3)
     assert (log.state.outstanding, log.state.totals.acked) == (offsets((5, 8)), 3)
     log.hello(B, at=4)
-    assert log.settle(4) == [dead(offsets(0, 1), 1, "bad")]
+    assert log.settle(4) == [dead(offsets(0, 1), 1, REJECTED, "bad")]
     log.seek(0, at=5)
     log.resume(at=6)
     assert log.settle(6) == []
@@ -1192,9 +1334,12 @@ def test_a_breaker_opens_for_a_trip_once() -> None:
 def test_leases_that_run_out_for_the_last_time_count_as_rejects_do() -> None:
     log = Log(policy=GUARDED)
     for offset in range(3):
-        log.start(offsets(offset), at=offset, count=2)
-    assert log.settle(100) == [dead(offsets(0), 2, LEASE_OVER), dead(offsets(1), 2, LEASE_OVER)]
-    assert log.state.held == ((Held(2, LEASE_OVER), offsets(2)),)
+        log.start(offsets(offset), at=1 + offset, count=2)
+    assert log.settle(100) == [
+        dead(offsets(0), 2, MAX_DELIVERIES, last=1),
+        dead(offsets(1), 2, MAX_DELIVERIES, last=2),
+    ]
+    assert log.state.held == ((Held(2, MAX_DELIVERIES, "", 3_000), offsets(2)),)
 
 
 def test_while_the_breaker_is_open_nothing_is_too_old() -> None:
@@ -1219,16 +1364,16 @@ def test_expired_messages_do_not_trip_the_breaker() -> None:
     assert not log.state.breaker.is_open
 
 
-def test_reasons_without_number_are_not_all_kept() -> None:
+def test_errors_without_number_are_not_all_kept() -> None:
     log = Log(policy=GUARDED)
-    log.start(offsets((0, MAX_REASONS + 10)), at=0)
+    log.start(offsets((0, MAX_ERRORS + 10)), at=0)
     log.hold("x", at=0)
-    for offset in range(MAX_REASONS + 10):
+    for offset in range(MAX_ERRORS + 10):
         log.reject(offsets(offset), at=1, reason=f"order {offset}")
     held = dict(log.state.held)
-    assert len(held) == MAX_REASONS + 1
-    assert held[Held(1, OTHER_REASONS)] == offsets((MAX_REASONS, MAX_REASONS + 10))
-    assert held[Held(1, "order 7")] == offsets(7)
+    assert len(held) == MAX_ERRORS + 1
+    assert held[Held(1, REJECTED, OTHER_ERRORS)] == offsets((MAX_ERRORS, MAX_ERRORS + 10))
+    assert held[Held(1, REJECTED, "order 7")] == offsets(7)
 
 
 # ---- version 1, as in kafka-mq-go

@@ -33,8 +33,8 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy, StepBackoff
 from spark_cursor_source.core.tracker import (
     EXPIRED,
-    LEASE_OVER,
-    NO_MORE_DELIVERIES,
+    MAX_DELIVERIES,
+    REJECTED,
     CellTracker,
     DeadLetter,
     Decision,
@@ -44,6 +44,7 @@ from spark_cursor_source.wire import cursor as cursor_wire
 
 CELL = Cell(subscription="s", topic="t", partition=0)
 LOG_END = 12  #: offsets in play
+Dead = tuple[int, int, str, str, int | None]  #: offset, count, reason, error, last delivery
 
 
 # ---- the twin
@@ -60,6 +61,8 @@ class Message:
     died: bool = False  # of a delay, or where available
     lapsed: bool = False
     reason: str = ""  # where held
+    error: str = ""  # where held
+    started_ms: int = 0  # of a lease, or of the last one where held
 
 
 @dataclass
@@ -71,7 +74,7 @@ class Twin:
     owner: str | None = None
     messages: dict[int, Message] = field(default_factory=dict)
     to_announce: set[int] = field(default_factory=set)
-    dead: list[tuple[int, int, str]] = field(default_factory=list)
+    dead: list[Dead] = field(default_factory=list)
     totals: Counter[str] = field(default_factory=Counter)
     ended: set[int] = field(default_factory=set)  # acked or expired, and not to be heard of again
     trip: str = ""  # of the breaker, the last one
@@ -88,13 +91,14 @@ class Twin:
             case Start():
                 self.start(marker, at_ms)
             case End(offsets=offsets):
-                for offset in offsets:
+                for offset in set(offsets) - self.spared(marker.run_id):
                     self.end(offset)
             case EndUpTo(position=position):
-                for offset in [one for one in self.messages if one < position]:
+                spared = self.spared(marker.run_id)
+                for offset in [one for one in self.messages if one < position and one not in spared]:
                     self.end(offset)
                 self.read_position = max(self.read_position, position)
-                self.ended |= set(range(position))
+                self.ended |= set(range(position)) - spared
             case KeepAlive():
                 for message in self.leased(marker.offsets).values():
                     deadline = quarter_second(at_ms + min(marker.lease_ms, MAX_LEASE_MS))
@@ -102,11 +106,14 @@ class Twin:
             case Release():
                 for offset, message in self.leased(marker.offsets).items():
                     if message.count == marker.delivery_count:
-                        self.release(offset, message, marker, at_ms)
+                        if marker.due_ms is None:
+                            self.release(offset, message, marker, at_ms)
+                        elif message.started_ms <= marker.due_ms:
+                            self.take_back(offset, message, marker.due_ms - at_ms, at_ms)
             case Reject():
                 for offset, message in self.leased(marker.offsets).items():
                     if message.count == marker.delivery_count:
-                        self.dead_letter(offset, message, marker.reason, at_ms)
+                        self.dead_letter(offset, message, REJECTED, at_ms, marker.reason)
             case Seek(position=position):
                 self.messages.clear()
                 self.to_announce.clear()
@@ -115,12 +122,15 @@ class Twin:
             case Hello():
                 if self.owner is None and self.read_position == 0:
                     self.read_position = marker.position
-                if self.owner != marker.run_id:
+                again = self.owner == marker.run_id
+                if not again:
                     for message in self.messages.values():
                         message.died, message.lapsed = message.died or message.lapsed, False
                 self.owner = marker.run_id
-                self.to_announce = {
-                    offset for offset, message in self.messages.items() if message.state == "available"
+                self.to_announce |= {
+                    offset
+                    for offset, message in self.messages.items()
+                    if message.state == "available" and not (again and message.count == 0)
                 }
             case Resume():
                 self.close()
@@ -133,13 +143,16 @@ class Twin:
     def start(self, marker: Start, at_ms: int) -> None:
         run = marker.run_id or ""
         deadline = quarter_second(at_ms + min(marker.lease_ms, MAX_LEASE_MS))
+        started = quarter_second(at_ms) if marker.run_id else 0
         first_unseen = self.read_position
         for offset in marker.offsets:
             message = self.messages.get(offset)
             if message is None:
                 if offset < first_unseen and marker.delivery_count is not None:
                     continue  # an ack wins
-                self.messages[offset] = Message("leased", marker.delivery_count or 1, deadline, run)
+                self.messages[offset] = Message(
+                    "leased", marker.delivery_count or 1, deadline, run, started_ms=started
+                )
                 self.ended.discard(offset)
                 self.totals["delivered"] += 1
             elif (
@@ -150,7 +163,7 @@ class Twin:
                 message.at_ms = deadline
             elif message.state != "held" and not self.policy.exhausted(message.count):
                 count = max(message.count + 1, marker.delivery_count or 0)
-                self.messages[offset] = Message("leased", count, deadline, run)
+                self.messages[offset] = Message("leased", count, deadline, run, started_ms=started)
                 self.to_announce.discard(offset)
                 self.totals["delivered"] += 1
             self.read_position = max(self.read_position, offset + 1)
@@ -178,12 +191,21 @@ class Twin:
 
     def release(self, offset: int, message: Message, marker: Release, at_ms: int) -> None:
         if self.policy.exhausted(message.count):
-            self.dead_letter(offset, message, marker.reason or NO_MORE_DELIVERIES, at_ms)
+            self.dead_letter(offset, message, MAX_DELIVERIES, at_ms, marker.reason)
             return
         delay_ms = marker.delay_ms
         if delay_ms is None:
             delay_ms = self.policy.backoff.delay_ms(message.count)
         self.give_back(offset, message, at_ms, delay_ms)
+
+    def take_back(self, offset: int, message: Message, delay_ms: int, at_ms: int) -> None:
+        self.totals["delivered"] -= 1
+        message.count, message.run = 0, self.owner or ""
+        self.give_back(offset, message, at_ms, max(delay_ms, 0))
+
+    def spared(self, run: str | None) -> set[int]:
+        """What the End of a whole batch leaves: it was never delivered."""
+        return {offset for offset, message in self.messages.items() if run and not message.count}
 
     def give_back(
         self, offset: int, message: Message, at_ms: int, delay_ms: int, *, over: bool = False
@@ -197,23 +219,25 @@ class Twin:
             self.messages[offset] = Message("available", message.count, None, died=died, lapsed=lapsed)
             self.to_announce.add(offset)
 
-    def dead_letter(self, offset: int, message: Message, reason: str, at_ms: int) -> None:
+    def dead_letter(self, offset: int, message: Message, reason: str, at_ms: int, error: str = "") -> None:
         self.to_announce.discard(offset)
+        last = message.started_ms if message.state == "leased" else 0
+        held = Message("held", message.count, None, reason=reason, error=error, started_ms=last)
         breaker = self.policy.breaker
         if breaker.limit is not None:
             recent = sum(then > at_ms - breaker.window_ms for then in self.letters)
             if self.opened_ms is None and recent >= breaker.limit:
                 self.open(f"{at_ms}@t,0", at_ms)
             if self.opened_ms is not None:
-                self.messages[offset] = Message("held", message.count, None, reason=reason)
+                self.messages[offset] = held
                 return
         self.letters.append(at_ms)
-        self.bury(offset, message.count, reason)
+        self.bury(offset, held)
 
-    def bury(self, offset: int, count: int, reason: str) -> None:
+    def bury(self, offset: int, held: Message) -> None:
         self.messages.pop(offset)
         self.totals["dead_lettered"] += 1
-        self.dead.append((offset, count, reason))
+        self.dead.append((offset, held.count, held.reason, held.error, held.started_ms or None))
 
     def open(self, trip: str, at_ms: int) -> None:
         breaker = self.policy.breaker
@@ -228,12 +252,10 @@ class Twin:
         self.letters = []
         for offset, message in list(self.messages.items()):
             if message.state == "held":
-                self.bury(offset, message.count, message.reason)
+                self.bury(offset, message)
 
-    def settle(
-        self, now_ms: int | None
-    ) -> tuple[list[tuple[int, int, str]], list[tuple[int, int, str, bool]]]:
-        """Dead letters (offset, count, reason), and announcements (offset, count, run, alone)."""
+    def settle(self, now_ms: int | None) -> tuple[list[Dead], list[tuple[int, int, str, bool]]]:
+        """Dead letters, and announcements (offset, count, run, alone)."""
         if now_ms is not None:
             if self.closes_ms is not None and self.closes_ms < now_ms:
                 self.close()
@@ -257,7 +279,7 @@ class Twin:
                 break  # no lease runs out
             for offset, message in group:
                 if self.policy.exhausted(message.count):
-                    self.dead_letter(offset, message, LEASE_OVER, now_ms)
+                    self.dead_letter(offset, message, MAX_DELIVERIES, now_ms)
                     continue
                 delay_ms = self.policy.backoff.delay_ms(message.count)
                 assert message.at_ms is not None
@@ -271,14 +293,17 @@ class Twin:
                 self.to_announce.add(offset)
         for group in self.grouped("available", lambda message: self.policy.exhausted(message.count)):
             for offset, message in group if self.opened_ms is None else ():
-                self.dead_letter(offset, message, NO_MORE_DELIVERIES, now_ms)
+                self.dead_letter(offset, message, MAX_DELIVERIES, now_ms)
 
     def grouped(self, state: str, where: Callable[[Message], bool]) -> list[list[tuple[int, Message]]]:
         """Messages of a state by what they have in common, in its order."""
-        groups: dict[tuple[int, int, str, bool, bool], list[tuple[int, Message]]] = {}
+        groups: dict[tuple[int, int, str, int, bool, bool], list[tuple[int, Message]]] = {}
         for offset, message in sorted(self.messages.items()):
             if message.state == state and where(message):
-                key = (message.at_ms or 0, message.count, message.run, message.died, message.lapsed)
+                key = (
+                    *(message.at_ms or 0, message.count, message.run),
+                    *(message.started_ms, message.died, message.lapsed),
+                )
                 groups.setdefault(key, []).append((offset, message))
         return [groups[key] for key in sorted(groups)]
 
@@ -295,7 +320,8 @@ class Twin:
                 self.ended.add(offset)
                 self.totals["expired"] += 1
                 if self.policy.expired_to is ExpiredTo.DEAD_LETTERS:
-                    self.dead.append((offset, 0 if message is None else message.count, EXPIRED))
+                    count = 0 if message is None else message.count
+                    self.dead.append((offset, count, EXPIRED, "", None))
         self.read_position = max(self.read_position, self.ages.expired_below)
         self.ages = self.ages.without(min([self.read_position, *self.messages]))
 
@@ -346,16 +372,18 @@ releases = st.builds(
     delivery_count=counts,
     delay_ms=st.none() | spans_ms,
     reason=st.sampled_from(["", "boom"]),
+    due_ms=st.none() | st.sampled_from([0, 1_000_250, 1_001_000, 1_020_000, 10**12]),
 )
+runs_of_ends = st.sampled_from([None, None, "a"])
 markers = st.one_of(
     starts,
     starts,
     starts,
-    st.builds(End, cell=cell, offsets=sets),
+    st.builds(End, cell=cell, offsets=sets, run_id=runs_of_ends),
     keep_alives,
     releases,
     st.builds(Reject, cell=cell, offsets=sets, delivery_count=counts, reason=st.just("bad")),
-    st.builds(EndUpTo, cell=cell, position=positions),
+    st.builds(EndUpTo, cell=cell, position=positions, run_id=runs_of_ends),
     st.builds(Seek, cell=cell, position=positions),
     st.builds(Hello, cell=cell, run_id=runs, position=positions),
     st.builds(Resume, cell=cell),
@@ -413,7 +441,9 @@ def assert_same_state(state: CursorSnapshot, twin: Twin) -> None:
     told = {}
     for lease, offsets in state.leases:
         told |= {
-            offset: Message("leased", lease.delivery_count, lease.deadline_ms, lease.run_id)
+            offset: Message(
+                "leased", lease.delivery_count, lease.deadline_ms, lease.run_id, started_ms=lease.started_ms
+            )
             for offset in offsets
         }
     for delay, offsets in state.delayed:
@@ -427,7 +457,13 @@ def assert_same_state(state: CursorSnapshot, twin: Twin) -> None:
             for offset in offsets
         }
     for held, offsets in state.held:
-        told |= {offset: Message("held", held.delivery_count, None, reason=held.reason) for offset in offsets}
+        letter = Message(
+            *("held", held.delivery_count, None),
+            reason=held.reason,
+            error=held.error,
+            started_ms=held.last_delivery_ms,
+        )
+        told |= dict.fromkeys(offsets, letter)
     assert told == twin.messages
     groups = [offsets for _, offsets in (*state.leases, *state.delayed, *state.available, *state.held)]
     assert all(groups), "no group is empty"
@@ -458,9 +494,13 @@ def assert_same_cursor(state: CursorSnapshot, twin: Twin) -> None:
     assert state.next_event_ms == min((time for time in times if time is not None), default=None)
 
 
-def dead_letters(decisions: list[Decision]) -> list[tuple[int, int, str]]:
+def dead_letters(decisions: list[Decision]) -> list[Dead]:
     dead = [decision for decision in decisions if isinstance(decision, DeadLetter)]
-    return sorted((offset, one.delivery_count, one.reason) for one in dead for offset in one.offsets)
+    return sorted(
+        (offset, one.delivery_count, one.reason, one.error, one.last_delivery_ms)
+        for one in dead
+        for offset in one.offsets
+    )
 
 
 def announcements(decisions: list[Decision]) -> list[tuple[int, int, str, bool]]:

@@ -43,7 +43,8 @@ def evidence() -> Evidence:
                 DeadLetterRecord(
                     record=record,
                     origin=(number % 2, number // 2),
-                    reason=f"LookupError: {ACCOUNT_CLOSED}" if failed else UNREADABLE,
+                    reason="max-deliveries" if failed else "rejected",
+                    error=f"LookupError: {ACCOUNT_CLOSED}" if failed else UNREADABLE,
                     delivery_count=4 if failed else 1,
                     of_demo=True,
                 )

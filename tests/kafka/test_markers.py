@@ -11,6 +11,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
+from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from spark_cursor_source.core.marker import End, EndUpTo, Hello, KeepAlive, Marker, Start
@@ -79,9 +80,19 @@ def test_markers_are_on_the_broker_when_flush_returns(control: Control, sender: 
 
 
 def test_a_flush_of_nothing_is_nothing(control: Control, sender: MarkerSender) -> None:
-    sender.flush(0)
+    assert sender.flush(0) is None
     assert sender.send([]) == 0
-    sender.flush(0)
+    assert sender.flush(0) is None
+
+
+def test_a_flush_tells_when_the_broker_wrote_the_last_of_its_markers(
+    control: Control, sender: MarkerSender
+) -> None:
+    sender.send(end(control, (n, n + 1), partition=n) for n in range(20))
+    appended_ms = sender.flush(30)
+    assert appended_ms == max(
+        at for _, at in map(Message.timestamp, read_all(control.config, control.markers))
+    )
 
 
 def test_a_set_too_large_for_a_record_becomes_several_in_ascending_order(

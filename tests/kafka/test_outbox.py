@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Wait
+from spark_cursor_source.core.first_deliveries import FirstDeliveries
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter, Redeliver
@@ -510,7 +511,13 @@ def test_whoever_may_not_be_the_tracker_is_told(
 def test_a_dead_letter_is_the_whole_message_and_says_where_it_is_from(
     control: Control, outbox: Outbox, queue: Cell
 ) -> None:
-    letter = dead_letter_of(queue, (3, 7), reason="no such customer: Żółć", count=5)
+    letter = replace(
+        dead_letter_of(queue, (3, 7), reason="rejected", count=5),
+        error="no such customer: Żółć",
+        first_deliveries=FirstDeliveries(((0, 1_700_000_000_000), (5, 0), (6, 1_700_000_060_000))),
+        last_delivery_ms=1_700_000_090_250,
+    )
+    first = {3: 1_700_000_000_000, 4: 1_700_000_000_000, 6: 1_700_000_060_000}
     outbox.carry_out(0, decisions=[letter], cursors=[], next_markers={})
     copies = read_all(control.config, f"{control.queue}-billing-DLQ")
     originals = read_all(control.config, control.queue)[3:7]
@@ -520,16 +527,53 @@ def test_a_dead_letter_is_the_whole_message_and_says_where_it_is_from(
         assert copy.timestamp() == original.timestamp()
         assert copy.partition() == 1
         added = [
-            ("cursorq-reason", "no such customer: Żółć".encode()),
+            ("cursorq-reason", b"rejected"),
             ("cursorq-delivery-count", b"5"),
             ("cursorq-topic", control.queue.encode()),
             ("cursorq-partition", b"1"),
             ("cursorq-offset", str(offset).encode()),
             ("cursorq-subscription", b"billing"),
+            ("cursorq-error", "no such customer: Żółć".encode()),
+            *([("cursorq-first-delivery", str(first[offset]).encode())] if offset in first else []),
+            ("cursorq-last-delivery", b"1700000090250"),
         ]
         assert copy.headers() == [*(original.headers() or []), *added]
     assert [copy.key() for copy in copies].count(None) == 1
     assert [copy.value() for copy in copies].count(None) == 1
+
+
+def test_what_is_not_known_of_a_dead_letter_has_no_header(
+    control: Control, outbox: Outbox, queue: Cell
+) -> None:
+    # 0: nothing is known     1, 2: one was due after the batch that held both was delivered
+    produce(
+        control.config,
+        control.queue,
+        [
+            {"partition": 0, "headers": {"deliverAt": due}, "timestamp": 1_000}
+            for due in ("0", "1700000000001", "1700000000000")
+        ],
+    )
+    at_once = replace(dead_letter_of(cell_of(control.queue), (0, 1), count=1), last_delivery_ms=5)
+    late = replace(
+        dead_letter_of(cell_of(control.queue), (1, 3), count=2),
+        first_deliveries=FirstDeliveries(((0, 1_700_000_000_000),)),
+    )
+    outbox.carry_out(0, decisions=[at_once, late], cursors=[], next_markers={})
+    copies = read_all(control.config, f"{control.queue}-billing-DLQ")
+    times = [
+        [
+            (name, value)
+            for name, value in copy.headers() or []
+            if "error" in name or name.endswith("-delivery")
+        ]
+        for copy in copies
+    ]
+    assert times == [
+        [("cursorq-first-delivery", b"5"), ("cursorq-last-delivery", b"5")],
+        [],
+        [("cursorq-first-delivery", b"1700000000000")],
+    ]
 
 
 def test_messages_between_dead_letters_are_not_copied(control: Control, outbox: Outbox, queue: Cell) -> None:

@@ -40,7 +40,9 @@ class Queue:
             {
                 "key": None if n == 4 else b"key %d" % n,
                 "value": None if n == 5 else b"value %d" % n,
-                "headers": [("trace", b"\x00\xff"), ("cursorq-reason", b"mine")] if n == 6 else [],
+                "headers": [("trace", b"\x00\xff"), ("cursorq-reason", b"mine"), ("cursorq-error", b"mine")]
+                if n == 6
+                else [],
                 "timestamp": 1_000_000 + n,
                 "partition": 1,
             }
@@ -53,8 +55,9 @@ class Queue:
         copier.copy(letters)
         copier.close()
 
-    def letter(self, *ranges: tuple[int, int], reason: str = "no") -> DeadLetter:
-        return replace(dead_letter_of(cell_of(self.topic, 1), *ranges), reason=reason)
+    def letter(self, *ranges: tuple[int, int], reason: str = "rejected", error: str = "") -> DeadLetter:
+        letter = dead_letter_of(cell_of(self.topic, 1), *ranges)
+        return replace(letter, reason=reason, error=error, last_delivery_ms=7)
 
     def back(self) -> list[Message]:
         """What has been appended since."""
@@ -77,7 +80,7 @@ def facts(message: Message) -> tuple[object, ...]:
 
 
 def test_dead_letters_are_in_their_queue_again_as_they_were(queue: Queue) -> None:
-    queue.bury(queue.letter((3, 8)))
+    queue.bury(queue.letter((3, 5)), queue.letter((5, 8), error="boom"))
     assert redrive(queue.kafka, queue.dead) == Redriven(sent=5, passed=0)
     before = read_all(queue.config, queue.topic)[3:8]
     assert [facts(message) for message in queue.back()] == [facts(message) for message in before]
@@ -85,14 +88,15 @@ def test_dead_letters_are_in_their_queue_again_as_they_were(queue: Queue) -> Non
 
 
 def test_a_redrive_goes_on_where_it_was_and_another_filter_begins_anew(queue: Queue) -> None:
-    queue.bury(queue.letter((0, 2), reason="Timeout: 30 s"), queue.letter((2, 3), reason="empty order"))
-    timeouts = DeadLetterFilter(reason="^Timeout")
+    queue.bury(queue.letter((0, 2), error="Timeout: 30 s"), queue.letter((2, 3), error="empty order"))
+    timeouts = DeadLetterFilter(reason="rejected", error="^Timeout")
     assert redrive(queue.kafka, queue.dead, timeouts) == Redriven(sent=2, passed=1)
     assert redrive(queue.kafka, queue.dead, timeouts) == Redriven(sent=0, passed=0)
-    queue.bury(queue.letter((7, 8), reason="Timeout: 60 s"))
-    assert redrive(queue.kafka, queue.dead, timeouts) == Redriven(sent=1, passed=0)
+    spent = queue.letter((8, 9), reason="max-deliveries", error="Timeout: 60 s")
+    queue.bury(queue.letter((7, 8), error="Timeout: 60 s"), spent)
+    assert redrive(queue.kafka, queue.dead, timeouts) == Redriven(sent=1, passed=1)
     late = DeadLetterFilter(since_ms=1_000_002, until_ms=1_000_007)
-    assert redrive(queue.kafka, queue.dead, late) == Redriven(sent=1, passed=3)
+    assert redrive(queue.kafka, queue.dead, late) == Redriven(sent=1, passed=4)
     assert [message.value() for message in queue.back()] == [b"value %d" % n for n in (0, 1, 7, 2)]
 
 
@@ -142,9 +146,9 @@ def test_the_later_of_two_redrives_goes_on_and_the_other_ends(
 
 
 def test_the_job_says_what_it_has_done(queue: Queue) -> None:
-    queue.bury(queue.letter((0, 2), reason="Timeout"), queue.letter((2, 3)))
+    queue.bury(queue.letter((0, 2), error="Timeout"), queue.letter((2, 3)))
     job = [sys.executable, str(ROOT / "jobs" / "redrive.py"), queue.dead]
-    given = ["--bootstrap-servers", queue.config["bootstrap.servers"], "--reason", "Timeout", "--rate", "50"]
+    given = ["--bootstrap-servers", queue.config["bootstrap.servers"], "--error", "Timeout", "--rate", "50"]
     done = subprocess.run([*job, *given], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "2 messages are in their queues again, 1 dead letters were passed over\n"
     assert [message.value() for message in queue.back()] == [b"value 0", b"value 1"]

@@ -80,10 +80,13 @@ def test_no_new_message_is_leased_while_too_many_are_outstanding(bench: Bench) -
         bench.produce(topic, [b"x"] * 40, partition=partition)
     options = bench.options(topic, maxOutstanding=30, leaseTimeout="10m")
     seen = Seen()
-    bench.start(options, seen)
+    query = bench.start(options, seen)
     bench.until(lambda: len(seen.rows) == 30, "30 are leased")
     time.sleep(3)
     assert len(seen.rows) == 30
+    assert query.lastProgress is not None
+    shown = json.loads(query.lastProgress["sources"][0]["latestOffset"])
+    assert (shown["outstanding"], shown["maxOutstanding"], shown["maxOutstandingReached"]) == (30, 30, True)
     cursorq.ack(bench.frame(topic, [(p, n, 1) for p, n in seen.ids()[:10]]), options)
     bench.until(lambda: len(seen.rows) == 40, "10 more are leased")
     time.sleep(2)

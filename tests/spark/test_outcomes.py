@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Row
 
 import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink, Reject, Release
-from spark_cursor_source.core.marker import End
+from spark_cursor_source.core.marker import End, Start
 from tests.spark.harness import Bench, Seen
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -80,11 +80,12 @@ def test_any_job_can_say_what_becomes_of_a_message_that_another_holds(bench: Ben
     assert seen.ids(2) == [(0, 0), (0, 2)]
     assert len(seen.rows) == 7
     (letter,) = bench.dead_letters(topic)
-    assert (letter.facts["offset"], letter.facts["reason"]) == ("4", "no stock")
+    assert (letter.facts["offset"], letter.facts["reason"]) == ("4", "rejected")
+    assert letter.facts["error"] == "no stock"
 
 
 def test_a_rejected_message_is_whole_in_the_dead_letters(bench: Bench) -> None:
-    # key, value (null stays null), headers and timestamp of the message; then ours: reason, count, origin
+    # key, value (null stays null), headers and timestamp of the message; then ours: reason, count, origin ...
     topic = bench.create_topic(2)
     headers = [("trace", b"1"), ("trace", b"2"), ("empty", b""), ("null", None), ("raw", b"\xff\x00")]
     records = [
@@ -107,9 +108,14 @@ def test_a_rejected_message_is_whole_in_the_dead_letters(bench: Bench) -> None:
         (1, record["key"], record["value"], record["timestamp"]) for record in records[:4]
     ]
     assert letters[0].headers[:5] == headers
+    (start,) = bench.markers(topic, "billing", Start)
     for offset, letter in enumerate(letters):
+        assert start.at_ms <= int(letter.facts["first-delivery"]) < start.at_ms + 250
         assert letter.facts == {
-            "reason": f"bad order {offset}: \u00fc",
+            "reason": "rejected",
+            "error": f"bad order {offset}: \u00fc",
+            "first-delivery": letter.facts["last-delivery"],
+            "last-delivery": letter.facts["last-delivery"],
             "delivery-count": "1",
             "topic": topic,
             "partition": "1",
@@ -130,7 +136,7 @@ def test_any_job_can_reject_what_another_holds(bench: Bench) -> None:
     cursorq.ack(bench.frame(topic, [(0, 0, 1)]), options)
     bench.until_acked(topic, 2)
     (letter,) = bench.dead_letters(topic)
-    assert (letter.value, letter.facts["reason"]) == (b"b", "by hand")
+    assert (letter.value, letter.facts["reason"], letter.facts["error"]) == (b"b", "rejected", "by hand")
 
 
 def test_a_message_that_is_never_acked_ends_in_the_dead_letters(bench: Bench) -> None:
@@ -145,8 +151,13 @@ def test_a_message_that_is_never_acked_ends_in_the_dead_letters(bench: Bench) ->
     assert len(seen.rows) == 4
     letters = bench.dead_letters(topic, "two-deliveries")
     assert [letter.value for letter in letters] == [b"0", b"1"]
-    assert {letter.facts["reason"] for letter in letters} == {"lease expired"}
-    assert {letter.facts["delivery-count"] for letter in letters} == {"2"}
+    first, last = (one.at_ms for one in bench.markers(topic, "two-deliveries", Start))
+    for letter in letters:
+        assert letter.facts["reason"] == "max-deliveries"
+        assert letter.facts["delivery-count"] == "2"
+        assert "error" not in letter.facts, "nobody said anything"
+        assert first <= int(letter.facts["first-delivery"]) < first + 250
+        assert last <= int(letter.facts["last-delivery"]) < last + 250
 
 
 def test_a_release_at_the_last_delivery_is_a_dead_letter(bench: Bench) -> None:
@@ -160,7 +171,8 @@ def test_a_release_at_the_last_delivery_is_a_dead_letter(bench: Bench) -> None:
     bench.start(options, AckSink.per_row(handle, options))
     bench.until_acked(topic, 2, "one-delivery")
     letters = bench.dead_letters(topic, "one-delivery")
-    assert [letter.facts["reason"] for letter in letters] == ["no deliveries left", "no stock"]
+    assert [letter.facts["reason"] for letter in letters] == ["max-deliveries"] * 2
+    assert [letter.facts.get("error") for letter in letters] == [None, "no stock"]
 
 
 def test_a_handler_that_raises_gives_its_row_back_with_backoff_and_its_reason_is_kept(bench: Bench) -> None:
@@ -184,7 +196,8 @@ def test_a_handler_that_raises_gives_its_row_back_with_backoff_and_its_reason_is
     assert times[2] - times[1] >= 1
     (letter,) = bench.dead_letters(topic, "backoff")
     assert letter.value == b"x"
-    assert letter.facts["reason"] == "ValueError: invalid literal for int() with base 10: b'x'"
+    assert letter.facts["reason"] == "max-deliveries"
+    assert letter.facts["error"] == "ValueError: invalid literal for int() with base 10: b'x'"
     assert letter.facts["delivery-count"] == "3"
 
 

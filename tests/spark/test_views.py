@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Totals, Wait
+from spark_cursor_source.core.first_deliveries import FirstDeliveries
 from spark_cursor_source.core.marker import End, EndUpTo, Hello, KeepAlive, Reject, Release, Seek, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
@@ -499,29 +500,38 @@ def given_up(topic: str, offset: int, partition: int = 0, subscription: str = "s
         offsets=some((offset, offset + 1)),
         delivery_count=5,
         reason=f"reason {offset}",
+        error="boom" if offset else "",
+        last_delivery_ms=AT_MS if offset else None,
+        first_deliveries=FirstDeliveries(((1, AT_MS - 60_000),)),
     )
 
 
 DEAD_LETTERS = (
     "value STRING, topic STRING, delivery_count INT, reason STRING, subscription STRING, origin_topic STRING,"
-    " origin_partition INT, origin_offset BIGINT"
+    " origin_partition INT, origin_offset BIGINT, error STRING, first BIGINT, last BIGINT"
 )
 
 
 def test_a_dead_letter_is_whole_and_says_where_it_comes_from_and_why(control: Control) -> None:
     topic = control.create_topic(2)
     control.produce(topic, b"0", b"1", timestamp=AT_MS)
-    control.produce(topic, {"value": b"2", "headers": [("own", b"h")]}, partition=1, timestamp=AT_MS)
+    headers = [("own", b"h"), ("cursorq-error", b"of another life")]
+    control.produce(topic, {"value": b"2", "headers": headers}, partition=1, timestamp=AT_MS)
     dead_letter(control, "{topic}-{subscription}-DLQ", given_up(topic, 1), given_up(topic, 0, partition=1))
     control.produce(f"{topic}-s-DLQ", b"stray")
     df = control.view("deadletters", subscribe=topic, subscription="s")
     same(
-        df.selectExpr("string(value) value", "topic", *df.columns[7:]),
+        df.selectExpr(
+            "string(value) value",
+            *("topic", *df.columns[7:-2]),
+            "unix_millis(first_delivery) first",
+            "unix_millis(last_delivery) last",
+        ),
         control.frame(
             DEAD_LETTERS,
-            ("1", f"{topic}-s-DLQ", 5, "reason 1", "s", topic, 0, 1),
-            ("2", f"{topic}-s-DLQ", 5, "reason 0", "s", topic, 1, 0),
-            ("stray", f"{topic}-s-DLQ", None, None, None, None, None, None),
+            ("1", f"{topic}-s-DLQ", 5, "reason 1", "s", topic, 0, 1, "boom", AT_MS - 60_000, AT_MS),
+            ("2", f"{topic}-s-DLQ", 5, "reason 0", "s", topic, 1, 0, None, None, None),
+            ("stray", f"{topic}-s-DLQ", *[None] * 9),
         ),
     )
     whole = control.view("deadletters", subscribe=topic, subscription="s", includeHeaders=True)
@@ -591,10 +601,11 @@ def test_every_kind_of_marker_is_shown_decoded(control: Control) -> None:
         Reject(cell=of, offsets=both, delivery_count=3, reason="no"),
         EndUpTo(cell=of, position=9),
         Seek(cell=of, position=4),
+        Release(cell=of, offsets=both, delivery_count=1, due_ms=AT_MS),
     )
     df = control.view("markers")
     same(
-        df.drop("marker_partition", "marker_offset", "timestamp", "offsets", "error"),
+        df.drop("marker_partition", "marker_offset", "timestamp", "offsets", "due", "error"),
         control.frame(
             MARKERS,
             (2, "HELLO", "s", "t", 1, None, None, None, None, None, "run", 3),
@@ -605,10 +616,12 @@ def test_every_kind_of_marker_is_shown_decoded(control: Control) -> None:
             (2, "REJECT", "s", "t", 1, 3, 3, None, None, "no", None, None),
             (2, "END_UP_TO", "s", "t", 1, None, None, None, None, None, None, 9),
             (2, "SEEK", "s", "t", 1, None, None, None, None, None, None, 4),
+            (2, "RELEASE", "s", "t", 1, 3, 1, None, None, None, None, None),
         ),
     )
-    rows = df.orderBy("marker_offset").collect()
-    assert [row.marker_offset for row in rows] == list(range(8))
+    rows = df.orderBy("marker_offset").selectExpr("*", "unix_millis(due) due_ms").collect()
+    assert [row.marker_offset for row in rows] == list(range(9))
+    assert [row.due_ms for row in rows] == [None] * 8 + [AT_MS]
     assert {row.marker_partition for row in rows} == {of.control_partition(2)}
     assert [tuple(one) for one in rows[1].offsets] == [(3, 5), (7, 8)]
     assert rows[0].offsets is None

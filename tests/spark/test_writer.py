@@ -239,7 +239,8 @@ def test_the_views_follow_a_queue_from_its_leases_to_its_last_ack(bench: Bench) 
     assert held == [(n, "leased", 1) for n in (3, 5, 7, 9)]
     (dead,) = view("deadletters").collect()
     assert (bytes(dead.value), dead.origin_topic, dead.origin_offset) == (b"1", topic, 1)
-    assert (dead.delivery_count, dead.reason) == (1, "odd one out")
+    assert (dead.delivery_count, dead.reason, dead.error) == (1, "rejected", "odd one out")
+    assert dead.first_delivery == dead.last_delivery is not None
     assert {"HELLO", "START", "END", "REJECT"} <= {row.type for row in view("markers").collect()}
 
     outstanding.write.format("cursorq").options(**options).option("action", "ack").mode("append").save()

@@ -14,6 +14,7 @@ from spark_cursor_source.core.ages import Ages, EndSeen
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
+from spark_cursor_source.core.first_deliveries import MOST_STEPS, UNKNOWN, FirstDeliveries
 from spark_cursor_source.core.offsets import OFFSET_LIMIT, OffsetSet
 from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
@@ -41,6 +42,15 @@ ONE = CursorSnapshot(
     markers_partition=6,
     totals=Totals(delivered=5_010, acked=190, redelivered=14, dead_lettered=2, unknown_ends=3),
 )
+TIMED = CursorSnapshot(
+    cell=CELL,
+    read_position=5_000,
+    next_marker=812,
+    leases=((Lease(1_700_000_060_000, 1, RUN_A, 1_700_000_000_250), OffsetSet.of((100, 5_000))),),
+    delayed=((Delay(1_700_000_070_000, 0, False), OffsetSet.of((40, 42))),),
+    available=((Wait(0, False), OffsetSet.of((50, 60))),),
+    first_deliveries=FirstDeliveries(((0, 1_699_999_999_000), (90, 0), (100, 1_700_000_000_250))),
+)
 
 TWO = replace(
     ONE,
@@ -62,13 +72,14 @@ TWO = replace(
 # ---- whole cursors
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 times = st.integers(0, 2**53)
 counts = st.integers(1, 10**9)
 keys = st.one_of(
-    st.builds(Lease, times, counts, st.just("") | names),
-    st.builds(Delay, times, counts, st.booleans(), st.booleans()),
-    st.builds(Wait, counts, st.booleans(), st.booleans()),
-    st.builds(Held, counts, st.text(st.characters(exclude_categories=["Cs"]), max_size=12)),
+    st.builds(Lease, times, counts, st.just("") | names, times),
+    st.builds(Delay, times, st.just(0) | counts, st.booleans(), st.booleans()),
+    st.builds(Wait, st.just(0) | counts, st.booleans(), st.booleans()),
+    st.builds(Held, counts, texts, texts, times),
 )
 offsets = st.integers(0, OFFSET_LIMIT)
 breakers = st.builds(
@@ -112,6 +123,9 @@ def cursors(draw: st.DrawFn) -> CursorSnapshot:
         totals=draw(totals),
         breaker=draw(breakers),
         ages=draw(ages),
+        first_deliveries=FirstDeliveries(
+            tuple(sorted(draw(st.dictionaries(st.integers(0, OFFSET_LIMIT - 1), times, max_size=5)).items()))
+        ),
     )
 
 
@@ -124,6 +138,10 @@ def test_a_cursor_survives_its_bytes(cursor: CursorSnapshot) -> None:
 def test_cursors_of_version_1_are_read_for_ever() -> None:
     assert decode((GOLDEN / "cursor_v1.bin").read_bytes()) == ONE
     assert decode((GOLDEN / "cursor_v1_breaker_and_ttl.bin").read_bytes()) == TWO
+
+
+def test_cursors_that_know_when_messages_were_delivered_are_read_for_ever() -> None:
+    assert decode((GOLDEN / "cursor_v1_times.bin").read_bytes()) == TIMED
 
 
 def test_a_reader_of_liftbridges_cursors_finds_the_position_where_it_knows_it() -> None:
@@ -141,8 +159,9 @@ def three_holes(backlog: int) -> CursorSnapshot:
         cell=Cell(subscription="s", topic="t", partition=0),
         read_position=7 + backlog,
         next_marker=9,
-        leases=((Lease(1_700_000_060_000, 1, RUN_A), held),),
+        leases=((Lease(1_700_000_060_000, 1, RUN_A, 1_700_000_000_000), held),),
         owner=RUN_A,
+        first_deliveries=FirstDeliveries(((0, 1_700_000_000_000),)),
     )
 
 
@@ -151,7 +170,8 @@ def test_three_holes_take_few_bytes_at_any_backlog(backlog: int) -> None:
     cursor = three_holes(backlog)
     assert len(cursor.ack_holes.ranges) == 3
     assert len(encode_offsets(cursor.outstanding)) < 16
-    assert len(encode(cursor)) - len(RUN_A) < 64
+    assert len(encode(replace(cursor, first_deliveries=UNKNOWN))) - len(RUN_A) < 64
+    assert len(encode(cursor)) - len(RUN_A) < 80
 
 
 def test_a_run_id_is_stored_once_however_many_leases_it_holds() -> None:
@@ -162,6 +182,12 @@ def test_a_run_id_is_stored_once_however_many_leases_it_holds() -> None:
     data = encode(replace(three_holes(1), leases=leases, read_position=600))
     assert data.count(RUN_A.encode()) == 1
     assert len(data) < 60 * 24 + 100
+
+
+def test_a_step_of_the_first_deliveries_takes_a_few_bytes() -> None:
+    steps = tuple((50_000 * n, 1_700_000_000_000 + 60_250 * n) for n in range(MOST_STEPS))
+    data = encode(replace(three_holes(1), first_deliveries=FirstDeliveries(steps)))
+    assert len(data) - len(encode(three_holes(1))) < 7 * MOST_STEPS
 
 
 # ---- strictness

@@ -32,6 +32,7 @@ from spark_cursor_source.wire.marker import (
     END,
     KEEPALIVE,
     MAX_DELIVERY_COUNT,
+    MAX_DUE_MS,
     MAX_REASON,
     START,
     V1,
@@ -122,7 +123,7 @@ positions = st.integers(0, OFFSET_LIMIT)
 reasons = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 markers = st.one_of(
     st.builds(Start, cell=cells, offsets=sets, lease_ms=spans_ms, delivery_count=counts, run_id=names),
-    st.builds(End, cell=cells, offsets=sets),
+    st.builds(End, cell=cells, offsets=sets, run_id=st.none() | names),
     st.builds(
         KeepAlive,
         cell=cells,
@@ -139,9 +140,10 @@ markers = st.one_of(
         delivery_count=counts,
         delay_ms=st.none() | spans_ms,
         reason=reasons,
+        due_ms=st.none() | st.integers(0, MAX_DUE_MS - 1),
     ),
     st.builds(Reject, cell=cells, offsets=sets, delivery_count=counts, reason=reasons),
-    st.builds(EndUpTo, cell=cells, position=positions),
+    st.builds(EndUpTo, cell=cells, position=positions, run_id=st.none() | names),
     st.builds(Seek, cell=cells, position=positions),
     st.builds(Hello, cell=cells, run_id=names, position=positions),
     st.builds(Resume, cell=cells),
@@ -151,12 +153,15 @@ markers = st.one_of(
 GOLDEN_MARKERS: dict[str, Marker] = {
     "start": Start(cell=CELL, offsets=SOME, lease_ms=60_000, delivery_count=2, run_id=RUN),
     "end": End(cell=CELL, offsets=SOME),
+    "end_of_a_run": End(cell=CELL, offsets=SOME, run_id=RUN),
     "keep_alive_of_a_run": KeepAlive(cell=CELL, offsets=SOME, lease_ms=60_000, run_id=RUN),
     "keep_alive_of_a_holder": KeepAlive(cell=CELL, offsets=SOME, lease_ms=90_000, delivery_count=2),
     "release": Release(cell=CELL, offsets=SOME, delivery_count=1, delay_ms=None, reason="boom"),
     "release_now": Release(cell=CELL, offsets=SOME, delivery_count=1, delay_ms=0),
+    "release_not_due": Release(cell=CELL, offsets=SOME, delivery_count=1, due_ms=1_700_000_000_250),
     "reject": Reject(cell=CELL, offsets=SOME, delivery_count=3, reason="no such customer"),
     "end_up_to": EndUpTo(cell=CELL, position=70_000),
+    "end_up_to_of_a_run": EndUpTo(cell=CELL, position=70_000, run_id=RUN),
     "seek": Seek(cell=CELL, position=0),
     "hello": Hello(cell=CELL, run_id=RUN, position=1_234),
     "resume": Resume(cell=CELL),
@@ -304,6 +309,7 @@ def test_each_type_is_read_when_nothing_is_missing(kind: int) -> None:
         ),
         pytest.param(CELL.key, v2(type=3, delivery_count=None), "lacks", id="a Release without a count"),
         pytest.param(CELL.key, v2(type=4, delivery_count=None), "lacks", id="a Reject without a count"),
+        pytest.param(CELL.key, v2(type=3, due_ms=-1), "1970", id="a Release that is due before 1970"),
         pytest.param(CELL.key, v2(type=7, run_id=None), "lacks", id="a Hello without a run"),
         pytest.param(CELL.key, v2(type=9, reason=None), "lacks", id="a Hold without a trip"),
         pytest.param(CELL.key, v2(type=10, position=None), "no position", id="a LogEnd without a position"),
@@ -319,7 +325,7 @@ def test_what_is_not_surely_a_marker_is_refused(key: bytes | None, value: bytes 
 
 
 def test_unknown_fields_are_accepted() -> None:
-    assert decode(CELL.key, v2() + b"\xfa\x3f\x03abc") == End(cell=CELL, offsets=SOME)
+    assert decode(CELL.key, v2(run_id=None) + b"\xfa\x3f\x03abc") == End(cell=CELL, offsets=SOME)
     assert decode(b"q1", bytes.fromhex("1001 1a020803 fa3f03616263")) == MarkerV1(
         queue_id=b"q1", type=END, partition=3, offset=0
     )

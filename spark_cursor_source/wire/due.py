@@ -1,0 +1,75 @@
+"""When a message is due that asks, in its headers, for a later first delivery.
+
+``deliverAt`` names an instant: milliseconds since 1970, or ISO 8601 with an offset. ``deliverAfter`` is a
+duration, counted from the record's timestamp. A message with both is due when both say so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from spark_cursor_source.core.duration import parse_duration
+from spark_cursor_source.errors import InvalidDuration
+
+DELIVER_AT = "deliverAt"
+DELIVER_AFTER = "deliverAfter"
+HEADERS = frozenset({DELIVER_AT, DELIVER_AFTER})
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECONDS = re.compile(r"[0-9]{1,19}")
+
+
+class Due(NamedTuple):
+    """What the headers of a message say of its first delivery."""
+
+    at_ms: int | None  #: None: nothing, so at once
+    unreadable: str | None = None  #: a header whose value is no time; it counts for nothing
+
+
+def due(headers: Iterable[tuple[str, bytes | None]], timestamp_ms: int | None) -> Due:
+    """What the headers of a record with that timestamp ask for; the last header of a name counts.
+
+    >>> due([("deliverAfter", b"30s")], 1_000_000)
+    Due(at_ms=1030000, unreadable=None)
+    >>> due([("deliverAt", b"2026-11-21T09:00:00+01:00")], None).at_ms
+    1795248000000
+    >>> due([("deliverAt", b"tomorrow")], 1_000_000)
+    Due(at_ms=None, unreadable='deliverAt')
+    """
+    asked = {name: value for name, value in headers if name in HEADERS}
+    at_ms, unreadable = None, None
+    for name, value in asked.items():
+        one = _instant(value) if name == DELIVER_AT else _after(value, timestamp_ms)
+        if one is None:
+            unreadable = name
+        elif at_ms is None or one > at_ms:
+            at_ms = one
+    return Due(at_ms, unreadable)
+
+
+def _instant(value: bytes | None) -> int | None:
+    text = _text(value)
+    if _MILLISECONDS.fullmatch(text):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            return None  # of which place on earth?
+        return -(-(moment - _EPOCH) // timedelta(milliseconds=1))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _after(value: bytes | None, timestamp_ms: int | None) -> int | None:
+    try:
+        duration_ms = parse_duration(_text(value))
+    except InvalidDuration:
+        return None
+    return None if timestamp_ms is None else timestamp_ms + duration_ms
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode(errors="replace")
