@@ -93,6 +93,7 @@ class Hello:
     cell: Cell
     run_id: str
     position: int
+    topic_id: str | None = None  #: the id of the queue topic, as the broker tells it
 
 
 Marker = Start | End | KeepAlive | Release | Reject | EndUpTo | Seek | Hello

@@ -230,7 +230,7 @@ class Planner:
         self._check_ends(start.queue)
         self._cursors.refresh()
         positions = {self._cell(*tp): at for tp, at in start.queue.items()}
-        self._run.greet(positions)
+        self._run.greet(positions, self._queue.topic_ids)
         if not self._new_subscription:
             self._run.wait_for(list(positions))
         self._scanned = dict(start.redeliveries)
@@ -343,7 +343,7 @@ class Planner:
         read position."""
         new = [tp for tp in ends if tp not in start.queue]
         found = dict(start.queue) | (self._topics.beginning_offsets(new) if new else {})
-        self._run.greet({self._cell(*tp): found[tp] for tp in new})
+        self._run.greet({self._cell(*tp): found[tp] for tp in new}, self._queue.topic_ids)
         for cell, cursor in self._run.answers.items():
             tp = (cell.topic, cell.partition)
             if tp in found:

@@ -57,7 +57,7 @@ class Totals(_message.Message):
     def __init__(self, delivered: _Optional[int] = ..., acked: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., unknown_ends: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
-    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition")
+    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition", "topic_id")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +73,7 @@ class Cursor(_message.Message):
     TOTALS_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     MARKERS_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partition: int
     cursor_id: str
@@ -88,7 +89,8 @@ class Cursor(_message.Message):
     totals: Totals
     runs: _containers.RepeatedScalarFieldContainer[str]
     markers_partition: int
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ...) -> None: ...
+    topic_id: str
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ..., topic_id: _Optional[str] = ...) -> None: ...
 
 class CursorPart(_message.Message):
     __slots__ = ("index", "parts", "crc32", "data")

@@ -140,7 +140,7 @@ markers = st.one_of(
     st.builds(Reject, cell=cells, offsets=sets, delivery_count=counts, reason=reasons),
     st.builds(EndUpTo, cell=cells, position=positions),
     st.builds(Seek, cell=cells, position=positions),
-    st.builds(Hello, cell=cells, run_id=names, position=positions),
+    st.builds(Hello, cell=cells, run_id=names, position=positions, topic_id=st.none() | names),
 )
 GOLDEN_MARKERS: dict[str, Marker] = {
     "start": Start(cell=CELL, offsets=SOME, lease_ms=60_000, delivery_count=2, run_id=RUN),
