@@ -547,7 +547,8 @@ class QueueTopicRecreated(SourceError):
     def __init__(self, topic: str, was: str, now: str) -> None:
         super().__init__(
             f"topic '{topic}' was deleted and created again (its id was {was} and is {now}), so the positions"
-            " of this checkpoint mean other messages now: start with a new checkpoint and a new subscription"
+            " of this checkpoint and subscription mean other messages now: start with a new checkpoint and a"
+            " new subscription"
         )
 
 

@@ -81,6 +81,7 @@ class CursorSnapshot:
     owner: str | None = None  #: the run that redeliveries are announced to
     max_deliveries: int | None = None  #: None: no limit
     markers_partition: int = 0  #: where the cell's markers are
+    topic_id: str | None = None  #: of the queue topic whose offsets these are; None: nobody has told it
     totals: Totals = field(default_factory=Totals)
     breaker: Breaker = field(default_factory=Breaker)
     ages: Ages = field(default_factory=Ages)

@@ -106,6 +106,7 @@ class Hello:
     cell: Cell
     run_id: str
     position: int
+    topic_id: str | None = None  #: the id of the queue topic, as the broker tells it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

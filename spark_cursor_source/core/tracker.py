@@ -118,6 +118,7 @@ class CellTracker:
         self._next_marker = snapshot.next_marker
         self._owner = snapshot.owner
         self._markers_partition = snapshot.markers_partition
+        self._topic_id = snapshot.topic_id
         self._leases = dict(snapshot.leases)
         self._delayed = dict(snapshot.delayed)
         self._available = dict(snapshot.available)
@@ -155,6 +156,7 @@ class CellTracker:
             owner=self._owner,
             max_deliveries=self._policy.max_deliveries,
             markers_partition=self._markers_partition,
+            topic_id=self._topic_id,
             totals=Totals(**self._tally),
             breaker=self._breaker,
             ages=self._ages,
@@ -321,6 +323,8 @@ class CellTracker:
             for wait in [wait for wait in self._available if wait.lapsed]:
                 self._add(self._available, wait._replace(died=True, lapsed=False), self._available.pop(wait))
         self._owner = marker.run_id
+        if self._topic_id is None:  # the first one stays: another is that of a topic made anew
+            self._topic_id = marker.topic_id
         self._unannounced |= {
             wait: offsets
             for wait, offsets in self._available.items()

@@ -221,7 +221,7 @@ class Planner:
         self._queue.resume(start)
         self._cursors.refresh()
         positions = {self._cell(*tp): at for tp, at in start.queue.items()}
-        self._run.greet(positions)
+        self._run.greet(positions, self._queue.topic_ids)
         if not self._new_subscription:
             self._run.wait_for(list(positions))
         self._scanned = dict(start.redeliveries)
@@ -301,7 +301,8 @@ class Planner:
         """Where the next batch begins in each queue partition: a new one at its beginning, none below the
         read position."""
         found = self._queue.origin(start, ends)
-        self._run.greet({self._cell(*tp): at for tp, at in found.items() if tp not in start.queue})
+        new = {self._cell(*tp): at for tp, at in found.items() if tp not in start.queue}
+        self._run.greet(new, self._queue.topic_ids)
         answered = {cell: answer.read_position for cell, answer in self._run.answers.items()}
         origin = _not_below(found, answered)
         if all(origin[tp] >= end for tp, end in ends.items()):

@@ -43,6 +43,7 @@ def encode(cursor: CursorSnapshot) -> bytes:
         next_marker=cursor.next_marker,
         owner=place.get(cursor.owner or "", 0),
         markers_partition=cursor.markers_partition,
+        topic_id=cursor.topic_id or "",
         max_deliveries=cursor.max_deliveries or 0,
         leases=[
             _group(lease, offsets, run=place.get(lease.run_id, 0), lasts_ms=_lasts_ms(lease))
@@ -139,6 +140,7 @@ def decode(value: bytes) -> CursorSnapshot:
         ),
         owner=_run(pb.runs, pb.owner) or None,
         markers_partition=pb.markers_partition,
+        topic_id=pb.topic_id or None,
         max_deliveries=pb.max_deliveries or None,
         totals=Totals(**{field.name: getattr(pb.totals, field.name) for field in fields(Totals)}),
         held=tuple(

@@ -121,8 +121,8 @@ def encode(marker: Marker) -> bytes:
             pb.type, pb.position, pb.run_id = END_UP_TO, position, run or ""
         case Seek(position=position):
             pb.type, pb.position = SEEK, position
-        case Hello(run_id=run, position=position):
-            pb.type, pb.run_id, pb.position = HELLO, run, position
+        case Hello(run_id=run, position=position, topic_id=topic_id):
+            pb.type, pb.run_id, pb.position, pb.topic_id = HELLO, run, position, topic_id or ""
         case Resume():
             pb.type = RESUME
         case Hold(trip=trip):
@@ -232,7 +232,7 @@ def _decode_v2(key: bytes, pb: MarkerPb, *, of_v1: bool = False) -> Marker:
         case 6:
             return Seek(cell=cell, position=_position(pb))
         case 7 if run:
-            return Hello(cell=cell, run_id=run, position=_position(pb))
+            return Hello(cell=cell, run_id=run, position=_position(pb), topic_id=pb.topic_id or None)
         case 8:
             return Resume(cell=cell)
         case 9 if pb.reason:

@@ -125,8 +125,8 @@ class Log:
     def reject(self, held: OffsetSet, *, at: float = 0, count: int = 1, reason: str = "bad") -> None:
         self.append(Reject(cell=CELL, offsets=held, delivery_count=count, reason=reason), at)
 
-    def hello(self, run: str, *, at: float = 0, position: int = 0) -> None:
-        self.append(Hello(cell=CELL, run_id=run, position=position), at)
+    def hello(self, run: str, *, at: float = 0, position: int = 0, topic_id: str | None = None) -> None:
+        self.append(Hello(cell=CELL, run_id=run, position=position, topic_id=topic_id), at)
 
     def log_end(self, position: int, *, at: float) -> None:
         self.append(LogEnd(cell=CELL, position=position), at)
@@ -894,6 +894,17 @@ def test_hello_moves_no_cell_that_began_at_the_beginning() -> None:
     log.hello(A, position=0)
     log.hello(B, at=1, position=200)
     assert log.state.read_position == 0
+
+
+def test_a_cell_keeps_the_first_id_of_its_topic_that_it_is_told() -> None:
+    # 0 H(A) of an old version     1 H(B), topic "first"     2 H(A), topic "second", made anew
+    log = Log()
+    log.hello(A)
+    assert log.state.topic_id is None
+    log.hello(B, at=1, topic_id="first")
+    log.restart(max_deliveries=None)
+    log.hello(A, at=2, topic_id="second")
+    assert log.state.topic_id == "first"
 
 
 def test_without_an_owner_nothing_is_announced_and_nothing_is_lost() -> None:

@@ -120,6 +120,7 @@ def cursors(draw: st.DrawFn) -> CursorSnapshot:
         owner=draw(st.none() | names),
         max_deliveries=draw(st.none() | st.integers(1, 10**9)),
         markers_partition=draw(st.integers(0, 10_000)),
+        topic_id=draw(st.none() | names),
         totals=draw(totals),
         breaker=draw(breakers),
         ages=draw(ages),

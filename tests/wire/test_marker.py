@@ -145,7 +145,7 @@ markers = st.one_of(
     st.builds(Reject, cell=cells, offsets=sets, delivery_count=counts, reason=reasons),
     st.builds(EndUpTo, cell=cells, position=positions, run_id=st.none() | names),
     st.builds(Seek, cell=cells, position=positions),
-    st.builds(Hello, cell=cells, run_id=names, position=positions),
+    st.builds(Hello, cell=cells, run_id=names, position=positions, topic_id=st.none() | names),
     st.builds(Resume, cell=cells),
     st.builds(Hold, cell=cells, trip=names),
     st.builds(LogEnd, cell=cells, position=positions),
