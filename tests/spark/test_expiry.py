@@ -51,11 +51,13 @@ def test_messages_expire_while_no_consumer_runs_and_the_next_one_sees_none_of_th
         *((b"%d" % n, "expired", "0") for n in (5, 6, 7)),
     ]
     assert not [one for one in caplog.records if "have no dead letter" in one.getMessage()]
-    bench.produce(topic, [b"8"])
     for name in names:
         seen = Seen()
-        bench.drain(options[name], AckSink(seen, options[name]), checkpoint=name)
-        assert seen.ids() == [(0, 8)]
+        query = bench.start(options[name], AckSink(seen, options[name]), checkpoint=name)
+        until_delivered(bench, topic, seen)
+        query.stop()
+        assert min(seen.ids()) >= (0, 8)
+        assert set(seen.ids()) == set(seen.ids(1))
 
 
 def test_a_running_query_neither_leases_nor_delivers_what_expired_before_its_turn(bench: Bench) -> None:
@@ -67,15 +69,30 @@ def test_a_running_query_neither_leases_nor_delivers_what_expired_before_its_tur
     def handle(batch: Any, batch_id: int) -> None:
         seen(batch, batch_id)
         if len(seen.rows) == 1:
-            bench.until(lambda: bench.cursor(topic, "short-lived").totals.expired == 3, "three expired")
+            bench.until(lambda: expired(bench, topic) == 3, "three expired")
 
     bench.produce(topic, [b"%d" % n for n in range(4)])
     bench.start(options, AckSink(handle, options))
     bench.until_acked(topic, 4, "short-lived")
-    bench.produce(topic, [b"4"])
-    bench.until_acked(topic, 5, "short-lived")
-    assert seen.ids() == [(0, 0), (0, 4)]
-    assert set(bench.started(topic, "short-lived")) == {0, 4}
+    until_delivered(bench, topic, seen)
+    assert not {(0, 1), (0, 2), (0, 3)} & set(seen.ids())
+    assert not {1, 2, 3} & set(bench.started(topic, "short-lived"))
+
+
+def expired(bench: Bench, topic: str) -> int:
+    cursor = bench.cursor(topic, "short-lived")
+    return 0 if cursor is None else cursor.totals.expired
+
+
+def until_delivered(bench: Bench, topic: str, seen: Seen) -> None:
+    """New messages until one more is delivered: on a slow machine some expire before their turn."""
+    before = len(seen.rows)
+
+    def delivered() -> bool:
+        bench.produce(topic, [b"new"])
+        return len(seen.rows) > before
+
+    bench.until(delivered, "a new message is delivered")
 
 
 def test_a_breaker_holds_dead_letters_that_come_too_fast_until_it_is_told_to_close(
