@@ -104,8 +104,17 @@ def test_the_end_of_a_log_that_has_grown_is_told_once_and_not_too_often(
     assert queue.told(queue.cursor()) == [], "it was looked at less than three minutes ago"
     # A watch that was just made has looked at nothing yet.
     assert watched(messageTtl="1h").told(queue.cursor()) == [LogEnd(cell=queue.cell(), position=3)]
-    known = queue.cursor(ages=Ages(ttl_ms=3_600_000, ends=(EndSeen(1, 3),)))
-    assert watched(messageTtl="1h").told(known) == [], "it has not grown"
+
+
+def test_the_end_of_a_log_that_has_not_grown_is_told_when_a_tracker_begins_for_the_time_that_it_brings(
+    watched: Callable[..., Watched],
+) -> None:
+    queue = watched(messageTtl="20s")
+    queue.produce(3)
+    known = queue.cursor(ages=Ages(ttl_ms=20_000, ends=(EndSeen(1, 3),)))
+    assert queue.told(known) == [LogEnd(cell=queue.cell(), position=3)]
+    time.sleep(1.05)
+    assert queue.told(known) == []
 
 
 def test_what_is_gone_needs_no_age(watched: Callable[..., Watched]) -> None:
