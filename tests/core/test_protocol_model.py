@@ -307,18 +307,6 @@ def test_every_message_is_acked_or_dies_after_its_last_delivery_whatever_crashes
         finish(world, chance)
 
 
-def test_with_a_ttl_every_message_is_acked_or_dies_or_expires_whatever_crashes_when() -> None:
-    policy = RedeliveryPolicy(max_deliveries=3, message_ttl_ms=100_000, expired_to=ExpiredTo.DEAD_LETTERS)
-    expired = 0
-    for seed in range(250):
-        chance = Random(seed)
-        world = World(policy, messages=chance.choice([1, 2, 3]))
-        live(world, chance, steps=chance.randrange(80), accidents=chance.randrange(8))
-        finish(world, chance)
-        expired += len(world.expired)
-    assert expired > 100, "else nothing was tried"
-
-
 def test_without_a_limit_every_message_is_acked_in_the_end() -> None:
     for seed in range(150):
         chance = Random(seed)
@@ -338,3 +326,15 @@ def test_a_message_that_kills_the_process_dies_alone_and_its_neighbours_are_acke
         assert world.dead.keys() == {poison}
         assert world.acked == {0, 1, 2, 3} - {poison}
         assert world.starts[poison] == limit
+
+
+def test_with_a_ttl_every_message_is_acked_or_dies_or_expires_whatever_crashes_when() -> None:
+    policy = RedeliveryPolicy(max_deliveries=3, message_ttl_ms=100_000, expired_to=ExpiredTo.DEAD_LETTERS)
+    expired = 0
+    for seed in range(250):
+        chance = Random(seed)
+        world = World(policy, messages=chance.choice([1, 2, 3]))
+        live(world, chance, steps=chance.randrange(80), accidents=chance.randrange(8))
+        finish(world, chance)
+        expired += len(world.expired)
+    assert expired > 100, "else nothing was tried"

@@ -124,5 +124,5 @@ def test_a_breaker_holds_dead_letters_that_come_too_fast_until_it_is_told_to_clo
     bench.until(lambda: not is_open(0) and not is_open(1), "it is closed")
     letters = bench.dead_letters(topic, "guarded")
     assert sorted(one.value for one in letters) == [b"0", b"1", b"2", b"3"], "each once"
-    assert {one.facts["reason"] for one in letters} == {"broken deploy"}
+    assert all("broken deploy" in one.facts.values() for one in letters)
     bench.until(lambda: "breaker_closed subscription=guarded" in caplog.text, "it is told")

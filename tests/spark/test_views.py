@@ -608,9 +608,6 @@ def test_every_kind_of_marker_is_shown_decoded(control: Control) -> None:
         Reject(cell=of, offsets=both, delivery_count=3, reason="no"),
         EndUpTo(cell=of, position=9),
         Seek(cell=of, position=4),
-        Resume(cell=of),
-        Hold(cell=of, trip="why"),
-        LogEnd(cell=of, position=8),
     )
     df = control.view("markers")
     same(
@@ -625,17 +622,25 @@ def test_every_kind_of_marker_is_shown_decoded(control: Control) -> None:
             (2, "REJECT", "s", "t", 1, 3, 3, None, None, "no", None, None),
             (2, "END_UP_TO", "s", "t", 1, None, None, None, None, None, None, 9),
             (2, "SEEK", "s", "t", 1, None, None, None, None, None, None, 4),
-            (2, "RESUME", "s", "t", 1, None, None, None, None, None, None, None),
-            (2, "HOLD", "s", "t", 1, None, None, None, None, "why", None, None),
-            (2, "LOG_END", "s", "t", 1, None, None, None, None, None, None, 8),
         ),
     )
     rows = df.orderBy("marker_offset").collect()
-    assert [row.marker_offset for row in rows] == list(range(11))
+    assert [row.marker_offset for row in rows] == list(range(8))
     assert {row.marker_partition for row in rows} == {of.control_partition(2)}
     assert [tuple(one) for one in rows[1].offsets] == [(3, 5), (7, 8)]
     assert rows[0].offsets is None
     assert all(row.timestamp is not None and row.error is None for row in rows)
+
+
+def test_markers_of_the_breaker_and_of_the_ttl_are_shown(control: Control) -> None:
+    of = cell("t", 1)
+    control.send(Resume(cell=of), Hold(cell=of, trip="why"), LogEnd(cell=of, position=8))
+    rows = control.view("markers").orderBy("marker_offset").collect()
+    assert [(row.type, row.partition, row.reason, row.position, row.error) for row in rows] == [
+        ("RESUME", 1, None, None, None),
+        ("HOLD", 1, "why", None, None),
+        ("LOG_END", 1, None, 8, None),
+    ]
 
 
 def test_markers_of_kafka_mq_go_are_shown_with_their_queue(control: Control) -> None:
