@@ -351,7 +351,7 @@ class CellTracker:
                 self._dead_letter(offsets, wait, MAX_DELIVERIES, now_ms)
 
     def _end_the_old(self, now_ms: int | None) -> None:
-        if self._breaker.is_open:
+        if self._ages.ttl_ms is None or self._breaker.is_open:
             return
         copied = self._policy.expired_to is ExpiredTo.DEAD_LETTERS
         if now_ms is not None:

@@ -51,7 +51,7 @@ class QueueWatch:
         """
         names = {cell.subscription for cell in cursors}
         ttls = {name: self._options.policy_for(name).message_ttl_ms for name in names}
-        now, due = time.monotonic(), dict[Cell, int]()
+        now, due = time.monotonic(), dict[Cell, bool]()
         for cell, cursor in cursors.items():
             ttl_ms = ttls[cell.subscription]
             if ttl_ms is None or cursor.owner is None:
@@ -59,14 +59,14 @@ class QueueWatch:
             last = self._looked.get(cell)
             if last is None or now - last >= look_every_ms(ttl_ms) / 1000:
                 self._looked[cell] = now
-                due[cell] = ttl_ms
+                due[cell] = last is None
         if not due:
             return
         # Committed: a transaction that hangs makes messages younger, never older.
         ends = self._topics.existing_ends([(cell.topic, cell.partition) for cell in due], committed=True)
-        for cell, ttl_ms in due.items():
-            end = ends.get((cell.topic, cell.partition))
-            if end is not None and _is_news(cursors[cell], end, ttl_ms):
+        for cell, first in due.items():
+            end, ttl_ms = ends.get((cell.topic, cell.partition)), ttls[cell.subscription]
+            if end is not None and _is_news(cursors[cell], end, ttl_ms, first=first):
                 yield LogEnd(cell=cell, position=end)
 
     def _trips(self, cursors: Mapping[Cell, CursorSnapshot], now_ms: Mapping[int, int]) -> Iterator[Marker]:
@@ -80,10 +80,13 @@ class QueueWatch:
             yield from trips(of_name, self._options.policy_for(name).breaker, now_ms)
 
 
-def _is_news(cursor: CursorSnapshot, end: int, ttl_ms: int) -> bool:
-    """Whether the cell does not know the age of a message that is not gone, or not this TTL."""
+def _is_news(cursor: CursorSnapshot, end: int, ttl_ms: int | None, *, first: bool) -> bool:
+    """Whether the cell does not know the age of a message that is not gone, or not this TTL, or not the time.
+
+    A tracker that was down knows the broker's time again when something is appended: by itself, if need be.
+    """
     ages = cursor.ages
-    if ages.ends and ages.ttl_ms != ttl_ms:
+    if ages.ends and (first or ages.ttl_ms != ttl_ms):
         return True
     known = max([ages.expired_below, *(seen.position for seen in ages.ends)])
     return end > known and end > cursor.mark_delete + 1

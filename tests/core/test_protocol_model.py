@@ -14,7 +14,7 @@ import pytest
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker import End, Hello, Marker, Release, Start
+from spark_cursor_source.core.marker import End, Hello, LogEnd, Marker, Release, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.planning import (
     Delivery,
@@ -25,8 +25,8 @@ from spark_cursor_source.core.planning import (
     plan,
     plan_replay,
 )
-from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.tracker import CellTracker, DeadLetter
+from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
+from spark_cursor_source.core.tracker import EXPIRED, CellTracker, DeadLetter
 
 CELL = Cell(subscription="s", topic="t", partition=0)
 QUEUE = ("t", 0)
@@ -62,6 +62,7 @@ class World:
     redeliveries: list[RedeliveryRecord] = field(default_factory=list)
     dead: dict[int, int] = field(default_factory=dict)
     acked: set[int] = field(default_factory=set)
+    expired: set[int] = field(default_factory=set)
     starts: Counter[int] = field(default_factory=Counter)
     first: SourceOffset = BEGINNING  # of the checkpoint
     planned: list[SourceOffset] = field(default_factory=list)  # Spark's offset log
@@ -75,6 +76,8 @@ class World:
 
     def actions(self) -> list[str]:
         possible = ["pass"]
+        if self.policy.message_ttl_ms is not None:
+            possible.append("look")
         if self.read < len(self.log) or self.something_is_due():
             possible.append("track")
         run = self.run
@@ -118,11 +121,17 @@ class World:
         positions, taken, alone = admit_redeliveries(
             fresh, start.redeliveries, {0: end}, budget=None, alone_next=not run.alone_last
         )
-        origin = max(start.queue[QUEUE], run.answer.read_position)
+        origin = max(start.queue[QUEUE], self.read_position(run))
         stop = origin if alone else self.messages
         if not taken and stop == origin:
             return start
         return SourceOffset(queue={QUEUE: stop}, redeliveries=positions)
+
+    def read_position(self, run: Run) -> int:
+        """As the run knows it: from its answer, and from the cursor as it is now."""
+        assert run.answer is not None
+        assert self.cursor is not None
+        return max(run.answer.read_position, self.cursor.read_position)
 
     # ---- what happens
 
@@ -135,6 +144,10 @@ class World:
     def do_pass(self, chance: Random) -> None:
         """Time passes: every lease that is not renewed is over."""
         self.now_ms += LEASE_MS + 2_000
+
+    def do_look(self, chance: Random) -> None:
+        """The tracker's driver sees where the log ends."""
+        self.append(LogEnd(cell=CELL, position=self.messages))
 
     def do_restart(self, chance: Random) -> None:
         self.runs += 1
@@ -172,7 +185,7 @@ class World:
         records = [one.redeliver for one in self.redeliveries[start.redeliveries[0] : end.redeliveries[0]]]
         if run.offered:
             own = [redeliver for redeliver in records if redeliver.run_id == run.run_id]
-            positions = {CELL: run.answer.read_position}
+            positions = {CELL: self.read_position(run)}
             batch = plan("s", start, end, own, read_positions=positions, taken=run.taken)
             run.alone_last = any(redeliver.alone for redeliver in own)
         else:
@@ -190,6 +203,8 @@ class World:
             self.starts.update(one.offsets)
             gone = OffsetSet.of((0, run.answer.read_position)) - run.answer.outstanding
             assert one.offsets.isdisjoint(gone), "what had ended when the run began is delivered"
+            if run.offered and one.delivery_count == 1:
+                assert not self.expired & set(one.offsets), "what expired unread is delivered"
             run.taken.add(one)
         for back in batch.hand_backs:
             self.append(
@@ -253,7 +268,10 @@ class World:
             marker, at_ms = self.log[marker_offset]
             tracker.apply(marker, at_ms=at_ms, marker_offset=marker_offset)
         for decision in tracker.settle(self.now_ms if stop == len(self.log) else None):
-            if isinstance(decision, DeadLetter):
+            if isinstance(decision, DeadLetter) and decision.reason == EXPIRED:
+                assert not self.expired & set(decision.offsets), "it expires twice"
+                self.expired |= set(decision.offsets)
+            elif isinstance(decision, DeadLetter):
                 self.dead |= dict.fromkeys(decision.offsets, decision.delivery_count)
             else:
                 at = len(self.redeliveries)
@@ -270,12 +288,12 @@ class World:
             assert self.starts[offset] >= limit, "a dead letter before its last delivery"
         if self.cursor is None:
             return
-        known = set(self.cursor.outstanding) | self.acked | set(self.dead)
+        known = set(self.cursor.outstanding) | self.acked | set(self.dead) | self.expired
         assert set(range(self.cursor.read_position)) <= known, "lost"
 
     @property
     def done(self) -> bool:
-        return self.acked | set(self.dead) == set(range(self.messages))
+        return self.acked | set(self.dead) | self.expired == set(range(self.messages))
 
 
 ACCIDENTS = ("crash", "restore", "delete")
@@ -296,7 +314,7 @@ def finish(world: World, chance: Random) -> None:
     for _ in range(400):
         if world.done:
             return
-        actions = [one for one in world.actions() if one not in (*ACCIDENTS, "pass")]
+        actions = [one for one in world.actions() if one not in (*ACCIDENTS, "pass", "look")]
         world.act(chance.choice(actions) if actions else "pass", chance)
         world.check()
     raise AssertionError(f"stuck: acked {world.acked}, dead {world.dead}, cursor {world.cursor}")
@@ -354,3 +372,15 @@ def test_a_message_that_kills_the_process_dies_alone_and_its_neighbours_are_acke
         assert world.dead.keys() == {poison}
         assert world.acked == {0, 1, 2, 3} - {poison}
         assert world.starts[poison] == limit
+
+
+def test_with_a_ttl_every_message_is_acked_or_dies_or_expires_whatever_crashes_when() -> None:
+    policy = RedeliveryPolicy(max_deliveries=3, message_ttl_ms=100_000, expired_to=ExpiredTo.DEAD_LETTERS)
+    expired = 0
+    for seed in range(250):
+        chance = Random(seed)
+        world = World(policy, messages=chance.choice([1, 2, 3]))
+        live(world, chance, steps=chance.randrange(80), accidents=chance.randrange(8))
+        finish(world, chance)
+        expired += len(world.expired)
+    assert expired > 100, "else nothing was tried"

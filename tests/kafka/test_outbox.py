@@ -50,6 +50,7 @@ from tests.kafka.control_plane import (
     produce,
     read_all,
     redeliver_of,
+    transaction,
 )
 from tests.kafka.outbox_app import BATCHES
 
@@ -695,6 +696,21 @@ def test_a_record_of_an_aborted_transaction_is_copied_as_it_is(
         0, decisions=[dead_letter_of(cell_of(control.queue), (0, 1))], cursors=[], next_markers={}
     )
     assert dead(control) == [b"aborted"]
+
+
+def test_of_messages_that_were_never_delivered_those_are_copied_that_a_reader_would_be_given(
+    control: Control, outbox: Outbox, topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    # 0 aborted, 1 control, 2-3 plain, 4 committed, 5 control; all of them expired
+    topics.create({control.queue: (1, {})})
+    transaction(control.config, [(control.queue, {"value": b"aborted"})], commit=False)
+    produce(control.config, control.queue, [{"value": b"2"}, {"value": b"3"}])
+    transaction(control.config, [(control.queue, {"value": b"4"})])
+    letter = dead_letter_of(cell_of(control.queue), (0, 6), reason="expired", count=0)
+    outbox.carry_out(0, decisions=[letter], cursors=[], next_markers={})
+    assert dead(control) == [b"2", b"3", b"4"]
+    assert (outbox.copied, outbox.lost) == (3, 0)
+    assert not caplog.records, "a gap of the log is no message that was lost"
 
 
 def test_messages_that_retention_has_removed_are_counted_and_said_aloud(

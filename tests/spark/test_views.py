@@ -18,9 +18,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Totals, Wait
+from spark_cursor_source.core.breaker import Breaker
+from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
 from spark_cursor_source.core.first_deliveries import FirstDeliveries
-from spark_cursor_source.core.marker import End, EndUpTo, Hello, KeepAlive, Reject, Release, Seek, Start
+from spark_cursor_source.core.marker import (
+    End,
+    EndUpTo,
+    Hello,
+    Hold,
+    KeepAlive,
+    LogEnd,
+    Reject,
+    Release,
+    Resume,
+    Seek,
+    Start,
+)
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter
@@ -260,14 +273,14 @@ def test_a_stream_has_no_view() -> None:
 
 CURSORS = (
     "subscription STRING, topic STRING, partition INT, mark_delete BIGINT, read_position BIGINT,"
-    " outstanding BIGINT, leased BIGINT, available BIGINT, delayed BIGINT, oldest_unacked TIMESTAMP,"
-    " log_end BIGINT, backlog BIGINT, delivered BIGINT, acked BIGINT, redelivered BIGINT,"
-    " dead_lettered BIGINT"
+    " outstanding BIGINT, leased BIGINT, available BIGINT, delayed BIGINT, held BIGINT,"
+    " oldest_unacked TIMESTAMP, log_end BIGINT, backlog BIGINT, delivered BIGINT, acked BIGINT,"
+    " redelivered BIGINT, dead_lettered BIGINT, expired BIGINT, breaker_opened TIMESTAMP"
 )
 
 
 def test_a_cursor_says_where_the_subscription_stands(control: Control) -> None:
-    # 0-2 acked | 3 leased | 4 acked | 5 delayed | 6,7 acked | 8 available | 9 acked || 10, 11 not read
+    # 0-2 acked | 3 leased | 4 acked | 5 delayed | 6 held | 7 acked | 8 available | 9 acked || 10, 11 not read
     topic = control.create_topic(3)
     control.produce(topic, *({"value": b"v", "timestamp": AT_MS + n} for n in range(12)))
     control.produce(topic, *({"value": b"v", "timestamp": AT_MS + n} for n in range(4)), partition=1)
@@ -279,7 +292,9 @@ def test_a_cursor_says_where_the_subscription_stands(control: Control) -> None:
             leases=((Lease(AT_MS, 1, "run"), some((3, 4))),),
             delayed=((Delay(AT_MS, 2, False), some((5, 6))),),
             available=((Wait(1, True), some((8, 9))),),
-            totals=Totals(delivered=12, acked=7, redelivered=2, dead_lettered=1),
+            held=((Held(1, "no"), some((6, 7))),),
+            totals=Totals(delivered=12, acked=6, redelivered=2, dead_lettered=1, expired=3),
+            breaker=Breaker(trip="t", opened_ms=AT_MS, closes_ms=AT_MS + 9),
         ),
         CursorSnapshot(cell=cell(topic, 1), read_position=2, next_marker=0),
         CursorSnapshot(cell=cell(topic, 2), read_position=0, next_marker=0),
@@ -289,13 +304,13 @@ def test_a_cursor_says_where_the_subscription_stands(control: Control) -> None:
         df.drop("ack_holes"),
         control.frame(
             CURSORS,
-            ("s", topic, 0, 2, 10, 3, 1, 2, 1, AT_MS + 3, 12, 5, 12, 7, 2, 1),
-            ("s", topic, 1, 1, 2, 0, 0, 0, 0, AT_MS + 2, 4, 2, 0, 0, 0, 0),
-            ("s", topic, 2, -1, 0, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, 0),
+            ("s", topic, 0, 2, 10, 4, 1, 2, 1, 1, AT_MS + 3, 12, 6, 12, 6, 2, 1, 3, AT_MS),
+            ("s", topic, 1, 1, 2, 0, 0, 0, 0, 0, AT_MS + 2, 4, 2, 0, 0, 0, 0, 0, None),
+            ("s", topic, 2, -1, 0, 0, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, 0, 0, None),
         ),
     )
     holes = {row.partition: [tuple(one) for one in row.ack_holes] for row in df.collect()}
-    assert holes == {0: [(4, 5), (6, 8), (9, 10)], 1: [], 2: []}
+    assert holes == {0: [(4, 5), (7, 8), (9, 10)], 1: [], 2: []}
 
 
 def test_a_frame_of_cursors_shows_what_has_moved_since(control: Control) -> None:
@@ -420,6 +435,7 @@ def test_each_outstanding_message_says_who_holds_it_and_how_long(control: Contro
             ),
             delayed=((Delay(AT_MS + 5_000, 3, True), some((6, 7))),),
             available=((Wait(4, False), some((8, 9))),),
+            held=((Held(5, "no"), some((9, 10))),),
         ),
         CursorSnapshot(cell=cell("t", 1, "b"), read_position=5, next_marker=0),
     )
@@ -432,6 +448,7 @@ def test_each_outstanding_message_says_who_holds_it_and_how_long(control: Contro
             ("s", "t", 0, 4, "leased", 2, AT_MS + MINUTE_MS, None),
             ("s", "t", 0, 6, "delayed", 3, AT_MS + 5_000, None),
             ("s", "t", 0, 8, "available", 4, None, None),
+            ("s", "t", 0, 9, "held", 5, None, None),
         ),
     )
     assert control.view("outstanding", subscription="b").count() == 0
@@ -626,6 +643,17 @@ def test_every_kind_of_marker_is_shown_decoded(control: Control) -> None:
     assert [tuple(one) for one in rows[1].offsets] == [(3, 5), (7, 8)]
     assert rows[0].offsets is None
     assert all(row.timestamp is not None and row.error is None for row in rows)
+
+
+def test_markers_of_the_breaker_and_of_the_ttl_are_shown(control: Control) -> None:
+    of = cell("t", 1)
+    control.send(Resume(cell=of), Hold(cell=of, trip="why"), LogEnd(cell=of, position=8))
+    rows = control.view("markers").orderBy("marker_offset").collect()
+    assert [(row.type, row.partition, row.reason, row.position, row.error) for row in rows] == [
+        ("RESUME", 1, None, None, None),
+        ("HOLD", 1, "why", None, None),
+        ("LOG_END", 1, None, 8, None),
+    ]
 
 
 def test_markers_of_kafka_mq_go_are_shown_with_their_queue(control: Control) -> None:

@@ -1,0 +1,53 @@
+"""The operator closes a breaker: a marker to each cell, and nothing to anybody else."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_cursor_source.core.marker import Resume
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.errors import UnknownSubscription
+from spark_cursor_source.kafka.resume import resume
+from spark_cursor_source.wire import cursor as cursor_wire
+from spark_cursor_source.wire import marker as marker_wire
+from tests.kafka.control_plane import Control, cell_of, cursor_of, produce, read_all
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def known(control: Control) -> Control:
+    """Cursors of a subscription of two topics, and of another."""
+    cells = [cell_of("t", 0), cell_of("t", 1), cell_of("u", 0), cell_of("t", 0, "shipping")]
+    records = [{"key": cell.key, "value": cursor_wire.encode(cursor_of(cell, 5))} for cell in cells]
+    produce(control.config, control.cursors, records)
+    return control
+
+
+def told(control: Control) -> list[bytes]:
+    """The cells that have a Resume."""
+    found = [(one.key(), one.value()) for one in read_all(control.config, control.markers)]
+    assert all(isinstance(marker_wire.decode(key, value), Resume) for key, value in found)
+    return sorted(key or b"" for key, _ in found)
+
+
+@pytest.mark.parametrize(
+    ("topic", "cells"), [(None, [b"billing,t,0", b"billing,t,1", b"billing,u,0"]), ("u", [b"billing,u,0"])]
+)
+def test_every_partition_of_the_subscription_is_told(
+    known: Control, topic: str | None, cells: list[bytes]
+) -> None:
+    names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
+    assert resume(known.config, "billing", topic, **names) == len(cells)
+    assert told(known) == cells
+
+
+def test_a_subscription_that_the_tracker_does_not_know_is_told_apart_from_those_it_does(
+    known: Control, broker: EmbeddedKafka
+) -> None:
+    names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
+    with pytest.raises(UnknownSubscription, match=r"'biling' of topic 't'; it knows billing, shipping"):
+        resume(known.config, "biling", "t", **names)
+    with pytest.raises(UnknownSubscription, match="of topic 'v'; it knows none"):
+        resume(known.config, "billing", "v", **names)
+    assert told(known) == []
