@@ -39,12 +39,14 @@ class QueueView:
         self.refresh()
         self._check_ends(start.queue)
 
-    def discover(self) -> None:
-        """:meth:`refresh`, once in a while."""
+    def discover(self) -> bool:
+        """:meth:`refresh`, once in a while; whether it did."""
         now = time.monotonic()
-        if now - self._discovered >= DISCOVERY_S:
-            self._discovered = now
-            self.refresh()
+        if now - self._discovered < DISCOVERY_S:
+            return False
+        self._discovered = now
+        self.refresh()
+        return True
 
     def refresh(self) -> None:
         """Ask the broker which partitions there are now.
