@@ -115,7 +115,7 @@ def test_each_message_of_a_batch_has_its_start_with_key_and_value_before_it_is_h
     assert ids(tasks, 1) == desk.started() == [(0, 0), (0, 1), (0, 2), (1, 0)]
     assert all(
         one.key == one.queue_id and one.value == b"of-" + one.key and one.redeliver_after_ms == 7_000
-        for one in desk.markers()
+        for one in desk.markers(START)
     )
     assert planner.latest_offset(end, max_offsets=None) is end, "nothing more"
 
