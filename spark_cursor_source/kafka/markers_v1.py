@@ -12,9 +12,9 @@ from spark_cursor_source.kafka.confirmed import ConfirmedSender, cached
 from spark_cursor_source.wire.marker import MarkerV1, encode_v1
 
 _ANY_PARTITION = -1
-_SETTINGS = {
-    # As kafka-mq-go's producer is set up: all markers of a queue id are in the partition of its key.
-    "partitioner": "murmur2_random",
+# As kafka-mq-go's producer is set up: all markers of a queue id are in the partition of its key.
+_PARTITIONER = {"partitioner": "murmur2_random"}
+_DEFAULTS = {
     # A Start holds its message: whether that is too large is for the topic to say.
     "message.max.bytes": 1_000_000_000,
     "queue.buffering.max.kbytes": 64 << 10,
@@ -29,7 +29,7 @@ class MarkerSenderV1(ConfirmedSender):
     """
 
     def __init__(self, config: Mapping[str, Any], topic: str, partitions: int) -> None:
-        super().__init__(config, topic, partitions, settings=_SETTINGS)
+        super().__init__({**_DEFAULTS, **config}, topic, partitions, settings=_PARTITIONER)
 
     def send(self, markers: Iterable[MarkerV1]) -> int:
         """Hand markers to the producer, those of a queue id in the order given; how many they are.

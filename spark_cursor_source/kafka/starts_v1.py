@@ -102,7 +102,12 @@ class StartWriter:
 
 def _delivery_count(message: Message) -> int:
     headers: Any = message.headers()  # a list of pairs, or None
-    return min(redelivery_count(headers) + 1, MAX_DELIVERY_COUNT) if headers else 1
+    if not headers:
+        return 1
+    try:
+        return min(redelivery_count(headers) + 1, MAX_DELIVERY_COUNT)
+    except ValueError:
+        return 1  # more digits than Python takes for a number: anybody can write a header
 
 
 def started_in(

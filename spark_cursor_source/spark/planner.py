@@ -35,9 +35,9 @@ from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.redeliveries import RedeliveryTail
 from spark_cursor_source.kafka.topics import PATIENCE_MS, Topics
-from spark_cursor_source.spark.admission import Patience
 from spark_cursor_source.spark.group_progress import GroupProgress
 from spark_cursor_source.spark.lease_keeper import LeaseKeeper
+from spark_cursor_source.spark.patience import Patience
 from spark_cursor_source.spark.queue_view import QueueView
 from spark_cursor_source.spark.run import Run
 

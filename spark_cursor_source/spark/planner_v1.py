@@ -22,10 +22,10 @@ from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1
 from spark_cursor_source.kafka.starts_v1 import Range, StartWriter, started_in
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import PATIENCE_MS, Topics
-from spark_cursor_source.spark.admission import Patience
 from spark_cursor_source.spark.data_loss import report_loss
 from spark_cursor_source.spark.group_progress import GroupProgress
 from spark_cursor_source.spark.lease_keeper import LeaseKeeper
+from spark_cursor_source.spark.patience import Patience
 from spark_cursor_source.spark.queue_view import QueueView
 from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1
 

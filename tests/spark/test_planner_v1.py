@@ -22,7 +22,7 @@ from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.spark.planner_v1 import PlannerV1
 from spark_cursor_source.wire import offset_json
-from spark_cursor_source.wire.marker import END, KEEPALIVE, START, MarkerV1, decode
+from spark_cursor_source.wire.marker import END, KEEPALIVE, MAX_DELIVERY_COUNT, START, MarkerV1, decode
 from spark_cursor_source.wire.redelivery_count import HEADER_REDELIVERY_COUNT
 from tests.kafka.control_plane import produce, read_all
 from tests.spark.harness import wait_until
@@ -115,7 +115,7 @@ def test_each_message_of_a_batch_has_its_start_with_key_and_value_before_it_is_h
     assert ids(tasks, 1) == desk.started() == [(0, 0), (0, 1), (0, 2), (1, 0)]
     assert all(
         one.key == one.queue_id and one.value == b"of-" + one.key and one.redeliver_after_ms == 7_000
-        for one in desk.markers()
+        for one in desk.markers(START)
     )
     assert planner.latest_offset(end, max_offsets=None) is end, "nothing more"
 
@@ -191,11 +191,14 @@ def test_a_copy_says_in_a_header_how_often_its_message_came(make_desk: Callable[
     desk.put(b"q", headers=[("other", b"9"), (HEADER_REDELIVERY_COUNT, b"2")])
     desk.put(b"q", headers=[(HEADER_REDELIVERY_COUNT, b"many")])
     desk.put(b"q", headers=[(HEADER_REDELIVERY_COUNT, None)])
+    desk.put(b"q", headers=[(HEADER_REDELIVERY_COUNT, b"9" * 5_000)])
+    desk.put(b"q", headers=[(HEADER_REDELIVERY_COUNT, b"9" * 50)])
     planner = desk.planner()
     start = planner.initial_offset()
     tasks = planner.plan(start, planner.latest_offset(start, max_offsets=None))
-    assert ids(tasks, 1) == [(0, 0), (0, 2), (0, 3)]
+    assert ids(tasks, 1) == [(0, 0), (0, 2), (0, 3), (0, 4)], "what is no number is not counted"
     assert ids(tasks, 3) == [(0, 1)]
+    assert ids(tasks, MAX_DELIVERY_COUNT) == [(0, 5)]
 
 
 def test_a_batch_is_limited_and_split_as_with_our_own_markers(make_desk: Callable[..., Desk]) -> None:

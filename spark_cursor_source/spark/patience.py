@@ -1,4 +1,4 @@
-"""Whether a batch is planned now, or waits to be larger."""
+"""How long a batch waits to be larger."""
 
 from __future__ import annotations
 
