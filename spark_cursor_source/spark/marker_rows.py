@@ -39,14 +39,14 @@ class Kind(StrEnum):
 
 
 class MarkerFold:
-    """Markers of one partition as rows, consecutive Ends of a cell in one."""
+    """Markers of one partition as rows, consecutive Ends of a cell and run in one."""
 
     def __init__(self, partition: int, topic: str, queue_topic: str | None) -> None:
         self._partition = partition
         self._topic = topic
         self._queue_topic = queue_topic
         self._rows: list[_Row] = []
-        self._ends: dict[Cell, tuple[list[OffsetSet], int, int]] = {}
+        self._ends: dict[Cell, tuple[str | None, list[OffsetSet], int, int]] = {}
 
     def add(self, offset: int, at_ms: int, key: bytes | None, value: bytes | None) -> None:
         """Take in the next record of the log."""
@@ -57,9 +57,11 @@ class MarkerFold:
             self._put(offset, at_ms, Kind.QUARANTINED, why.encode())
             return
         if isinstance(marker, End):
-            sets, _, _ = self._ends.setdefault(marker.cell, ([], 0, 0))
+            if marker.cell in self._ends and self._ends[marker.cell][0] != marker.run_id:
+                self._flush(marker.cell)
+            _, sets, _, _ = self._ends.setdefault(marker.cell, (marker.run_id, [], 0, 0))
             sets.append(marker.offsets)
-            self._ends[marker.cell] = (sets, offset, at_ms)
+            self._ends[marker.cell] = (marker.run_id, sets, offset, at_ms)
         else:
             self._flush(marker.cell)
             self._put(offset, at_ms, Kind.MARKER, marker_wire.encode(marker))
@@ -82,8 +84,8 @@ class MarkerFold:
     def _flush(self, cell: Cell) -> None:
         ends = self._ends.pop(cell, None)
         if ends is not None:
-            sets, offset, at_ms = ends
-            folded = End(cell=cell, offsets=OffsetSet.union(sets))
+            run_id, sets, offset, at_ms = ends
+            folded = End(cell=cell, offsets=OffsetSet.union(sets), run_id=run_id)
             self._put(offset, at_ms, Kind.MARKER, marker_wire.encode(folded))
 
     def _put(self, offset: int, at_ms: int, kind: Kind, body: bytes) -> None:
