@@ -25,7 +25,7 @@ if __name__ == "__main__":
     given = parser.parse_args()
     kafka = {"bootstrap.servers": given.bootstrap_servers}
     kafka |= {"config.file": given.config_file} if given.config_file else {}
-    what = {"reason": given.reason, "error": given.error}
-    only = DeadLetterFilter(**what, since_ms=given.since, until_ms=given.until)
+    when = {"since_ms": given.since, "until_ms": given.until}
+    only = DeadLetterFilter(reason=given.reason, error=given.error, **when)
     done = redrive(kafka, given.topic, only, rate=given.rate)
     print(f"{done.sent} messages are in their queues again, {done.passed} dead letters were passed over")

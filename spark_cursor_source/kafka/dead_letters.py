@@ -16,36 +16,13 @@ from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.errors import CopiesNotDurable, NotAuthorized
 from spark_cursor_source.kafka.client_roles import abandon, producer_config
 from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.dead_letter_headers import headers_of
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.failures import Complaints, error_of, shown
-from spark_cursor_source.kafka.records import offset_of
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.wire.due import due
 
 logger = logging.getLogger(__name__)
-
-#: headers of a dead letter, after the message's own; their values are text
-HEADER_REASON = "cursorq-reason"
-HEADER_DELIVERY_COUNT = "cursorq-delivery-count"
-HEADER_TOPIC = "cursorq-topic"
-HEADER_PARTITION = "cursorq-partition"
-HEADER_OFFSET = "cursorq-offset"
-HEADER_SUBSCRIPTION = "cursorq-subscription"
-HEADER_ERROR = "cursorq-error"  #: this and the following only where they are known
-HEADER_FIRST_DELIVERY = "cursorq-first-delivery"
-HEADER_LAST_DELIVERY = "cursorq-last-delivery"
-OWN_HEADERS = (
-    HEADER_REASON,
-    HEADER_DELIVERY_COUNT,
-    HEADER_TOPIC,
-    HEADER_PARTITION,
-    HEADER_OFFSET,
-    HEADER_SUBSCRIPTION,
-    HEADER_ERROR,
-    HEADER_FIRST_DELIVERY,
-    HEADER_LAST_DELIVERY,
-)  #: all of them, in this order; the first begins ours, even where the message has headers of these names
 
 _POLL_S = 0.05
 _READ_THROUGH = 2_000  # so many records in between are read rather than sought over
@@ -238,7 +215,7 @@ class DeadLetterCopier:
                     message.key(),
                     partition=decision.cell.partition % self._partitions[target],
                     timestamp=0 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
-                    headers=[*(message.headers() or []), *_headers(decision, message)],
+                    headers=[*(message.headers() or []), *headers_of(decision, message)],
                     on_delivery=unconfirmed.on_delivery,
                 )
                 return
@@ -271,36 +248,6 @@ class DeadLetterCopier:
         producer, self._producer = self._producer, None
         if producer is not None:
             abandon(producer)
-
-
-def _headers(decision: DeadLetter, message: Message) -> list[tuple[str, str]]:
-    cell = decision.cell
-    values = (
-        decision.reason,
-        decision.delivery_count,
-        cell.topic,
-        cell.partition,
-        message.offset(),
-        cell.subscription,
-        decision.error or None,
-        _first_delivery_ms(decision, message),
-        decision.last_delivery_ms,
-    )
-    known = zip(OWN_HEADERS, values, strict=True)
-    return [(name, str(value)) for name, value in known if value is not None]
-
-
-def _first_delivery_ms(decision: DeadLetter, message: Message) -> int | None:
-    if decision.delivery_count == 1:
-        return decision.last_delivery_ms
-    first_ms = decision.first_deliveries.at(offset_of(message))
-    headers: Any = message.headers() or ()
-    due_ms = due(headers, message.timestamp()[1]).at_ms
-    if first_ms is not None and due_ms is not None and first_ms < due_ms:
-        return (
-            None  # its turn had come, but it was not due; nobody has noted when it was delivered after that
-        )
-    return first_ms
 
 
 def _spans(offsets: OffsetSet) -> list[tuple[int, int]]:

@@ -115,6 +115,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             )
 
+        hold_back = HoldBack(now_ms=partition.now_ms, on_early=on_early)
         config = client_config(options.kafka, "consumer")
         config["isolation.level"] = options.isolation.value
         yield from arrow_batches(
@@ -123,7 +124,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             include_headers=options.include_headers,
             queue_id=None if options.queue_id is None else options.queue_id.encode(),
             on_missing=on_missing,
-            hold_back=HoldBack(now_ms=partition.now_ms, on_early=on_early),
+            hold_back=hold_back if options.delayed_delivery else None,
         )
         if undelivered:
             # Offsets that nobody is going to ack: without an End they would stay outstanding for ever.
