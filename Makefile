@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
-.PHONY: help setup jars demo test lint types bench broker clean check-python check-java
+.PHONY: help setup jars demo test test-interop lint types bench broker clean check-python check-java
 
 help:
 	@echo "make demo    broker, messages, consumer, tracker, a crash: a live table and a verdict"
@@ -41,6 +41,10 @@ demo: check-java setup
 
 test: jars
 	@$(BIN)/python -m pytest
+
+# With programs of kafka-mq-go that the environment names; see the top of the test.
+test-interop: jars
+	@$(BIN)/python -m pytest tests/interop
 
 lint: setup
 	@$(BIN)/ruff check

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
 from spark_cursor_source.errors import CursorqError
 
 LEAST_MESSAGES = 1_000  #: in a demo: one of every kind
@@ -111,7 +112,40 @@ def _demo(arguments: argparse.Namespace) -> int:
         return 130  # as a shell says it
 
 
-SUBCOMMANDS: tuple[Callable[[Subcommands], None], ...] = (_add_broker, _add_demo)
+def _add_resume(subcommands: Subcommands) -> None:
+    parser = subcommands.add_parser(
+        "resume",
+        help="close the breaker of a subscription",
+        description="Close the breaker of a subscription, which the tracker opened because there were too "
+        "many dead letters: those that it held go out, and leases run out again.",
+    )
+    parser.add_argument("--subscription", required=True)
+    parser.add_argument("--topic", help="only on this queue topic (default: on all that it reads)")
+    parser.add_argument("--bootstrap-servers", help="default: as in the file, or localhost:9092")
+    parser.add_argument("--config-file", help="a properties file with what else the Kafka clients need")
+    parser.add_argument("--markers-topic", default=DEFAULT_MARKERS_TOPIC)
+    parser.add_argument("--cursors-topic", default=DEFAULT_CURSORS_TOPIC)
+    parser.set_defaults(run=_resume)
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    from spark_cursor_source.kafka.resume import resume
+
+    given = {"bootstrap.servers": arguments.bootstrap_servers, "config.file": arguments.config_file}
+    kafka = {name: value for name, value in given.items() if value is not None}
+    kafka = kafka or {"bootstrap.servers": "localhost:9092"}
+    partitions = resume(
+        kafka,
+        arguments.subscription,
+        arguments.topic,
+        markers_topic=arguments.markers_topic,
+        cursors_topic=arguments.cursors_topic,
+    )
+    print(f"the breaker of {arguments.subscription} closes, on {partitions} partitions")
+    return 0
+
+
+SUBCOMMANDS: tuple[Callable[[Subcommands], None], ...] = (_add_broker, _add_demo, _add_resume)
 
 if __name__ == "__main__":
     sys.exit(main())

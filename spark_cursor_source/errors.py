@@ -494,6 +494,24 @@ class NoDeadLetter(KafkaFailure):
         )
 
 
+class UnknownSubscription(KafkaFailure):
+    """The tracker knows nothing of the subscription that something is to be done about."""
+
+    def __init__(
+        self, subscription: str, topic: str | None, cursors_topic: str, known: tuple[str, ...]
+    ) -> None:
+        super().__init__(subscription, topic, cursors_topic, known)
+        self.subscription, self.topic, self.known = subscription, topic, known
+        self.cursors_topic = cursors_topic
+
+    def __str__(self) -> str:
+        of_topic = "" if self.topic is None else f" of topic '{self.topic}'"
+        return (
+            f"cursors topic '{self.cursors_topic}' holds no cursor of subscription '{self.subscription}'"
+            f"{of_topic}; it knows {', '.join(self.known) or 'none'}: correct the name, or the topic's"
+        )
+
+
 class TrackerFenced(KafkaFailure):
     """Another tracker for the same topics was started later; this one ends."""
 
@@ -529,7 +547,8 @@ class QueueTopicRecreated(SourceError):
     def __init__(self, topic: str, was: str, now: str) -> None:
         super().__init__(
             f"topic '{topic}' was deleted and created again (its id was {was} and is {now}), so the positions"
-            " of this checkpoint mean other messages now: start with a new checkpoint and a new subscription"
+            " of this checkpoint and subscription mean other messages now: start with a new checkpoint and a"
+            " new subscription"
         )
 
 
@@ -542,6 +561,16 @@ class QueueTopicEndsEarlier(SourceError):
             f" {position}: the topic was deleted and created again, or its brokers have lost its end; what is"
             " appended now has offsets that are acked already, so start with a new checkpoint and a new"
             " subscription"
+        )
+
+
+class MarkerFormatChanged(SourceError):
+    """A checkpoint was written with other markers than the query asks for."""
+
+    def __init__(self, was: str, now: str) -> None:
+        super().__init__(
+            f"this checkpoint was written with markerFormat={was}, and the query has markerFormat={now}: each"
+            " tracker knows only of its own leases, so let the old query finish and start a new checkpoint"
         )
 
 
@@ -565,7 +594,8 @@ class MissingColumns(SinkError):
     def __init__(self, action: str, missing: tuple[str, ...], has: tuple[str, ...]) -> None:
         super().__init__(
             f"{action} needs the columns {', '.join(missing)}; the DataFrame has {', '.join(has)}: keep them"
-            " when you select (topic, partition, offset; delivery_count too for release, reject and extend)"
+            " when you select (topic, partition, offset; delivery_count too for release, reject and extend;"
+            " with markerFormat=v1 key instead)"
         )
 
 
@@ -603,6 +633,16 @@ class AckedBySource(SinkError):
         super().__init__(
             f"ackMode={mode} lets the source ack, so an AckSink would ack what your function has not: use"
             " foreachBatch with the function alone, or ackMode=individual"
+        )
+
+
+class RejectRefused(SinkError):
+    """A message is to be rejected, and V1 markers have no word for it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "markerFormat=v1 cannot reject: kafka-mq-go's tracker has no dead letters; write the message"
+            " elsewhere and ack it, or release it"
         )
 
 

@@ -45,6 +45,12 @@ def test_the_trackers_file_says_what_a_tracker_does_without_it() -> None:
     assert TrackerOptions.parse(given) == TrackerOptions.parse(required)
 
 
+def test_the_file_for_kafka_mq_go_is_taken() -> None:
+    reappend = TrackerOptions.parse(active("tracker-kafka-mq-go.toml")).reappend
+    assert reappend is not None
+    assert (reappend.queue_topic, reappend.max_deliveries) == ("jobs", None)
+
+
 def test_the_consumers_file_says_what_a_source_does_without_it() -> None:
     given = active("consumer.toml")["source"]
     required = {name: given[name] for name in ("kafka", "subscribe", "subscription")}
@@ -84,6 +90,8 @@ def test_what_is_commented_out_in_the_trackers_file_is_taken_when_it_is_not() ->
     for option in [*alternatives, override]:
         given = active("tracker.toml")
         changed = {"kafka": {**given["kafka"], **option}} if "config.file" in option else option
+        if "queueTopic" in option:
+            changed = {**option, "redelivery": "reappend"}
         TrackerOptions.parse(given | changed)
     assert TrackerOptions.parse(active("tracker.toml") | override).policy_for("billing").max_deliveries == 3
     assert len(alternatives) >= 5

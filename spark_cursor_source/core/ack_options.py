@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_cursor_source.core.kafka_options import KafkaOptions
+from spark_cursor_source.core.marker_version import MarkerVersion, read_marker_version
 from spark_cursor_source.core.option_reader import OptionReader
 from spark_cursor_source.core.source_options import (
     LEAST_LEASE_MS,
@@ -16,7 +17,7 @@ from spark_cursor_source.core.source_options import (
     read_lease_ms,
 )
 from spark_cursor_source.core.topic_names import DEFAULT_MARKERS_TOPIC
-from spark_cursor_source.errors import ConflictingOptions
+from spark_cursor_source.errors import ConflictingOptions, RejectRefused
 
 ACK_OPTIONS = (*SOURCE_OPTIONS, "action", "delay", "reason", "lease")
 
@@ -62,6 +63,8 @@ class AckOptions:
     lease_ms: int
     #: who acknowledges, so that a sink can see that the source does it (option ackMode)
     ack_mode: AckMode = AckMode.INDIVIDUAL
+    #: whose tracker it is: v1 for kafka-mq-go's (option markerFormat)
+    marker_version: MarkerVersion = MarkerVersion.V2
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> AckOptions:
@@ -78,7 +81,10 @@ class AckOptions:
             reason=reader.text("reason"),
             lease_ms=_read_lease_ms(reader),
             ack_mode=reader.choice("ackMode", AckMode, default=AckMode.INDIVIDUAL),
+            marker_version=read_marker_version(reader),
         )
+        if parsed.marker_version is MarkerVersion.V1 and parsed.action is AckAction.REJECT:
+            raise RejectRefused
         _check_used(parsed.action, "delay", reader, (AckAction.RELEASE,))
         _check_used(parsed.action, "reason", reader, (AckAction.RELEASE, AckAction.REJECT))
         _check_used(parsed.action, "lease", reader, (AckAction.EXTEND,))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from spark_cursor_source.core.ages import Ages
+from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.first_deliveries import UNKNOWN, FirstDeliveries
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
@@ -36,6 +38,15 @@ class Wait(NamedTuple):
     lapsed: bool = False
 
 
+class Held(NamedTuple):
+    """What dead letters that the breaker holds together have in common."""
+
+    delivery_count: int
+    reason: str
+    error: str = ""
+    last_delivery_ms: int = 0  #: broker time; 0: not known
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     """What happened to the messages of a cell since its beginning, in messages."""
@@ -45,6 +56,7 @@ class Totals:
     redelivered: int = 0  #: announced for another delivery
     dead_lettered: int = 0
     unknown_ends: int = 0  #: acknowledged, but not outstanding: duplicates, or too late
+    expired: int = 0  #: older than the TTL; of those that were never delivered, gaps of the log count too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +77,14 @@ class CursorSnapshot:
     leases: tuple[tuple[Lease, OffsetSet], ...] = ()
     delayed: tuple[tuple[Delay, OffsetSet], ...] = ()
     available: tuple[tuple[Wait, OffsetSet], ...] = ()
+    held: tuple[tuple[Held, OffsetSet], ...] = ()  #: dead letters that wait for the breaker to close
     owner: str | None = None  #: the run that redeliveries are announced to
     max_deliveries: int | None = None  #: None: no limit
     markers_partition: int = 0  #: where the cell's markers are
+    topic_id: str | None = None  #: of the queue topic whose offsets these are; None: nobody has told it
     totals: Totals = field(default_factory=Totals)
+    breaker: Breaker = field(default_factory=Breaker)
+    ages: Ages = field(default_factory=Ages)
     first_deliveries: FirstDeliveries = UNKNOWN  #: of the outstanding offsets
 
     @property
@@ -84,8 +100,8 @@ class CursorSnapshot:
 
     @property
     def outstanding(self) -> OffsetSet:
-        """Leased and available together."""
-        return self.leased | self.waiting
+        """Leased, available and held together."""
+        return OffsetSet.union([self.leased, self.waiting, *(offsets for _, offsets in self.held)])
 
     @property
     def mark_delete(self) -> int:
@@ -103,14 +119,23 @@ class CursorSnapshot:
 
     @property
     def next_event_ms(self) -> int | None:
-        """When, in broker time, the next lease or delay runs out; None if nothing waits for the clock."""
-        times = [lease.deadline_ms for lease, _ in self.leases] + [delay.due_ms for delay, _ in self.delayed]
-        return min(times, default=None)
+        """When, in broker time, the next lease, delay, message or breaker is over; None if nothing waits.
+
+        While the breaker is open, leases do not run out and messages do not expire.
+        """
+        times: list[int | None] = [delay.due_ms for delay, _ in self.delayed]
+        if self.breaker.is_open:
+            times.append(self.breaker.closes_ms)
+        else:
+            times += [lease.deadline_ms for lease, _ in self.leases]
+            times.append(self.ages.next_ms)
+        return min((time for time in times if time is not None), default=None)
 
     def delivery_counts(self) -> dict[int, OffsetSet]:
         """The outstanding offsets by how often they were delivered."""
         counts: dict[int, list[OffsetSet]] = {}
-        groups: list[tuple[Lease | Delay | Wait, OffsetSet]] = [*self.leases, *self.delayed, *self.available]
+        groups: list[tuple[Lease | Delay | Wait | Held, OffsetSet]]
+        groups = [*self.leases, *self.delayed, *self.available, *self.held]
         for group, offsets in groups:
             counts.setdefault(group.delivery_count, []).append(offsets)
         return {count: OffsetSet.union(sets) for count, sets in counts.items()}

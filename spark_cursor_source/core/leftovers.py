@@ -51,6 +51,7 @@ def leftovers(
         known = dead.below(position) - announced.get(cell, EMPTY) - replayed.get(cell, EMPTY)
         if known:
             committed[cell] = known
-        if (dead | cursor.waiting) - known - delivered.get(cell, EMPTY):
+        others = cursor.outstanding - cursor.leased  # they wait, or are dead letters that are held
+        if (dead | others) - known - delivered.get(cell, EMPTY):
             unsure.add(cell)
     return Leftovers(committed=committed, unsure=frozenset(unsure))

@@ -106,6 +106,30 @@ class Hello:
     cell: Cell
     run_id: str
     position: int
+    topic_id: str | None = None  #: the id of the queue topic, as the broker tells it
 
 
-Marker = Start | End | KeepAlive | Release | Reject | EndUpTo | Seek | Hello
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """The operator closes the breaker: what it held goes out, and dead letters are counted from nothing."""
+
+    cell: Cell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """The breaker opens, for a trip: one that was for this trip already stays as it is."""
+
+    cell: Cell
+    trip: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnd:
+    """The queue partition ends at ``position``: every message below it is older than this marker."""
+
+    cell: Cell
+    position: int
+
+
+Marker = Start | End | KeepAlive | Release | Reject | EndUpTo | Seek | Hello | Resume | Hold | LogEnd

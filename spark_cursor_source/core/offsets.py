@@ -136,9 +136,11 @@ class OffsetSet:
 
     def below(self, position: int) -> OffsetSet:
         """The offsets smaller than ``position``."""
-        last = self.last
+        first, last = self.first, self.last
         if last is None or last < position:
             return self
+        if first is not None and first >= position:
+            return EMPTY
         bits = self._bits.copy()
         bits.remove_range(max(position, 0), OFFSET_LIMIT)
         return OffsetSet(bits)

@@ -26,6 +26,8 @@ class SourceOffset:
     queue: Mapping[TopicPartition, int]
     redeliveries: Mapping[int, int]
     topic_ids: Mapping[str, str] = field(default_factory=dict)  #: of the queue topics, as the broker tells
+    #: where the markers partitions ended before the Starts of the batch that ends here; V1 markers only
+    markers: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

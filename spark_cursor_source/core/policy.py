@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from hashlib import blake2b
 
+from spark_cursor_source.core.ages import LEAST_LOOK_MS
+from spark_cursor_source.core.breaker import NO_BREAKER, BreakerPolicy
 from spark_cursor_source.core.topic_names import DEFAULT_DEAD_LETTER_TOPIC, dead_letter_topic
 from spark_cursor_source.errors import InvalidOption
 
@@ -68,6 +71,13 @@ Backoff = StepBackoff | ExponentialBackoff
 NO_BACKOFF = StepBackoff(delays_ms=())
 
 
+class ExpiredTo(StrEnum):
+    """What becomes of messages that are older than the TTL."""
+
+    DROP = "drop"  #: they end, and are counted
+    DEAD_LETTERS = "dead-letters"  #: they are copied to the dead letters first
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedeliveryPolicy:
     """How the messages of one subscription come back, and when they stop to.
@@ -87,12 +97,20 @@ class RedeliveryPolicy:
     jitter: float = 0.0
     #: template of the topic of the dead letters (option deadLetterTopic)
     dead_letter_topic: str = DEFAULT_DEAD_LETTER_TOPIC
+    #: messages that are older expire, None for never (option messageTtl)
+    message_ttl_ms: int | None = None
+    #: what becomes of them (option expiredTo)
+    expired_to: ExpiredTo = ExpiredTo.DROP
+    #: how many dead letters are too many (options breaker, breakerPause)
+    breaker: BreakerPolicy = NO_BREAKER
 
     def __post_init__(self) -> None:
         if self.max_deliveries is not None and self.max_deliveries < 1:
             raise InvalidOption("maxDeliveries", self.max_deliveries, "below 1", "give None for no limit")
         if not 0.0 <= self.jitter <= 1.0:  # also refuses nan
             raise InvalidOption("backoffJitter", self.jitter, "not in 0 to 1", "give 0.2, say")
+        if self.message_ttl_ms is not None and self.message_ttl_ms < LEAST_LOOK_MS:
+            raise InvalidOption("messageTtl", self.message_ttl_ms, "below a second", "give None for no limit")
 
     def exhausted(self, delivery_count: int) -> bool:
         """Whether the delivery of this count was the last one that a message gets."""

@@ -7,6 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_cursor_source.core.kafka_options import KafkaOptions
+from spark_cursor_source.core.marker_version import (
+    MARKER_FORMAT,
+    MarkerVersion,
+    read_marker_version,
+    require_one_topic,
+)
 from spark_cursor_source.core.option_reader import OptionReader, check_distinct
 from spark_cursor_source.core.topic_names import (
     DEFAULT_CURSORS_TOPIC,
@@ -46,6 +52,7 @@ SOURCE_OPTIONS = (
     "leaseTimeout",
     "trackerTimeout",
     "ackMode",
+    MARKER_FORMAT,
     "markersTopic",
     "redeliveriesTopic",
     "cursorsTopic",
@@ -131,6 +138,8 @@ class SourceOptions:
     tracker_timeout_ms: int = DEFAULT_TRACKER_TIMEOUT_MS
     #: who acknowledges (option ackMode)
     ack_mode: AckMode = AckMode.INDIVIDUAL
+    #: whose tracker it is: v1 for kafka-mq-go's (option markerFormat)
+    marker_version: MarkerVersion = MarkerVersion.V2
     #: topic of Starts and Ends (option markersTopic)
     markers_topic: str = DEFAULT_MARKERS_TOPIC
     #: topic of messages that are due again, by reference (option redeliveriesTopic)
@@ -167,6 +176,7 @@ class SourceOptions:
                 "trackerTimeout", default_ms=DEFAULT_TRACKER_TIMEOUT_MS, least_ms=1
             ),
             ack_mode=reader.choice("ackMode", AckMode, default=AckMode.INDIVIDUAL),
+            marker_version=read_marker_version(reader),
             markers_topic=reader.topic("markersTopic", default=DEFAULT_MARKERS_TOPIC),
             redeliveries_topic=reader.topic("redeliveriesTopic", default=DEFAULT_REDELIVERIES_TOPIC),
             cursors_topic=reader.topic("cursorsTopic", default=DEFAULT_CURSORS_TOPIC),
@@ -206,6 +216,8 @@ class SourceOptions:
                 f"the least, {least}, is above the most, {most}",
                 "raise maxOffsetsPerTrigger or lower minOffsetsPerTrigger",
             )
+        if self.marker_version is MarkerVersion.V1:
+            self._check_v1()
         if isinstance(self.topics, SubscribePattern):
             return
         # A queue that is its own markers topic would feed on itself for ever.
@@ -214,6 +226,15 @@ class SourceOptions:
             if self.topics.matches(topic):
                 why = f"both name the topic '{topic}'"
                 raise ConflictingOptions((selection, option), why, "read another topic")
+
+    def _check_v1(self) -> None:
+        require_one_topic(self.topics)
+        if self.ack_mode is AckMode.CUMULATIVE:
+            raise ConflictingOptions(
+                (MARKER_FORMAT, "ackMode"),
+                "v1 markers end one message each",
+                "give ackMode=batch or individual",
+            )
 
 
 def read_lease_ms(reader: OptionReader) -> int:

@@ -1,9 +1,10 @@
 """The life cycle of a message, as a state machine without I/O.
 
-All its rules, one line each (a message is *gone* when it is acked, dead-lettered or below the read position):
+All its rules, one line each (a message is *gone* when it is acked, dead-lettered, expired or below the read
+position; it is *old* when it is older than the TTL):
 
 =============  ==========================================================================================
-unseen         + Start -> leased(1) · EndUpTo or Seek above it -> gone · anything else -> unseen
+unseen         + Start -> leased(1) · EndUpTo or Seek above it -> gone · old -> gone · anything else -> unseen
 leased(n)      + End, EndUpTo above it -> gone
                + Release of delivery n that was not due -> delayed(0) or available(0)
                + Start -> leased(n+1), of the same run and count: only the deadline moves · n = max: unchanged
@@ -11,14 +12,21 @@ leased(n)      + End, EndUpTo above it -> gone
                + Release of delivery n -> delayed(n) or available(n) · n = max: dead letter
                + Reject of delivery n -> dead letter
                + its time is over -> delayed(n) for the backoff, or available(n) · n = max: dead letter
-delayed(n)     + End, EndUpTo -> gone · a planner's leaves n = 0 · + Start -> leased(n+1), n = max: unchanged
+delayed(n)     + End, EndUpTo, old -> gone · a planner's leaves n = 0
+               + Start -> leased(n+1), n = max: unchanged
                + its time is over -> available(n)
-available(n)   + End, EndUpTo -> gone · a planner's leaves n = 0 · + Start -> leased(n+1) · n = max: unchanged
+available(n)   + End, EndUpTo, old -> gone · a planner's leaves n = 0
+               + Start -> leased(n+1) · n = max: unchanged
                + Hello -> announced to the new run, which tells that the run of a lease that ran out is dead
                + any time at n = max, which was lowered -> dead letter
+dead letter    -> gone · the breaker is open, or opens: held
+held           + End, EndUpTo -> gone · the breaker closes: dead letter, gone · anything else -> held
 gone           + anything -> gone (an ack wins) · + V1 Start -> leased(1), as in kafka-mq-go
 any            + Seek -> unseen at its position and above, gone below
 =============  ==========================================================================================
+
+While the breaker is open no lease runs out and nothing is old. It opens when dead letters are too many, and
+by Hold; it closes when its pause is over, and by Resume.
 
 Rules from Pulsar (individual and cumulative acknowledgement), SQS (leases, receive count) and kafka-mq-go
 (markers, deadlines of V1).
@@ -32,7 +40,7 @@ from dataclasses import dataclass, fields
 from typing import TypeVar, assert_never
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Totals, Wait
+from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
 from spark_cursor_source.core.first_deliveries import UNKNOWN, FirstDeliveries
 from spark_cursor_source.core.isolation import isolation_groups
 from spark_cursor_source.core.marker import (
@@ -40,19 +48,26 @@ from spark_cursor_source.core.marker import (
     End,
     EndUpTo,
     Hello,
+    Hold,
     KeepAlive,
+    LogEnd,
     Marker,
     Reject,
     Release,
+    Resume,
     Seek,
     Start,
 )
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
 
 DEADLINE_GRAIN_MS = 250  #: deadlines are multiples of it, so that leases share groups
 MAX_DELIVERIES = "max-deliveries"  #: a reason of dead letters: no deliveries are left
 REJECTED = "rejected"  #: a reason of dead letters: a handler said so
+EXPIRED = "expired"  #: a reason of dead letters: older than the TTL
+OTHER_ERRORS = "one of many errors"
+MAX_ERRORS = 1_000  #: groups of dead letters that are held; the errors of further ones are not told apart
+MAX_EXPIRED = 100_000  #: messages of a cell that were never delivered, copied as dead letters in one batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +100,7 @@ class DeadLetter:
 
 Decision = Redeliver | DeadLetter
 
-_Group = TypeVar("_Group", Lease, Delay, Wait)
+_Group = TypeVar("_Group", Lease, Delay, Wait, Held)
 
 
 class CellTracker:
@@ -103,9 +118,13 @@ class CellTracker:
         self._next_marker = snapshot.next_marker
         self._owner = snapshot.owner
         self._markers_partition = snapshot.markers_partition
+        self._topic_id = snapshot.topic_id
         self._leases = dict(snapshot.leases)
         self._delayed = dict(snapshot.delayed)
         self._available = dict(snapshot.available)
+        self._held = dict(snapshot.held)
+        self._breaker = snapshot.breaker
+        self._ages = snapshot.ages.of_ttl(policy.message_ttl_ms)
         self._first_deliveries = snapshot.first_deliveries
         self._unannounced: dict[Wait, OffsetSet] = {}  # empty between batches
         self._decisions: list[Decision] = []  # empty between batches
@@ -133,10 +152,14 @@ class CellTracker:
             leases=tuple(sorted(self._leases.items(), key=_by_group)),
             delayed=tuple(sorted(self._delayed.items(), key=_by_group)),
             available=tuple(sorted(self._available.items(), key=_by_group)),
+            held=tuple(sorted(self._held.items(), key=_by_group)),
             owner=self._owner,
             max_deliveries=self._policy.max_deliveries,
             markers_partition=self._markers_partition,
+            topic_id=self._topic_id,
             totals=Totals(**self._tally),
+            breaker=self._breaker,
+            ages=self._ages,
             first_deliveries=self._first_deliveries,
         )
 
@@ -169,13 +192,20 @@ class CellTracker:
                     self._take_back(marker, marker.due_ms, at_ms)
             case Reject():
                 for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
-                    self._dead_letter(offsets, lease, REJECTED, marker.reason)
+                    self._dead_letter(offsets, lease, REJECTED, at_ms, error=marker.reason)
             case Seek():
                 self._take(self._outstanding())
                 self._first_deliveries = UNKNOWN
                 self._read_position = marker.position
             case Hello():
                 self._hello(marker)
+            case Resume():
+                self._close_breaker()
+            case Hold():
+                if self._policy.breaker.limit is not None and marker.trip != self._breaker.trip:
+                    self._breaker = self._breaker.opened(marker.trip, at_ms, self._policy.breaker)
+            case LogEnd():
+                self._ages = self._ages.seen(at_ms, marker.position)
             case _:
                 assert_never(marker)
 
@@ -186,7 +216,9 @@ class CellTracker:
         more markers to read first. A deadline has passed when now is *after* it.
         """
         if now_ms is not None:
+            self._look_at_breaker(now_ms)
             self._expire(now_ms)
+        self._end_the_old(now_ms)
         if self._owner is not None:
             self._announce(self._owner)
         self._unannounced = {}
@@ -208,6 +240,8 @@ class CellTracker:
             fresh = marker.offsets  # V1: no ranges and no order between queues, so always added
         else:
             fresh = marker.offsets.starting_at(self._read_position)
+        for offsets in self._held.values():
+            fresh = fresh - offsets
         for offsets, group in outstanding:
             if not offsets:
                 continue
@@ -249,7 +283,7 @@ class CellTracker:
         for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
             count = lease.delivery_count
             if self._policy.exhausted(count):
-                self._dead_letter(offsets, lease, MAX_DELIVERIES, marker.reason)
+                self._dead_letter(offsets, lease, MAX_DELIVERIES, at_ms, error=marker.reason)
                 continue
             delay_ms = marker.delay_ms
             if delay_ms is None:
@@ -289,6 +323,8 @@ class CellTracker:
             for wait in [wait for wait in self._available if wait.lapsed]:
                 self._add(self._available, wait._replace(died=True, lapsed=False), self._available.pop(wait))
         self._owner = marker.run_id
+        if self._topic_id is None:  # the first one stays: another is that of a topic made anew
+            self._topic_id = marker.topic_id
         self._unannounced |= {
             wait: offsets
             for wait, offsets in self._available.items()
@@ -297,9 +333,11 @@ class CellTracker:
 
     def _expire(self, now_ms: int) -> None:
         for lease, offsets in _over(self._leases, now_ms):
+            if self._breaker.is_open:
+                break
             count = lease.delivery_count
             if self._policy.exhausted(count):
-                self._dead_letter(offsets, lease, MAX_DELIVERIES)
+                self._dead_letter(offsets, lease, MAX_DELIVERIES, now_ms)
                 continue
             self._remove(self._leases, lease, offsets)
             died = self._died(lease)
@@ -314,8 +352,50 @@ class CellTracker:
             self._make_available(Wait(delay.delivery_count, delay.died, delay.lapsed), offsets)
         # A limit that was lowered while messages were available: no Start may take these again.
         for wait, offsets in sorted(self._available.items(), key=_by_group):
-            if self._policy.exhausted(wait.delivery_count):
-                self._dead_letter(offsets, wait, MAX_DELIVERIES)
+            if self._policy.exhausted(wait.delivery_count) and not self._breaker.is_open:
+                self._dead_letter(offsets, wait, MAX_DELIVERIES, now_ms)
+
+    def _end_the_old(self, now_ms: int | None) -> None:
+        if self._breaker.is_open:
+            return
+        copied = self._policy.expired_to is ExpiredTo.DEAD_LETTERS
+        if now_ms is not None:
+            at_most = self._read_position + MAX_EXPIRED if copied else None
+            self._ages = self._ages.expire(now_ms, at_most=at_most)
+        self._expire_below(self._ages.expired_below, copied=copied)
+        if self._ages.ends:
+            first = self._outstanding().first
+            self._ages = self._ages.without(self._read_position if first is None else first)
+
+    def _expire_below(self, position: int, *, copied: bool) -> None:
+        waiting: list[tuple[Delay | Wait, OffsetSet]]
+        waiting = [
+            *sorted(self._delayed.items(), key=_by_group),
+            *sorted(self._available.items(), key=_by_group),
+        ]
+        for group, offsets in waiting:
+            if old := offsets.below(position):
+                self._take(old)
+                self._tally["expired"] += len(old)
+                if copied:
+                    self._decide_dead_letter(old, Held(group.delivery_count, EXPIRED))
+        if position > self._read_position:
+            self._tally["expired"] += position - self._read_position
+            if copied:
+                self._decide_dead_letter(OffsetSet.of((self._read_position, position)), Held(0, EXPIRED))
+            self._read_position = position
+
+    def _look_at_breaker(self, now_ms: int) -> None:
+        closes_ms = self._breaker.closes_ms
+        if closes_ms is not None and closes_ms < now_ms:
+            self._close_breaker()
+
+    def _close_breaker(self) -> None:
+        self._breaker = self._breaker.closed()
+        for held, offsets in sorted(self._held.items(), key=_by_group):
+            self._tally["dead_lettered"] += len(offsets)
+            self._decide_dead_letter(offsets, held)
+        self._held = {}
 
     def _announce(self, owner: str) -> None:
         for wait, offsets in sorted(self._unannounced.items(), key=_by_group):
@@ -346,17 +426,31 @@ class CellTracker:
         self._add(self._available, wait, offsets)
         self._add(self._unannounced, wait, offsets)
 
-    def _dead_letter(self, offsets: OffsetSet, group: Lease | Wait, reason: str, error: str = "") -> None:
+    def _dead_letter(
+        self, offsets: OffsetSet, group: Lease | Wait, reason: str, at_ms: int, *, error: str = ""
+    ) -> None:
         self._take(offsets)
-        self._tally["dead_lettered"] += len(offsets)
+        place = f"{self._cell.topic},{self._cell.partition}"
+        self._breaker, out = self._breaker.admit(offsets, at_ms, self._policy.breaker, place=place)
+        last_ms = group.started_ms if isinstance(group, Lease) else 0
+        letter = Held(group.delivery_count, reason, error, last_ms)
+        if out:
+            self._tally["dead_lettered"] += len(out)
+            self._decide_dead_letter(out, letter)
+        if held := offsets - out:
+            if letter not in self._held and len(self._held) >= MAX_ERRORS:
+                letter = Held(group.delivery_count, reason, OTHER_ERRORS)
+            self._add(self._held, letter, held)
+
+    def _decide_dead_letter(self, offsets: OffsetSet, letter: Held) -> None:
         self._decisions.append(
             DeadLetter(
                 cell=self._cell,
                 offsets=offsets,
-                delivery_count=group.delivery_count,
-                reason=reason,
-                error=error,
-                last_delivery_ms=(group.started_ms or None) if isinstance(group, Lease) else None,
+                delivery_count=letter.delivery_count,
+                reason=letter.reason,
+                error=letter.error,
+                last_delivery_ms=letter.last_delivery_ms or None,
                 first_deliveries=self._first_deliveries.since(offsets.first),
             )
         )
@@ -373,15 +467,17 @@ class CellTracker:
         taken = self._remove_all(self._leases, offsets)
         taken += self._remove_all(self._delayed, offsets)
         taken += self._remove_all(self._available, offsets)
+        taken += self._remove_all(self._held, offsets)
         self._remove_all(self._unannounced, offsets)
         return taken
 
     def _outstanding(self) -> OffsetSet:
-        groups = [*self._leases.values(), *self._delayed.values(), *self._available.values()]
-        return OffsetSet.union(groups)
+        kinds = (self._leases, self._delayed, self._available, self._held)
+        return OffsetSet.union(offsets for kind in kinds for offsets in kind.values())
 
     def _first_outstanding(self) -> int | None:
-        groups = [*self._leases.values(), *self._delayed.values(), *self._available.values()]
+        kinds = (self._leases, self._delayed, self._available, self._held)
+        groups = [offsets for kind in kinds for offsets in kind.values()]
         return min((offsets.first for offsets in groups if offsets.first is not None), default=None)
 
     def _died(self, lease: Lease) -> bool:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.kafka_options import KafkaOptions
 from spark_cursor_source.core.option_reader import (
     OptionReader,
     check_distinct,
     check_duration,
     check_subscription,
+    parse_integer,
     unknown_option,
 )
 from spark_cursor_source.core.policy import (
     NO_BACKOFF,
     Backoff,
+    ExpiredTo,
     ExponentialBackoff,
     RedeliveryPolicy,
     StepBackoff,
 )
+from spark_cursor_source.core.reappend_options import REAPPEND_OPTIONS, ReappendOptions
 from spark_cursor_source.core.topic_names import (
     DEFAULT_CURSORS_TOPIC,
     DEFAULT_MARKERS_TOPIC,
@@ -35,6 +39,10 @@ POLICY_OPTIONS = (
     "backoff.multiplier",
     "backoffJitter",
     "deadLetterTopic",
+    "messageTtl",
+    "expiredTo",
+    "breaker",
+    "breakerPause",
 )
 TRACKER_OPTIONS = (
     *POLICY_OPTIONS,
@@ -42,7 +50,7 @@ TRACKER_OPTIONS = (
     "trigger",
     "maxMarkersPerTrigger",
     "takeOver",
-    "queueTopic",
+    *REAPPEND_OPTIONS,
     "markersTopic",
     "redeliveriesTopic",
     "cursorsTopic",
@@ -75,9 +83,10 @@ class TrackerOptions:
     kafka: KafkaOptions = field(repr=False)
     #: where Spark keeps the tracker's state (option checkpointLocation)
     checkpoint_location: str
-    #: for every subscription without one of its own (maxDeliveries, backoff, backoffJitter, deadLetterTopic)
+    #: for every subscription without one of its own (maxDeliveries, backoff, backoffJitter, deadLetterTopic,
+    #: messageTtl, expiredTo, breaker, breakerPause)
     policy: RedeliveryPolicy = _DEFAULT_POLICY
-    #: (subscription, policy), sorted (options subscriptions.<name>.maxDeliveries, .backoff, .deadLetterTopic)
+    #: (subscription, policy), sorted (options subscriptions.<name>.maxDeliveries, .backoff and so on)
     subscription_policies: tuple[tuple[str, RedeliveryPolicy], ...] = ()
     #: time from one batch to the next (option trigger)
     trigger_ms: int = DEFAULT_TRIGGER_MS
@@ -85,8 +94,8 @@ class TrackerOptions:
     max_markers_per_trigger: int | None = None
     #: take over from a tracker of another checkpoint, and rebuild from the cursors (option takeOver)
     take_over: bool = False
-    #: the queue topic that V1 markers of kafka-mq-go are about, None where there are none (option queueTopic)
-    queue_topic: str | None = None
+    #: for consumers of kafka-mq-go or kmq, if any (options redelivery, markerFormat, queueTopic)
+    reappend: ReappendOptions | None = None
     #: topic of Starts and Ends (option markersTopic)
     markers_topic: str = DEFAULT_MARKERS_TOPIC
     #: topic of messages that are due again, by reference (option redeliveriesTopic)
@@ -113,7 +122,7 @@ class TrackerOptions:
             trigger_ms=reader.duration_ms("trigger", default_ms=DEFAULT_TRIGGER_MS),
             max_markers_per_trigger=reader.integer("maxMarkersPerTrigger"),
             take_over=reader.boolean("takeOver", default=False),
-            queue_topic=reader.text("queueTopic"),
+            reappend=ReappendOptions.read(reader),
             markers_topic=reader.topic("markersTopic", default=DEFAULT_MARKERS_TOPIC),
             redeliveries_topic=reader.topic("redeliveriesTopic", default=DEFAULT_REDELIVERIES_TOPIC),
             cursors_topic=reader.topic("cursorsTopic", default=DEFAULT_CURSORS_TOPIC),
@@ -132,6 +141,9 @@ class TrackerOptions:
             "cursorsTopic": self.cursors_topic,
         }
         check_distinct(control | {"deadLetterTopic": self.policy.dead_letter_topic})
+        if self.reappend is not None:
+            appended = {"queueTopic": self.reappend.queue_topic}
+            check_distinct(control | appended | {"deadLetterTopic": self.reappend.dead_letter_topic})
         for name, policy in self.subscription_policies:
             check_distinct(control | {f"{_SUBSCRIPTIONS}{name}.deadLetterTopic": policy.dead_letter_topic})
 
@@ -203,6 +215,34 @@ def _read_policy(prefix: str, reader: OptionReader, base: RedeliveryPolicy) -> R
         dead_letter_topic=reader.dead_letter_template(
             f"{prefix}deadLetterTopic", default=base.dead_letter_topic
         ),
+        message_ttl_ms=_read_limit(f"{prefix}messageTtl", reader, base.message_ttl_ms),
+        expired_to=reader.choice(f"{prefix}expiredTo", ExpiredTo, default=base.expired_to),
+        breaker=_read_breaker(f"{prefix}breaker", reader, base.breaker),
+    )
+
+
+def _read_limit(option: str, reader: OptionReader, default_ms: int | None) -> int | None:
+    """A duration of a second or more, or none."""
+    value = reader.text(option)
+    if value is None:
+        return default_ms
+    return None if value.strip().lower() == NONE else check_duration(option, value, least_ms=1_000)
+
+
+def _read_breaker(option: str, reader: OptionReader, base: BreakerPolicy) -> BreakerPolicy:
+    pause_ms = _read_limit(f"{option}Pause", reader, base.pause_ms)
+    rate = reader.text(option)
+    if rate is None:
+        return replace(base, pause_ms=pause_ms)
+    if rate.strip().lower() == NONE:
+        return BreakerPolicy(pause_ms=pause_ms)
+    limit, stroke, window = rate.partition("/")
+    if not stroke:
+        raise InvalidOption(option, rate, "it is no rate", "write it like 100/1m, or none")
+    return BreakerPolicy(
+        limit=parse_integer(option, limit.strip(), least=1),
+        window_ms=check_duration(option, window.strip(), least_ms=1_000),
+        pause_ms=pause_ms,
     )
 
 

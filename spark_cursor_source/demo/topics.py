@@ -15,7 +15,7 @@ from spark_cursor_source.demo.scenario import DEAD_LETTER_TOPIC, QUEUE_TOPIC, SU
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
-from spark_cursor_source.kafka.dead_letter_headers import (
+from spark_cursor_source.kafka.dead_letters import (
     HEADER_DELIVERY_COUNT,
     HEADER_ERROR,
     HEADER_OFFSET,

@@ -24,19 +24,19 @@ MAX_RECORD_BYTES = 8 << 20  #: of a record batch in a control topic; ours are ke
 _DAY_MS = 86_400_000
 _POLL_S = 0.02
 
-MARKERS_SETTINGS = {
+MARKERS_SETTINGS: Mapping[str, object] = {
     "cleanup.policy": "delete",
     "max.message.bytes": MAX_RECORD_BYTES,
     "message.timestamp.type": "LogAppendTime",
     "retention.ms": 7 * _DAY_MS,
 }
-_REDELIVERIES = {
+_REDELIVERIES: Mapping[str, object] = {
     "cleanup.policy": "delete",
     "max.message.bytes": MAX_RECORD_BYTES,
     "retention.ms": 7 * _DAY_MS,
 }
 # Whoever starts reads the whole topic: small segments are closed soon, and only closed ones are compacted.
-_CURSORS = {
+_CURSORS: Mapping[str, object] = {
     "cleanup.policy": "compact",
     "delete.retention.ms": _DAY_MS,
     "max.compaction.lag.ms": 600_000,
@@ -76,20 +76,46 @@ def ensure_control_topics(
         MarkersTopicNotLogAppendTime, CursorsTopicNotCompacted: an existing topic is unfit.
         NotAuthorized, KafkaRefused, KafkaUnavailable
     """
-    wanted: dict[str, Mapping[str, object]] = {
-        markers: MARKERS_SETTINGS,
-        redeliveries: _REDELIVERIES,
-        cursors: _CURSORS,
-    }
+    wanted = {markers: MARKERS_SETTINGS, redeliveries: _REDELIVERIES, cursors: _CURSORS}
+    counts = _ensure(calls, wanted, partitions, deadline)
+    settings = topic_settings(calls, [markers, cursors], deadline=deadline)
+    _check_markers(markers, settings[markers])
+    policy = settings[cursors].get("cleanup.policy")
+    # "compact,delete" compacts, and then deletes the cursors of subscriptions that stand still.
+    if policy != "compact":
+        raise CursorsTopicNotCompacted(cursors, str(policy))
+    return ControlTopics(markers=counts[markers], redeliveries=counts[redeliveries], cursors=counts[cursors])
+
+
+def ensure_markers_topic(
+    calls: AdminCalls, markers: str, *, partitions: int = DEFAULT_PARTITIONS, deadline: Deadline
+) -> int:
+    """The same for a markers topic alone; how many partitions it has.
+
+    Raises:
+        MarkersTopicNotLogAppendTime, NotAuthorized, KafkaRefused, KafkaUnavailable
+    """
+    counts = _ensure(calls, {markers: MARKERS_SETTINGS}, partitions, deadline)
+    _check_markers(markers, topic_settings(calls, [markers], deadline=deadline)[markers])
+    return counts[markers]
+
+
+def _ensure(
+    calls: AdminCalls, wanted: Mapping[str, Mapping[str, object]], partitions: int, deadline: Deadline
+) -> dict[str, int]:
     found = partition_counts(calls, list(wanted), deadline=deadline)
     create_topics(
         calls,
         {name: (partitions, wanted[name]) for name in wanted if name not in found},
         deadline=deadline,
     )
-    counts = await_leaders(calls, list(wanted), deadline=deadline)
-    _check_settings(calls, markers, cursors, deadline)
-    return ControlTopics(markers=counts[markers], redeliveries=counts[redeliveries], cursors=counts[cursors])
+    return await_leaders(calls, list(wanted), deadline=deadline)
+
+
+def _check_markers(markers: str, settings: Mapping[str, str | None]) -> None:
+    stamped = settings.get("message.timestamp.type")
+    if stamped != "LogAppendTime":
+        raise MarkersTopicNotLogAppendTime(markers, str(stamped))
 
 
 def create_topics(
@@ -170,14 +196,3 @@ def topic_settings(
 
     found, _ = calls.ask("describe configs of topic", list(topics), request, deadline=deadline)
     return {name: {key: entry.value for key, entry in entries.items()} for name, entries in found.items()}
-
-
-def _check_settings(calls: AdminCalls, markers: str, cursors: str, deadline: Deadline) -> None:
-    settings = topic_settings(calls, [markers, cursors], deadline=deadline)
-    stamped = settings[markers].get("message.timestamp.type")
-    if stamped != "LogAppendTime":
-        raise MarkersTopicNotLogAppendTime(markers, str(stamped))
-    policy = settings[cursors].get("cleanup.policy")
-    # "compact,delete" compacts, and then deletes the cursors of subscriptions that stand still.
-    if policy != "compact":
-        raise CursorsTopicNotCompacted(cursors, str(policy))

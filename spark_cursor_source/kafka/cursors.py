@@ -85,6 +85,18 @@ class CursorTail:
         found = {cell: self.get(cell) for cell in cells}
         return {cell: cursor for cell, cursor in found.items() if cursor is not None}
 
+    def value(self, key: bytes) -> bytes | None:
+        """The latest value of a record key, put together where it is in parts; None if there is none.
+
+        Raises:
+            InvalidControlRecord: its parts do not belong together.
+        """
+        # The partition that the key belongs to; another one has it if the topic had fewer partitions once.
+        home = control_partition(key, max(1, len(self._values)))
+        numbers = [home, *(number for number in self._values if number != home)]
+        values = next((self._values[n] for n in numbers if key in self._values.get(n, {})), None)
+        return None if values is None else wire.from_records(values, key)
+
     def record_keys(self) -> frozenset[bytes]:
         """The keys of all records there are, those of parts and of other programs too."""
         return frozenset(key for values in self._values.values() for key in values)
@@ -115,13 +127,7 @@ class CursorTail:
         self._decoded.pop(_whole_key(key), None)
 
     def _decode(self, key: bytes) -> CursorSnapshot | None:
-        # The partition that the key belongs to; another one has it if the topic had fewer partitions once.
-        home = control_partition(key, max(1, len(self._values)))
-        numbers = [home, *(number for number in self._values if number != home)]
-        values = next((self._values[n] for n in numbers if key in self._values.get(n, {})), None)
-        if values is None:
-            return None
-        whole = wire.from_records(values, key)  # parts are ours, and a torn cursor is not "no cursor"
+        whole = self.value(key)  # parts are ours, and a torn cursor is not "no cursor"
         try:
             cursor = None if whole is None else wire.decode(whole)
         except LaterCursorVersion:

@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Message
 
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter
-from spark_cursor_source.errors import CopiesNotDurable, NotAuthorized
-from spark_cursor_source.kafka.client_roles import abandon, producer_config
-from spark_cursor_source.kafka.config import open_client
-from spark_cursor_source.kafka.dead_letter_headers import headers_of
-from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import Complaints, error_of, shown
+from spark_cursor_source.kafka.copies import Copies, Headers, headers_of, reading_rounds, timestamp_of
+from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics
+from spark_cursor_source.kafka.records import offset_of
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.wire.due import due
 
 logger = logging.getLogger(__name__)
 
-_POLL_S = 0.05
-_READ_THROUGH = 2_000  # so many records in between are read rather than sought over
-_ROOM_FOR_HEADERS = 64 << 10
-_NO_LIMIT = 1_000_000_000  # the client's; the brokers' is what counts
+#: headers of a dead letter, after the message's own; their values are text
+HEADER_REASON = "cursorq-reason"
+HEADER_DELIVERY_COUNT = "cursorq-delivery-count"
+HEADER_TOPIC = "cursorq-topic"
+HEADER_PARTITION = "cursorq-partition"
+HEADER_OFFSET = "cursorq-offset"
+HEADER_SUBSCRIPTION = "cursorq-subscription"
+HEADER_ERROR = "cursorq-error"  #: this and the following only where they are known
+HEADER_FIRST_DELIVERY = "cursorq-first-delivery"
+HEADER_LAST_DELIVERY = "cursorq-last-delivery"
+OWN_HEADERS = (
+    HEADER_REASON,
+    HEADER_DELIVERY_COUNT,
+    HEADER_TOPIC,
+    HEADER_PARTITION,
+    HEADER_OFFSET,
+    HEADER_SUBSCRIPTION,
+    HEADER_ERROR,
+    HEADER_FIRST_DELIVERY,
+    HEADER_LAST_DELIVERY,
+)  #: all of them, in this order; the first begins ours, even where the message has headers of these names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,22 +50,6 @@ class Copied:
 
     copied: int
     lost: int
-
-
-@dataclass(slots=True)
-class _Unconfirmed:
-    """Copies on their way to the brokers."""
-
-    pending: int = 0
-    failed: int = 0
-    topic: str = ""
-    why: str = ""
-
-    def on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        self.pending -= 1
-        if error is not None:
-            self.failed += 1
-            self.topic, self.why = message.topic() or "", shown(error)
 
 
 @dataclass(slots=True)
@@ -76,23 +74,14 @@ class DeadLetterCopier:
         *,
         patience_ms: int,
     ) -> None:
-        self._patience_ms = patience_ms
         self._topics = topics
+        self._targets = DeadLetterTopics(topics)
         self._policy_for = policy_for
         # The record itself, whatever became of its transaction: this subscription was given it.
         self._reader = TailReader(config, committed=False)
-        self._complaints = Complaints()
-        self._producer_config = producer_config(
-            config,
-            {
-                "error_cb": self._complaints,
-                "linger.ms": 5,
-                "message.max.bytes": _NO_LIMIT,
-                "message.timeout.ms": patience_ms,
-            },
-        )
-        self._producer: Producer | None = None
-        self._partitions: dict[str, int] = {}  # dead-letter topic -> its partitions
+        # What nobody was given yet is what a reader would be given.
+        self._reader_of_undelivered = TailReader(config, committed=True)
+        self._copies = Copies(config, patience_ms=patience_ms)
 
     def copy(self, decisions: Sequence[DeadLetter]) -> Copied:
         """Copy the messages; when this returns the brokers have confirmed every copy.
@@ -103,48 +92,51 @@ class DeadLetterCopier:
             CopiesNotDurable: copies are not confirmed; some may be written all the same.
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
-        wanted: dict[str, dict[int, _Partition]] = {}
+        wanted: dict[tuple[str, bool], dict[int, _Partition]] = {}
         for decision in decisions:
             if decision.offsets:
                 cell = decision.cell
-                of_topic = wanted.setdefault(cell.topic, {})
+                of_topic = wanted.setdefault((cell.topic, decision.delivery_count > 0), {})
                 of_topic.setdefault(cell.partition, _Partition()).decisions.append(decision)
         copied = lost = 0
-        unconfirmed = _Unconfirmed()
         try:
-            for topic, partitions in sorted(wanted.items()):
-                written, missing = self._copy_topic(topic, partitions, unconfirmed)
+            for (topic, delivered), partitions in sorted(wanted.items()):
+                reader = self._reader if delivered else self._reader_of_undelivered
+                written, missing = self._copy_topic(reader, topic, partitions)
                 copied, lost = copied + written, lost + missing
-            self._flush(unconfirmed)
+            self._copies.flush()
         except BaseException:
-            self._discard_producer()
+            self._copies.discard()
+            self._targets.forget()
             raise
         return Copied(copied=copied, lost=lost)
 
     def close(self) -> None:
         """End the clients."""
         self._reader.close()
-        self._discard_producer()
+        self._reader_of_undelivered.close()
+        self._copies.discard()
 
     def _copy_topic(
-        self, topic: str, partitions: Mapping[int, _Partition], unconfirmed: _Unconfirmed
+        self, reader: TailReader, topic: str, partitions: Mapping[int, _Partition]
     ) -> tuple[int, int]:
         origin = self._topics.existing([topic]).get(topic)
         there = 0 if origin is None else origin.partitions
         readable = [number for number in partitions if number < there]
-        spans = self._spans(topic, {number: partitions[number].offsets for number in readable})
+        wanted = self._readable(topic, {number: partitions[number].offsets for number in readable})
         if origin is not None:
-            self._ensure_targets(topic, there, partitions.values())
+            names = {self._target(one) for partition in partitions.values() for one in partition.decisions}
+            self._targets.ensure(names, like=topic, partitions=there)
         found: dict[int, list[int]] = {number: [] for number in partitions}
         copied = 0
-        for ranges in _rounds(spans):
-            for message in self._reader.read(topic, ranges):
+        for ranges in reading_rounds(wanted):
+            for message in reader.read(topic, ranges):
                 number, offset = message.partition(), message.offset()
                 assert number is not None
                 assert offset is not None
                 for decision in partitions[number].decisions:
                     if offset in decision.offsets:
-                        self._produce(message, decision, unconfirmed)
+                        self._copy(message, decision)
                         found[number].append(offset)
                         copied += 1
         lost = sum(
@@ -154,45 +146,15 @@ class DeadLetterCopier:
         )
         return copied, lost
 
-    def _spans(self, topic: str, wanted: Mapping[int, OffsetSet]) -> dict[int, list[tuple[int, int]]]:
-        """What is to be read of each partition, as far as it is there."""
+    def _readable(self, topic: str, wanted: Mapping[int, OffsetSet]) -> dict[int, OffsetSet]:
+        """What is wanted of each partition, as far as it is there."""
         partitions = [(topic, number) for number in wanted]
         begins = self._topics.beginning_offsets(partitions)
         ends = self._topics.end_offsets(partitions, committed=False)
         return {
-            number: _spans(offsets.starting_at(begins[topic, number]).below(ends[topic, number]))
+            number: offsets.starting_at(begins[topic, number]).below(ends[topic, number])
             for number, offsets in wanted.items()
         }
-
-    def _ensure_targets(self, topic: str, partitions: int, wanted: Iterable[_Partition]) -> None:
-        names = {self._target(decision) for one in wanted for decision in one.decisions}
-        unknown = sorted(names - self._partitions.keys())
-        if not unknown:
-            return
-        found = self._topics.existing(unknown)
-        missing = [name for name in unknown if name not in found]
-        if missing:
-            settings = self._settings_like(topic)
-            self._topics.create(dict.fromkeys(missing, (partitions, settings)))
-            found |= self._topics.describe(missing)
-            logger.info("dead-letter topics %s made with %s partitions", missing, partitions)
-        self._partitions |= {name: info.partitions for name, info in found.items()}
-
-    def _settings_like(self, topic: str) -> dict[str, object]:
-        """Of a dead-letter topic that takes whatever the queue topic took."""
-        try:
-            most = int(self._topics.settings(topic).get("max.message.bytes") or 0)
-        except NotAuthorized:
-            most = 0  # the brokers' default, then
-        settings: dict[str, object] = {
-            "message.timestamp.type": "CreateTime",
-            "cleanup.policy": "delete",
-            # A copy is as old as its message: the brokers' default might remove it at once.
-            "retention.ms": -1,
-        }
-        if most:
-            settings["max.message.bytes"] = most + _ROOM_FOR_HEADERS
-        return settings
 
     def _target(self, decision: DeadLetter) -> str:
         policy = self._policy_for(decision.cell.subscription)
@@ -200,74 +162,52 @@ class DeadLetterCopier:
             topic=decision.cell.topic, subscription=decision.cell.subscription
         )
 
-    def _produce(self, message: Message, decision: DeadLetter, unconfirmed: _Unconfirmed) -> None:
-        if self._producer is None:
-            self._producer = open_client(Producer, self._producer_config)
+    def _copy(self, message: Message, decision: DeadLetter) -> None:
         target = self._target(decision)
-        kind, timestamp_ms = message.timestamp()
-        deadline = Deadline.after_ms(self._patience_ms)
-        unconfirmed.pending += 1
-        while True:
-            try:
-                self._producer.produce(
-                    target,
-                    message.value(),
-                    message.key(),
-                    partition=decision.cell.partition % self._partitions[target],
-                    timestamp=0 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
-                    headers=[*(message.headers() or []), *headers_of(decision, message)],
-                    on_delivery=unconfirmed.on_delivery,
-                )
-                return
-            except BufferError as full:
-                if deadline.over:
-                    raise self._not_durable(target, unconfirmed, "the producer's queue is full") from full
-                self._producer.poll(_POLL_S)
-            except KafkaException as raised:
-                raise self._not_durable(target, unconfirmed, shown(error_of(raised))) from raised
-
-    def _flush(self, unconfirmed: _Unconfirmed) -> None:
-        deadline = Deadline.after_ms(self._patience_ms)
-        try:
-            while self._producer is not None and unconfirmed.pending and not deadline.over:
-                self._producer.flush(deadline.left_s(most=1.0))
-        except KafkaException as raised:
-            raise self._not_durable("", unconfirmed, shown(error_of(raised))) from raised
-        if unconfirmed.pending or unconfirmed.failed:
-            heard = self._complaints.during(deadline)
-            said = f" (the last that was heard: {shown(heard)})" if heard is not None else ""
-            raise self._not_durable("", unconfirmed, f"no answer in {deadline.spent_ms} ms{said}")
-
-    def _not_durable(self, topic: str, unconfirmed: _Unconfirmed, why: str) -> CopiesNotDurable:
-        self._partitions.clear()  # a topic that was deleted is made again
-        return CopiesNotDurable(
-            unconfirmed.topic or topic, unconfirmed.pending + unconfirmed.failed, unconfirmed.why or why
+        self._copies.add(
+            target,
+            self._targets.partition_for(target, decision.cell.partition),
+            key=message.key(),
+            value=message.value(),
+            timestamp_ms=timestamp_of(message),
+            headers=[
+                *headers_of(message),
+                *dead_letter_headers(decision, offset_of(message), _first_delivery_ms(decision, message)),
+            ],
         )
 
-    def _discard_producer(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            abandon(producer)
+
+def dead_letter_headers(decision: DeadLetter, offset: int, first_delivery_ms: int | None) -> Headers:
+    """What a dead letter says of itself, beside the message's own headers."""
+    cell = decision.cell
+    values = (
+        decision.reason,
+        decision.delivery_count,
+        cell.topic,
+        cell.partition,
+        offset,
+        cell.subscription,
+        decision.error or None,
+        first_delivery_ms,
+        decision.last_delivery_ms,
+    )
+    known = zip(OWN_HEADERS, values, strict=True)
+    return [(name, str(value).encode()) for name, value in known if value is not None]
 
 
-def _spans(offsets: OffsetSet) -> list[tuple[int, int]]:
-    """Few ranges that hold all the offsets: what lies close together is read in one go."""
-    spans: list[tuple[int, int]] = []
-    for start, stop in offsets.iter_ranges():
-        if spans and start - spans[-1][1] <= _READ_THROUGH:
-            spans[-1] = (spans[-1][0], stop)
-        else:
-            spans.append((start, stop))
-    return spans
-
-
-def _rounds(spans: Mapping[int, list[tuple[int, int]]]) -> Iterator[dict[int, tuple[int, int]]]:
-    """The first range of each partition, then the second of each, and so on."""
-    for at_once in zip_longest(*spans.values()):
-        yield {number: span for number, span in zip(spans, at_once, strict=True) if span is not None}
+def _first_delivery_ms(decision: DeadLetter, message: Message) -> int | None:
+    if decision.delivery_count <= 1:
+        return decision.last_delivery_ms
+    first_ms = decision.first_deliveries.at(offset_of(message))
+    due_ms = due(headers_of(message), message.timestamp()[1]).at_ms
+    if first_ms is not None and due_ms is not None and first_ms < due_ms:
+        return None  # its turn had come, but it was not due; nobody noted when it was delivered after that
+    return first_ms
 
 
 def _lost(decision: DeadLetter, found: OffsetSet) -> int:
+    if not decision.delivery_count:
+        return 0  # never delivered: nobody has seen a message there, and gaps of the log are none
     missing = decision.offsets - found
     if missing:
         logger.error(

@@ -12,12 +12,15 @@ from confluent_kafka import TopicPartition
 
 from spark_cursor_source.core.cell import control_partition
 from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.reappend_options import ReappendOptions
 from spark_cursor_source.core.tracker import DeadLetter, Decision, Redeliver
 from spark_cursor_source.errors import MarkersPartitionsChanged, TrackerFenced, TrackerOwnedByAnother
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.dead_letters import Copied, DeadLetterCopier
 from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.reappend import Reappender
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.tracker_group import (
     TrackerProgress,
@@ -27,6 +30,7 @@ from spark_cursor_source.kafka.tracker_group import (
 )
 from spark_cursor_source.kafka.transaction import CALL_TIMEOUT_MS, Record, TransactionalProducer, Uncertain
 from spark_cursor_source.wire import cursor as cursor_wire
+from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
 
 __all__ = ["Outbox", "tracker_group"]
@@ -55,6 +59,7 @@ class Outbox:
         cursors_topic: str,
         query_id: str,
         policy_for: Callable[[str], RedeliveryPolicy],
+        reappend: ReappendOptions | None = None,
         patience_ms: int = PATIENCE_MS,
         call_timeout_ms: int = CALL_TIMEOUT_MS,
     ) -> None:
@@ -66,6 +71,12 @@ class Outbox:
         self._patience_ms = patience_ms
         self._topics = Topics(config, timeout_ms=patience_ms)
         self._copier = DeadLetterCopier(config, self._topics, policy_for, patience_ms=patience_ms)
+        self._reappend = reappend
+        self._reappender: Reappender | None = None
+        if reappend is not None:
+            self._reappender = Reappender(
+                config, self._topics, reappend, markers_topic=markers_topic, patience_ms=patience_ms
+            )
         group = tracker_group(markers_topic)
         self._producer = TransactionalProducer(config, group, call_timeout_ms=call_timeout_ms)
         self._partitions: dict[str, int] = {}  # control topic -> its partitions
@@ -103,8 +114,12 @@ class Outbox:
         decisions: Sequence[Decision],
         cursors: Sequence[CursorSnapshot],
         next_markers: Mapping[int, int],
+        tables: Mapping[int, LeaseTable] | None = None,
+        due: Mapping[int, LeaseTable] | None = None,
     ) -> bool:
         """Carry out a batch; False if it had been carried out before.
+
+        ``tables`` are lease tables by markers partition, and ``due`` what is to be appended again of each.
 
         A broker that is away is waited for. When this returns, all of it is on the brokers.
 
@@ -120,11 +135,14 @@ class Outbox:
         if self._fenced:
             raise TrackerFenced(tracker_group(self._markers_topic))
         self.copy([decision for decision in decisions if isinstance(decision, DeadLetter)])
+        ends = self._reappender.reappend(due) if self._reappender is not None and due else []
         deadline = Deadline.after_ms(self._patience_ms)
         positions = dict.fromkeys(range(self._partitions[self._markers_topic]), 0)
         positions |= {**self._progress.next_markers, **next_markers}
-        parts = {cursor.cell.key: self._cursor_records(cursor) for cursor in cursors}
-        records = [*self._redelivery_records(decisions), *chain.from_iterable(parts.values())]
+        wholes = {cursor.cell.key: cursor_wire.encode(cursor) for cursor in cursors}
+        wholes |= self._encoded_tables(tables or {})
+        parts = {key: self._cursor_records(key, whole) for key, whole in wholes.items()}
+        records = [*self._redelivery_records(decisions), *ends, *chain.from_iterable(parts.values())]
         while True:
             try:
                 if self._reopened(batch_id, deadline).includes(self._query_id, batch_id):
@@ -158,6 +176,8 @@ class Outbox:
         """End the clients."""
         self._producer.discard()
         self._copier.close()
+        if self._reappender is not None:
+            self._reappender.close()
 
     def _open_producer(self, deadline: Deadline) -> TrackerProgress:
         """What has been carried out once nobody else can carry out anything."""
@@ -215,11 +235,17 @@ class Outbox:
                 partition = control_partition(key, self._partitions[topic])
                 yield Record(topic, partition, key, redelivery_wire.encode(decision))
 
-    def _cursor_records(self, cursor: CursorSnapshot) -> list[Record]:
-        key, topic = cursor.cell.key, self._cursors_topic
+    def _encoded_tables(self, tables: Mapping[int, LeaseTable]) -> Iterator[tuple[bytes, bytes]]:
+        for partition, table in tables.items():
+            assert self._reappend is not None
+            cell = table_wire.table_cell(self._reappend.queue_topic, self._markers_topic, partition)
+            yield cell.key, table_wire.encode_record(table, cell)
+
+    def _cursor_records(self, key: bytes, whole: bytes) -> list[Record]:
+        topic = self._cursors_topic
         # Parts too go where the cell belongs, not where their own keys would: a reader meets all or none.
         partition = control_partition(key, self._partitions[topic])
-        values = cursor_wire.to_records(key, cursor_wire.encode(cursor), max_bytes=MAX_RECORD_BYTES)
+        values = cursor_wire.to_records(key, whole, max_bytes=MAX_RECORD_BYTES)
         left = range(len(values) - 1, self._parts.get(key, 0))
         return [
             *(Record(topic, partition, part_key, value) for part_key, value in values),

@@ -286,5 +286,15 @@ def offset_of(message: Message) -> int:
     return message.offset()  # type: ignore[return-value]  # None only of a message made by hand
 
 
+def columns_of(
+    messages: Sequence[Message],
+) -> tuple[list[int], list[int], list[bytes | None], list[bytes | None]]:
+    """Offsets, timestamps in ms, keys and values of records."""
+    times_ms = [timestamp_ms for _, timestamp_ms in map(Message.timestamp, messages)]
+    offsets: list[int] = list(map(Message.offset, messages))  # type: ignore[arg-type]
+    keys, values = list(map(Message.key, messages)), list(map(Message.value, messages))
+    return offsets, times_ms, keys, values
+
+
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000

@@ -15,12 +15,12 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message, TopicPartition
 from spark_cursor_source.errors import NoDeadLetter, RedriveFenced, TrackerFenced
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.dead_letter_headers import (
+from spark_cursor_source.kafka.dead_letters import (
     HEADER_ERROR,
     HEADER_PARTITION,
     HEADER_REASON,
     HEADER_TOPIC,
-    parted,
+    OWN_HEADERS,
 )
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.records import offset_of, read_range
@@ -174,7 +174,12 @@ class _Redrive:
 
     def _record(self, message: Message) -> Record | None:
         given: Any = message.headers()
-        kept, own = parted(list(given or []))
+        headers: list[tuple[str, bytes | None]] = list(given or [])
+        # Ours begin with the last reason: the message may have headers of these names, which are its own.
+        begin = max(
+            (at for at, (name, _) in enumerate(headers) if name == HEADER_REASON), default=len(headers)
+        )
+        own = {name: value or b"" for name, value in headers[begin:] if name in OWN_HEADERS}
         try:
             topic, partition = own[HEADER_TOPIC].decode(), int(own[HEADER_PARTITION])
             reason = own[HEADER_REASON].decode(errors="replace")
@@ -190,6 +195,7 @@ class _Redrive:
         if partition >= self._partitions_of(topic):
             logger.warning("%s-%s is gone: its dead letter is passed over", topic, partition)
             return None
+        kept = headers[:begin] + [one for one in headers[begin:] if one[0] not in OWN_HEADERS]
         return Record(topic, partition, message.key(), message.value(), kept, timestamp_ms)
 
     def _partitions_of(self, topic: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import count
@@ -25,6 +25,7 @@ from spark_cursor_source.kafka.control_topics import (
     create_topics,
     describe_topics,
     ensure_control_topics,
+    ensure_markers_topic,
     topic_settings,
 )
 from spark_cursor_source.kafka.deadline import Deadline
@@ -84,6 +85,10 @@ class Topics:
             deadline=self._deadline(),
         )
 
+    def ensure_markers(self, markers: str, *, partitions: int = DEFAULT_PARTITIONS) -> int:
+        """The same for a markers topic alone; how many partitions it has."""
+        return ensure_markers_topic(self._calls, markers, partitions=partitions, deadline=self._deadline())
+
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """Id and number of partitions of each topic.
 
@@ -131,6 +136,15 @@ class Topics:
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         found = self._list_offsets(partitions, _LATEST, isolation)
         return {partition: info.offset for partition, info in found.items()}
+
+    def existing_ends(self, partitions: Collection[Partition], *, committed: bool) -> dict[Partition, int]:
+        """The same for those of the partitions that are there."""
+        infos = self.existing(topic for topic, _ in partitions)
+        there = [tp for tp in partitions if tp[0] in infos and tp[1] < infos[tp[0]].partitions]
+        try:
+            return self.end_offsets(there, committed=committed)
+        except (TopicNotFound, TopicGone):  # deleted since
+            return self.existing_ends(there, committed=committed)
 
     def beginning_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The position of the first record that is left."""

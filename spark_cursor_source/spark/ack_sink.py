@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -10,13 +11,13 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType
 
 from spark_cursor_source.core.ack_options import AckAction, AckOptions
+from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.core.source_options import AckMode
 from spark_cursor_source.errors import AckedBySource, MissingColumns
 from spark_cursor_source.spark.ack_words import ack_batch
 from spark_cursor_source.spark.actions import SETTLED_SCHEMA, markers_partitions, run_action
 from spark_cursor_source.spark.kept import kept
-from spark_cursor_source.spark.per_row import OUTCOME_DDL, Handler, handle, handle_and_settle
-from spark_cursor_source.spark.settlement import MESSAGE_ID
+from spark_cursor_source.spark.per_row import Handler, handle, handle_and_settle, outcome_ddl, outcome_ids
 
 BatchFunction = Callable[[DataFrame, int], object]
 
@@ -50,12 +51,13 @@ class AckSink:
 
         ``fn`` returns None or True to ack, False to release now, ``Release(delay="30s")``,
         ``Reject("reason")`` or ``Leave()``. An exception releases that row with the tracker's backoff and the
-        exception as its reason; the others go on.
+        exception as its reason (with V1 markers, which know neither, it leaves the row to its lease); the
+        others go on.
 
         ``then(outcomes, batch_id)`` is given a row for each message: topic, partition, offset,
-        delivery_count, action, delay_ms, reason, and ``result`` where its type is given in DDL: then ``fn``
-        may return a value of that type, which acks. The outcomes count only after ``then`` has returned, so a
-        result is written before its message is acked.
+        delivery_count, action, delay_ms, reason (before them key, with V1 markers), and ``result`` where its
+        type is given in DDL: then ``fn`` may return a value of that type, which acks. The outcomes count only
+        after ``then`` has returned, so a result is written before its message is acked.
         """
         return PerRowSink(fn, options, then=then, result=result)
 
@@ -70,10 +72,13 @@ class AckSink:
             self._settle(rows)
 
     def _settle(self, batch: DataFrame) -> None:
-        if self._options.action in (None, AckAction.ACK):
-            ack_batch(batch, self._options)
+        options = self._options
+        if options.action not in (None, AckAction.ACK):
+            run_action(batch, options)
+        elif options.marker_version is MarkerVersion.V1:
+            run_action(batch, replace(options, action=AckAction.ACK))
         else:
-            run_action(batch, self._options)
+            ack_batch(batch, options)
 
 
 class PerRowSink:
@@ -94,8 +99,8 @@ class PerRowSink:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Spark's foreachBatch function."""
-        needed = (*MESSAGE_ID, "delivery_count")
-        missing = tuple(name for name in needed if name not in batch.columns)
+        ids = outcome_ids(self._options)
+        missing = tuple(name for name in ids if name not in batch.columns)
         if missing:
             raise MissingColumns("per_row", missing, tuple(batch.columns))
         fn, options = self._fn, self._options
@@ -106,11 +111,11 @@ class PerRowSink:
             ).collect()
             return
         result_type: Any = None
-        schema = OUTCOME_DDL
+        schema = outcome_ddl(options)
         if self._result is not None:
             result_type = to_arrow_type(DataType.fromDDL(self._result))
-            schema = f"{OUTCOME_DDL}, result {self._result}"
-        outcomes = batch.mapInArrow(lambda rows: handle(rows, fn, result_type), schema)
+            schema = f"{schema}, result {self._result}"
+        outcomes = batch.mapInArrow(lambda rows: handle(rows, fn, ids, result_type), schema)
         # Kept, because the handler must not be called once for the write and once for the acks.
         with kept(outcomes) as rows:
             if self._then is not None:

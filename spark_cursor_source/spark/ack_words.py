@@ -19,7 +19,7 @@ from spark_cursor_source.errors import MissingColumns, NullMessageId
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.markers import cached_sender
 from spark_cursor_source.spark.actions import markers_partitions
-from spark_cursor_source.spark.settlement import MESSAGE_ID
+from spark_cursor_source.spark.message_id import MESSAGE_ID
 
 _WORD = 64
 _FULL = -1  # a word of 64 set bits, as a signed number

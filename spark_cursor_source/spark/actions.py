@@ -12,7 +12,8 @@ from spark_cursor_source.core.ack_options import AckAction, AckOptions
 from spark_cursor_source.errors import MissingColumns
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.spark.settlement import MESSAGE_ID, settle
+from spark_cursor_source.spark.message_id import needed_columns
+from spark_cursor_source.spark.settlement import settle
 
 SETTLED_SCHEMA = "settled BIGINT"
 
@@ -62,7 +63,7 @@ def with_details(df: DataFrame, options: AckOptions) -> DataFrame:
     """The columns of ``df`` that count, and those that the options say for every row."""
     action = options.action or AckAction.ACK
     by_column = options.action is None and "action" in df.columns
-    needed = MESSAGE_ID if action is AckAction.ACK and not by_column else (*MESSAGE_ID, "delivery_count")
+    needed = needed_columns(options, by_column=by_column)
     missing = tuple(name for name in needed if name not in df.columns)
     if missing:
         raise MissingColumns("a column action" if by_column else action.value, missing, tuple(df.columns))
@@ -71,6 +72,8 @@ def with_details(df: DataFrame, options: AckOptions) -> DataFrame:
         F.col("partition").cast("int").alias("partition"),
         F.col("offset").cast("bigint").alias("offset"),
     ]
+    if "key" in needed:
+        columns.append(F.col("key").cast("binary").alias("key"))
     if "delivery_count" in needed:
         columns.append(F.col("delivery_count").cast("int").alias("delivery_count"))
     if by_column:

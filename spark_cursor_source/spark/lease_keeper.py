@@ -6,36 +6,48 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
 
-from spark_cursor_source.core.marker import MAX_LEASE_MS, KeepAlive
-from spark_cursor_source.core.planning import Delivery
+from spark_cursor_source.core.marker import MAX_LEASE_MS
+from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import CursorqError
 
 log = logging.getLogger(__name__)
 
 
-class LeaseKeeper:
-    """Says KeepAlive for the held deliveries every third of a lease, at most 12 h for one batch.
+class Leased(Protocol):
+    """Messages under a lease."""
+
+    @property
+    def offsets(self) -> OffsetSet: ...
+
+
+LeasedT = TypeVar("LeasedT", bound=Leased)
+
+
+class LeaseKeeper(Generic[LeasedT]):
+    """Has the held messages extended every third of a lease, at most 12 h for one batch.
 
     It lives in the planner's process: when the driver dies it stops, and the leases run out. That is the
     whole crash story.
     """
 
-    def __init__(self, send: Callable[[Sequence[KeepAlive]], None], *, run_id: str, lease_ms: int) -> None:
-        self._send = send
-        self._run_id = run_id
+    def __init__(self, extend: Callable[[Sequence[LeasedT]], None], *, lease_ms: int) -> None:
+        self._extend = extend
         self._lease_ms = lease_ms
-        self._held: tuple[Delivery, ...] = ()
+        self._held: tuple[LeasedT, ...] = ()
         self._since = 0.0
         self._changed = threading.Condition()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="cursorq-lease-keeper", daemon=True)
 
-    def hold(self, deliveries: Sequence[Delivery]) -> None:
-        """Extend these from now on, and no others."""
+    def hold(self, leased: Sequence[LeasedT]) -> None:
+        """Extend these from now on, and no others; a batch that is held already may grow."""
         with self._changed:
-            self._held, self._since = tuple(deliveries), time.monotonic()
-            self._changed.notify()
+            if not self._held:
+                self._since = time.monotonic()
+                self._changed.notify()
+            self._held = tuple(leased)
         if not self._thread.is_alive() and not self._stopped:
             self._thread.start()
 
@@ -70,12 +82,7 @@ class LeaseKeeper:
                 self.let_go()
                 continue
             try:
-                self._send([self._marker(delivery) for delivery in held])
+                self._extend(held)
             except CursorqError as problem:
                 # The leases still have two thirds of their time: the next round may get through.
                 log.warning("keep_alive_failed error=%s", problem)
-
-    def _marker(self, delivery: Delivery) -> KeepAlive:
-        return KeepAlive(
-            cell=delivery.cell, offsets=delivery.offsets, lease_ms=self._lease_ms, run_id=self._run_id
-        )

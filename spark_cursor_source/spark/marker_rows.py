@@ -9,11 +9,14 @@ import pyarrow as pa
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker import End, Marker
+from spark_cursor_source.core.lease_table import MessageMarkers
+from spark_cursor_source.core.marker import End
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.reappend_options import MarkerFormat, ReappendOptions
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
+from spark_cursor_source.wire import message_markers as message_wire
 
 FOLDED_DDL = "markers_partition INT, sequence BIGINT, at_ms BIGINT, kind STRING, body BINARY"
 _SCHEMA = pa.schema(
@@ -26,6 +29,7 @@ _SCHEMA = pa.schema(
     ]
 )
 _ROWS = 5_000
+_MARKERS = 50_000  # of single messages, in a row
 _Row = tuple[int, int, int | None, str, bytes]
 
 
@@ -34,29 +38,78 @@ class Kind(StrEnum):
 
     CURSOR = "cursor"  #: a cursor to resume from; its sequence is before every marker's
     MARKER = "marker"  #: a marker of V2, one or many folded; the sequence is the last one's offset
+    MESSAGES = "messages"  #: many markers of one message each; the sequence is the last one's offset
+    LEASE_TABLE = "lease_table"  #: a lease table to resume from
     QUARANTINED = "quarantined"  #: where a record is that is no marker, and why
     TICK = "tick"  #: the end of the batch; at_ms is the broker's time, or null where leases are not to end
 
 
 class MarkerFold:
-    """Markers of one partition as rows, consecutive Ends of a cell and run in one."""
+    """Markers of one partition as rows, consecutive Ends of a cell and run in one.
 
-    def __init__(self, partition: int, topic: str, queue_topic: str | None) -> None:
+    With ``reappend`` options, markers of one message each are taken in too, in columns.
+    """
+
+    def __init__(self, partition: int, topic: str, reappend: ReappendOptions | None) -> None:
         self._partition = partition
         self._topic = topic
-        self._queue_topic = queue_topic
+        self._reappend = reappend
         self._rows: list[_Row] = []
         self._ends: dict[Cell, tuple[str | None, list[OffsetSet], int, int]] = {}
+        self._columns: list[MessageMarkers] = []
+        self._messages: list[message_wire.Row] = []  # those that did not come in columns
+
+    def add_all(
+        self,
+        offsets: Sequence[int],
+        times_ms: Sequence[int],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+    ) -> None:
+        """Take in the next records of the log."""
+        places: Iterable[int] = range(len(offsets))
+        if self._reappend is not None and self._reappend.marker_format is MarkerFormat.PROTOBUF:
+            columns, places = message_wire.usual_v1(offsets, times_ms, keys, values)
+            self._columns.append(columns)
+        for at in places:
+            self.add(offsets[at], times_ms[at], keys[at], values[at])
 
     def add(self, offset: int, at_ms: int, key: bytes | None, value: bytes | None) -> None:
         """Take in the next record of the log."""
         try:
-            marker = self._decode(key, value)
+            self._take(offset, at_ms, key, value)
         except InvalidMarker as problem:
             why = f"{self._topic} partition {self._partition} offset {offset}: {problem}"
             self._put(offset, at_ms, Kind.QUARANTINED, why.encode())
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Everything that was added."""
+        for cell in list(self._ends):
+            self._flush(cell)
+        for at in range(0, len(self._rows), _ROWS):
+            yield _batch(self._rows[at : at + _ROWS])
+        markers = MessageMarkers.concatenated([*self._columns, MessageMarkers.of(self._messages)]).sorted()
+        for at in range(0, len(markers), _MARKERS):
+            some = markers[at : at + _MARKERS]
+            row = (
+                self._partition,
+                int(some.sequences[-1]),
+                None,
+                Kind.MESSAGES.value,
+                message_wire.encode(some),
+            )
+            yield _batch([row])
+
+    def _take(self, offset: int, at_ms: int, key: bytes | None, value: bytes | None) -> None:
+        if self._reappend is not None and self._reappend.marker_format is MarkerFormat.KMQ:
+            self._messages.append(message_wire.kmq_row(offset, at_ms, key, value))
             return
-        if isinstance(marker, End):
+        marker = marker_wire.decode(key, value)
+        if isinstance(marker, marker_wire.MarkerV1):
+            if self._reappend is None:
+                raise InvalidMarker("it is of version 1, and the tracker has no option redelivery=reappend")
+            self._messages.append(message_wire.row_of(offset, at_ms, marker))
+        elif isinstance(marker, End):
             if marker.cell in self._ends and self._ends[marker.cell][0] != marker.run_id:
                 self._flush(marker.cell)
             _, sets, _, _ = self._ends.setdefault(marker.cell, (marker.run_id, [], 0, 0))
@@ -65,21 +118,6 @@ class MarkerFold:
         else:
             self._flush(marker.cell)
             self._put(offset, at_ms, Kind.MARKER, marker_wire.encode(marker))
-
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """Everything that was added."""
-        for cell in list(self._ends):
-            self._flush(cell)
-        for at in range(0, len(self._rows), _ROWS):
-            yield _batch(self._rows[at : at + _ROWS])
-
-    def _decode(self, key: bytes | None, value: bytes | None) -> Marker:
-        marker = marker_wire.decode(key, value)
-        if not isinstance(marker, marker_wire.MarkerV1):
-            return marker
-        if self._queue_topic is None:
-            raise InvalidMarker("it is of version 1, and the tracker has no option queueTopic")
-        return marker.in_cell(self._queue_topic)
 
     def _flush(self, cell: Cell) -> None:
         ends = self._ends.pop(cell, None)
@@ -100,6 +138,11 @@ def cursor_rows(cursors: Iterable[CursorSnapshot]) -> Iterator[pa.RecordBatch]:
     ]
     if rows:
         yield _batch(rows)
+
+
+def lease_table_row(partition: int, value: bytes) -> pa.RecordBatch:
+    """The row of a lease table to resume from."""
+    return _batch([(partition, -1, None, Kind.LEASE_TABLE.value, value)])
 
 
 def tick_row(partition: int, stop: int, now_ms: int | None, tracker_id: str) -> pa.RecordBatch:

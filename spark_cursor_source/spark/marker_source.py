@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,14 +24,23 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.records import offset_of, read_range
+from spark_cursor_source.kafka.lease_tables import LeaseTables
+from spark_cursor_source.kafka.records import columns_of, read_range
 from spark_cursor_source.kafka.topics import PATIENCE_MS, Topics
 from spark_cursor_source.kafka.tracker_group import TrackerProgress, read_progress, tracker_group
 from spark_cursor_source.kafka.transaction import end_transactions
-from spark_cursor_source.spark.marker_rows import FOLDED_DDL, MarkerFold, cursor_rows, tick_row
+from spark_cursor_source.spark.marker_rows import (
+    FOLDED_DDL,
+    MarkerFold,
+    cursor_rows,
+    lease_table_row,
+    tick_row,
+)
+from spark_cursor_source.spark.queue_watch import QueueWatch
 from spark_cursor_source.wire import tracker_offset_json
 
 log = logging.getLogger(__name__)
+SUBSCRIPTIONS = "subscriptions"  #: option with the settings of each subscription, as JSON
 
 
 @dataclass(frozen=True)
@@ -66,8 +76,13 @@ class MarkerPlanner:
         self._cursors = CursorTail(
             client_config(options.kafka, "consumer"), options.cursors_topic, timeout_ms=PATIENCE_MS
         )
+        self._tables: LeaseTables | None = None
+        if options.reappend is not None:
+            self._tables = LeaseTables(self._cursors, options.reappend.queue_topic, options.markers_topic)
+        self._watch = QueueWatch(options, self._topics, self._partitions)
         self._clocks: dict[int, BrokerClock] = {}
         self._seen: dict[int, int] = {}  # end of each partition when its last append time was read
+        self._fresh: set[int] = set()  # partitions that were appended to since: their clocks go right
         self._checked = False
 
     def initial_offset(self) -> TrackerOffset:
@@ -93,11 +108,15 @@ class MarkerPlanner:
         # The instant before the ends: whatever was appended before it is below them.
         instant = _monotonic_ms()
         now = self._now(start, instant)
+        self._cursors.refresh()
+        cursors = self._cursors.all()
+        self._watch.look(cursors, {partition: now[partition] for partition in self._fresh & now.keys()})
         ends = self._by_partition(self._topics.end_offsets(self._all(), committed=True))
         self._read_clocks(ends)
         reached = limit_markers(start.next, ends, self._options.max_markers_per_trigger)
         moved = frozenset(p for p in ends if reached[p] > start.next.get(p, 0))
-        settled = (moved | self._due(now)) & {p for p in now if reached[p] >= ends[p]}
+        due = self._due(cursors.values(), now)
+        settled = (moved | due) & {p for p in now if reached[p] >= ends[p]}
         if not start.resumed or moved or settled:
             return TrackerOffset(tracker_id=start.tracker_id, next=reached, now_ms=now, settled=settled)
         return start
@@ -123,6 +142,7 @@ class MarkerPlanner:
         return slices if start.resumed else [AllCursors(), *slices]
 
     def close(self) -> None:
+        self._watch.close()
         self._cursors.close()
 
     def _check_owner(self, start: TrackerOffset, *, known: TrackerOffset) -> None:
@@ -171,17 +191,18 @@ class MarkerPlanner:
         read_at = _monotonic_ms()
         for partition, (_, timestamp_ms) in times.items():
             self._clocks[partition].observe(broker_ms=timestamp_ms, monotonic_ms=read_at)
+        self._fresh |= {p for p in changed if p in self._seen}
         self._seen |= {p: ends[p] for p in changed}
 
-    def _due(self, now: Mapping[int, int]) -> frozenset[int]:
-        """The partitions that have a lease or a delay which is over: without one, nothing runs."""
-        self._cursors.refresh()
+    def _due(self, cursors: Iterable[CursorSnapshot], now: Mapping[int, int]) -> frozenset[int]:
+        """The partitions where the time of something is over: without one, nothing runs."""
+        events = [(cursor.markers_partition, cursor.next_event_ms) for cursor in cursors]
+        if self._tables is not None:
+            events += self._tables.next_events().items()
         return frozenset(
-            cursor.markers_partition
-            for cursor in self._cursors.all().values()
-            if cursor.markers_partition in now
-            and cursor.next_event_ms is not None
-            and cursor.next_event_ms < now[cursor.markers_partition]
+            partition
+            for partition, event_ms in events
+            if partition in now and event_ms is not None and event_ms < now[partition]
         )
 
     def _progress(self, *, stable: bool) -> TrackerProgress:
@@ -224,9 +245,9 @@ class MarkerStreamReader(DataSourceStreamReader):
         config = client_config(self._options.kafka, "consumer")
         config["isolation.level"] = "read_committed"
         if isinstance(partition, AllCursors):
-            yield from cursor_rows(self._all_cursors(config))
+            yield from self._resume_rows(config)
         elif isinstance(partition, MarkersSlice):
-            fold = MarkerFold(partition.partition, self._options.markers_topic, self._options.queue_topic)
+            fold = MarkerFold(partition.partition, self._options.markers_topic, self._options.reappend)
             with borrowed_consumer(config) as consumer:
                 for messages in read_range(
                     consumer,
@@ -235,16 +256,19 @@ class MarkerStreamReader(DataSourceStreamReader):
                     partition.start,
                     partition.stop,
                 ):
-                    for message in messages:
-                        fold.add(offset_of(message), message.timestamp()[1], message.key(), message.value())
+                    fold.add_all(*columns_of(messages))
             yield from fold.rows()
             yield tick_row(partition.partition, partition.stop, partition.now_ms, partition.tracker_id)
 
-    def _all_cursors(self, config: dict[str, str]) -> list[CursorSnapshot]:
+    def _resume_rows(self, config: dict[str, str]) -> Iterator[pa.RecordBatch]:
         tail = CursorTail(config, self._options.cursors_topic)
         try:
             tail.refresh()
-            return list(tail.all().values())
+            yield from cursor_rows(tail.all().values())
+            if self._options.reappend is not None:
+                tables = LeaseTables(tail, self._options.reappend.queue_topic, self._options.markers_topic)
+                for partition, value in tables.values().items():
+                    yield lease_table_row(partition, value)
         finally:
             tail.close()
 
@@ -265,7 +289,11 @@ class MarkerDataSource(DataSource):
         return FOLDED_DDL
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return MarkerStreamReader(TrackerOptions.parse(dict(self.options)))
+        options: dict[str, object] = dict(self.options)
+        # As one option: Spark lower-cases keys, and names of subscriptions are told apart by their case.
+        if (subscriptions := self.options.get(SUBSCRIPTIONS)) is not None:
+            options[SUBSCRIPTIONS] = json.loads(subscriptions)
+        return MarkerStreamReader(TrackerOptions.parse(options))
 
 
 def _monotonic_ms() -> int:

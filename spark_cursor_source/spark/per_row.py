@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,26 +10,32 @@ import pyarrow as pa
 from spark_cursor_source.core.ack_options import AckAction, AckOptions
 from spark_cursor_source.core.outcome import Leave, Reject, Release
 from spark_cursor_source.errors import UnknownOutcome
-from spark_cursor_source.spark.settlement import LEAVE, Settlement
+from spark_cursor_source.spark.message_id import LEAVE, needed_columns
+from spark_cursor_source.spark.settlement import settlement_of
 from spark_cursor_source.wire.marker import MAX_REASON
 
-#: the columns of outcomes, before the one of results
-OUTCOME_FIELDS = (
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("offset", pa.int64()),
-    ("delivery_count", pa.int32()),
-    ("action", pa.string()),
-    ("delay_ms", pa.int64()),
-    ("reason", pa.string()),
-)
-OUTCOME_DDL = (
-    "topic STRING, partition INT, offset BIGINT, delivery_count INT, action STRING, delay_ms BIGINT,"
-    " reason STRING"
-)
+#: types of the columns that say which delivery of which message an outcome is for
+_ID_DDL = {
+    "key": "BINARY",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "delivery_count": "INT",
+}
+_OUTCOME_DDL = "action STRING, delay_ms BIGINT, reason STRING"
 
 Handler = Callable[[Any], Any]
 _Described = tuple[str, int | None, str | None]  # action, delay, reason
+
+
+def outcome_ids(options: AckOptions) -> tuple[str, ...]:
+    """The columns of rows, and of their outcomes, that say which delivery of which message they are."""
+    return tuple(dict.fromkeys((*needed_columns(options), "delivery_count")))
+
+
+def outcome_ddl(options: AckOptions) -> str:
+    """The columns of outcomes, before the one of results."""
+    return ", ".join([*(f"{name} {_ID_DDL[name]}" for name in outcome_ids(options)), _OUTCOME_DDL])
 
 
 class Message:
@@ -73,18 +79,20 @@ class _Columns:
 
 
 def handle(
-    batches: Iterable[pa.RecordBatch], fn: Handler, result_type: pa.DataType | None
+    batches: Iterable[pa.RecordBatch], fn: Handler, ids: Sequence[str], result_type: pa.DataType | None
 ) -> Iterator[pa.RecordBatch]:
-    """Call ``fn`` for each row; the outcomes, in the order of the rows.
+    """Call ``fn`` for each row; the outcomes, with its columns ``ids``, in the order of the rows.
 
     An exception of ``fn`` gives that row back with the tracker's backoff, and its text as the reason.
     """
     for batch in batches:
         if batch.num_rows:
-            yield _handle_batch(batch, fn, result_type)
+            yield _handle_batch(batch, fn, ids, result_type)
 
 
-def _handle_batch(batch: pa.RecordBatch, fn: Handler, result_type: pa.DataType | None) -> pa.RecordBatch:
+def _handle_batch(
+    batch: pa.RecordBatch, fn: Handler, ids: Sequence[str], result_type: pa.DataType | None
+) -> pa.RecordBatch:
     columns = _Columns(batch)
     rows = batch.num_rows
     odd: dict[int, Any] = {}  # whatever is no plain ack
@@ -107,9 +115,8 @@ def _handle_batch(batch: pa.RecordBatch, fn: Handler, result_type: pa.DataType |
         actions = pa.array([action for action, _, _ in described], pa.string())
         delays = pa.array([delay_ms for _, delay_ms, _ in described], pa.int64())
         reasons = pa.array([reason for _, _, reason in described], pa.string())
-    ids = [batch.column(name) for name in ("topic", "partition", "offset", "delivery_count")]
-    arrays = [*ids, actions, delays, reasons]
-    names = [name for name, _ in OUTCOME_FIELDS]
+    arrays = [*(batch.column(name) for name in ids), actions, delays, reasons]
+    names = [*ids, "action", "delay_ms", "reason"]
     if results is not None:
         arrays.append(pa.array(results, result_type))
         names.append("result")
@@ -145,8 +152,8 @@ def handle_and_settle(
     batches: Iterable[pa.RecordBatch], fn: Handler, options: AckOptions, markers_partitions: int
 ) -> Iterator[pa.RecordBatch]:
     """:func:`handle`, and the markers of all outcomes flushed before the task ends."""
-    settlement = Settlement(options)
-    for outcomes in handle(batches, fn, None):
+    settlement = settlement_of(options)
+    for outcomes in handle(batches, fn, outcome_ids(options), None):
         settlement.add(outcomes)
     settlement.send(markers_partitions)
     yield pa.RecordBatch.from_pydict({"settled": pa.array([settlement.settled], pa.int64())})

@@ -7,16 +7,16 @@ checkpoint and the same topics plans the same.
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.leftovers import leftovers
-from spark_cursor_source.core.marker import End, EndUpTo, Marker, Release, Start
+from spark_cursor_source.core.marker import End, EndUpTo, KeepAlive, Marker, Release, Start
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.planning import (
     BatchPlan,
+    Delivery,
     RedeliveryRecord,
     SourceOffset,
     Taken,
@@ -29,21 +29,19 @@ from spark_cursor_source.core.planning import (
 )
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.source_options import AckMode, Isolation, SourceOptions
-from spark_cursor_source.errors import QueueTopicEndsEarlier
+from spark_cursor_source.errors import MarkerFormatChanged
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
-from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.redeliveries import RedeliveryTail
 from spark_cursor_source.kafka.topics import PATIENCE_MS, Topics
+from spark_cursor_source.spark.admission import Patience
+from spark_cursor_source.spark.group_progress import GroupProgress
 from spark_cursor_source.spark.lease_keeper import LeaseKeeper
 from spark_cursor_source.spark.queue_view import QueueView
 from spark_cursor_source.spark.run import Run
 
 log = logging.getLogger(__name__)
-DISCOVERY_S = 2.0  #: how often an idle query looks for new partitions
-_BEHIND_MS = 3_000  # so long an end may be below what was read before
-GROUP_COMMIT_S = 1.0  #: how often the consumer group's offsets follow
 HANDED_BACK = "the run that held it died"
 
 
@@ -71,13 +69,12 @@ class Planner:
         )
         self._queue = QueueView(options, self._topics)
         self._run = Run(uuid.uuid4().hex, options, self._cursors, self._send)
-        self._keeper = LeaseKeeper(self._send, run_id=self._run.run_id, lease_ms=options.lease_ms)
-        self._group = f"cursorq-{options.subscription}"
+        self._keeper = LeaseKeeper(self._extend, lease_ms=options.lease_ms)
+        self._group = GroupProgress(self._topics, options.subscription)
+        self._patience = Patience(options)
         self._began = False
         self._new_subscription = False  # found so by initial_offset
         self._asked_for_latest = False
-        self._discovered = 0.0
-        self._planned_at = time.monotonic()
         self._pending: list[RedeliveryRecord] = []
         self._scanned: dict[int, int] = {}
         self._taken = Taken()
@@ -91,10 +88,8 @@ class Planner:
         self._replayed: dict[Cell, OffsetSet] = {}
         self._looked_back = False  # at what dead runs left
         self._apart: set[Cell] = set()  # with messages that a cumulative ack must not end
-        self._group_committed = (0.0, {})  # type: tuple[float, Mapping[TopicPartition, int]]
         self._last_ends = SourceOffset(queue={}, redeliveries={})
         self._bound: SourceOffset | None = None
-        self._drain = False
 
     # -- what Spark asks -------------------------------------------------------------------------------
 
@@ -115,7 +110,8 @@ class Planner:
         self._begin(start)
         self._asked_for_latest = True
         self._finish_batch(start)
-        self._discover()
+        if self._queue.discover():
+            self._cursors.refresh()
         self._run.listen()
         queue_ends, redelivery_ends = self._ends()
         self._collect(start, redelivery_ends)
@@ -135,8 +131,8 @@ class Planner:
             queue = admit_queue(origin, queue_ends, budget=min(limits, default=None))
         new = sum(max(queue[tp] - origin[tp], 0) for tp in queue)
         waiting = taken + new
-        if not waiting or self._waits_for_more(waiting):
-            self._commit_group(start.queue, force=True)
+        if not waiting or self._patience.waits_for_more(waiting):
+            self._group.follow(start.queue, force=True)
             return start
         self._queue.refresh()
         if self.outstanding is not None:
@@ -165,7 +161,7 @@ class Planner:
                 start,
                 end,
                 own,
-                read_positions={c: a.read_position for c, a in self._run.answers.items()},
+                read_positions=self._read_positions(),
                 taken=self._taken,
             )
             self._alone_last = any(redeliver.alone for redeliver in own)
@@ -178,7 +174,7 @@ class Planner:
             self._taken.add(delivery)
         self._keeper.hold(batch.deliveries)
         self._in_progress = batch
-        self._planned_at = time.monotonic()
+        self._patience.planned()
         self._redeliveries.discard(end.redeliveries)
         return split(
             batch.deliveries,
@@ -192,7 +188,7 @@ class Planner:
 
     def bound_by_now(self) -> None:
         """Trigger.AvailableNow: deliver what is there at the first question after this, then nothing more."""
-        self._drain = True
+        self._patience.drain = True
 
     def latest_known(self) -> SourceOffset:
         """The ends that the last question found, for Spark's progress reports."""
@@ -209,21 +205,10 @@ class Planner:
 
     def _find_beginning(self) -> SourceOffset:
         self._queue.refresh()
-        partitions = list(self._queue.partitions)
         self._cursors.refresh()
-        known = dict(self._topics.committed(self._group, partitions))
-        for topic, partition in partitions:
-            cursor = self._cursors.get(self._cell(topic, partition))
-            if cursor is not None:
-                known.setdefault((topic, partition), cursor.read_position)
-        missing = [tp for tp in partitions if tp not in known]
-        if known:
-            # The subscription has a past: a partition that it does not know was added since.
-            known |= self._topics.beginning_offsets(missing)
-        else:
-            self._new_subscription = True
-            known = self._queue.starting_positions(missing)
-        self._topics.commit(self._group, known)
+        cursors = {tp: self._cursors.get(self._cell(*tp)) for tp in self._queue.partitions}
+        stored = {tp: cursor.read_position for tp, cursor in cursors.items() if cursor is not None}
+        known, self._new_subscription = self._group.beginning(self._queue, stored)
         return SourceOffset(
             queue=known, redeliveries=self._redelivery_ends(), topic_ids=dict(self._queue.topic_ids)
         )
@@ -231,33 +216,16 @@ class Planner:
     def _begin(self, start: SourceOffset) -> None:
         if self._began:
             return
-        self._queue.expect(start.topic_ids)
-        self._queue.refresh()
-        self._check_ends(start.queue)
+        if start.markers:
+            raise MarkerFormatChanged("v1", "v2")
+        self._queue.resume(start)
         self._cursors.refresh()
         positions = {self._cell(*tp): at for tp, at in start.queue.items()}
-        self._run.greet(positions)
+        self._run.greet(positions, self._queue.topic_ids)
         if not self._new_subscription:
             self._run.wait_for(list(positions))
         self._scanned = dict(start.redeliveries)
         self._began = True
-
-    def _check_ends(self, positions: Mapping[TopicPartition, int]) -> None:
-        """That no partition ends before its position, as one that was made anew does.
-
-        Raises:
-            QueueTopicEndsEarlier: it has done so for a while; a new leader may be behind for a moment.
-        """
-        present = [tp for tp in positions if tp in self._queue.partitions]
-        deadline = Deadline.after_ms(_BEHIND_MS)
-        while True:
-            ends = self._topics.end_offsets(present, committed=False)
-            beyond = sorted(tp for tp, end in ends.items() if positions[tp] > end)
-            if not beyond:
-                return
-            if deadline.over:
-                raise QueueTopicEndsEarlier(*beyond[0], positions[beyond[0]], ends[beyond[0]])
-            deadline.pause(0.5)
 
     def _replay(
         self, start: SourceOffset, end: SourceOffset, records: Sequence[RedeliveryRecord]
@@ -305,7 +273,7 @@ class Planner:
         if markers:
             self._send(markers)
         if batch:
-            self._commit_group(end.queue, force=False)
+            self._group.follow(end.queue)
 
     def _ends_of_the_dead(self, end: SourceOffset, batch: BatchPlan | None) -> list[End]:
         """Once a run: Ends for what dead runs left leased in batches that Spark has committed."""
@@ -327,34 +295,33 @@ class Planner:
         self._apart |= left.unsure
         return [End(cell=cell, offsets=offsets) for cell, offsets in left.committed.items()]
 
-    def _commit_group(self, positions: Mapping[TopicPartition, int], *, force: bool) -> None:
-        """Let ordinary Kafka lag tools see how far the batches are."""
-        when, committed = self._group_committed
-        if committed == positions or not (force or time.monotonic() - when > GROUP_COMMIT_S):
-            return
-        self._topics.commit(self._group, dict(positions))
-        self._group_committed = (time.monotonic(), dict(positions))
-
     # -- looking ahead ---------------------------------------------------------------------------------
-
-    def _discover(self) -> None:
-        now = time.monotonic()
-        if now - self._discovered < DISCOVERY_S:
-            return
-        self._discovered = now
-        self._queue.refresh()
 
     def _origin(self, start: SourceOffset, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Where the next batch begins in each queue partition: a new one at its beginning, none below the
         read position."""
-        new = [tp for tp in ends if tp not in start.queue]
-        found = dict(start.queue) | (self._topics.beginning_offsets(new) if new else {})
-        self._run.greet({self._cell(*tp): found[tp] for tp in new})
-        for cell, cursor in self._run.answers.items():
-            tp = (cell.topic, cell.partition)
-            if tp in found:
-                found[tp] = max(found[tp], cursor.read_position)
-        return {tp: found[tp] for tp in ends}
+        found = self._queue.origin(start, ends)
+        new = {self._cell(*tp): at for tp, at in found.items() if tp not in start.queue}
+        self._run.greet(new, self._queue.topic_ids)
+        answered = {cell: answer.read_position for cell, answer in self._run.answers.items()}
+        origin = _not_below(found, answered)
+        if all(origin[tp] >= end for tp, end in ends.items()):
+            return origin
+        if self._messages_expire():
+            # As late as can be: what has expired is neither to be leased nor delivered.
+            self._cursors.refresh()
+        return _not_below(origin, self._read_positions())
+
+    def _read_positions(self) -> dict[Cell, int]:
+        """Of the cells that the tracker has answered for, as far as is known: expiry moves them too."""
+        return {
+            cell: max(answer.read_position, (self._cursors.get(cell) or answer).read_position)
+            for cell, answer in self._run.answers.items()
+        }
+
+    def _messages_expire(self) -> bool:
+        cursors = (self._cursors.get(cell) or answer for cell, answer in self._run.answers.items())
+        return any(cursor.ages.ttl_ms is not None for cursor in cursors)
 
     def _ends(self) -> tuple[Mapping[TopicPartition, int], Mapping[int, int]]:
         if self._bound is not None:
@@ -371,7 +338,7 @@ class Planner:
             queue={tp: ends[tp] for tp in queue},
             redeliveries={partition: ends[topic, partition] for topic, partition in redeliveries},
         )
-        if self._drain:
+        if self._patience.drain:
             self._bound = self._last_ends
         return self._last_ends.queue, self._last_ends.redeliveries
 
@@ -416,12 +383,6 @@ class Planner:
             )
         return [room]
 
-    def _waits_for_more(self, waiting: int) -> bool:
-        least = self._options.min_offsets_per_trigger
-        if least is None or waiting >= least or self._drain:
-            return False
-        return time.monotonic() - self._planned_at < self._options.max_trigger_delay_ms / 1000
-
     def _redelivery_ends(self) -> dict[int, int]:
         topic = self._options.redeliveries_topic
         ends = self._topics.end_offsets([(topic, p) for p in self._redelivery_partitions], committed=True)
@@ -465,7 +426,25 @@ class Planner:
             (cell.topic, cell.partition) in self._queue.partitions
         )
 
+    def _extend(self, held: Sequence[Delivery]) -> None:
+        lease_ms, run_id = self._options.lease_ms, self._run.run_id
+        self._send(
+            [KeepAlive(cell=d.cell, offsets=d.offsets, lease_ms=lease_ms, run_id=run_id) for d in held]
+        )
+
     def _send(self, markers: Sequence[Marker]) -> None:
         """Write markers; they are on the broker when this returns."""
         self._sender.send(markers)
         self._sender.flush()
+
+
+def _not_below(
+    positions: Mapping[TopicPartition, int], read_positions: Mapping[Cell, int]
+) -> dict[TopicPartition, int]:
+    """The positions, none of a cell below its read position."""
+    raised = dict(positions)
+    for cell, read_position in read_positions.items():
+        tp = (cell.topic, cell.partition)
+        if tp in raised:
+            raised[tp] = max(raised[tp], read_position)
+    return raised

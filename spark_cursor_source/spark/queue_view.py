@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
-from spark_cursor_source.core.planning import TopicPartition
+from spark_cursor_source.core.planning import SourceOffset, TopicPartition
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.core.topic_selection import Assign, Subscribe, SubscribePattern
-from spark_cursor_source.errors import QueueTopicRecreated
+from spark_cursor_source.errors import QueueTopicEndsEarlier, QueueTopicRecreated
+from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.positions import starting_positions
 from spark_cursor_source.kafka.topics import Topics
+
+DISCOVERY_S = 2.0  #: how often an idle query looks for new partitions
+_BEHIND_MS = 3_000  # so long an end may be below what was read before
 
 
 class QueueView:
@@ -19,12 +24,29 @@ class QueueView:
         self._options = options
         self._topics = topics
         self._expected_ids: dict[str, str] = {}
+        self._discovered = 0.0
         self.partitions: tuple[TopicPartition, ...] = ()
         self.topic_ids: Mapping[str, str] = {}
 
-    def expect(self, topic_ids: Mapping[str, str]) -> None:
-        """Positions at hand are those of topics with these ids."""
-        self._expected_ids |= topic_ids
+    def resume(self, start: SourceOffset) -> None:
+        """Go on from these positions, which are those of topics with these ids.
+
+        Raises:
+            TopicNotFound, QueueTopicRecreated: as :meth:`refresh`.
+            QueueTopicEndsEarlier: a topic has ended before its position for a while, as one made anew does.
+        """
+        self._expected_ids |= start.topic_ids
+        self.refresh()
+        self._check_ends(start.queue)
+
+    def discover(self) -> bool:
+        """:meth:`refresh`, once in a while; whether it was time."""
+        now = time.monotonic()
+        if now - self._discovered < DISCOVERY_S:
+            return False
+        self._discovered = now
+        self.refresh()
+        return True
 
     def refresh(self) -> None:
         """Ask the broker which partitions there are now.
@@ -60,3 +82,21 @@ class QueueView:
     def starting_positions(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """Where a new subscription begins, by the option startingOffsets and its like."""
         return starting_positions(self._options.starting_offsets, partitions, self._topics)
+
+    def origin(self, start: SourceOffset, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Where the next batch begins in each of the partitions: a new one at its beginning."""
+        new = [tp for tp in ends if tp not in start.queue]
+        found = dict(start.queue) | (self._topics.beginning_offsets(new) if new else {})
+        return {tp: found[tp] for tp in ends}
+
+    def _check_ends(self, positions: Mapping[TopicPartition, int]) -> None:
+        present = [tp for tp in positions if tp in self.partitions]
+        deadline = Deadline.after_ms(_BEHIND_MS)
+        while True:
+            ends = self._topics.end_offsets(present, committed=False)
+            beyond = sorted(tp for tp, end in ends.items() if positions[tp] > end)
+            if not beyond:
+                return
+            if deadline.over:  # a new leader may be behind for a moment
+                raise QueueTopicEndsEarlier(*beyond[0], positions[beyond[0]], ends[beyond[0]])
+            deadline.pause(0.5)

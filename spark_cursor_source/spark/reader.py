@@ -18,15 +18,17 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Marker, Release
+from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.source_options import SourceOptions
-from spark_cursor_source.errors import DataLoss
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.due import HoldBack
-from spark_cursor_source.kafka.log import Missing, arrow_batches
+from spark_cursor_source.kafka.log import Missing, OnMissing, arrow_batches
 from spark_cursor_source.kafka.markers import cached_sender
+from spark_cursor_source.spark.data_loss import report_loss
 from spark_cursor_source.spark.planner import Planner
+from spark_cursor_source.spark.planner_v1 import PlannerV1
 from spark_cursor_source.wire import offset_json
 
 log = logging.getLogger(__name__)
@@ -44,12 +46,13 @@ class LeasedSlices(InputPartition):
 class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The source of ``spark.readStream.format("cursorq")``.
 
-    On the driver it asks a :class:`Planner`, born at the first question; on executors it reads slices.
+    On the driver it asks a :class:`Planner`, or a :class:`PlannerV1` where the tracker is kafka-mq-go's, born
+    at the first question; on executors it reads slices.
     """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._planner: Planner | None = None
+        self._planner: Planner | PlannerV1 | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_planner": None}
@@ -98,11 +101,15 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, LeasedSlices):
             raise TypeError(f"a {type(partition).__name__} is no partition of cursorq")
         options = self._options
+        if options.marker_version is MarkerVersion.V1:
+            # The queue ids were told apart when the Starts were written; the tracker has what is gone since.
+            yield from self._rows(partition, None, _log_missing, None)
+            return
         undelivered: list[Marker] = []
 
         def on_missing(piece: Slice, offsets: OffsetSet, why: Missing) -> None:
             if why is Missing.RETENTION:
-                self._report_loss(piece, offsets)
+                report_loss(piece.topic, piece.partition, offsets, fail=options.fail_on_data_loss)
             undelivered.append(End(cell=self._cell(piece), offsets=offsets))
 
         def on_early(piece: Slice, offsets: OffsetSet, due_ms: int) -> None:
@@ -116,15 +123,8 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
         hold_back = HoldBack(now_ms=partition.now_ms, on_early=on_early)
-        config = client_config(options.kafka, "consumer")
-        config["isolation.level"] = options.isolation.value
-        yield from arrow_batches(
-            config,
-            partition.slices,
-            include_headers=options.include_headers,
-            queue_id=None if options.queue_id is None else options.queue_id.encode(),
-            on_missing=on_missing,
-            hold_back=hold_back if options.delayed_delivery else None,
+        yield from self._rows(
+            partition, options.queue_id, on_missing, hold_back if options.delayed_delivery else None
         )
         if undelivered:
             # Offsets that nobody is going to ack: without an End they would stay outstanding for ever.
@@ -134,18 +134,36 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             sender.send(undelivered)
             sender.flush()
 
-    def _report_loss(self, piece: Slice, offsets: OffsetSet) -> None:
-        first, last = offsets.first, offsets.last
-        ranges = f"{first} to {last} ({len(offsets)} of them)"
-        why = "retention or a truncation removed them"
-        if self._options.fail_on_data_loss:
-            raise DataLoss(piece.topic, piece.partition, ranges, why)
-        log.warning("data_loss topic=%s partition=%d offsets=%s", piece.topic, piece.partition, ranges)
+    def _rows(
+        self,
+        partition: LeasedSlices,
+        queue_id: str | None,
+        on_missing: OnMissing,
+        hold_back: HoldBack | None,
+    ) -> Iterator[pa.RecordBatch]:
+        config = client_config(self._options.kafka, "consumer")
+        config["isolation.level"] = self._options.isolation.value
+        return arrow_batches(
+            config,
+            partition.slices,
+            include_headers=self._options.include_headers,
+            queue_id=None if queue_id is None else queue_id.encode(),
+            on_missing=on_missing,
+            hold_back=hold_back,
+        )
 
     def _cell(self, piece: Slice) -> Cell:
         return Cell(subscription=self._options.subscription, topic=piece.topic, partition=piece.partition)
 
-    def _driver(self) -> Planner:
+    def _driver(self) -> Planner | PlannerV1:
         if self._planner is None:
-            self._planner = Planner(self._options)
+            is_v1 = self._options.marker_version is MarkerVersion.V1
+            self._planner = PlannerV1(self._options) if is_v1 else Planner(self._options)
         return self._planner
+
+
+def _log_missing(piece: Slice, offsets: OffsetSet, why: Missing) -> None:
+    log.warning(
+        "left_to_tracker topic=%s partition=%d messages=%d why=%s",
+        *(piece.topic, piece.partition, len(offsets), why.value),
+    )

@@ -11,7 +11,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Hello
 from spark_cursor_source.core.source_options import SourceOptions
-from spark_cursor_source.errors import NoTracker
+from spark_cursor_source.errors import NoTracker, QueueTopicRecreated
 
 log = logging.getLogger(__name__)
 POLL_S = 0.05
@@ -43,17 +43,27 @@ class Run:
         self._options = options
         self._cursors = cursors
         self._send = send
-        self._greeted: dict[Cell, tuple[float, int]] = {}  # not answered yet: since when, at which position
+        self._greeted: dict[Cell, tuple[float, Hello]] = {}  # not answered yet: since when
         self.answers: dict[Cell, CursorSnapshot] = {}
 
-    def greet(self, positions: Mapping[Cell, int]) -> None:
-        """Say Hello for cells that this run has not met yet."""
+    def greet(self, positions: Mapping[Cell, int], topic_ids: Mapping[str, str]) -> None:
+        """Say Hello for cells that this run has not met yet.
+
+        Raises:
+            QueueTopicRecreated: a cursor at hand is that of another topic of the same name.
+        """
         new = {c: at for c, at in positions.items() if c not in self._greeted and c not in self.answers}
         if not new:
             return
         now = time.monotonic()
-        self._send([Hello(cell=cell, run_id=self.run_id, position=at) for cell, at in new.items()])
-        self._greeted |= {cell: (now, at) for cell, at in new.items()}
+        hellos = [
+            Hello(cell=cell, run_id=self.run_id, position=at, topic_id=topic_ids.get(cell.topic))
+            for cell, at in new.items()
+        ]
+        for hello in hellos:
+            _check_topic(hello, self._cursors.get(hello.cell))
+        self._send(hellos)
+        self._greeted |= {hello.cell: (now, hello) for hello in hellos}
         log.info("run_begins run=%s cells=%d", self.run_id, len(new))
 
     def wait_for(self, cells: Sequence[Cell]) -> None:
@@ -61,6 +71,7 @@ class Run:
 
         Raises:
             NoTracker: it did not, in ``trackerTimeout``.
+            QueueTopicRecreated: as :meth:`listen`.
         """
         timeout_s = self._options.tracker_timeout_ms / 1000
         again_s = timeout_s / REPEATS
@@ -75,13 +86,7 @@ class Run:
             if now - said > again_s:
                 # A tracker that was rebuilt meanwhile may have lost the first one.
                 said = now
-                self._send(
-                    [
-                        Hello(cell=cell, run_id=self.run_id, position=self._greeted[cell][1])
-                        for cell in missing
-                        if cell in self._greeted
-                    ]
-                )
+                self._send([self._greeted[cell][1] for cell in missing if cell in self._greeted])
             time.sleep(POLL_S)
 
     def listen(self) -> None:
@@ -89,13 +94,15 @@ class Run:
 
         Raises:
             NoTracker: a cell waits longer than ``trackerTimeout``.
+            QueueTopicRecreated: the tracker knows a cell of another topic of the same name.
         """
         if not self._greeted:
             return
         self._cursors.refresh()
-        for cell in list(self._greeted):
+        for cell, (_, hello) in list(self._greeted.items()):
             cursor = self._cursors.get(cell)
             if cursor is not None and cursor.owner == self.run_id:
+                _check_topic(hello, cursor)
                 self.answers[cell] = cursor
                 del self._greeted[cell]
         late = time.monotonic() - self._options.tracker_timeout_ms / 1000
@@ -106,3 +113,9 @@ class Run:
     def _no_tracker(self, cells: int) -> NoTracker:
         options = self._options
         return NoTracker(cells, options.tracker_timeout_ms, options.markers_topic, options.cursors_topic)
+
+
+def _check_topic(hello: Hello, cursor: CursorSnapshot | None) -> None:
+    was, now = None if cursor is None else cursor.topic_id, hello.topic_id
+    if was is not None and now is not None and was != now:
+        raise QueueTopicRecreated(hello.cell.topic, was, now)

@@ -15,13 +15,13 @@ import pyarrow as pa
 from spark_cursor_source.core.ack_options import AckAction, AckOptions
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release
+from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import NullMessageId, UnknownAction
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.markers import cached_sender
-
-MESSAGE_ID = ("topic", "partition", "offset")
-LEAVE = "leave"
+from spark_cursor_source.spark.message_id import LEAVE, MESSAGE_ID
+from spark_cursor_source.spark.settlement_v1 import SettlementV1
 
 _DETAILS = ("action", "delivery_count", "delay_ms", "reason")
 
@@ -109,11 +109,16 @@ class Settlement:
         self._offsets.clear()
 
 
+def settlement_of(options: AckOptions) -> Settlement | SettlementV1:
+    """An empty settlement, in the markers that the options ask for."""
+    return SettlementV1(options) if options.marker_version is MarkerVersion.V1 else Settlement(options)
+
+
 def settle(
     batches: Iterable[pa.RecordBatch], options: AckOptions, markers_partitions: int
 ) -> Iterator[pa.RecordBatch]:
     """The body of a task that settles all its rows: one row with their number comes out."""
-    settlement = Settlement(options)
+    settlement = settlement_of(options)
     for batch in batches:
         settlement.add(batch)
     settlement.send(markers_partitions)

@@ -10,12 +10,16 @@ from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.lease_table import LeaseTable, MessageMarkers
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import CellTracker, DeadLetter, Decision, Redeliver
 from spark_cursor_source.spark.marker_rows import Kind
+from spark_cursor_source.spark.message_leases import MessageLeases
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import dead_letter as dead_letter_wire
+from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import marker as marker_wire
+from spark_cursor_source.wire import message_markers as message_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
 
 DECIDED_DDL = "kind STRING, markers_partition INT, sequence BIGINT, body BINARY"
@@ -27,6 +31,7 @@ REDELIVER, DEAD_LETTER, CURSOR, POSITION, QUARANTINED = (
     "position",
     "quarantined",
 )
+REAPPEND, LEASE_TABLE = "reappend", "lease_table"
 _NEVER = -1  #: a cell for which nothing waits for the clock
 
 
@@ -41,14 +46,18 @@ class TrackerProcessor(StatefulProcessor):
         self._policy_for = policy_for
         self._cells: MapState
         self._events: MapState
+        self._messages: MessageLeases
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._cells = handle.getMapState("cells", "cell BINARY", "cursor BINARY")
         self._events = handle.getMapState("events", "cell BINARY", "next_event_ms BIGINT")
+        self._messages = MessageLeases(handle)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         (partition,) = key
         trackers: dict[bytes, CellTracker] = {}
+        messages: list[MessageMarkers] = []
+        table: LeaseTable | None = None
         now_ms: int | None = None
         # A shuffle keeps no order: the marker's offset tells what came first.
         for row in sorted(rows, key=lambda row: row.sequence):
@@ -60,6 +69,10 @@ class TrackerProcessor(StatefulProcessor):
                     marker = marker_wire.decode_folded(bytes(row.body))
                     tracker = self._of(marker.cell, trackers, partition)
                     tracker.apply(marker, at_ms=row.at_ms, marker_offset=row.sequence)
+                case Kind.MESSAGES:
+                    messages.append(message_wire.decode(bytes(row.body)))
+                case Kind.LEASE_TABLE:
+                    table = table_wire.decode(bytes(row.body))
                 case Kind.QUARANTINED:
                     yield _decided(QUARANTINED, partition, row.sequence, row.body)
                 case Kind.TICK:
@@ -71,6 +84,11 @@ class TrackerProcessor(StatefulProcessor):
             for decision in tracker.settle(now_ms):
                 yield _decided(*_encoded(decision, partition))
             yield self._store(cell_key, tracker.snapshot(), partition)
+        if (stepped := self._messages.step(messages, table, now_ms)) is not None:
+            due, table = stepped
+            if len(due):
+                yield _decided(REAPPEND, partition, due.next_marker, table_wire.encode(due))
+            yield _decided(LEASE_TABLE, partition, table.next_marker, table_wire.encode(table))
 
     def close(self) -> None:
         pass

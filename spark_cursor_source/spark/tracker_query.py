@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 
@@ -9,16 +10,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.duration import format_duration
+from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.reappend_options import Redelivery
 from spark_cursor_source.core.tracker import Decision
-from spark_cursor_source.core.tracker_options import TrackerOptions
+from spark_cursor_source.core.tracker_options import NONE, TrackerOptions
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.outbox import Outbox
 from spark_cursor_source.spark import tracker_processor
-from spark_cursor_source.spark.marker_source import MarkerDataSource
+from spark_cursor_source.spark.breaker_log import BreakerLog
+from spark_cursor_source.spark.marker_source import SUBSCRIPTIONS, MarkerDataSource
 from spark_cursor_source.spark.tracker_processor import DECIDED_DDL, TrackerProcessor
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import dead_letter as dead_letter_wire
+from spark_cursor_source.wire import lease_table as lease_table_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
 
 log = logging.getLogger(__name__)
@@ -76,11 +82,14 @@ class TrackerBatch:
     def __init__(self, options: TrackerOptions) -> None:
         self._options = options
         self._outbox: Outbox | None = None
+        self._breakers = BreakerLog()
 
     def __call__(self, decided: DataFrame, batch_id: int) -> None:
         """Spark's foreachBatch function."""
         decisions: list[Decision] = []
         cursors: list[CursorSnapshot] = []
+        tables: dict[int, LeaseTable] = {}
+        due: dict[int, LeaseTable] = {}
         positions: dict[int, int] = {}
         tracker_id = ""
         for row in decided.collect():
@@ -92,6 +101,10 @@ class TrackerBatch:
                     decisions.append(dead_letter_wire.decode(body))
                 case tracker_processor.CURSOR:
                     cursors.append(cursor_wire.decode(body))
+                case tracker_processor.LEASE_TABLE:
+                    tables[row.markers_partition] = lease_table_wire.decode(body)
+                case tracker_processor.REAPPEND:
+                    due[row.markers_partition] = lease_table_wire.decode(body)
                 case tracker_processor.POSITION:
                     positions[row.markers_partition] = row.sequence
                     tracker_id = body.decode()
@@ -100,8 +113,9 @@ class TrackerBatch:
         if not tracker_id:
             return  # nothing was read, so nothing can have been decided
         self._opened(tracker_id).carry_out(
-            batch_id, decisions=decisions, cursors=cursors, next_markers=positions
+            batch_id, decisions=decisions, cursors=cursors, tables=tables, due=due, next_markers=positions
         )
+        self._breakers.see(cursors)
 
     def _opened(self, tracker_id: str) -> Outbox:
         if self._outbox is None:
@@ -113,9 +127,23 @@ class TrackerBatch:
                 cursors_topic=options.cursors_topic,
                 query_id=tracker_id,
                 policy_for=options.policy_for,
+                reappend=options.reappend,
             )
             self._outbox.open(take_over=options.take_over)
         return self._outbox
+
+
+def _watch_settings(policy: RedeliveryPolicy) -> dict[str, str]:
+    """The options of a policy that the source takes: what its driver is to look after."""
+
+    def text(duration_ms: int | None) -> str:
+        return NONE if duration_ms is None else format_duration(duration_ms)
+
+    return {
+        "messageTtl": text(policy.message_ttl_ms),
+        "breaker": str(policy.breaker),
+        "breakerPause": text(policy.breaker.pause_ms),
+    }
 
 
 class _Policies:
@@ -136,9 +164,17 @@ def _source_options(options: TrackerOptions) -> dict[str, str]:
         "redeliveriesTopic": options.redeliveries_topic,
         "cursorsTopic": options.cursors_topic,
         "takeOver": str(options.take_over).lower(),
+        SUBSCRIPTIONS: json.dumps(
+            {name: _watch_settings(policy) for name, policy in options.subscription_policies}
+        ),
+        **_watch_settings(options.policy),
     }
     if options.max_markers_per_trigger is not None:
         named["maxMarkersPerTrigger"] = str(options.max_markers_per_trigger)
-    if options.queue_topic is not None:
-        named["queueTopic"] = options.queue_topic
+    if options.reappend is not None:
+        named |= {
+            "redelivery": Redelivery.REAPPEND.value,
+            "queueTopic": options.reappend.queue_topic,
+            "markerFormat": options.reappend.marker_format.value,
+        }
     return named | {f"kafka.{name}": value for name, value in options.kafka.items()}

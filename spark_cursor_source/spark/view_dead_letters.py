@@ -14,7 +14,7 @@ from spark_cursor_source.core.topic_names import dead_letter_topic
 from spark_cursor_source.core.topic_selection import Assign
 from spark_cursor_source.core.view_options import ViewOptions
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.dead_letter_headers import (
+from spark_cursor_source.kafka.dead_letters import (
     HEADER_DELIVERY_COUNT,
     HEADER_ERROR,
     HEADER_FIRST_DELIVERY,

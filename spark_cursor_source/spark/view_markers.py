@@ -13,10 +13,13 @@ from spark_cursor_source.core.marker import (
     End,
     EndUpTo,
     Hello,
+    Hold,
     KeepAlive,
+    LogEnd,
     Marker,
     Reject,
     Release,
+    Resume,
     Seek,
     Start,
 )
@@ -62,6 +65,9 @@ _TYPES: dict[type[Any], str] = {
     EndUpTo: "END_UP_TO",
     Seek: "SEEK",
     Hello: "HELLO",
+    Resume: "RESUME",
+    Hold: "HOLD",
+    LogEnd: "LOG_END",
 }
 
 
@@ -73,15 +79,17 @@ class MarkersReader(DataSourceReader):
         marker_partition INT, marker_offset BIGINT   where the marker is in the markers topic
         timestamp        TIMESTAMP  when the broker wrote it
         version          INT        1: of kafka-mq-go, for one message; 2: for a set of them
-        type             STRING     START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO
+        type             STRING     START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO,
+                                    RESUME, HOLD, LOG_END
         subscription     STRING     of version 1: its queue id
         topic            STRING     null in version 1, which does not say
         partition        INT
         offsets          ARRAY<STRUCT<start: BIGINT, stop: BIGINT>>   of the messages, half-open ranges
         messages         BIGINT     how many they are
         delivery_count   INT        the delivery that it is, or is for
-        lease_ms, delay_ms BIGINT, reason STRING, run_id STRING
-        position         BIGINT     of END_UP_TO, SEEK and HELLO: the next offset
+        lease_ms, delay_ms BIGINT, run_id STRING
+        reason           STRING     of RELEASE and REJECT; of HOLD: the trip
+        position         BIGINT     of END_UP_TO, SEEK, HELLO and LOG_END: the next offset
         due              TIMESTAMP  of a RELEASE of messages that were not due, and not delivered
         error            STRING     why it is in quarantine; then all that it would say is null
     """
@@ -148,7 +156,7 @@ def _columns_of(marker: Marker) -> Sequence[Any]:
         getattr(marker, "delivery_count", None),
         getattr(marker, "lease_ms", None),
         getattr(marker, "delay_ms", None),
-        getattr(marker, "reason", None) or None,
+        getattr(marker, "reason", None) or getattr(marker, "trip", None) or None,
         getattr(marker, "run_id", None),
         getattr(marker, "position", None),
         getattr(marker, "due_ms", None),

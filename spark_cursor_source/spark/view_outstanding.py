@@ -39,9 +39,10 @@ class OutstandingReader(DataSourceReader):
     Of the given subscription and topics, or of all; read anew by every action::
 
         subscription STRING, topic STRING, partition INT, offset BIGINT
-        state          STRING     leased; available; delayed: available when its deadline is over
+        state          STRING     leased; available; delayed: available when its deadline is over;
+                                  held: a dead letter when the breaker closes
         delivery_count INT        how often it was delivered
-        deadline       TIMESTAMP  when the lease, or the delay, is over, in the broker's time; null: available
+        deadline       TIMESTAMP  when the lease, or the delay, is over, in the broker's time; null: neither
         run_id         STRING     the run of the source that holds the lease; null: not leased
 
     The rows come in no order. They are fit to be acknowledged, released, rejected and extended. Nothing of
@@ -82,6 +83,8 @@ def _groups(cursor: CursorSnapshot) -> Iterator[tuple[_State, OffsetSet]]:
         yield ("delayed", delay.delivery_count, delay.due_ms, None), offsets
     for wait, offsets in cursor.available:
         yield ("available", wait.delivery_count, None, None), offsets
+    for held, offsets in cursor.held:
+        yield ("held", held.delivery_count, None, None), offsets
 
 
 def _batch(cell: Cell, groups: Sequence[tuple[_State, _Offsets]]) -> pa.RecordBatch:

@@ -26,7 +26,8 @@ from spark_cursor_source.errors import (
     UnknownAction,
 )
 from spark_cursor_source.spark.actions import markers_partitions
-from spark_cursor_source.spark.settlement import MESSAGE_ID, Settlement
+from spark_cursor_source.spark.message_id import needed_columns
+from spark_cursor_source.spark.settlement import settlement_of
 
 _Column = Any  # of pyarrow, which has no types
 
@@ -42,7 +43,8 @@ class RowMarkers:
     """Which columns of a DataFrame say what, and the task that makes markers of its rows.
 
     ``topic``, ``partition`` and ``offset`` say which message a row is; release, reject and extend need its
-    ``delivery_count`` too and count only for that delivery. What is done is said by the option action for
+    ``delivery_count`` too and count only for that delivery. With V1 markers it is ``key`` that is needed in
+    addition, always. What is done is said by the option action for
     all rows, else by the column ``action`` for each, else it is ack; in the same way ``delay`` (a duration
     such as "30s") or ``delay_ms``, of a release, and ``reason``, of a release or reject. A release without a
     delay is for now; one whose delay is null waits as long as the tracker's backoff says. Columns may be of
@@ -58,8 +60,7 @@ class RowMarkers:
             raise OverwriteRefused
         by_column = options.action is None and "action" in columns
         action = options.action or AckAction.ACK
-        needs_count = by_column or action is not AckAction.ACK
-        needed = (*MESSAGE_ID, "delivery_count") if needs_count else MESSAGE_ID
+        needed = needed_columns(options, by_column=by_column)
         missing = tuple(name for name in needed if name not in columns)
         if missing:
             raise MissingColumns("a column action" if by_column else action.value, missing, tuple(columns))
@@ -79,7 +80,7 @@ class RowMarkers:
             UnfitColumn, NullMessageId, UnknownAction: a row does not say which message, or what.
             MarkersNotDurable: the brokers did not take the markers; the leases go on.
         """
-        settlement = Settlement(self._options)
+        settlement = settlement_of(self._options)
         for batch in batches:
             settlement.add(self._columns_of(batch))
         if settlement.settled:
@@ -147,6 +148,7 @@ def _durations_ms(column: _Column) -> _Column:
 
 
 _CONVERT: dict[str, Callable[[_Column], _Column]] = {
+    "key": _to(pa.binary()),
     "topic": _to(pa.string()),
     "partition": _to(pa.int32()),
     "offset": _to(pa.int64()),

@@ -53,21 +53,64 @@ class FirstDeliveries(_message.Message):
     def __init__(self, offsets: _Optional[_Iterable[int]] = ..., at_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Totals(_message.Message):
-    __slots__ = ("delivered", "acked", "redelivered", "dead_lettered", "unknown_ends")
+    __slots__ = ("delivered", "acked", "redelivered", "dead_lettered", "unknown_ends", "expired")
     DELIVERED_FIELD_NUMBER: _ClassVar[int]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     REDELIVERED_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_ENDS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
     delivered: int
     acked: int
     redelivered: int
     dead_lettered: int
     unknown_ends: int
-    def __init__(self, delivered: _Optional[int] = ..., acked: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., unknown_ends: _Optional[int] = ...) -> None: ...
+    expired: int
+    def __init__(self, delivered: _Optional[int] = ..., acked: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., unknown_ends: _Optional[int] = ..., expired: _Optional[int] = ...) -> None: ...
+
+class Held(_message.Message):
+    __slots__ = ("offsets", "delivery_count", "reason", "error", "last_delivery_ms")
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    LAST_DELIVERY_MS_FIELD_NUMBER: _ClassVar[int]
+    offsets: bytes
+    delivery_count: int
+    reason: str
+    error: str
+    last_delivery_ms: int
+    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., last_delivery_ms: _Optional[int] = ...) -> None: ...
+
+class Breaker(_message.Message):
+    __slots__ = ("trip", "opened_ms", "closes_ms", "recent")
+    class Letters(_message.Message):
+        __slots__ = ("at_ms", "count")
+        AT_MS_FIELD_NUMBER: _ClassVar[int]
+        COUNT_FIELD_NUMBER: _ClassVar[int]
+        at_ms: int
+        count: int
+        def __init__(self, at_ms: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+    TRIP_FIELD_NUMBER: _ClassVar[int]
+    OPENED_MS_FIELD_NUMBER: _ClassVar[int]
+    CLOSES_MS_FIELD_NUMBER: _ClassVar[int]
+    RECENT_FIELD_NUMBER: _ClassVar[int]
+    trip: str
+    opened_ms: int
+    closes_ms: int
+    recent: _containers.RepeatedCompositeFieldContainer[Breaker.Letters]
+    def __init__(self, trip: _Optional[str] = ..., opened_ms: _Optional[int] = ..., closes_ms: _Optional[int] = ..., recent: _Optional[_Iterable[_Union[Breaker.Letters, _Mapping]]] = ...) -> None: ...
+
+class EndSeen(_message.Message):
+    __slots__ = ("at_ms", "position")
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    at_ms: int
+    position: int
+    def __init__(self, at_ms: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
-    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition", "first_deliveries")
+    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition", "message_ttl_ms", "ends_seen", "expired_below", "held", "breaker", "first_deliveries", "topic_id")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -83,7 +126,13 @@ class Cursor(_message.Message):
     TOTALS_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     MARKERS_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    ENDS_SEEN_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_BELOW_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    BREAKER_FIELD_NUMBER: _ClassVar[int]
     FIRST_DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partition: int
     cursor_id: str
@@ -99,8 +148,14 @@ class Cursor(_message.Message):
     totals: Totals
     runs: _containers.RepeatedScalarFieldContainer[str]
     markers_partition: int
+    message_ttl_ms: int
+    ends_seen: _containers.RepeatedCompositeFieldContainer[EndSeen]
+    expired_below: int
+    held: _containers.RepeatedCompositeFieldContainer[Held]
+    breaker: Breaker
     first_deliveries: FirstDeliveries
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ...) -> None: ...
+    topic_id: str
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ..., message_ttl_ms: _Optional[int] = ..., ends_seen: _Optional[_Iterable[_Union[EndSeen, _Mapping]]] = ..., expired_below: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., breaker: _Optional[_Union[Breaker, _Mapping]] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ..., topic_id: _Optional[str] = ...) -> None: ...
 
 class CursorPart(_message.Message):
     __slots__ = ("index", "parts", "crc32", "data")
@@ -113,6 +168,30 @@ class CursorPart(_message.Message):
     crc32: int
     data: bytes
     def __init__(self, index: _Optional[int] = ..., parts: _Optional[int] = ..., crc32: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class LeaseTable(_message.Message):
+    __slots__ = ("stream", "partition", "cursor_id", "offset", "table_version", "next_marker", "partitions", "offsets", "deadlines_ms", "starts")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TABLE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NEXT_MARKER_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    DEADLINES_MS_FIELD_NUMBER: _ClassVar[int]
+    STARTS_FIELD_NUMBER: _ClassVar[int]
+    stream: str
+    partition: int
+    cursor_id: str
+    offset: int
+    table_version: int
+    next_marker: int
+    partitions: bytes
+    offsets: bytes
+    deadlines_ms: bytes
+    starts: bytes
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., table_version: _Optional[int] = ..., next_marker: _Optional[int] = ..., partitions: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., deadlines_ms: _Optional[bytes] = ..., starts: _Optional[bytes] = ...) -> None: ...
 
 class DeadLetter(_message.Message):
     __slots__ = ("subscription", "topic", "partition", "offsets", "delivery_count", "reason", "error", "last_delivery_ms", "first_deliveries")

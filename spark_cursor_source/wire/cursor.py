@@ -5,16 +5,22 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from itertools import pairwise
 
 from google.protobuf.message import DecodeError
 
+from spark_cursor_source.core.ages import Ages, EndSeen
+from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Totals, Wait
+from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
+from spark_cursor_source.wire.control_pb2 import Breaker as BreakerPb
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
 from spark_cursor_source.wire.control_pb2 import CursorPart as CursorPartPb
+from spark_cursor_source.wire.control_pb2 import EndSeen as EndSeenPb
 from spark_cursor_source.wire.control_pb2 import Group as GroupPb
+from spark_cursor_source.wire.control_pb2 import Held as HeldPb
 from spark_cursor_source.wire.control_pb2 import Totals as TotalsPb
 from spark_cursor_source.wire.first_deliveries import decode_first_deliveries, encode_first_deliveries
 from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
@@ -37,6 +43,7 @@ def encode(cursor: CursorSnapshot) -> bytes:
         next_marker=cursor.next_marker,
         owner=place.get(cursor.owner or "", 0),
         markers_partition=cursor.markers_partition,
+        topic_id=cursor.topic_id or "",
         max_deliveries=cursor.max_deliveries or 0,
         leases=[
             _group(lease, offsets, run=place.get(lease.run_id, 0), lasts_ms=_lasts_ms(lease))
@@ -56,6 +63,11 @@ def encode(cursor: CursorSnapshot) -> bytes:
         ],
         totals=TotalsPb(**{field.name: getattr(cursor.totals, field.name) for field in fields(Totals)}),
         runs=runs,
+        message_ttl_ms=cursor.ages.ttl_ms,
+        ends_seen=[EndSeenPb(at_ms=end.at_ms, position=end.position) for end in cursor.ages.ends],
+        expired_below=cursor.ages.expired_below,
+        held=[HeldPb(offsets=encode_offsets(offsets), **held._asdict()) for held, offsets in cursor.held],
+        breaker=None if cursor.breaker == Breaker() else _breaker(cursor.breaker),
         first_deliveries=encode_first_deliveries(cursor.first_deliveries),
     ).SerializeToString(deterministic=True)
 
@@ -77,6 +89,15 @@ def _group(
         lasts_ms=lasts_ms,
         died=died,
         lapsed=lapsed,
+    )
+
+
+def _breaker(breaker: Breaker) -> BreakerPb:
+    return BreakerPb(
+        trip=breaker.trip,
+        opened_ms=breaker.opened_ms,
+        closes_ms=breaker.closes_ms,
+        recent=[BreakerPb.Letters(at_ms=at_ms, count=count) for at_ms, count in breaker.recent],
     )
 
 
@@ -119,12 +140,35 @@ def decode(value: bytes) -> CursorSnapshot:
         ),
         owner=_run(pb.runs, pb.owner) or None,
         markers_partition=pb.markers_partition,
+        topic_id=pb.topic_id or None,
         max_deliveries=pb.max_deliveries or None,
         totals=Totals(**{field.name: getattr(pb.totals, field.name) for field in fields(Totals)}),
+        held=tuple(
+            (
+                Held(held.delivery_count, held.reason, held.error, held.last_delivery_ms),
+                decode_offsets(held.offsets),
+            )
+            for held in pb.held
+        ),
+        breaker=_decode_breaker(pb.breaker),
+        ages=Ages(
+            ttl_ms=pb.message_ttl_ms if pb.HasField("message_ttl_ms") else None,
+            ends=tuple(EndSeen(end.at_ms, end.position) for end in pb.ends_seen),
+            expired_below=pb.expired_below,
+        ),
         first_deliveries=decode_first_deliveries(pb.first_deliveries),
     )
     _check(cursor)
     return cursor
+
+
+def _decode_breaker(pb: BreakerPb) -> Breaker:
+    return Breaker(
+        trip=pb.trip,
+        opened_ms=pb.opened_ms if pb.HasField("opened_ms") else None,
+        closes_ms=pb.closes_ms if pb.HasField("closes_ms") else None,
+        recent=tuple((letters.at_ms, letters.count) for letters in pb.recent),
+    )
 
 
 def _lasts_ms(lease: Lease) -> int | None:
@@ -143,15 +187,19 @@ def _run(runs: Sequence[str], place: int) -> str:
 
 def _check(cursor: CursorSnapshot) -> None:
     """That no offset counts twice or is unseen, no group comes twice, and no number is out of its bounds."""
-    groups: list[tuple[Lease | Delay | Wait, OffsetSet]]
-    groups = [*cursor.leases, *cursor.delayed, *cursor.available]
+    groups: list[tuple[Lease | Delay | Wait | Held, OffsetSet]]
+    groups = [*cursor.leases, *cursor.delayed, *cursor.available, *cursor.held]
+    kinds = (cursor.leases, cursor.delayed, cursor.available, cursor.held)
     outstanding = cursor.outstanding
-    numbers = (cursor.cell.partition, cursor.markers_partition, cursor.read_position, cursor.next_marker)
+    numbers = [cursor.cell.partition, cursor.markers_partition, cursor.read_position, cursor.next_marker]
+    numbers.append(cursor.ages.expired_below)
+    ends = cursor.ages.ends
     if (
         min(numbers) < 0
+        or any(earlier.position >= later.position for earlier, later in pairwise(ends))
         or any(lease.delivery_count < 1 for lease, _ in cursor.leases)
         or not all(offsets for _, offsets in groups)
-        or any(len(dict(kind)) < len(kind) for kind in (cursor.leases, cursor.delayed, cursor.available))
+        or any(len(dict(kind)) < len(kind) for kind in kinds)
         or sum(len(offsets) for _, offsets in groups) != len(outstanding)
         or outstanding.below(cursor.read_position) != outstanding
     ):

@@ -7,6 +7,7 @@ id; V2 is one marker for a set of messages of a cell, keyed by the cell.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import assert_never
 
 from google.protobuf.message import DecodeError
 
@@ -16,10 +17,13 @@ from spark_cursor_source.core.marker import (
     End,
     EndUpTo,
     Hello,
+    Hold,
     KeepAlive,
+    LogEnd,
     Marker,
     Reject,
     Release,
+    Resume,
     Seek,
     Start,
 )
@@ -28,7 +32,7 @@ from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.wire.marker_pb2 import Marker as MarkerPb
 
 V1, V2 = 0, 1
-START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO = range(8)
+START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO, RESUME, HOLD, LOG_END = range(11)
 MAX_REASON = 500  #: characters of a reason that are kept
 MAX_DUE_MS = 253_402_300_800_000  #: the end of the year 9999
 MAX_DELIVERY_COUNT = 10**9  #: no message was delivered more often; leaves room to count on in 32 bits
@@ -117,8 +121,16 @@ def encode(marker: Marker) -> bytes:
             pb.type, pb.position, pb.run_id = END_UP_TO, position, run or ""
         case Seek(position=position):
             pb.type, pb.position = SEEK, position
-        case Hello(run_id=run, position=position):
-            pb.type, pb.run_id, pb.position = HELLO, run, position
+        case Hello(run_id=run, position=position, topic_id=topic_id):
+            pb.type, pb.run_id, pb.position, pb.topic_id = HELLO, run, position, topic_id or ""
+        case Resume():
+            pb.type = RESUME
+        case Hold(trip=trip):
+            pb.type, pb.reason = HOLD, _kept(trip)
+        case LogEnd(position=position):
+            pb.type, pb.position = LOG_END, position
+        case _:
+            assert_never(marker)
     return pb.SerializeToString(deterministic=True)
 
 
@@ -220,9 +232,15 @@ def _decode_v2(key: bytes, pb: MarkerPb, *, of_v1: bool = False) -> Marker:
         case 6:
             return Seek(cell=cell, position=_position(pb))
         case 7 if run:
-            return Hello(cell=cell, run_id=run, position=_position(pb))
-        case 0 | 2 | 3 | 4 | 7:
-            raise InvalidMarker(f"its type {pb.type} needs a delivery count or run that it lacks")
+            return Hello(cell=cell, run_id=run, position=_position(pb), topic_id=pb.topic_id or None)
+        case 8:
+            return Resume(cell=cell)
+        case 9 if pb.reason:
+            return Hold(cell=cell, trip=_kept(pb.reason))
+        case 10:
+            return LogEnd(cell=cell, position=_position(pb))
+        case 0 | 2 | 3 | 4 | 7 | 9:
+            raise InvalidMarker(f"its type {pb.type} needs a delivery count, run or reason that it lacks")
         case _:
             raise InvalidMarker(f"its type {pb.type} is unknown")
 

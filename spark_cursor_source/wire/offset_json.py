@@ -20,12 +20,13 @@ def encode(offset: SourceOffset) -> dict[str, Any]:
     queue: dict[str, dict[str, int]] = {}
     for (topic, partition), position in sorted(offset.queue.items()):
         queue.setdefault(topic, {})[str(partition)] = position
-    return {
+    encoded = {
         "v": VERSION,
         "queue": queue,
-        "redeliveries": {str(partition): at for partition, at in sorted(offset.redeliveries.items())},
+        "redeliveries": _by_partition(offset.redeliveries),
         "ids": dict(sorted(offset.topic_ids.items())),
     }
+    return encoded | {"markers": _by_partition(offset.markers)} if offset.markers else encoded
 
 
 def decode(stored: Mapping[str, Any]) -> SourceOffset:
@@ -43,13 +44,22 @@ def decode(stored: Mapping[str, Any]) -> SourceOffset:
                 for topic, positions in stored["queue"].items()
                 for partition, at in positions.items()
             },
-            redeliveries={int(partition): _position(at) for partition, at in stored["redeliveries"].items()},
+            redeliveries=_positions(stored["redeliveries"]),
             topic_ids=dict(stored["ids"]),
+            markers=_positions(stored.get("markers", {})),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
         raise InvalidOffset(
             f"the checkpoint holds an offset that is none of cursorq's: {str(stored)[:200]}"
         ) from cause
+
+
+def _by_partition(positions: Mapping[int, int]) -> dict[str, int]:
+    return {str(partition): at for partition, at in sorted(positions.items())}
+
+
+def _positions(stored: Mapping[str, object]) -> dict[int, int]:
+    return {int(partition): _position(at) for partition, at in stored.items()}
 
 
 def _position(at: object) -> int:

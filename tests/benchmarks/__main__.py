@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from tests.benchmarks import acks, latency, lateness, read, tracker
+from tests.benchmarks import acks, catch_up, latency, lateness, read, scale, tracker
 from tests.benchmarks.common import Bench, bench
 
 BENCHMARKS: dict[str, Callable[[Bench], None]] = {
@@ -14,6 +14,8 @@ BENCHMARKS: dict[str, Callable[[Bench], None]] = {
     "latency": latency.run,
     "tracker": tracker.run,
     "lateness": lateness.run,
+    "catch-up": catch_up.run,
+    "scale": scale.run,
 }
 
 

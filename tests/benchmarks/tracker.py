@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_cursor_source as cursorq
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import MAX_LEASE_MS, End, Start
+from spark_cursor_source.core.marker import MAX_LEASE_MS, End, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.markers import MarkerSender
@@ -27,47 +28,18 @@ ACKS = 1_000_000
 
 
 def run(here: Bench) -> None:
-    config = {"bootstrap.servers": here.broker.bootstrap_servers}
     with spark_session(here, peer=False) as spark:
-        tracker = cursorq.start_tracker(
-            spark,
-            {
-                "kafka.bootstrap.servers": here.broker.bootstrap_servers,
-                "checkpointLocation": here.checkpoint(),
-            },
-        )
-        control = Topics(config).ensure_control(
-            markers="__cursorq_markers", redeliveries="__cursorq_redeliveries", cursors="__cursors"
-        )
-        sender = MarkerSender(config, "__cursorq_markers", control.markers)
-        cursors = CursorTail(config, "__cursors")
+        load = TrackerLoad(here, spark)
         cells = [Cell(subscription="bench", topic="load", partition=p) for p in range(PARTITIONS)]
         share = OUTSTANDING // PARTITIONS
-        every = OffsetSet.of((0, share))
-        _sent(
-            sender,
-            [
-                Start(cell=c, offsets=every, lease_ms=MAX_LEASE_MS, delivery_count=1, run_id="r")
-                for c in cells
-            ],
-        )
-        _wait(tracker, cursors, OUTSTANDING)
+        load.deliver(cells, share)
         order = [np.random.default_rng(p).permutation(share).astype(np.uint64) for p in range(PARTITIONS)]
         step = ACKS // PARTITIONS
-        figures = []
-        for number in range(here.runs):
-            part = slice(number * step, (number + 1) * step)
-            ends = [
-                End(cell=cell, offsets=OffsetSet.from_offsets(offsets[part]))
-                for cell, offsets in zip(cells, order, strict=True)
-            ]
-            before = tracker.lastProgress["batchId"] if tracker.lastProgress else -1
-            _sent(sender, ends)
-            _wait(tracker, cursors, OUTSTANDING - (number + 1) * ACKS)
-            figures.append(_longest(tracker, before))
-        state = sum(len(cursor_wire.encode(cursor)) for cursor in cursors.all().values())
-        peak = max(_peak_kib())
-        tracker.stop()
+        parts = [slice(number * step, (number + 1) * step) for number in range(here.runs)]
+        figures = [load.ack(cells, [offsets[part] for offsets in order]) for part in parts]
+        state = load.state_bytes()
+        peak = max(peak_kib())
+        load.close()
     rows = [
         ["trigger, median", f"{median(figures):.2f} s", "2 s"],
         ["trigger, longest", f"{max(figures):.2f} s", ""],
@@ -78,31 +50,107 @@ def run(here: Bench) -> None:
     print_table(title, ["", "figure", "goal"], rows)
 
 
-def _sent(sender: MarkerSender, markers: list[Any]) -> None:
-    sender.send(markers)
-    sender.flush()
+class TrackerLoad:
+    """A tracker on control topics of its own, and markers for it."""
 
+    def __init__(self, here: Bench, spark: SparkSession) -> None:
+        self._here, self._spark = here, spark
+        name = uuid.uuid4().hex[:8]
+        self.config = {"bootstrap.servers": here.broker.bootstrap_servers}
+        kinds = ("markers", "redeliveries", "cursors")
+        self.topics = {f"{kind}Topic": f"{kind}-{name}" for kind in kinds}
+        control = Topics(self.config).ensure_control(**{kind: f"{kind}-{name}" for kind in kinds})
+        self._sender = MarkerSender(self.config, self.topics["markersTopic"], control.markers)
+        self._cursors = CursorTail(self.config, self.topics["cursorsTopic"])
+        self._checkpoint = here.checkpoint()
+        self._tracker = self._start()
 
-def _wait(tracker: StreamingQuery, cursors: CursorTail, outstanding: int) -> None:
-    until = time.monotonic() + 120
-    while True:
-        if (problem := tracker.exception()) is not None:
-            raise problem
-        cursors.refresh()
-        if sum(len(cursor.outstanding) for cursor in cursors.all().values()) == outstanding:
-            return
-        assert time.monotonic() < until, "the tracker does not keep up"
-        time.sleep(0.2)
+    def deliver(self, cells: Sequence[Cell], share: int) -> float:
+        """Lease so many messages of each cell; seconds of the trigger."""
+        every = OffsetSet.of((0, share))
+        return self._folded(
+            [
+                Start(cell=cell, offsets=every, lease_ms=MAX_LEASE_MS, delivery_count=1, run_id="r")
+                for cell in cells
+            ],
+            change=share * len(cells),
+        )
+
+    def ack(self, cells: Sequence[Cell], offsets: Sequence[np.ndarray]) -> float:
+        """Acknowledge outstanding offsets of each cell; seconds of the trigger."""
+        ends = [
+            End(cell=cell, offsets=OffsetSet.from_offsets(some))
+            for cell, some in zip(cells, offsets, strict=True)
+        ]
+        return self._folded(ends, change=-sum(map(len, offsets)))
+
+    def restart(self, cell: Cell, *, checkpoint: str | None = None) -> float:
+        """Stop the tracker and start it again; seconds until it has folded one marker more."""
+        self._tracker.stop()
+        self._cursors.refresh()
+        before = self._cursors.all()[cell].next_marker
+        self._sent([End(cell=cell, offsets=OffsetSet.of((2**40, 2**40 + 1)))])
+        began = time.perf_counter()
+        if checkpoint is not None:
+            self._checkpoint = checkpoint
+        self._tracker = self._start()
+        self._wait(lambda: self._cursors.all()[cell].next_marker > before)
+        return time.perf_counter() - began
+
+    def state_bytes(self) -> int:
+        """The bytes of all cursors."""
+        self._cursors.refresh()
+        return sum(len(cursor_wire.encode(cursor)) for cursor in self._cursors.all().values())
+
+    def close(self) -> None:
+        self._tracker.stop()
+        self._sender.close()
+        self._cursors.close()
+
+    def _start(self) -> StreamingQuery:
+        return cursorq.start_tracker(
+            self._spark,
+            {
+                "kafka.bootstrap.servers": self._here.broker.bootstrap_servers,
+                "checkpointLocation": self._checkpoint,
+                "takeOver": True,
+                **self.topics,
+            },
+        )
+
+    def _folded(self, markers: Sequence[Marker], *, change: int) -> float:
+        before = self._tracker.lastProgress["batchId"] if self._tracker.lastProgress else -1
+        wanted = self._outstanding() + change
+        self._sent(markers)
+        self._wait(lambda: self._outstanding() == wanted)
+        return _longest(self._tracker, before)
+
+    def _outstanding(self) -> int:
+        return sum(len(cursor.outstanding) for cursor in self._cursors.all().values())
+
+    def _sent(self, markers: Sequence[Marker]) -> None:
+        self._sender.send(markers)
+        self._sender.flush()
+
+    def _wait(self, done: Callable[[], bool]) -> None:
+        until = time.monotonic() + 120
+        self._cursors.refresh()
+        while not done():
+            if (problem := self._tracker.exception()) is not None:
+                raise problem
+            assert time.monotonic() < until, "the tracker does not keep up"
+            time.sleep(0.2)
+            self._cursors.refresh()
 
 
 def _longest(tracker: StreamingQuery, after: int) -> float:
-    """Seconds of the trigger that folded the acks: the longest since batch ``after``."""
+    """Seconds of the trigger that folded the markers: the longest since batch ``after``."""
     time.sleep(1.5)  # its progress is reported after its work is done
     done = [p for p in tracker.recentProgress if p["batchId"] > after and p["numInputRows"]]
     return max(float(p["durationMs"]["triggerExecution"]) / 1000 for p in done)
 
 
-def _peak_kib() -> Iterator[int]:
+def peak_kib() -> Iterator[int]:
     """Peak resident memory of each Python worker below this process."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():

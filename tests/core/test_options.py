@@ -14,6 +14,7 @@ from spark_cursor_source.core.options import (
     AckMode,
     AckOptions,
     Isolation,
+    MarkerVersion,
     SourceOptions,
     View,
     ViewOptions,
@@ -38,6 +39,7 @@ from spark_cursor_source.errors import (
     InvalidOption,
     MissingOption,
     OptionsError,
+    RejectRefused,
     UnknownOption,
 )
 
@@ -120,6 +122,39 @@ def test_every_option_reaches_its_field() -> None:
         cursors_topic="c",
         dead_letter_topic="dead-{topic}",
     )
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["redeliveriesTopic", "cursorsTopic", "trackerTimeout", "maxOutstanding", "deadLetterTopic"],
+)
+def test_what_kafka_mq_go_has_nothing_of_is_refused_with_its_markers(option: str) -> None:
+    given = {"markerFormat": "v1", option: "5s" if option == "trackerTimeout" else "5"}
+    for parse in (SourceOptions.parse, AckOptions.parse):
+        with pytest.raises(ConflictingOptions, match=f"'markerFormat', '{option}'.*; leave {option} out"):
+            parse({**BASE, **given})
+
+
+def test_v1_markers_are_of_one_queue_topic_and_end_one_message_each() -> None:
+    assert source(markerFormat="v1").marker_version is MarkerVersion.V1
+    assert source(markerFormat="v1", ackMode="batch").ack_mode is AckMode.BATCH
+    for selection in (
+        {"subscribe": "orders,returns"},
+        {"subscribePattern": "orders"},
+        {"assign": '{"a": [0], "b": [0]}'},
+    ):
+        given = {name: value for name, value in BASE.items() if name != "subscribe"} | selection
+        with pytest.raises(ConflictingOptions, match="do not say of which topic they are"):
+            SourceOptions.parse({**given, "markerFormat": "v1"})
+    with pytest.raises(ConflictingOptions, match="end one message each"):
+        source(markerFormat="v1", ackMode="cumulative")
+
+
+def test_a_sink_of_v1_markers_neither_rejects_nor_says_why() -> None:
+    with pytest.raises(RejectRefused, match="markerFormat=v1 cannot reject"):
+        AckOptions.parse({**BASE, "markerFormat": "v1", "action": "reject"})
+    with pytest.raises(ConflictingOptions, match="no room for a reason"):
+        AckOptions.parse({**BASE, "markerFormat": "v1", "action": "release", "reason": "busy"})
 
 
 def test_keys_that_spark_lower_cased_are_the_same_options() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from math import ceil, sqrt
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_cursor_source.core.ages import Ages
+from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import (
@@ -16,16 +19,20 @@ from spark_cursor_source.core.marker import (
     End,
     EndUpTo,
     Hello,
+    Hold,
     KeepAlive,
+    LogEnd,
     Marker,
     Reject,
     Release,
+    Resume,
     Seek,
     Start,
 )
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.policy import RedeliveryPolicy, StepBackoff
+from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy, StepBackoff
 from spark_cursor_source.core.tracker import (
+    EXPIRED,
     MAX_DELIVERIES,
     REJECTED,
     CellTracker,
@@ -47,13 +54,15 @@ Dead = tuple[int, int, str, str, int | None]  #: offset, count, reason, error, l
 class Message:
     """One message that is outstanding."""
 
-    state: str  # leased, delayed or available
+    state: str  # leased, delayed, available or held
     count: int
     at_ms: int | None  # deadline or due time
     run: str = ""  # of a lease
     died: bool = False  # of a delay, or where available
     lapsed: bool = False
-    started_ms: int = 0  # of a lease
+    reason: str = ""  # where held
+    error: str = ""  # where held
+    started_ms: int = 0  # of a lease, or of the last one where held
 
 
 @dataclass
@@ -67,7 +76,15 @@ class Twin:
     to_announce: set[int] = field(default_factory=set)
     dead: list[Dead] = field(default_factory=list)
     totals: Counter[str] = field(default_factory=Counter)
-    ended: set[int] = field(default_factory=set)  # acked, and not to be heard of again
+    ended: set[int] = field(default_factory=set)  # acked or expired, and not to be heard of again
+    trip: str = ""  # of the breaker, the last one
+    opened_ms: int | None = None
+    closes_ms: int | None = None
+    letters: list[int] = field(default_factory=list)  # when each dead letter went out
+    ages: Ages = field(default_factory=Ages)
+
+    def __post_init__(self) -> None:
+        self.ages = Ages(ttl_ms=self.policy.message_ttl_ms)
 
     def apply(self, marker: Marker, at_ms: int) -> None:
         match marker:
@@ -96,7 +113,7 @@ class Twin:
             case Reject():
                 for offset, message in self.leased(marker.offsets).items():
                     if message.count == marker.delivery_count:
-                        self.dead_letter(offset, message, REJECTED, marker.reason)
+                        self.dead_letter(offset, message, REJECTED, at_ms, marker.reason)
             case Seek(position=position):
                 self.messages.clear()
                 self.to_announce.clear()
@@ -115,6 +132,13 @@ class Twin:
                     for offset, message in self.messages.items()
                     if message.state == "available" and not (again and message.count == 0)
                 }
+            case Resume():
+                self.close()
+            case Hold(trip=trip):
+                if trip != self.trip:
+                    self.open(trip, at_ms)
+            case LogEnd(position=position):
+                self.ages = self.ages.seen(at_ms, position)
 
     def start(self, marker: Start, at_ms: int) -> None:
         run = marker.run_id or ""
@@ -137,7 +161,7 @@ class Twin:
                 and (marker.delivery_count or 0) <= message.count
             ):
                 message.at_ms = deadline
-            elif not self.policy.exhausted(message.count):
+            elif message.state != "held" and not self.policy.exhausted(message.count):
                 count = max(message.count + 1, marker.delivery_count or 0)
                 self.messages[offset] = Message("leased", count, deadline, run, started_ms=started)
                 self.to_announce.discard(offset)
@@ -167,7 +191,7 @@ class Twin:
 
     def release(self, offset: int, message: Message, marker: Release, at_ms: int) -> None:
         if self.policy.exhausted(message.count):
-            self.dead_letter(offset, message, MAX_DELIVERIES, marker.reason)
+            self.dead_letter(offset, message, MAX_DELIVERIES, at_ms, marker.reason)
             return
         delay_ms = marker.delay_ms
         if delay_ms is None:
@@ -195,18 +219,49 @@ class Twin:
             self.messages[offset] = Message("available", message.count, None, died=died, lapsed=lapsed)
             self.to_announce.add(offset)
 
-    def dead_letter(self, offset: int, message: Message, reason: str, error: str = "") -> None:
-        del self.messages[offset]
+    def dead_letter(self, offset: int, message: Message, reason: str, at_ms: int, error: str = "") -> None:
         self.to_announce.discard(offset)
-        self.totals["dead_lettered"] += 1
         last = message.started_ms if message.state == "leased" else 0
-        self.dead.append((offset, message.count, reason, error, last or None))
+        held = Message("held", message.count, None, reason=reason, error=error, started_ms=last)
+        breaker = self.policy.breaker
+        if breaker.limit is not None:
+            recent = sum(then > at_ms - breaker.window_ms for then in self.letters)
+            if self.opened_ms is None and recent >= breaker.limit:
+                self.open(f"{at_ms}@t,0", at_ms)
+            if self.opened_ms is not None:
+                self.messages[offset] = held
+                return
+        self.letters.append(at_ms)
+        self.bury(offset, held)
+
+    def bury(self, offset: int, held: Message) -> None:
+        self.messages.pop(offset)
+        self.totals["dead_lettered"] += 1
+        self.dead.append((offset, held.count, held.reason, held.error, held.started_ms or None))
+
+    def open(self, trip: str, at_ms: int) -> None:
+        breaker = self.policy.breaker
+        if breaker.limit is None:
+            return
+        self.trip = trip
+        self.opened_ms = at_ms if self.opened_ms is None else self.opened_ms
+        self.closes_ms = None if breaker.pause_ms is None else at_ms + breaker.pause_ms
+
+    def close(self) -> None:
+        self.opened_ms = self.closes_ms = None
+        self.letters = []
+        for offset, message in list(self.messages.items()):
+            if message.state == "held":
+                self.bury(offset, message)
 
     def settle(self, now_ms: int | None) -> tuple[list[Dead], list[tuple[int, int, str, bool]]]:
         """Dead letters, and announcements (offset, count, run, alone)."""
         if now_ms is not None:
-            for offset, message in list(self.messages.items()):
-                self.tick(offset, message, now_ms)
+            if self.closes_ms is not None and self.closes_ms < now_ms:
+                self.close()
+            self.tick(now_ms)
+        if self.opened_ms is None:
+            self.expire(now_ms)
         announced = []
         for offset in self.to_announce:
             message = self.messages[offset]
@@ -217,20 +272,58 @@ class Twin:
         dead, self.dead = self.dead, []
         return sorted(dead), sorted(announced)
 
-    def tick(self, offset: int, message: Message, now_ms: int) -> None:
-        if message.state == "leased" and message.at_ms is not None and message.at_ms < now_ms:
-            if self.policy.exhausted(message.count):
-                self.dead_letter(offset, message, MAX_DELIVERIES)
-                return
-            delay_ms = self.policy.backoff.delay_ms(message.count)
-            self.give_back(offset, message, message.at_ms, delay_ms, over=True)
-            message = self.messages[offset]
-        if message.state == "delayed" and message.at_ms is not None and message.at_ms < now_ms:
-            message = Message("available", message.count, None, died=message.died, lapsed=message.lapsed)
-            self.messages[offset] = message
-            self.to_announce.add(offset)
-        if message.state == "available" and self.policy.exhausted(message.count):
-            self.dead_letter(offset, message, MAX_DELIVERIES)
+    def tick(self, now_ms: int) -> None:
+        over = self.grouped("leased", lambda message: message.at_ms is not None and message.at_ms < now_ms)
+        for group in over:
+            if self.opened_ms is not None:
+                break  # no lease runs out
+            for offset, message in group:
+                if self.policy.exhausted(message.count):
+                    self.dead_letter(offset, message, MAX_DELIVERIES, now_ms)
+                    continue
+                delay_ms = self.policy.backoff.delay_ms(message.count)
+                assert message.at_ms is not None
+                self.give_back(offset, message, message.at_ms, delay_ms, over=True)
+        for offset, message in list(self.messages.items()):
+            if message.state == "delayed" and message.at_ms is not None and message.at_ms < now_ms:
+                available = Message(
+                    "available", message.count, None, died=message.died, lapsed=message.lapsed
+                )
+                self.messages[offset] = available
+                self.to_announce.add(offset)
+        for group in self.grouped("available", lambda message: self.policy.exhausted(message.count)):
+            for offset, message in group if self.opened_ms is None else ():
+                self.dead_letter(offset, message, MAX_DELIVERIES, now_ms)
+
+    def grouped(self, state: str, where: Callable[[Message], bool]) -> list[list[tuple[int, Message]]]:
+        """Messages of a state by what they have in common, in its order."""
+        groups: dict[tuple[int, int, str, int, bool, bool], list[tuple[int, Message]]] = {}
+        for offset, message in sorted(self.messages.items()):
+            if message.state == state and where(message):
+                key = (
+                    *(message.at_ms or 0, message.count, message.run),
+                    *(message.started_ms, message.died, message.lapsed),
+                )
+                groups.setdefault(key, []).append((offset, message))
+        return [groups[key] for key in sorted(groups)]
+
+    def expire(self, now_ms: int | None) -> None:
+        if now_ms is not None:
+            self.ages = self.ages.expire(now_ms)
+        for offset in range(self.ages.expired_below):
+            message = self.messages.get(offset)
+            if message is None and offset < self.read_position:
+                continue
+            if message is None or message.state in ("delayed", "available"):
+                self.messages.pop(offset, None)
+                self.to_announce.discard(offset)
+                self.ended.add(offset)
+                self.totals["expired"] += 1
+                if self.policy.expired_to is ExpiredTo.DEAD_LETTERS:
+                    count = 0 if message is None else message.count
+                    self.dead.append((offset, count, EXPIRED, "", None))
+        self.read_position = max(self.read_position, self.ages.expired_below)
+        self.ages = self.ages.without(min([self.read_position, *self.messages]))
 
     def alone(self, message: Message) -> bool:
         limit = self.policy.max_deliveries or 5
@@ -238,11 +331,8 @@ class Twin:
         return message.died and (following >= limit or (following == limit - 1 and following > 2))
 
     def leased(self, offsets: OffsetSet) -> dict[int, Message]:
-        return {
-            offset: message
-            for offset, message in self.messages.items()
-            if offset in offsets and message.state == "leased"
-        }
+        groups = self.grouped("leased", lambda message: True)
+        return {offset: message for group in groups for offset, message in group if offset in offsets}
 
 
 def quarter_second(moment_ms: int) -> int:
@@ -296,6 +386,9 @@ markers = st.one_of(
     st.builds(EndUpTo, cell=cell, position=positions, run_id=runs_of_ends),
     st.builds(Seek, cell=cell, position=positions),
     st.builds(Hello, cell=cell, run_id=runs, position=positions),
+    st.builds(Resume, cell=cell),
+    st.builds(Hold, cell=cell, trip=st.sampled_from(["x", "y"])),
+    st.builds(LogEnd, cell=cell, position=positions),
 )
 backoffs = st.sampled_from([(), (1_000,), (0, 5_000), (2_500, 0)])
 
@@ -321,6 +414,21 @@ steps = st.one_of(
     markers,
     st.builds(Settle, st.sampled_from([True, True, True, False])),
     st.builds(Restart, limits),
+)
+# Windows that slide by the millisecond, or not at all: nothing is rounded.
+breakers = st.builds(
+    BreakerPolicy,
+    limit=st.none() | st.integers(1, 4),
+    window_ms=st.sampled_from([2, 10**9]),
+    pause_ms=st.sampled_from([None, 2_000]),
+)
+policies = st.builds(
+    RedeliveryPolicy,
+    max_deliveries=limits,
+    backoff=st.builds(StepBackoff, delays_ms=backoffs),
+    message_ttl_ms=st.sampled_from([None, 1_000, 6_000]),
+    expired_to=st.sampled_from(ExpiredTo),
+    breaker=breakers,
 )
 pauses_ms = st.sampled_from([0, 1, 700, 1_000, 5_001, 21_000])
 histories = st.lists(st.tuples(pauses_ms, steps), min_size=4, max_size=40)
@@ -348,11 +456,25 @@ def assert_same_state(state: CursorSnapshot, twin: Twin) -> None:
             offset: Message("available", wait.delivery_count, None, "", wait.died, wait.lapsed)
             for offset in offsets
         }
+    for held, offsets in state.held:
+        letter = Message(
+            *("held", held.delivery_count, None),
+            reason=held.reason,
+            error=held.error,
+            started_ms=held.last_delivery_ms,
+        )
+        told |= dict.fromkeys(offsets, letter)
     assert told == twin.messages
-    groups = [offsets for _, offsets in (*state.leases, *state.delayed, *state.available)]
+    groups = [offsets for _, offsets in (*state.leases, *state.delayed, *state.available, *state.held)]
     assert all(groups), "no group is empty"
     assert sum(map(len, groups)) == len(told) == len(state.outstanding), "no offset is in two groups"
     assert (state.read_position, state.owner) == (twin.read_position, twin.owner)
+    breaker = state.breaker
+    assert (breaker.trip, breaker.opened_ms, breaker.closes_ms) == (
+        twin.trip,
+        twin.opened_ms,
+        twin.closes_ms,
+    )
     assert {name: count for name, count in asdict(state.totals).items() if count} == +twin.totals
 
 
@@ -366,8 +488,10 @@ def assert_same_cursor(state: CursorSnapshot, twin: Twin) -> None:
     assert set(state.ack_holes) == set(range(mark_delete + 1, twin.read_position)) - outstanding
     by_count = {offset: message.count for offset, message in twin.messages.items()}
     assert {n: c for c, offsets in state.delivery_counts().items() for n in offsets} == by_count
-    times = [message.at_ms for message in twin.messages.values() if message.at_ms is not None]
-    assert state.next_event_ms == min(times, default=None)
+    waiting = [one for one in twin.messages.values() if one.state == "delayed" or twin.opened_ms is None]
+    times = [message.at_ms for message in waiting]
+    times.append(twin.ages.next_ms if twin.opened_ms is None else twin.closes_ms)
+    assert state.next_event_ms == min((time for time in times if time is not None), default=None)
 
 
 def dead_letters(decisions: list[Decision]) -> list[Dead]:
@@ -387,19 +511,16 @@ def announcements(decisions: list[Decision]) -> list[tuple[int, int, str, bool]]
 
 
 @settings(max_examples=200, deadline=None)
-@given(histories, limits, backoffs)
+@given(histories, policies)
 def test_the_tracker_does_what_its_slow_twin_does_through_every_restart(
-    history: list[tuple[int, Marker | Settle | Restart]], limit: int | None, delays_ms: tuple[int, ...]
+    history: list[tuple[int, Marker | Settle | Restart]], policy: RedeliveryPolicy
 ) -> None:
-    def policy_of(most: int | None) -> RedeliveryPolicy:
-        return RedeliveryPolicy(max_deliveries=most, backoff=StepBackoff(delays_ms=delays_ms))
-
     def restarted(state: CursorSnapshot) -> CellTracker:
         stored = cursor_wire.decode(cursor_wire.encode(state))
         assert stored == state
         return CellTracker.resume(stored, cell=CELL, policy=twin.policy)
 
-    twin = Twin(policy_of(limit))
+    twin = Twin(policy)
     tracker = CellTracker.resume(None, cell=CELL, policy=twin.policy)
     other = CellTracker.resume(None, cell=CELL, policy=twin.policy)  # stored and resumed after every batch
     now_ms = 1_000_000
@@ -415,7 +536,7 @@ def test_the_tracker_does_what_its_slow_twin_does_through_every_restart(
             announced = {offset for offset, *_ in announcements(decisions)}
             assert not announced & twin.ended, "nothing is announced after its End"
             if isinstance(step, Restart):
-                twin.policy = policy_of(step.max_deliveries)
+                twin.policy = replace(policy, max_deliveries=step.max_deliveries)
                 tracker = restarted(tracker.snapshot())
             other = restarted(other.snapshot())
         else:

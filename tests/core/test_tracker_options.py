@@ -5,8 +5,16 @@ from typing import Any
 
 import pytest
 
+from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.options import TrackerOptions
-from spark_cursor_source.core.policy import NO_BACKOFF, ExponentialBackoff, RedeliveryPolicy, StepBackoff
+from spark_cursor_source.core.policy import (
+    NO_BACKOFF,
+    ExpiredTo,
+    ExponentialBackoff,
+    RedeliveryPolicy,
+    StepBackoff,
+)
+from spark_cursor_source.core.reappend_options import MarkerFormat, ReappendOptions
 from spark_cursor_source.errors import (
     ConflictingOptions,
     InvalidOption,
@@ -47,14 +55,21 @@ def test_a_toml_file_and_a_flat_dict_say_the_same() -> None:
         takeOver = true
         maxMarkersPerTrigger = 1000
         trigger = "2s"
+        messageTtl = "1d"
+        breaker = "100/1m"
         [kafka]
         "bootstrap.servers" = "b:9092"
         ssl.ca.location = "ca.pem"
         [subscriptions.billing]
+        messageTtl = "2h"
+        expiredTo = "dead-letters"
+        breakerPause = "none"
         maxDeliveries = 0
         backoff = { min = "1s", max = "1m", multiplier = 3 }
         backoffJitter = 1
         [subscriptions."eu.west"]
+        messageTtl = "none"
+        breaker = "none"
         deadLetterTopic = "dead"
         backoff = []
     """)
@@ -67,6 +82,13 @@ def test_a_toml_file_and_a_flat_dict_say_the_same() -> None:
         "takeOver": "true",
         "maxMarkersPerTrigger": "1000",
         "trigger": "2s",
+        "messageTtl": "1d",
+        "breaker": "100/1m",
+        "subscriptions.billing.messageTtl": "2h",
+        "subscriptions.billing.expiredTo": "dead-letters",
+        "subscriptions.billing.breakerPause": "none",
+        "subscriptions.eu.west.messageTtl": "none",
+        "subscriptions.eu.west.breaker": "none",
         "subscriptions.billing.maxDeliveries": "0",
         "subscriptions.billing.backoff.min": "1s",
         "subscriptions.billing.backoff.max": "1m",
@@ -80,9 +102,22 @@ def test_a_toml_file_and_a_flat_dict_say_the_same() -> None:
     assert dict(options.kafka) == {"bootstrap.servers": "b:9092", "ssl.ca.location": "ca.pem"}
     assert options.take_over
     steps = StepBackoff(delays_ms=(1_000, 10_000))
-    assert options.policy_for("shipping") == RedeliveryPolicy(max_deliveries=7, backoff=steps, jitter=0.2)
+    assert options.policy_for("shipping") == RedeliveryPolicy(
+        max_deliveries=7,
+        backoff=steps,
+        jitter=0.2,
+        message_ttl_ms=86_400_000,
+        breaker=BreakerPolicy(limit=100, window_ms=60_000, pause_ms=600_000),
+    )
     growing = ExponentialBackoff(min_ms=1_000, max_ms=60_000, multiplier=3)
-    assert options.policy_for("billing") == RedeliveryPolicy(max_deliveries=None, backoff=growing, jitter=1.0)
+    assert options.policy_for("billing") == RedeliveryPolicy(
+        max_deliveries=None,
+        backoff=growing,
+        jitter=1.0,
+        message_ttl_ms=7_200_000,
+        expired_to=ExpiredTo.DEAD_LETTERS,
+        breaker=BreakerPolicy(limit=100, window_ms=60_000, pause_ms=None),
+    )
     dead = RedeliveryPolicy(max_deliveries=7, backoff=NO_BACKOFF, jitter=0.2, dead_letter_topic="dead")
     assert options.policy_for("eu.west") == dead
 
@@ -131,6 +166,15 @@ def test_an_unknown_option_names_the_nearest_one(given: dict[str, Any], meant: s
         ({"backoff": {"min": "1s", "max": "2s", "multiplier": "x"}}, "backoff.multiplier"),
         ({"deadLetterTopic": "{x}"}, "deadLetterTopic"),
         ({"takeOver": "maybe"}, "takeOver"),
+        ({"messageTtl": "999ms"}, "messageTtl"),
+        ({"messageTtl": "0s"}, "messageTtl"),
+        ({"expiredTo": "the-bin"}, "expiredTo"),
+        ({"breaker": "100"}, "breaker"),
+        ({"breaker": "0/1m"}, "breaker"),
+        ({"breaker": "x/1m"}, "breaker"),
+        ({"breaker": "100/1"}, "breaker"),
+        ({"breaker": "100/0s"}, "breaker"),
+        ({"breakerPause": "0s"}, "breakerPause"),
         ({"trigger": "1"}, "trigger"),
         ({"maxMarkersPerTrigger": 0}, "maxMarkersPerTrigger"),
         ({"subscriptions": {"billing": {"maxDeliveries": "x"}}}, "subscriptions.billing.maxDeliveries"),
@@ -182,3 +226,42 @@ def test_a_trackers_secrets_are_shown_in_no_text() -> None:
     with pytest.raises(OptionsError) as refusal:
         tracker(kafka={"sasl": {"password": [SECRET]}})
     assert SECRET not in str(refusal.value) + repr(refusal.value)
+
+
+REAPPEND = {"redelivery": "reappend", "queueTopic": "jobs"}
+
+
+def test_messages_of_kafka_mq_go_come_back_for_ever_unless_told() -> None:
+    assert tracker(**REAPPEND).reappend == ReappendOptions(
+        queue_topic="jobs",
+        marker_format=MarkerFormat.PROTOBUF,
+        max_deliveries=None,
+        dead_letter_topic="jobs-kafka-mq-go-DLQ",
+    )
+    limited = tracker(**REAPPEND, maxDeliveries=7, deadLetterTopic="{topic}-dead").reappend
+    assert limited is not None
+    assert (limited.max_deliveries, limited.dead_letter_topic) == (7, "jobs-dead")
+
+
+def test_messages_of_kmq_come_back_three_times_unless_told() -> None:
+    options = tracker(**REAPPEND, markerFormat="kmq").reappend
+    assert options is not None
+    assert (options.max_deliveries, options.dead_letter_topic) == (4, "jobs__undelivered")
+    unlimited = tracker(**REAPPEND, markerFormat="kmq", maxDeliveries=0).reappend
+    assert unlimited is not None
+    assert unlimited.max_deliveries is None
+
+
+def test_without_reappend_there_is_neither_a_queue_topic_nor_kmq() -> None:
+    assert tracker().reappend is None
+    for given in ({"queueTopic": "jobs"}, {"markerFormat": "kmq"}):
+        with pytest.raises(ConflictingOptions, match="redelivery=reappend"):
+            tracker(**given)
+
+
+def test_reappend_needs_a_queue_topic_of_its_own() -> None:
+    with pytest.raises(MissingOption, match="queueTopic"):
+        tracker(redelivery="reappend")
+    for other in ("markersTopic", "redeliveriesTopic", "cursorsTopic", "deadLetterTopic"):
+        with pytest.raises(ConflictingOptions, match=other):
+            tracker(**REAPPEND, **{other: "jobs"})

@@ -53,6 +53,43 @@ def control_topics(name: str) -> dict[str, str]:
     }
 
 
+@pytest.fixture(scope="session")
+def plain_garage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Garage]:
+    """Where processes come from that need no Spark: see :mod:`tests.e2e.plain_app`."""
+    made = Garage(tmp_path_factory.mktemp("plain"), "tests.e2e.plain_app")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def make_plain_queue(
+    plain_garage: Garage, broker: EmbeddedKafka, create_topic: Callable[..., str], tmp_path: Path
+) -> Iterator[Callable[..., Field]]:
+    """``make_plain_queue(partitions=1, subscription="s")``: apps without Spark, control topics of its own.
+
+    With ``beside`` another queue, it is another subscription of the same topic, under the same tracker.
+    """
+    made: list[Field] = []
+
+    def make(partitions: int = 1, subscription: str = "s", *, beside: Field | None = None) -> Field:
+        directory = tmp_path / str(len(made))
+        directory.mkdir()
+        queue = Field(
+            servers=broker.bootstrap_servers,
+            directory=directory,
+            garage=plain_garage,
+            topic=beside.topic if beside else create_topic(partitions),
+            subscription=subscription,
+            control=beside.control if beside else control_topics(uuid.uuid4().hex[:8]),
+        )
+        made.append(queue)
+        return queue
+
+    yield make
+    for queue in made:
+        queue.close()
+
+
 @pytest.fixture
 def make_queue(
     garage: Garage,

@@ -82,9 +82,7 @@ class Handling:
         """The handler of single messages, in the executors' Python workers."""
         if self._config["wait_first"]:
             self._wait()
-        context = TaskContext.get()
-        batch_id = context and context.getLocalProperty("streaming.sql.batchId")
-        self._seen(message, int(batch_id) if batch_id else None)
+        self._seen(message, self.batch_id())
         value = bytes(message.value)
         self._act(value)
         if value.startswith(b"reject"):
@@ -94,6 +92,12 @@ class Handling:
         if message.delivery_count == 1 and value.startswith(b"leave"):
             return cursorq.Leave()
         return None
+
+    def batch_id(self) -> int | None:
+        """The batch that is at work in this Python worker."""
+        context = TaskContext.get()
+        batch_id = context and context.getLocalProperty("streaming.sql.batchId")
+        return int(batch_id) if batch_id else None
 
     def _seen(self, row: Any, batch_id: int | None) -> None:
         self.note(

@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +21,7 @@ from confluent_kafka import Message, Producer
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker import End, Hello, Marker, Release, Start
+from spark_cursor_source.core.marker import End, EndUpTo, Hello, Marker, Release, Start
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.kafka.markers import MarkerSender
@@ -51,10 +52,11 @@ def wait_until(condition: Callable[[], Any], what: str, *, timeout_s: float = TI
 
 
 class Garage:
-    """Spark processes, one of them always warm: the next one starts while the last one is at work."""
+    """Processes of one kind, one of them always warm: the next one starts while the last one is at work."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, module: str = "tests.e2e.spark_app") -> None:
         self._directory = directory
+        self._module = module
         self._started = 0
         self._all: list[SparkProcess] = []
         self._spare: SparkProcess | None = None
@@ -71,7 +73,7 @@ class Garage:
 
     def _start(self) -> SparkProcess:
         self._started += 1
-        process = SparkProcess(self._directory / f"app-{self._started}")
+        process = SparkProcess(self._directory / f"app-{self._started}", self._module)
         self._all.append(process)
         return process
 
@@ -79,13 +81,13 @@ class Garage:
 class SparkProcess:
     """A driver, its JVM, its planners and its Python workers."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, module: str) -> None:
         directory.mkdir(parents=True)
         self.tag = uuid.uuid4().hex
         self.log_path = directory / "log"
         with self.log_path.open("wb") as log:
             self._driver = subprocess.Popen(
-                [sys.executable, "-m", "tests.e2e.spark_app"],
+                [sys.executable, "-m", module],
                 cwd=directory,
                 env={**os.environ, processes.TAG: self.tag},
                 stdin=subprocess.PIPE,
@@ -244,10 +246,13 @@ class Field:
         restarts: int = 0,
         slow_s: float = 0.0,
         trigger: str = "100 milliseconds",
+        die_at: str | None = None,
         **options: object,
     ) -> App:
         """A running consumer; with a ``gate`` its handler waits at messages that say so (or, with
-        ``wait_first``, before every message) until :meth:`App.open_gate`."""
+        ``wait_first``, before every message) until :meth:`App.open_gate`.
+
+        One without Spark can be told the step to ``die_at``: see :mod:`tests.e2e.death`."""
         directory = self.directory / f"consumer-{len(self.apps)}"
         directory.mkdir()
         if gate:
@@ -271,6 +276,7 @@ class Field:
             restarts=restarts,
             slow_s=slow_s,
             trigger=trigger,
+            die_at=die_at,
         )
 
     def tracker(self, *, die_at: tuple[str, int] | None = None, **options: object) -> App:
@@ -301,6 +307,24 @@ class Field:
         for value in values:
             producer.produce(self.topic, value.encode(), partition=partition)
         assert producer.flush(60) == 0
+
+    @contextmanager
+    def producing(self, values: Sequence[str], *, every_s: float, partitions: int = 2) -> Iterator[None]:
+        """Append the values to each partition, over and over, as long as the block runs."""
+        ended = threading.Event()
+
+        def produce() -> None:
+            while not ended.wait(every_s):
+                for partition in range(partitions):
+                    self.produce(values, partition=partition)
+
+        thread = threading.Thread(target=produce)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def ack(self, offsets: Iterable[int], *, partition: int = 0) -> None:
         """Ack from outside, as any job may."""
@@ -488,7 +512,9 @@ class Verdict:
         marked = queue.markers()
         latest = {told.cursor.cell.partition: told.cursor for told in queue.cursors()}
         produced = frozenset((one.partition(), one.offset()) for one in queue.records(queue.topic))
-        acked = _ids(one.marker for one in marked if isinstance(one.marker, End))
+        acked = frozenset(
+            (one.marker.cell.partition, offset) for one in marked for offset in _ended(one.marker)
+        )
         letters = queue.dead_letters()
         seen = tuple(
             sorted((one for app in consumers for one in app.seen()), key=lambda delivery: delivery.at_ms)
@@ -513,6 +539,16 @@ class Verdict:
                 *_cursors_that_lie(latest, acked | {one.id for one in letters}),
             ),
         )
+
+
+def _ended(marker: Marker) -> OffsetSet:
+    """What the marker ends, whatever came before it."""
+    match marker:
+        case End(offsets=offsets):
+            return offsets
+        case EndUpTo(position=position):
+            return OffsetSet.of((0, position))
+    return EMPTY
 
 
 def _ids(markers: Iterable[Any]) -> frozenset[MessageId]:
@@ -574,8 +610,8 @@ def _started_after_end(marked: Iterable[Marked]) -> Iterator[str]:
         match one.marker:
             case Hello(cell=cell, run_id=run):
                 ended_at_hello.setdefault((cell, run), ended[cell])
-            case End(cell=cell, offsets=offsets):
-                ended[cell] = ended[cell] | offsets
+            case End(cell=cell) | EndUpTo(cell=cell):
+                ended[cell] = ended[cell] | _ended(one.marker)
             case Start(cell=cell, offsets=offsets, run_id=run):
                 wrong = offsets & ended_at_hello.get((cell, run or ""), EMPTY)
                 if wrong:
@@ -595,11 +631,9 @@ def _announced_after_end(queue: Field, marked: Iterable[Marked]) -> Iterator[str
             yield f"{announced.redeliver} came without a cursor"
             continue
         ended = OffsetSet.union(
-            one.marker.offsets
+            _ended(one.marker)
             for one in marked
-            if isinstance(one.marker, End)
-            and one.marker.cell == cell
-            and one.marker_offset < batch.next_marker
+            if one.marker.cell == cell and one.marker_offset < batch.next_marker
         )
         if wrong := ended & announced.redeliver.offsets:
             yield f"{cell}: {wrong.ranges} was announced after its End was applied"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,7 +24,7 @@ def test_a_tracker_killed_at_any_moment_goes_on_where_it_was(make_queue: MakeQue
     queue = make_queue(partitions=2, own_tracker=True)
     tracker = queue.tracker()
     consumer = queue.consumer(per_row=True, leaseTimeout="3s", maxOffsetsPerTrigger=40)
-    with _producing(queue):
+    with queue.producing(["plain"] * 12 + ["flaky", "leave", "reject"], every_s=0.4):
         for part in (None, Part.JVM, Part.WORKER):
             told = len(queue.cursors())
             tracker.supervise_until(lambda told=told: len(queue.cursors()) > told + 2, "the tracker works")
@@ -123,26 +121,6 @@ def test_a_tracker_without_its_checkpoint_takes_over_from_the_cursors_when_it_is
     checkpoint.with_name("old").rename(checkpoint)  # where it was: Spark's state knows its own path
     tracker.start()
     assert "which has gone on where this checkpoint stopped" in tracker.until_failed(run=4)
-
-
-@contextmanager
-def _producing(queue: Field) -> Iterator[None]:
-    """Messages of every kind, all the time."""
-    kinds = ["plain"] * 12 + ["flaky", "leave", "reject"]
-    ended = threading.Event()
-
-    def produce() -> None:
-        while not ended.wait(0.4):
-            for partition in (0, 1):
-                queue.produce(kinds, partition=partition)
-
-    thread = threading.Thread(target=produce)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _holes(queue: Field, number: int = -1) -> tuple[tuple[int, int], ...]:

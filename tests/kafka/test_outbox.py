@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +51,7 @@ from tests.kafka.control_plane import (
     read_all,
     redeliver_of,
 )
+from tests.kafka.outbox_app import BATCHES
 
 pytestmark = pytest.mark.broker
 
@@ -301,6 +307,32 @@ def test_a_tracker_that_died_before_its_commit_holds_the_next_one_up_for_nothing
     assert progress(control) == ("query", positions(p0=4))
     member.close()
     died.purge()
+
+
+def test_a_tracker_that_dies_before_each_call_of_its_producers_doubles_only_copies(
+    control: Control, queue: Cell, tmp_path: Path
+) -> None:
+    # One process dies before call 0, the next one before call 1, ... until one has done all that is left.
+    log = tmp_path / "log"
+    log.touch()
+    told = {"config": control.config, "name": control.name, "log": str(log)}
+    deaths = 0
+    while run_outbox(told | {"die_at": deaths}) == -signal.SIGKILL:
+        deaths += 1
+    assert len(log.read_bytes()) == BATCHES
+    assert deaths > 8  # begin, copy, transaction, announcement, cursor, positions, commit: each at least once
+    eventually(lambda: announced(control) == [redeliver_of(queue, (n, n + 1)) for n in range(BATCHES)])
+    eventually(lambda: shows(control, cursor_of(queue, BATCHES)))
+    assert progress(control) == ("query", positions(p1=BATCHES))
+    copies = dead(control)
+    assert set(copies) == {b"value %d" % n for n in range(BATCHES)}
+    assert len(copies) <= BATCHES + deaths
+
+
+def run_outbox(told: dict[str, Any]) -> int:
+    """How a process of :mod:`tests.kafka.outbox_app` has ended."""
+    command = [sys.executable, "-m", "tests.kafka.outbox_app", json.dumps(told)]
+    return subprocess.run(command, stderr=subprocess.DEVNULL, timeout=60).returncode
 
 
 # -- brokers that come and go --------------------------------------------------------------------------------

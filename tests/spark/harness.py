@@ -36,6 +36,9 @@ POLICIES = {
     "two-deliveries": {"maxDeliveries": 2},
     "backoff": {"maxDeliveries": 3, "backoff": ["2s", "1s"]},
     "unlimited": {"maxDeliveries": 0},
+    "short-lived": {"messageTtl": "3s"},
+    "short-lived-kept": {"messageTtl": "3s", "expiredTo": "dead-letters"},
+    "guarded": {"breaker": "2/1m", "breakerPause": "none"},
 }
 
 

@@ -116,7 +116,7 @@ def test_a_queue_topic_that_was_deleted_and_created_again_is_detected(bench: Ben
 
 
 def test_a_queue_topic_that_was_created_again_is_no_place_for_its_old_subscription(bench: Bench) -> None:
-    # Without the checkpoint, which knows the topic's id: the cursor stands where the new topic has nothing.
+    # Without the checkpoint: the cursor knows the topic's id, and stands where the new one has nothing.
     topic = bench.create_topic()
     bench.produce(topic, [b"x"] * 5)
     options = bench.options(topic)
@@ -130,11 +130,16 @@ def test_a_queue_topic_that_was_created_again_is_no_place_for_its_old_subscripti
     text = bench.failure(bench.start(options, AckSink(Seen(), options), checkpoint="another"))
     assert "QueueTopicEndsEarlier" in text
     assert f"topic '{topic}' partition 0 ends at offset 3, and the subscription stands at 5" in text
+    # Longer than the old one: by its position nobody could tell.
+    bench.produce(topic, [b"y"] * 3)
+    text = bench.failure(bench.start(options, AckSink(Seen(), options), checkpoint="a third one"))
+    assert "QueueTopicRecreated" in text
+    assert "start with a new checkpoint and a new subscription" in text
     seen = Seen()
     other = bench.options(topic, subscription="other")
     bench.start(other, AckSink(seen, other), checkpoint="other")
-    bench.until_acked(topic, 3, "other")
-    assert seen.ids(1) == [(0, 0), (0, 1), (0, 2)]
+    bench.until_acked(topic, 6, "other")
+    assert seen.ids(1) == [(0, n) for n in range(6)]
 
 
 def test_a_queue_topic_that_is_created_again_while_the_query_runs_is_detected(bench: Bench) -> None:

@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_cursor_source.core.ages import Ages, EndSeen
+from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Totals, Wait
+from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
 from spark_cursor_source.core.first_deliveries import MOST_STEPS, UNKNOWN, FirstDeliveries
 from spark_cursor_source.core.offsets import OFFSET_LIMIT, OffsetSet
 from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
 from spark_cursor_source.wire.control_pb2 import CursorPart, Group
+from spark_cursor_source.wire.control_pb2 import Held as HeldPb
 from spark_cursor_source.wire.cursor import PART_MARK, cell_keys, decode, encode, from_records, to_records
 from spark_cursor_source.wire.offsets import encode_offsets
 
@@ -49,22 +52,56 @@ TIMED = CursorSnapshot(
     first_deliveries=FirstDeliveries(((0, 1_699_999_999_000), (90, 0), (100, 1_700_000_000_250))),
 )
 
+TWO = replace(
+    ONE,
+    held=((Held(2, "no such customer"), OffsetSet.of((61, 63))), (Held(5, ""), OffsetSet.of((65, 66)))),
+    totals=replace(ONE.totals, expired=9),
+    breaker=Breaker(
+        trip="1700000000000@orders,3",
+        opened_ms=1_700_000_000_000,
+        closes_ms=1_700_000_600_000,
+        recent=((1_699_999_999_500, 99), (1_700_000_000_000, 1)),
+    ),
+    ages=Ages(
+        ttl_ms=3_600_000,
+        ends=(EndSeen(1_699_999_000_000, 4_000), EndSeen(1_699_999_180_000, 5_100)),
+        expired_below=2,
+    ),
+)
+
 # ---- whole cursors
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 times = st.integers(0, 2**53)
 counts = st.integers(1, 10**9)
 keys = st.one_of(
     st.builds(Lease, times, counts, st.just("") | names, times),
     st.builds(Delay, times, st.just(0) | counts, st.booleans(), st.booleans()),
     st.builds(Wait, st.just(0) | counts, st.booleans(), st.booleans()),
+    st.builds(Held, counts, texts, texts, times),
+)
+offsets = st.integers(0, OFFSET_LIMIT)
+breakers = st.builds(
+    Breaker,
+    trip=st.just("") | names,
+    opened_ms=st.none() | times,
+    closes_ms=st.none() | times,
+    recent=st.lists(st.tuples(times, counts), max_size=3).map(tuple),
+)
+ends_seen = st.lists(st.builds(EndSeen, times, offsets), max_size=3, unique_by=lambda end: end.position)
+ages = st.builds(
+    Ages,
+    ttl_ms=st.none() | st.integers(0, 2**53),
+    ends=ends_seen.map(lambda ends: tuple(sorted(ends, key=lambda end: end.position))),
+    expired_below=offsets,
 )
 
 
 @st.composite
 def cursors(draw: st.DrawFn) -> CursorSnapshot:
     """Any state a tracker may be in: each offset in one group."""
-    groups: dict[Lease | Delay | Wait, list[int]] = {}
+    groups: dict[Lease | Delay | Wait | Held, list[int]] = {}
     for offset in draw(st.frozensets(st.integers(0, 60) | st.integers(0, OFFSET_LIMIT - 1), max_size=12)):
         key = draw(st.sampled_from(list(groups)) if groups and draw(st.booleans()) else keys)
         groups.setdefault(key, []).append(offset)
@@ -79,10 +116,14 @@ def cursors(draw: st.DrawFn) -> CursorSnapshot:
         leases=tuple((key, held[key]) for key in held if isinstance(key, Lease)),
         delayed=tuple((key, held[key]) for key in held if isinstance(key, Delay)),
         available=tuple((key, held[key]) for key in held if isinstance(key, Wait)),
+        held=tuple((key, held[key]) for key in held if isinstance(key, Held)),
         owner=draw(st.none() | names),
         max_deliveries=draw(st.none() | st.integers(1, 10**9)),
         markers_partition=draw(st.integers(0, 10_000)),
+        topic_id=draw(st.none() | names),
         totals=draw(totals),
+        breaker=draw(breakers),
+        ages=draw(ages),
         first_deliveries=FirstDeliveries(
             tuple(sorted(draw(st.dictionaries(st.integers(0, OFFSET_LIMIT - 1), times, max_size=5)).items()))
         ),
@@ -97,6 +138,7 @@ def test_a_cursor_survives_its_bytes(cursor: CursorSnapshot) -> None:
 
 def test_cursors_of_version_1_are_read_for_ever() -> None:
     assert decode((GOLDEN / "cursor_v1.bin").read_bytes()) == ONE
+    assert decode((GOLDEN / "cursor_v1_breaker_and_ttl.bin").read_bytes()) == TWO
 
 
 def test_cursors_that_know_when_messages_were_delivered_are_read_for_ever() -> None:
@@ -173,6 +215,12 @@ OTHER = Group(offsets=encode_offsets(OffsetSet.of((2, 3))), delivery_count=1, at
         "one lease in two groups": {"leases": [GROUP, OTHER]},
         "an offset in two groups": {"leases": [GROUP], "available": [GROUP]},
         "an unseen offset in a group": {"leases": [GROUP], "read_position": 1},
+        "a held letter that is leased": {
+            "leases": [GROUP],
+            "held": [HeldPb(offsets=GROUP.offsets, delivery_count=1)],
+        },
+        "ends of the log that go back": {"ends_seen": [{"position": 5}, {"position": 5}]},
+        "a negative position of old messages": {"expired_below": -1},
     }.items(),
     ids=lambda case: case[0],
 )

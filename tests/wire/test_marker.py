@@ -16,10 +16,13 @@ from spark_cursor_source.core.marker import (
     End,
     EndUpTo,
     Hello,
+    Hold,
     KeepAlive,
+    LogEnd,
     Marker,
     Reject,
     Release,
+    Resume,
     Seek,
     Start,
 )
@@ -142,7 +145,10 @@ markers = st.one_of(
     st.builds(Reject, cell=cells, offsets=sets, delivery_count=counts, reason=reasons),
     st.builds(EndUpTo, cell=cells, position=positions, run_id=st.none() | names),
     st.builds(Seek, cell=cells, position=positions),
-    st.builds(Hello, cell=cells, run_id=names, position=positions),
+    st.builds(Hello, cell=cells, run_id=names, position=positions, topic_id=st.none() | names),
+    st.builds(Resume, cell=cells),
+    st.builds(Hold, cell=cells, trip=names),
+    st.builds(LogEnd, cell=cells, position=positions),
 )
 GOLDEN_MARKERS: dict[str, Marker] = {
     "start": Start(cell=CELL, offsets=SOME, lease_ms=60_000, delivery_count=2, run_id=RUN),
@@ -158,6 +164,9 @@ GOLDEN_MARKERS: dict[str, Marker] = {
     "end_up_to_of_a_run": EndUpTo(cell=CELL, position=70_000, run_id=RUN),
     "seek": Seek(cell=CELL, position=0),
     "hello": Hello(cell=CELL, run_id=RUN, position=1_234),
+    "resume": Resume(cell=CELL),
+    "hold": Hold(cell=CELL, trip="1700000000000@orders,3"),
+    "log_end": LogEnd(cell=CELL, position=70_001),
 }
 
 
@@ -219,12 +228,13 @@ def v2(**change: object) -> bytes:
         "delivery_count": 1,
         "run_id": "r",
         "position": 9,
+        "reason": "why",
     }
     fields |= change
     return MarkerPb(**fields).SerializeToString()  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", range(8))
+@pytest.mark.parametrize("kind", range(11))
 def test_each_type_is_read_when_nothing_is_missing(kind: int) -> None:
     decode(CELL.key, v2(type=kind))
 
@@ -264,7 +274,7 @@ def test_each_type_is_read_when_nothing_is_missing(kind: int) -> None:
         ),
         pytest.param(CELL.key, v2(version=2), "version 2 is unknown", id="version 2, which nobody knows"),
         pytest.param(CELL.key, v2(version=-1), "version -1 is unknown", id="a negative version"),
-        pytest.param(CELL.key, v2(type=8), "type 8 is unknown", id="an unknown type"),
+        pytest.param(CELL.key, v2(type=11), "type 11 is unknown", id="an unknown type"),
         pytest.param(CELL.key, v2(type=-1), "type -1 is unknown", id="a negative type"),
         pytest.param(
             CELL.key, v2(version=V1, type=3), "unknown in version 1", id="a type that version 1 has not"
@@ -301,6 +311,8 @@ def test_each_type_is_read_when_nothing_is_missing(kind: int) -> None:
         pytest.param(CELL.key, v2(type=4, delivery_count=None), "lacks", id="a Reject without a count"),
         pytest.param(CELL.key, v2(type=3, due_ms=-1), "1970", id="a Release that is due before 1970"),
         pytest.param(CELL.key, v2(type=7, run_id=None), "lacks", id="a Hello without a run"),
+        pytest.param(CELL.key, v2(type=9, reason=None), "lacks", id="a Hold without a trip"),
+        pytest.param(CELL.key, v2(type=10, position=None), "no position", id="a LogEnd without a position"),
         pytest.param(CELL.key, v2(type=5, position=None), "no position", id="an EndUpTo without a position"),
         pytest.param(CELL.key, v2(type=6, position=-1), "no position", id="a Seek before the beginning"),
         pytest.param(CELL.key, v2(type=7, position=None), "no position", id="a Hello without a position"),

@@ -20,6 +20,7 @@ source_offsets = st.builds(
     queue=st.dictionaries(st.tuples(topics, st.integers(0, 20)), positions, max_size=5),
     redeliveries=st.dictionaries(st.integers(0, 20), positions, max_size=5),
     topic_ids=st.dictionaries(topics, st.text(max_size=5), max_size=3),
+    markers=st.dictionaries(st.integers(0, 20), positions, max_size=5),
 )
 tracker_offsets = st.builds(
     TrackerOffset,
@@ -45,6 +46,10 @@ def test_a_position_of_the_source_comes_back_as_it_was(offset: SourceOffset) -> 
 @given(tracker_offsets)
 def test_a_position_of_the_tracker_comes_back_as_it_was(offset: TrackerOffset) -> None:
     assert tracker_offset_json.decode(through_json(tracker_offset_json.encode(offset))) == offset
+
+
+def test_a_position_without_v1_markers_says_nothing_of_them() -> None:
+    assert "markers" not in offset_json.encode(SourceOffset(queue={}, redeliveries={0: 5}))
 
 
 def test_equal_positions_are_equal_text_in_whatever_order_they_were_found() -> None:

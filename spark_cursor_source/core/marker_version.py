@@ -1,0 +1,58 @@
+"""Which markers a query writes (option markerFormat), and what goes with each kind."""
+
+from __future__ import annotations
+
+import enum
+
+from spark_cursor_source.core.option_reader import OptionReader
+from spark_cursor_source.core.topic_selection import Assign, SubscribePattern, TopicSelection
+from spark_cursor_source.errors import ConflictingOptions
+
+MARKER_FORMAT = "markerFormat"
+#: what kafka-mq-go's tracker has nothing of
+_WITHOUT = {
+    "redeliveriesTopic": "its tracker appends messages to the queue topic again",
+    "cursorsTopic": "its tracker keeps no cursors",
+    "trackerTimeout": "its tracker answers nobody",
+    "maxOutstanding": "its tracker does not say what is outstanding",
+    "deadLetterTopic": "its tracker has no dead letters",
+    "reason": "its markers have no room for a reason",
+}
+
+
+class MarkerVersion(enum.StrEnum):
+    """Whose tracker it is (option markerFormat)."""
+
+    V1 = "v1"  #: kafka-mq-go's: a marker for each message, which holds the message
+    V2 = "v2"  #: ours: a marker for a set of messages
+
+
+def read_marker_version(reader: OptionReader) -> MarkerVersion:
+    """The format that is asked for; with V1, an option that its tracker knows nothing of is refused."""
+    marker_version = reader.choice(MARKER_FORMAT, MarkerVersion, default=MarkerVersion.V2)
+    if marker_version is MarkerVersion.V1:
+        for option, why in _WITHOUT.items():
+            if reader.given(option):
+                said = f"v1 is kafka-mq-go's, and {why}"
+                raise ConflictingOptions((MARKER_FORMAT, option), said, f"leave {option} out")
+    return marker_version
+
+
+def require_one_topic(topics: TopicSelection) -> None:
+    """V1 markers name a message by partition and offset alone, so theirs is one queue topic.
+
+    >>> from spark_cursor_source.core.topic_selection import Subscribe
+    >>> require_one_topic(Subscribe(topics=("orders",)))
+    """
+    if isinstance(topics, SubscribePattern):
+        selection, count = "subscribePattern", 0
+    elif isinstance(topics, Assign):
+        selection, count = "assign", len({topic for topic, _ in topics.partitions})
+    else:
+        selection, count = "subscribe", len(topics.topics)
+    if count != 1:
+        raise ConflictingOptions(
+            (MARKER_FORMAT, selection),
+            "v1 markers do not say of which topic they are",
+            "read one queue topic, by its name",
+        )

@@ -1,0 +1,99 @@
+"""The tracker's options for consumers that read nothing but the tail of their queue topic."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from spark_cursor_source.core.option_reader import OptionReader
+from spark_cursor_source.core.topic_names import DEFAULT_DEAD_LETTER_TOPIC, dead_letter_topic
+from spark_cursor_source.errors import ConflictingOptions, MissingOption
+
+REAPPEND_OPTIONS = ("redelivery", "markerFormat", "queueTopic")
+KMQ_DEAD_LETTER_TOPIC = "{topic}__undelivered"
+KMQ_MAX_DELIVERIES = 4  #: the first one and three more
+
+
+class Redelivery(enum.StrEnum):
+    """How messages come back to consumers (option redelivery)."""
+
+    REFERENCE = "reference"  #: announced to the source, which reads them where they are
+    REAPPEND = "reappend"  #: those of V1 markers and of kmq: appended to the queue topic again
+
+
+class MarkerFormat(enum.StrEnum):
+    """What is in the markers topic (option markerFormat)."""
+
+    PROTOBUF = "protobuf"  #: markers of this library (V2) and of kafka-mq-go (V1)
+    KMQ = "kmq"  #: markers of softwaremill's kmq
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReappendOptions:
+    """How messages are appended again.
+
+    >>> reader = OptionReader(
+    ...     {"redelivery": "reappend", "queueTopic": "jobs", "markerFormat": "kmq"}, known=REAPPEND_OPTIONS)
+    >>> options = ReappendOptions.read(reader)
+    >>> options.dead_letter_topic, options.exhausted(3), options.exhausted(4)
+    ('jobs__undelivered', False, True)
+    """
+
+    #: the topic that V1 markers, which do not name it, are about (option queueTopic)
+    queue_topic: str
+    #: whose markers they are (option markerFormat)
+    marker_format: MarkerFormat
+    #: deliveries a message gets before it is a dead letter, None for no limit (option maxDeliveries)
+    max_deliveries: int | None
+    #: topic of the dead letters (option deadLetterTopic)
+    dead_letter_topic: str
+
+    @classmethod
+    def read(cls, reader: OptionReader) -> ReappendOptions | None:
+        """The options where redelivery is to append, else None.
+
+        Without maxDeliveries messages of V1 markers come back for ever, as in kafka-mq-go, and those of kmq
+        three times, as there.
+        """
+        redelivery = reader.choice("redelivery", Redelivery, default=Redelivery.REFERENCE)
+        marker_format = reader.choice("markerFormat", MarkerFormat, default=MarkerFormat.PROTOBUF)
+        if redelivery is Redelivery.REFERENCE:
+            _refuse(reader, marker_format)
+            return None
+        if not reader.given("queueTopic"):
+            raise MissingOption("queueTopic", "name the topic that messages are appended to again")
+        queue_topic = reader.topic("queueTopic", default="")
+        is_kmq = marker_format is MarkerFormat.KMQ
+        max_deliveries = reader.integer("maxDeliveries", least=0)
+        if max_deliveries is None:
+            max_deliveries = KMQ_MAX_DELIVERIES if is_kmq else 0
+        template = reader.dead_letter_template(
+            default=KMQ_DEAD_LETTER_TOPIC if is_kmq else DEFAULT_DEAD_LETTER_TOPIC
+        )
+        return cls(
+            queue_topic=queue_topic,
+            marker_format=marker_format,
+            max_deliveries=max_deliveries or None,
+            dead_letter_topic=dead_letter_topic(
+                template, topic=queue_topic, subscription=subscription_of(marker_format)
+            ),
+        )
+
+    def exhausted(self, deliveries: int) -> bool:
+        """Whether a message that was delivered so often gets no other delivery."""
+        return self.max_deliveries is not None and deliveries >= self.max_deliveries
+
+
+def subscription_of(marker_format: MarkerFormat) -> str:
+    """What stands for the subscription, in the names and headers of dead letters: these worlds have none."""
+    return "kmq" if marker_format is MarkerFormat.KMQ else "kafka-mq-go"
+
+
+def _refuse(reader: OptionReader, marker_format: MarkerFormat) -> None:
+    next_move = "set redelivery=reappend, or leave it out"
+    if marker_format is MarkerFormat.KMQ:
+        why = "consumers of kmq read no redeliveries topic"
+        raise ConflictingOptions(("markerFormat", "redelivery"), why, next_move)
+    if reader.given("queueTopic"):
+        why = "it is of messages that are appended again"
+        raise ConflictingOptions(("queueTopic", "redelivery"), why, next_move)

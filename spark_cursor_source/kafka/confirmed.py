@@ -1,0 +1,238 @@
+"""Records of a markers topic, in order, and confirmed by its brokers: what all that send markers share."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
+
+from spark_cursor_source.errors import (
+    MarkersNotDurable,
+    MarkersPartitionsChanged,
+    NotAuthorized,
+    TopicNotFound,
+)
+from spark_cursor_source.kafka.client_roles import abandon, producer_config
+from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.failures import (
+    RETRIABLE,
+    UNAUTHORIZED,
+    UNKNOWN_TOPIC,
+    Complaints,
+    error_of,
+    shown,
+)
+
+FLUSH_TIMEOUT_S = 120.0
+
+_POLL_S = 0.05
+_ONE_REQUEST_S = 10.0
+_CHECK_EVERY_MS = 60_000
+
+
+@dataclass(slots=True)
+class Unconfirmed:
+    """What one thread has sent since its last flush; each thread answers for its own markers."""
+
+    producer: Producer
+    pending: int = 0
+    failed: int = 0
+    why: str = ""
+    fatal: bool = False  #: the producer is of no more use
+    appended_ms: int | None = None  #: broker time of the last one that is confirmed
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        kind, at_ms = message.timestamp()
+        with self.lock:
+            self.pending -= 1
+            if error is None:
+                # The broker does not always tell: not of what it already had when it came once more.
+                if kind == TIMESTAMP_LOG_APPEND_TIME:
+                    self.appended_ms = max(self.appended_ms or 0, at_ms)
+            else:
+                self.failed += 1
+                self.why = shown(error)
+                self.fatal = self.fatal or error.fatal() or error.code() == KafkaError._FATAL
+
+
+class ConfirmedSender:
+    """An idempotent producer of markers. Threads may share it: a flush speaks for its own thread's markers.
+
+    ``partitions`` is how many the markers topic had when the markers were first spread over them;
+    ``settings`` are of the producer, and go before ``config``.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        topic: str,
+        partitions: int,
+        *,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self._complaints = Complaints()
+        self._config = producer_config(
+            {"message.timeout.ms": int(FLUSH_TIMEOUT_S * 1000), **config},
+            {"linger.ms": 1, "error_cb": self._complaints, **(settings or {})},
+        )
+        self._topic = topic
+        self._partitions = partitions
+        self._lock = threading.Lock()
+        self._producer: Producer | None = None
+        self._next_check: Deadline | None = None
+        self._local = threading.local()
+
+    def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> int | None:
+        """Wait until the brokers have confirmed every marker that this thread has sent.
+
+        The broker's time (ms) when it wrote the last of them; None if there were none, or it does not say.
+
+        Raises:
+            MarkersNotDurable: they have not, in time or at all. Some may be written all the same, or later.
+        """
+        unconfirmed: Unconfirmed | None = getattr(self._local, "unconfirmed", None)
+        if unconfirmed is None:
+            return None
+        deadline = Deadline.after_ms(int(timeout_s * 1000))
+        try:
+            while unconfirmed.pending and not deadline.over:
+                # In slices: what another thread sends meanwhile is none of our business.
+                unconfirmed.producer.flush(deadline.left_s(most=_POLL_S))
+        except KafkaException as raised:
+            unconfirmed.fatal = True
+            raise self._not_durable(unconfirmed, shown(error_of(raised))) from raised
+        self._local.unconfirmed = None
+        if unconfirmed.pending or unconfirmed.failed:
+            heard = self._complaints.during(deadline)
+            said = f" (the last that was heard: {shown(heard)})" if heard is not None else ""
+            raise self._not_durable(unconfirmed, f"no answer in {deadline.spent_ms} ms{said}")
+        return unconfirmed.appended_ms
+
+    def close(self) -> None:
+        """End the producer; what was not flushed is lost."""
+        with self._lock:
+            producer, self._producer = self._producer, None
+        if producer is not None:
+            abandon(producer)
+
+    def begin(self) -> Unconfirmed:
+        """What this thread has on its way, to be given to :meth:`produce`.
+
+        Raises:
+            MarkersPartitionsChanged: the topic has another number of partitions.
+            MarkersNotDurable, TopicNotFound, NotAuthorized
+        """
+        producer = self._open()
+        found: Unconfirmed | None = getattr(self._local, "unconfirmed", None)
+        if found is None:
+            found = self._local.unconfirmed = Unconfirmed(producer)
+        return found
+
+    def _open(self) -> Producer:
+        with self._lock:
+            if self._producer is None:
+                self._producer = open_client(Producer, self._config)
+                self._next_check = None
+            if self._next_check is None or self._next_check.over:
+                self._check_partitions(self._producer)
+                self._next_check = Deadline.after_ms(_CHECK_EVERY_MS)
+            return self._producer
+
+    def _check_partitions(self, producer: Producer) -> None:
+        deadline = Deadline.after_ms(int(FLUSH_TIMEOUT_S * 1000))
+        while True:
+            try:
+                found = producer.list_topics(self._topic, timeout=deadline.left_s(most=_ONE_REQUEST_S))
+                described = found.topics[self._topic]
+                error = described.error
+            except KafkaException as raised:
+                error = error_of(raised)
+            if error is None:
+                break
+            if error.code() in UNAUTHORIZED:
+                raise NotAuthorized(self._topic, "describe markers topic")
+            if error.code() in UNKNOWN_TOPIC:
+                raise TopicNotFound((self._topic,))
+            if error.code() not in RETRIABLE or deadline.over:
+                raise MarkersNotDurable(self._topic, 0, shown(error))
+            deadline.pause(_POLL_S)
+        if len(described.partitions) != self._partitions:
+            raise MarkersPartitionsChanged(self._topic, self._partitions, len(described.partitions))
+
+    def produce(self, unconfirmed: Unconfirmed, key: bytes, value: bytes, partition: int) -> None:
+        """Hand a record to the producer.
+
+        Raises:
+            MarkersNotDurable: the producer does not take it.
+        """
+        deadline = Deadline.after_ms(int(FLUSH_TIMEOUT_S * 1000))
+        with unconfirmed.lock:
+            unconfirmed.pending += 1
+        while True:
+            try:
+                unconfirmed.producer.produce(
+                    self._topic, value, key, partition=partition, on_delivery=unconfirmed.on_delivery
+                )
+                return
+            except BufferError as full:
+                if deadline.over:
+                    raise self._not_durable(unconfirmed, "the producer's queue is full") from full
+                unconfirmed.producer.poll(_POLL_S)
+            except KafkaException as raised:
+                unconfirmed.fatal = error_of(raised).code() == KafkaError._FATAL
+                raise self._not_durable(unconfirmed, shown(error_of(raised))) from raised
+
+    def _not_durable(self, unconfirmed: Unconfirmed, why: str) -> MarkersNotDurable:
+        """The error of this thread's markers, which are forgotten; after a fatal one so is the producer."""
+        self._local.unconfirmed = None
+        if unconfirmed.fatal:
+            with self._lock:
+                if self._producer is unconfirmed.producer:
+                    self._producer = None
+        return MarkersNotDurable(
+            self._topic, unconfirmed.pending + unconfirmed.failed, unconfirmed.why or why
+        )
+
+
+SenderT = TypeVar("SenderT", bound=ConfirmedSender)
+_Key = tuple[type[ConfirmedSender], frozenset[tuple[str, str]], str, int]
+_senders: dict[_Key, ConfirmedSender] = {}
+_lost_in_fork: list[ConfirmedSender] = []
+_senders_lock = threading.Lock()
+
+
+def cached(kind: type[SenderT], config: Mapping[str, Any], topic: str, partitions: int) -> SenderT:
+    """The sender that this process keeps for such a configuration; tasks of a worker process share it."""
+    key = (kind, frozenset((name, str(value)) for name, value in config.items()), topic, partitions)
+    with _senders_lock:
+        sender = _senders.get(key)
+        if sender is None:
+            sender = _senders[key] = kind(config, topic, partitions)
+        assert isinstance(sender, kind)
+        return sender
+
+
+def _forget() -> None:
+    # A forked child has the parent's producers without their threads: neither usable nor closable, and kept,
+    # because even their deallocation would hang.
+    global _senders_lock
+    _senders_lock = threading.Lock()
+    _lost_in_fork.extend(_senders.values())
+    _senders.clear()
+
+
+@atexit.register
+def _close_senders() -> None:
+    for sender in _senders.values():
+        sender.close()
+    _senders.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

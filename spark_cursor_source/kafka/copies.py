@@ -1,0 +1,166 @@
+"""Copies of messages to other places, by an idempotent producer; confirmed before anything forgets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message, Producer
+
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.errors import CopiesNotDurable
+from spark_cursor_source.kafka.client_roles import abandon, producer_config
+from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.failures import Complaints, error_of, shown
+
+ANY_PARTITION = -1  #: the producer chooses
+
+_POLL_S = 0.05
+_READ_THROUGH = 2_000  # so many records in between are read rather than sought over
+_NO_LIMIT = 1_000_000_000  # the client's; the brokers' is what counts
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(slots=True)
+class _Unconfirmed:
+    """Copies on their way to the brokers."""
+
+    pending: int = 0
+    failed: int = 0
+    topic: str = ""
+    why: str = ""
+
+    def on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        self.pending -= 1
+        if error is not None:
+            self.failed += 1
+            self.topic, self.why = message.topic() or "", shown(error)
+
+
+class Copies:
+    """A producer of copies; after a failure it is thrown away, and the next copy opens a new one."""
+
+    def __init__(
+        self, config: Mapping[str, Any], *, patience_ms: int, settings: Mapping[str, object] | None = None
+    ) -> None:
+        self._patience_ms = patience_ms
+        self._complaints = Complaints()
+        self._config = producer_config(
+            config,
+            {
+                "error_cb": self._complaints,
+                "linger.ms": 5,
+                "message.max.bytes": _NO_LIMIT,
+                "message.timeout.ms": patience_ms,
+                **(settings or {}),
+            },
+        )
+        self._producer: Producer | None = None
+        self._unconfirmed = _Unconfirmed()
+
+    def add(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        timestamp_ms: int = 0,
+    ) -> None:
+        """Hand over a copy; with a ``timestamp_ms`` of 0 it is of now.
+
+        Raises:
+            CopiesNotDurable: the producer does not take it.
+        """
+        if self._producer is None:
+            self._producer = open_client(Producer, self._config)
+        unconfirmed = self._unconfirmed
+        deadline = Deadline.after_ms(self._patience_ms)
+        unconfirmed.pending += 1
+        while True:
+            try:
+                self._producer.produce(
+                    topic,
+                    value,
+                    key,
+                    partition=partition,
+                    timestamp=timestamp_ms,
+                    headers=list(headers),
+                    on_delivery=unconfirmed.on_delivery,
+                )
+                return
+            except BufferError as full:
+                if deadline.over:
+                    raise self._not_durable(topic, "the producer's queue is full") from full
+                self._producer.poll(_POLL_S)
+            except KafkaException as raised:
+                raise self._not_durable(topic, shown(error_of(raised))) from raised
+
+    def flush(self) -> None:
+        """Wait until the brokers have confirmed every copy.
+
+        Raises:
+            CopiesNotDurable: they have not; some may be written all the same.
+        """
+        deadline = Deadline.after_ms(self._patience_ms)
+        unconfirmed = self._unconfirmed
+        try:
+            while self._producer is not None and unconfirmed.pending and not deadline.over:
+                self._producer.flush(deadline.left_s(most=1.0))
+        except KafkaException as raised:
+            raise self._not_durable("", shown(error_of(raised))) from raised
+        if unconfirmed.pending or unconfirmed.failed:
+            heard = self._complaints.during(deadline)
+            said = f" (the last that was heard: {shown(heard)})" if heard is not None else ""
+            raise self._not_durable("", f"no answer in {deadline.spent_ms} ms{said}")
+
+    def discard(self) -> None:
+        """End the producer; what was not flushed is lost."""
+        producer, self._producer = self._producer, None
+        self._unconfirmed = _Unconfirmed()
+        if producer is not None:
+            abandon(producer)
+
+    def _not_durable(self, topic: str, why: str) -> CopiesNotDurable:
+        unconfirmed = self._unconfirmed
+        return CopiesNotDurable(
+            unconfirmed.topic or topic, unconfirmed.pending + unconfirmed.failed, unconfirmed.why or why
+        )
+
+
+def headers_of(message: Message) -> Headers:
+    """The headers of a record; empty where it has none."""
+    found: Any = message.headers()
+    return found or []
+
+
+def timestamp_of(message: Message) -> int:
+    """The timestamp that a copy of the message is given; 0 where it has none."""
+    kind, timestamp_ms = message.timestamp()
+    return 0 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms
+
+
+def reading_rounds(wanted: Mapping[int, OffsetSet]) -> Iterator[dict[int, tuple[int, int]]]:
+    """What to read at once of each partition, and what next: few ranges that hold all the offsets.
+
+    >>> list(reading_rounds({0: OffsetSet.of((5, 6), (90, 91), (9_000, 9_001)), 1: OffsetSet.of((2, 4))}))
+    [{0: (5, 91), 1: (2, 4)}, {0: (9000, 9001)}]
+    """
+    spans = {number: _spans(offsets) for number, offsets in wanted.items()}
+    for at_once in zip_longest(*spans.values()):
+        yield {number: span for number, span in zip(spans, at_once, strict=True) if span is not None}
+
+
+def _spans(offsets: OffsetSet) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
+    for start, stop in offsets.iter_ranges():
+        if spans and start - spans[-1][1] <= _READ_THROUGH:
+            spans[-1] = (spans[-1][0], stop)
+        else:
+            spans.append((start, stop))
+    return spans

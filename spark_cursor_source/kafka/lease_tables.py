@@ -1,0 +1,34 @@
+"""The lease tables of a queue topic, from the cursors topic."""
+
+from __future__ import annotations
+
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.wire import lease_table as wire
+
+
+class LeaseTables:
+    """What the tail of the cursors topic knows of them; refreshing it is its owner's business."""
+
+    def __init__(self, tail: CursorTail, queue_topic: str, markers_topic: str) -> None:
+        self._tail = tail
+        self._queue_topic = queue_topic
+        self._markers_topic = markers_topic
+        self._next_events: dict[int, tuple[bytes, int | None]] = {}  # partition -> record, its next event
+
+    def values(self) -> dict[int, bytes]:
+        """The record of each markers partition that has one."""
+        prefix = wire.table_cell(self._queue_topic, self._markers_topic, 0).key[:-1]
+        found: dict[int, bytes] = {}
+        for key in self._tail.record_keys():
+            number = key.removeprefix(prefix)
+            if key.startswith(prefix) and number.isdigit() and (value := self._tail.value(key)):
+                found[int(number)] = value
+        return found
+
+    def next_events(self) -> dict[int, int | None]:
+        """The first deadline of each table."""
+        for partition, value in self.values().items():
+            known = self._next_events.get(partition)
+            if known is None or known[0] != value:
+                self._next_events[partition] = (value, wire.decode(value).next_event_ms)
+        return {partition: event_ms for partition, (_, event_ms) in self._next_events.items()}

@@ -1,0 +1,50 @@
+"""The operator's word that a breaker closes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import closing
+
+from spark_cursor_source.core.marker import Resume
+from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.errors import UnknownSubscription
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.markers import MarkerSender
+from spark_cursor_source.kafka.topics import Topics
+
+logger = logging.getLogger(__name__)
+
+
+def resume(
+    kafka: Mapping[str, str],
+    subscription: str,
+    topic: str | None = None,
+    *,
+    markers_topic: str = DEFAULT_MARKERS_TOPIC,
+    cursors_topic: str = DEFAULT_CURSORS_TOPIC,
+) -> int:
+    """Close the breaker of a subscription, on one topic or on all it reads; how many partitions they have.
+
+    What the breaker held is in the dead letters with the tracker's next batch, leases run out again, and dead
+    letters are counted from nothing. Nothing happens where the breaker is closed. ``kafka`` are options of
+    the Kafka clients.
+
+    Raises:
+        UnknownSubscription: the tracker has no cursor of it.
+        MarkersNotDurable: the tracker may not have been told.
+        TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
+    """
+    with closing(CursorTail(client_config(kafka, "consumer"), cursors_topic)) as cursors:
+        cursors.refresh()
+        cells = list(cursors.of(subscription=subscription, topic=topic))
+        if not cells:
+            known = {cell.subscription for cell in cursors.all() if topic in (None, cell.topic)}
+            raise UnknownSubscription(subscription, topic, cursors_topic, tuple(sorted(known)))
+    partitions = Topics(client_config(kafka, "admin")).describe([markers_topic])[markers_topic].partitions
+    with closing(MarkerSender(client_config(kafka, "producer"), markers_topic, partitions)) as sender:
+        sender.send(Resume(cell=cell) for cell in cells)
+        sender.flush()
+    logger.info("breaker_resumed subscription=%s partitions=%d", subscription, len(cells))
+    return len(cells)

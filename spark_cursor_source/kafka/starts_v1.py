@@ -1,0 +1,127 @@
+"""The Starts of V1: a batch is read, and each of its messages goes into a marker of its own."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+from confluent_kafka import Message
+
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.errors import InvalidMarker
+from spark_cursor_source.kafka.consumers import borrowed_consumer
+from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1
+from spark_cursor_source.kafka.records import Removed, offset_of, read_range
+from spark_cursor_source.kafka.tail import TailReader
+from spark_cursor_source.wire.marker import MAX_DELIVERY_COUNT, START, MarkerV1, decode
+from spark_cursor_source.wire.redelivery_count import redelivery_count
+
+Range = tuple[int, int]
+
+
+class StartedRange:
+    """What became of the messages of a range: which have a Start now, and whose they are."""
+
+    def __init__(self) -> None:
+        self._by_queue: dict[bytes, array[int]] = {}
+        self._by_count: dict[int, array[int]] = {}
+        self.without_key = 0  #: messages that belong to no queue id
+
+    def add(self, queue_id: bytes, offset: int, count: int) -> None:
+        """A message has its Start; offsets only ascend."""
+        self._by_queue.setdefault(queue_id, array("Q")).append(offset)
+        self._by_count.setdefault(count, array("Q")).append(offset)
+
+    @property
+    def by_queue(self) -> dict[bytes, OffsetSet]:
+        """The started offsets of each queue id."""
+        return {queue_id: OffsetSet.from_offsets(one) for queue_id, one in self._by_queue.items()}
+
+    @property
+    def by_count(self) -> dict[int, OffsetSet]:
+        """The started offsets for each delivery count."""
+        return {count: OffsetSet.from_offsets(one) for count, one in self._by_count.items()}
+
+
+class StartWriter:
+    """Writes the Starts of messages; what it has written is confirmed when the sender was flushed."""
+
+    def __init__(
+        self, config: Mapping[str, str], sender: MarkerSenderV1, *, queue_id: bytes | None, lease_ms: int
+    ) -> None:
+        self._config = config
+        self._sender = sender
+        self._queue_id = queue_id
+        self._lease_ms = lease_ms
+
+    def start(
+        self,
+        topic: str,
+        partition: int,
+        within: Range,
+        *,
+        without: OffsetSet = EMPTY,
+        on_removed: Removed,
+    ) -> StartedRange:
+        """Read a range of the queue topic and write a Start for each message but those ``without``.
+
+        Messages of other queue ids are passed over, and so are those without a key, which are counted.
+        Raises what ``read_range`` and ``MarkerSenderV1.send`` raise.
+        """
+        started = StartedRange()
+        with borrowed_consumer(self._config) as consumer:
+            reading = read_range(consumer, topic, partition, *within, on_removed=on_removed)
+            with closing(reading):
+                for messages in reading:
+                    self._sender.send(self._starts(messages, partition, without, started))
+        return started
+
+    def _starts(
+        self, messages: list[Message], partition: int, without: OffsetSet, started: StartedRange
+    ) -> Iterator[MarkerV1]:
+        for message in messages:
+            key, offset = message.key(), offset_of(message)
+            if not key:
+                started.without_key += 1
+                continue
+            if self._queue_id not in (None, key) or offset in without:
+                continue
+            started.add(key, offset, _delivery_count(message))
+            yield MarkerV1(
+                queue_id=key,
+                type=START,
+                partition=partition,
+                offset=offset,
+                redeliver_after_ms=self._lease_ms,
+                key=key,
+                value=message.value() or b"",
+            )
+
+
+def _delivery_count(message: Message) -> int:
+    headers: Any = message.headers()  # a list of pairs, or None
+    return min(redelivery_count(headers) + 1, MAX_DELIVERY_COUNT) if headers else 1
+
+
+def started_in(
+    reader: TailReader, markers_topic: str, ranges: Mapping[int, Range], batch: Mapping[int, Range]
+) -> dict[int, OffsetSet]:
+    """Which messages of ``batch`` ``{queue partition: range}`` have a Start in ranges of the markers topic.
+
+    Raises:
+        KafkaUnavailable, TopicNotFound, NotAuthorized, KafkaRefused
+    """
+    found: dict[int, list[int]] = {partition: [] for partition in batch}
+    for record in reader.read(markers_topic, ranges):
+        try:
+            marker = decode(record.key(), record.value())
+        except InvalidMarker:
+            continue  # the tracker says what it cannot read
+        if not isinstance(marker, MarkerV1) or marker.type != START:
+            continue
+        first, past = batch.get(marker.partition, (0, 0))
+        if first <= marker.offset < past:
+            found[marker.partition].append(marker.offset)
+    return {partition: OffsetSet.from_offsets(sorted(offsets)) for partition, offsets in found.items()}

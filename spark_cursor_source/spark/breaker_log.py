@@ -1,0 +1,45 @@
+"""Breakers that open and close, in the log: loudly, and once for a subscription."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+
+log = logging.getLogger(__name__)
+
+
+class BreakerLog:
+    """Remembers which breakers are open. One that was open before the tracker started is told again."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, set[Cell]] = {}
+
+    def see(self, cursors: Iterable[CursorSnapshot]) -> None:
+        """Take in cursors that have changed."""
+        by_subscription: dict[str, list[CursorSnapshot]] = {}
+        for cursor in cursors:
+            by_subscription.setdefault(cursor.cell.subscription, []).append(cursor)
+        for name, changed in by_subscription.items():
+            before = self._open.get(name, set())
+            closed = {cursor.cell for cursor in changed if not cursor.breaker.is_open}
+            opened = [cursor for cursor in changed if cursor.breaker.is_open]
+            now = (before - closed) | {cursor.cell for cursor in opened}
+            if now and not before:
+                log.error(
+                    "breaker_opened subscription=%s trip=%s held=%d closes=%s: no lease of it runs out and "
+                    "its dead letters are held; find out why, then run cursorq resume --subscription %s",
+                    name,
+                    opened[0].breaker.trip,
+                    sum(len(offsets) for cursor in opened for _, offsets in cursor.held),
+                    "by-itself" if opened[0].breaker.closes_ms is not None else "when-told",
+                    name,
+                )
+            if before and not now:
+                log.error("breaker_closed subscription=%s: what was held goes out", name)
+            if now:
+                self._open[name] = now
+            else:
+                self._open.pop(name, None)

@@ -1,0 +1,23 @@
+"""What a query does about messages that are gone from the queue topic."""
+
+from __future__ import annotations
+
+import logging
+
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.errors import DataLoss
+
+log = logging.getLogger(__name__)
+
+
+def report_loss(topic: str, partition: int, offsets: OffsetSet, *, fail: bool) -> None:
+    """Say which messages are gone.
+
+    Raises:
+        DataLoss: where that is to ``fail`` the query.
+    """
+    first, last = offsets.first, offsets.last
+    ranges = f"{first} to {last} ({len(offsets)} of them)"
+    if fail:
+        raise DataLoss(topic, partition, ranges, "retention or a truncation removed them")
+    log.warning("data_loss topic=%s partition=%d offsets=%s", topic, partition, ranges)

@@ -1,0 +1,25 @@
+"""Which columns of a row say which message it is."""
+
+from __future__ import annotations
+
+from spark_cursor_source.core.ack_options import AckAction, AckOptions
+from spark_cursor_source.core.marker_version import MarkerVersion
+
+MESSAGE_ID = ("topic", "partition", "offset")
+MESSAGE_ID_V1 = ("key", *MESSAGE_ID)  #: the key is the queue id, whose partition its markers go to
+LEAVE = "leave"
+
+
+def needed_columns(options: AckOptions, *, by_column: bool = False) -> tuple[str, ...]:
+    """What rows must have for the action of the options, or any that a column action says.
+
+    >>> from spark_cursor_source.core.kafka_options import KafkaOptions
+    >>> options = AckOptions(kafka=KafkaOptions({}), subscription="s", lease_ms=60_000)
+    >>> needed_columns(options), needed_columns(options, by_column=True)[-1]
+    (('topic', 'partition', 'offset'), 'delivery_count')
+    """
+    if options.marker_version is MarkerVersion.V1:
+        return MESSAGE_ID_V1
+    if options.action in (None, AckAction.ACK) and not by_column:
+        return MESSAGE_ID
+    return (*MESSAGE_ID, "delivery_count")

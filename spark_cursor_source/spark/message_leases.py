@@ -1,0 +1,48 @@
+"""The tracker's state of one markers partition beside its cells: the lease table of single messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, ValueState
+
+from spark_cursor_source.core.lease_table import LeaseTable, MessageMarkers
+from spark_cursor_source.wire import lease_table as table_wire
+
+MOST_DUE = 20_000  #: messages of a partition that a batch appends again; what is left is due in the next one
+
+
+class MessageLeases:
+    """One lease table, and beside it its next deadline, so that a tick without one does not load it."""
+
+    def __init__(self, handle: StatefulProcessorHandle) -> None:
+        self._table: ValueState = handle.getValueState("lease_table", "table BINARY")
+        self._next: ValueState = handle.getValueState("next_lease_over", "at_ms BIGINT")
+
+    def step(
+        self, markers: Sequence[MessageMarkers], resumed: LeaseTable | None, now_ms: int | None
+    ) -> tuple[LeaseTable, LeaseTable] | None:
+        """Take in a batch of markers: what is to be appended again, and the table then.
+
+        None where nothing has changed. ``resumed`` is a table to begin with; with ``now_ms`` leases run out.
+        """
+        if not markers and resumed is None and not self._is_due(now_ms):
+            return None
+        table = LeaseTable.resume(resumed if resumed is not None else self._load())
+        if markers:
+            table = table.apply(MessageMarkers.concatenated(markers))
+        due, table = table.settle(-1 if now_ms is None else now_ms, most=MOST_DUE)
+        self._table.update((table_wire.encode(table),))
+        if (next_ms := table.next_event_ms) is None:
+            self._next.clear()
+        else:
+            self._next.update((next_ms,))
+        return due, table
+
+    def _load(self) -> LeaseTable | None:
+        stored = self._table.get()
+        return None if stored is None else table_wire.decode(bytes(stored[0]))
+
+    def _is_due(self, now_ms: int | None) -> bool:
+        next_over = self._next.get()
+        return now_ms is not None and next_over is not None and next_over[0] < now_ms

@@ -1,0 +1,254 @@
+"""The driver's side of a query whose tracker is kafka-mq-go's: V1 markers, one for each message.
+
+Their tracker takes a message over with its Start, value and all, and appends it to the queue topic again when
+its lease is over. So this planner asks nobody what is outstanding, and its one duty is that no message gets a
+second Start: their tracker would deliver it again though it has ended, and again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.planning import Delivery, SourceOffset, TopicPartition, admit_queue, split
+from spark_cursor_source.core.slices import Slice
+from spark_cursor_source.core.source_options import AckMode, Isolation, SourceOptions
+from spark_cursor_source.errors import MarkerFormatChanged
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1
+from spark_cursor_source.kafka.starts_v1 import Range, StartWriter, started_in
+from spark_cursor_source.kafka.tail import TailReader
+from spark_cursor_source.kafka.topics import PATIENCE_MS, Topics
+from spark_cursor_source.spark.admission import Patience
+from spark_cursor_source.spark.data_loss import report_loss
+from spark_cursor_source.spark.group_progress import GroupProgress
+from spark_cursor_source.spark.lease_keeper import LeaseKeeper
+from spark_cursor_source.spark.queue_view import QueueView
+from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1
+
+log = logging.getLogger(__name__)
+_PIECE = 100_000  # offsets whose Starts are written before their leases are extended with the others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """Messages of one queue id and partition that the batch in progress has started."""
+
+    queue_id: bytes
+    partition: int
+    offsets: OffsetSet
+
+
+class PlannerV1:
+    """One run: from the first question of Spark to the last."""
+
+    now_ms = 0  #: not known: a message whose headers ask for a later delivery is delivered at once
+    outstanding = None  #: not known either
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._topics = Topics(client_config(options.kafka, "admin"), timeout_ms=PATIENCE_MS)
+        self.markers_partitions = self._topics.ensure_markers(options.markers_topic)
+        self._sender = MarkerSenderV1(
+            client_config(options.kafka, "producer"), options.markers_topic, self.markers_partitions
+        )
+        reading = client_config(options.kafka, "consumer")
+        self._starts = StartWriter(
+            reading | {"isolation.level": options.isolation.value},
+            self._sender,
+            queue_id=None if options.queue_id is None else options.queue_id.encode(),
+            lease_ms=options.lease_ms,
+        )
+        self._queue = QueueView(options, self._topics)
+        self._group = GroupProgress(self._topics, options.subscription)
+        self._keeper: LeaseKeeper[Started] = LeaseKeeper(self._extend, lease_ms=options.lease_ms)
+        self._patience = Patience(options)
+        self._began = False
+        self._asked_for_latest = False
+        self._beginning: SourceOffset | None = None
+        self._in_progress: list[Started] = []
+        self._last_ends: Mapping[TopicPartition, int] = {}
+        self._bound: Mapping[TopicPartition, int] | None = None
+
+    # -- what Spark asks -------------------------------------------------------------------------------
+
+    def initial_offset(self) -> SourceOffset:
+        """Where a query without a checkpoint begins: the same answer again, in this run and in the next."""
+        if self._beginning is None:
+            self._queue.refresh()
+            positions, _ = self._group.beginning(self._queue, {})
+            self._beginning = self._offset(positions)
+        return self._beginning
+
+    def latest_offset(self, start: SourceOffset, *, max_offsets: int | None) -> SourceOffset:
+        """Up to where the next batch goes; ``start`` where there is nothing to deliver."""
+        self._begin(start)
+        self._asked_for_latest = True
+        self.completed(start)
+        self._queue.discover()
+        ends = self._ends()
+        origin = self._queue.origin(start, ends)
+        queue = admit_queue(origin, ends, budget=max_offsets)
+        waiting = sum(queue[tp] - origin[tp] for tp in queue)
+        if not waiting or self._patience.waits_for_more(waiting):
+            return start
+        self._queue.refresh()
+        return self._offset({**start.queue, **queue}, start.topic_ids)
+
+    def plan(self, start: SourceOffset, end: SourceOffset) -> list[tuple[Slice, ...]]:
+        """The slices of each task of a batch, a Start of each message acknowledged by the broker.
+
+        Called once a batch, after Spark has logged its offsets and before any row of it reaches anybody. What
+        a run that died has started belongs to the tracker, which brings it back: it is not in the batch.
+        """
+        self._begin(start)
+        batch = {
+            tp: (first, past)
+            for tp, past in sorted(end.queue.items())
+            if (first := start.queue.get(tp, 0)) < past
+        }
+        without = {} if self._asked_for_latest else self._started_before(end, batch)
+        counts: dict[tuple[TopicPartition, int], list[OffsetSet]] = {}
+        for tp, within in batch.items():
+            for count, offsets in self._start(tp, within, without.get(tp[1], EMPTY)):
+                counts.setdefault((tp, count), []).append(offsets)
+        # Start before the rows: a crash in between delivers twice; the other order, never.
+        self._sender.flush()
+        # As in kafka-mq-go, a Start takes a message from the queue: not even a lost checkpoint repeats it.
+        self._group.follow(end.queue, force=True)
+        self._patience.planned()
+        return split(
+            [
+                Delivery(cell=self._cell(*tp), offsets=OffsetSet.union(pieces), delivery_count=count)
+                for (tp, count), pieces in counts.items()
+            ],
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+        )
+
+    def completed(self, end: SourceOffset) -> None:
+        """Spark has committed the batch that ends here; asked often, because Spark's commit comes late."""
+        self._keeper.let_go()
+        batch, self._in_progress = self._in_progress, []
+        if batch and self._options.ack_mode is AckMode.BATCH:
+            self._send(_markers(batch, END))
+
+    def bound_by_now(self) -> None:
+        """Trigger.AvailableNow: deliver what is there at the first question after this, then nothing more."""
+        self._patience.drain = True
+
+    def latest_known(self) -> SourceOffset:
+        """The ends that the last question found, for Spark's progress reports."""
+        return SourceOffset(queue=self._last_ends, redeliveries={})
+
+    def close(self) -> None:
+        """Stop extending leases and close the clients. What is still leased runs out."""
+        self._keeper.stop()
+        self._sender.close()
+
+    # -- a batch ---------------------------------------------------------------------------------------
+
+    def _start(
+        self, tp: TopicPartition, within: Range, without: OffsetSet
+    ) -> Iterator[tuple[int, OffsetSet]]:
+        """(delivery count, offsets) of what is started of a range, in pieces; their leases are kept."""
+        topic, partition = tp
+        without_key = 0
+
+        def on_removed(first: int, past: int) -> None:
+            removed = OffsetSet.of((first, past)) - without
+            if removed:
+                report_loss(topic, partition, removed, fail=self._options.fail_on_data_loss)
+
+        for piece in OffsetSet.of(within).chunks(_PIECE):
+            (bounds,) = piece.ranges
+            started = self._starts.start(topic, partition, bounds, without=without, on_removed=on_removed)
+            without_key += started.without_key
+            self._in_progress += [
+                Started(queue_id=queue_id, partition=partition, offsets=offsets)
+                for queue_id, offsets in started.by_queue.items()
+            ]
+            self._keeper.hold(self._in_progress)
+            yield from started.by_count.items()
+        if without_key:
+            log.warning(
+                "messages_without_key topic=%s partition=%d offsets=%d to %d skipped=%d",
+                *(topic, partition, within[0], within[1] - 1, without_key),
+            )
+
+    def _started_before(
+        self, end: SourceOffset, batch: Mapping[TopicPartition, Range]
+    ) -> dict[int, OffsetSet]:
+        """The messages of a batch, by partition, that a run which died has started."""
+        ranges = {p: (end.markers.get(p, 0), at) for p, at in self._markers_ends().items()}
+        reader = TailReader(client_config(self._options.kafka, "consumer"), committed=False)
+        try:
+            by_partition = {partition: within for (_, partition), within in batch.items()}
+            found = started_in(reader, self._options.markers_topic, ranges, by_partition)
+        finally:
+            reader.close()
+        left = sum(map(len, found.values()))
+        log.info("batch_replayed subscription=%s left_to_tracker=%d", self._options.subscription, left)
+        return found
+
+    # -- small things ----------------------------------------------------------------------------------
+
+    def _begin(self, start: SourceOffset) -> None:
+        if self._began:
+            return
+        if not start.markers:
+            raise MarkerFormatChanged("v2", "v1")
+        self._queue.resume(start)
+        self._began = True
+
+    def _offset(
+        self, queue: Mapping[TopicPartition, int], topic_ids: Mapping[str, str] | None = None
+    ) -> SourceOffset:
+        return SourceOffset(
+            queue=queue,
+            redeliveries={},
+            topic_ids={**(topic_ids or {}), **self._queue.topic_ids},
+            markers=self._markers_ends(),
+        )
+
+    def _ends(self) -> Mapping[TopicPartition, int]:
+        if self._bound is not None:
+            return self._bound
+        committed = self._options.isolation is Isolation.READ_COMMITTED
+        self._last_ends = self._topics.end_offsets(list(self._queue.partitions), committed=committed)
+        if self._patience.drain:
+            self._bound = self._last_ends
+        return self._last_ends
+
+    def _markers_ends(self) -> dict[int, int]:
+        topic = self._options.markers_topic
+        partitions = [(topic, number) for number in range(self.markers_partitions)]
+        # Uncommitted: behind somebody's open transaction our own Starts would not be found.
+        ends = self._topics.end_offsets(partitions, committed=False)
+        return {number: at for (_, number), at in ends.items()}
+
+    def _cell(self, topic: str, partition: int) -> Cell:
+        return Cell(subscription=self._options.subscription, topic=topic, partition=partition)
+
+    def _extend(self, held: Sequence[Started]) -> None:
+        self._send(_markers(held, KEEPALIVE, lease_ms=self._options.lease_ms))
+
+    def _send(self, markers: Iterator[MarkerV1]) -> None:
+        """Write markers; they are on the broker when this returns."""
+        self._sender.send(markers)
+        self._sender.flush()
+
+
+def _markers(batch: Sequence[Started], kind: int, *, lease_ms: int = 0) -> Iterator[MarkerV1]:
+    for one in batch:
+        for offset in one.offsets:
+            yield MarkerV1(
+                queue_id=one.queue_id,
+                type=kind,
+                partition=one.partition,
+                offset=offset,
+                redeliver_after_ms=lease_ms,
+            )

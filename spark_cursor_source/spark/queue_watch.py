@@ -1,0 +1,89 @@
+"""What the tracker's driver sees beside the markers, told to the cells by markers of its own.
+
+The state of the tracker has one input, the markers topic: so a batch that is repeated, and a tracker that is
+rebuilt, decide the same again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+from spark_cursor_source.core.ages import look_every_ms
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.marker import LogEnd, Marker
+from spark_cursor_source.core.tracker_options import TrackerOptions
+from spark_cursor_source.core.trips import trips
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.markers import MarkerSender
+from spark_cursor_source.kafka.topics import Topics
+
+
+class QueueWatch:
+    """Looks where the queues end, for the TTL, and at the dead letters of whole subscriptions."""
+
+    def __init__(self, options: TrackerOptions, topics: Topics, markers_partitions: int) -> None:
+        self._options = options
+        self._topics = topics
+        config = client_config(options.kafka, "producer")
+        self._sender = MarkerSender(config, options.markers_topic, markers_partitions)
+        self._looked: dict[Cell, float] = {}
+
+    def look(self, cursors: Mapping[Cell, CursorSnapshot], now_ms: Mapping[int, int]) -> None:
+        """Write the markers that are called for; they are on the broker when this returns.
+
+        ``now_ms`` is the time of the markers partitions whose clocks are known to go right.
+        """
+        markers: list[Marker] = [*self._log_ends(cursors), *self._trips(cursors, now_ms)]
+        if markers:
+            self._sender.send(markers)
+            self._sender.flush()
+
+    def close(self) -> None:
+        """End the producer."""
+        self._sender.close()
+
+    def _log_ends(self, cursors: Mapping[Cell, CursorSnapshot]) -> Iterator[LogEnd]:
+        """The ends of the logs that have grown, of subscriptions with a TTL.
+
+        A cell of version 1 has no owner, and its topic holds the messages of other queues too.
+        """
+        names = {cell.subscription for cell in cursors}
+        ttls = {name: self._options.policy_for(name).message_ttl_ms for name in names}
+        now, due = time.monotonic(), dict[Cell, int]()
+        for cell, cursor in cursors.items():
+            ttl_ms = ttls[cell.subscription]
+            if ttl_ms is None or cursor.owner is None:
+                continue
+            last = self._looked.get(cell)
+            if last is None or now - last >= look_every_ms(ttl_ms) / 1000:
+                self._looked[cell] = now
+                due[cell] = ttl_ms
+        if not due:
+            return
+        # Committed: a transaction that hangs makes messages younger, never older.
+        ends = self._topics.existing_ends([(cell.topic, cell.partition) for cell in due], committed=True)
+        for cell, ttl_ms in due.items():
+            end = ends.get((cell.topic, cell.partition))
+            if end is not None and _is_news(cursors[cell], end, ttl_ms):
+                yield LogEnd(cell=cell, position=end)
+
+    def _trips(self, cursors: Mapping[Cell, CursorSnapshot], now_ms: Mapping[int, int]) -> Iterator[Marker]:
+        told = {
+            cell.subscription
+            for cell, cursor in cursors.items()
+            if cursor.breaker.is_open or cursor.breaker.recent
+        }
+        for name in sorted(told):
+            of_name = [cursor for cell, cursor in cursors.items() if cell.subscription == name]
+            yield from trips(of_name, self._options.policy_for(name).breaker, now_ms)
+
+
+def _is_news(cursor: CursorSnapshot, end: int, ttl_ms: int) -> bool:
+    """Whether the cell does not know the age of a message that is not gone, or not this TTL."""
+    ages = cursor.ages
+    if ages.ends and ages.ttl_ms != ttl_ms:
+        return True
+    known = max([ages.expired_below, *(seen.position for seen in ages.ends)])
+    return end > known and end > cursor.mark_delete + 1

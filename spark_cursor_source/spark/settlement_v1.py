@@ -1,0 +1,97 @@
+"""Rows that say what became of messages, as V1 markers: one for each message, for kafka-mq-go's tracker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from spark_cursor_source.core.ack_options import AckAction, AckOptions
+from spark_cursor_source.errors import NullMessageId, RejectRefused, UnknownAction
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.markers_v1 import cached_sender_v1
+from spark_cursor_source.spark.message_id import LEAVE, MESSAGE_ID_V1
+from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1
+
+
+class SettlementV1:
+    """Acks, releases and extensions of one task.
+
+    Rows have key, topic, partition and offset, and where present ``action`` and ``delay_ms``, as those of
+    :class:`~spark_cursor_source.spark.settlement.Settlement`. A release is a lease that is over after its
+    delay; without a delay the message is left to the lease that it has.
+    """
+
+    def __init__(self, options: AckOptions) -> None:
+        self._options = options
+        self._rows: list[pa.Table] = []
+        self.settled = 0
+
+    def add(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Take in rows; columns beyond those that count are passed over.
+
+        Raises:
+            NullMessageId: a row does not say which message it is.
+            RejectRefused, UnknownAction: the column action has a word that V1 has no marker for.
+        """
+        if rows.num_rows == 0:
+            return
+        names = rows.schema.names
+        details = [name for name in ("action", "delay_ms") if name in names]
+        table = pa.table({name: rows.column(name) for name in (*MESSAGE_ID_V1, *details)})
+        nulls = tuple(name for name in MESSAGE_ID_V1 if table.column(name).null_count)
+        if nulls:
+            raise NullMessageId((self._options.action or AckAction.ACK).value, nulls)
+        if "action" in details:
+            for word in table.column("action").unique().to_pylist():
+                _check(word)
+        self._rows.append(table)
+        self.settled += table.num_rows
+
+    def markers(self) -> Iterator[MarkerV1]:
+        """What was added, in the order of the rows."""
+        default = (self._options.action or AckAction.ACK).value
+        for table in self._rows:
+            for batch in table.to_batches():
+                columns = batch.to_pydict()
+                rows = zip(
+                    columns["key"],
+                    columns["partition"],
+                    columns["offset"],
+                    columns.get("action") or [default] * batch.num_rows,
+                    columns.get("delay_ms") or [None] * batch.num_rows,
+                    strict=True,
+                )
+                for key, partition, offset, word, delay_ms in rows:
+                    lease_ms = self._options.lease_ms if word == AckAction.EXTEND else delay_ms
+                    if word == AckAction.ACK:
+                        yield MarkerV1(queue_id=key, type=END, partition=partition, offset=offset)
+                    elif word != LEAVE and lease_ms is not None:
+                        yield MarkerV1(
+                            queue_id=key,
+                            type=KEEPALIVE,
+                            partition=partition,
+                            offset=offset,
+                            redeliver_after_ms=lease_ms,
+                        )
+
+    def send(self, markers_partitions: int) -> None:
+        """Write the markers; they are on the broker when this returns.
+
+        Raises:
+            MarkersNotDurable: they are not; the messages keep their leases.
+            InvalidMarker: a key is empty, so the message is of no queue id.
+        """
+        sender = cached_sender_v1(
+            client_config(self._options.kafka, "producer"), self._options.markers_topic, markers_partitions
+        )
+        sender.send(self.markers())
+        sender.flush()
+        self._rows.clear()
+
+
+def _check(word: str | None) -> None:
+    if word == AckAction.REJECT:
+        raise RejectRefused
+    if word is None or word not in (LEAVE, *AckAction):
+        raise UnknownAction("null" if word is None else word)

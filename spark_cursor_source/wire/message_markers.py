@@ -1,0 +1,183 @@
+"""Markers of single messages, many at a time: kafka-mq-go's (V1, protobuf) and kmq's (fixed bytes).
+
+Nearly every marker has the one form that its writer gives it; whole columns of those are taken apart at once,
+and what looks in any way different is left to a decoder that looks at one marker, strictly.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import fields
+
+import numpy as np
+import numpy.typing as npt
+
+from spark_cursor_source.core.lease_table import END, KEEP_ALIVE, START, Column, MessageMarkers
+from spark_cursor_source.core.offsets import OFFSET_LIMIT
+from spark_cursor_source.errors import InvalidMarker
+from spark_cursor_source.wire.columns import pack, unpack
+from spark_cursor_source.wire.marker import MarkerV1
+
+_TYPE, _MESSAGE_ID, _LEASE, _KEY, _VALUE = 0x10, 0x1A, 0x20, 0x2A, 0x32  # tags of fields 2 to 6
+_ID_PARTITION, _ID_OFFSET = 0x08, 0x10
+_KMQ_END, _KMQ_START = b"\0", b"\1"
+_LENGTH = struct.Struct(">I")
+_KMQ_KEY, _KMQ_LEASE = struct.Struct(">iq"), struct.Struct(">q")
+
+Row = tuple[int, int, int, int, int, int]
+_Mask = npt.NDArray[np.bool_]
+
+
+def usual_v1(
+    sequences: Sequence[int],
+    times_ms: Sequence[int],
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+) -> tuple[MessageMarkers, list[int]]:
+    """The V1 markers among records that have kafka-mq-go's own form, and the places of all other records.
+
+    >>> markers, others = usual_v1([7, 8], [0, 0], [b"q1", None], [bytes.fromhex("1001 1a020803"), b"?"])
+    >>> markers.kinds.tolist(), markers.partitions.tolist(), others
+    ([1], [3], [1])
+    """
+    data = _Fields(values)
+    usual = np.fromiter(map(bool, keys), bool, len(keys)) & (data.left > 0)
+    kinds = data.one_byte(_TYPE)
+    usual &= kinds <= KEEP_ALIVE
+    usual &= data.at(_MESSAGE_ID)
+    id_end = data.one_byte(_MESSAGE_ID) + data.place
+    partitions, offsets = data.number(_ID_PARTITION, until=id_end), data.number(_ID_OFFSET, until=id_end)
+    usual &= (data.place == id_end) & (partitions < 1 << 31)
+    leases = data.number(_LEASE)
+    data.skip(_KEY)
+    data.skip(_VALUE)
+    usual &= (data.left == 0) & ~data.broken
+    markers = MessageMarkers(
+        sequences=np.asarray(sequences, np.int64)[usual],
+        at_ms=np.asarray(times_ms, np.int64)[usual],
+        kinds=kinds[usual],
+        partitions=partitions[usual],
+        offsets=offsets[usual],
+        leases_ms=leases[usual],
+    )
+    return markers, np.flatnonzero(~usual).tolist()
+
+
+def row_of(sequence: int, at_ms: int, marker: MarkerV1) -> Row:
+    """One V1 marker as a row of :class:`MessageMarkers`."""
+    return sequence, at_ms, marker.type, marker.partition, marker.offset, marker.redeliver_after_ms
+
+
+def kmq_row(sequence: int, at_ms: int, key: bytes | None, value: bytes | None) -> Row:
+    """One marker of kmq as a row.
+
+    >>> kmq_row(7, 0, bytes.fromhex("00000003 0000000000000028"), b"\\0")
+    (7, 0, 1, 3, 40, 0)
+
+    Raises:
+        InvalidMarker: it is to be quarantined; the error says why. kmq itself takes any value that does not
+            begin with 01 for an acknowledgement.
+    """
+    if key is None or len(key) != _KMQ_KEY.size:
+        raise InvalidMarker("the record key is not kmq's partition and offset of 12 bytes")
+    partition, offset = _KMQ_KEY.unpack(key)
+    if partition < 0 or not 0 <= offset < OFFSET_LIMIT:
+        raise InvalidMarker("its message id is negative or beyond every log")
+    if value == _KMQ_END:
+        return sequence, at_ms, END, partition, offset, 0
+    if value is None or len(value) != 1 + _KMQ_LEASE.size or value[:1] != _KMQ_START:
+        raise InvalidMarker("the value is neither kmq's Start (01 and 8 bytes) nor its End (00)")
+    (lease_ms,) = _KMQ_LEASE.unpack_from(value, 1)
+    if lease_ms < 0:
+        raise InvalidMarker("its time to redelivery is negative")
+    return sequence, at_ms, START, partition, offset, lease_ms
+
+
+def kmq_end(partition: int, offset: int) -> tuple[bytes, bytes]:
+    """Key and value of kmq's End of a message."""
+    return _KMQ_KEY.pack(partition, offset), _KMQ_END
+
+
+def encode(markers: MessageMarkers) -> bytes:
+    """Bytes of columns of markers, between the tracker's source and its state; stored nowhere.
+
+    >>> markers = MessageMarkers.of([(7, 0, START, 3, 40, 60_000)])
+    >>> decode(encode(markers)).offsets.tolist()
+    [40]
+    """
+    columns = [pack(getattr(markers, field.name)) for field in fields(markers)]
+    return b"".join(_LENGTH.pack(len(column)) + column for column in columns)
+
+
+def decode(data: bytes) -> MessageMarkers:
+    """The markers of such bytes."""
+    columns: dict[str, Column] = {}
+    at = 0
+    for field in fields(MessageMarkers):
+        (length,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size + length
+        columns[field.name] = unpack(data[at - length : at])
+    return MessageMarkers(**columns)
+
+
+class _Fields:
+    """Protobuf messages read side by side, field by field, from the first to the last."""
+
+    def __init__(self, values: Sequence[bytes | None]) -> None:
+        present = [value or b"" for value in values]
+        # Reading past the last value meets zeros, which are the tag of no field.
+        self._bytes = np.frombuffer(b"".join(present) + bytes(16), np.uint8)
+        lengths = np.fromiter(map(len, present), np.int64, len(present))
+        self._ends = np.cumsum(lengths)
+        self.place = self._ends - lengths
+        self.broken: _Mask = np.zeros(len(present), bool)  #: a field that goes beyond its message
+
+    @property
+    def left(self) -> Column:
+        """Bytes of each message that were not read."""
+        return self._ends - self.place
+
+    def at(self, tag: int) -> _Mask:
+        """Whether the next field is this one."""
+        there: _Mask = (self._byte() == tag) & (self.left > 0)
+        return there
+
+    def one_byte(self, tag: int) -> Column:
+        """A number below 128, 0 where the field is missing. A longer one makes the message broken."""
+        there = self.at(tag)
+        self.place = self.place + there
+        found = np.where(there, self._byte(), 0)
+        self.broken |= found > 127
+        self.place = self.place + there
+        return found
+
+    def number(self, tag: int, *, until: Column | None = None) -> Column:
+        """A varint below 2**63, 0 where the field is missing or would begin at ``until``."""
+        there = self.at(tag) if until is None else self.at(tag) & (self.place < until)
+        self.place = self.place + there
+        return self._varint(there)
+
+    def skip(self, tag: int) -> None:
+        """Pass over bytes."""
+        there = self.at(tag)
+        self.place = self.place + there
+        length = self._varint(there)
+        self.broken |= length > self.left
+        self.place = np.where(self.broken, self.place, self.place + length)
+
+    def _varint(self, going_on: _Mask) -> Column:
+        found = np.zeros(len(self.place), np.int64)
+        for shift in range(0, 63, 7):
+            if not going_on.any():
+                break
+            byte = self._byte()
+            found |= np.where(going_on, (byte & 0x7F) << shift, 0)
+            self.place = self.place + going_on
+            going_on = going_on & (byte > 0x7F)
+        self.broken |= going_on | (self.place > self._ends)
+        return found
+
+    def _byte(self) -> Column:
+        found: Column = self._bytes[np.minimum(self.place, len(self._bytes) - 1)].astype(np.int64)
+        return found

@@ -1,0 +1,33 @@
+"""The header that says how often a message was appended again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+HEADER_REDELIVERY_COUNT = "cursorq-redelivery-count"  #: a number as text
+KMQ_HEADER_REDELIVERY_COUNT = "kmq-redelivery-count"  #: kmq's: one byte, or four where it needs them
+
+
+def redelivery_count(headers: Iterable[tuple[str, bytes | None]]) -> int:
+    """How often the message with these headers came back; 0 where none says so, or none that can be read.
+
+    >>> redelivery_count([("cursorq-redelivery-count", b"2")]), redelivery_count([])
+    (2, 0)
+    >>> redelivery_count([("kmq-redelivery-count", bytes([3]))])
+    3
+    """
+    for name, value in headers:
+        if name == HEADER_REDELIVERY_COUNT and value and value.isdigit():
+            return int(value)
+        if name == KMQ_HEADER_REDELIVERY_COUNT and value and len(value) in (1, 4):
+            return max(int.from_bytes(value, signed=True), 0)
+    return 0
+
+
+def encode_kmq_count(count: int) -> bytes:
+    """The number as kmq writes it.
+
+    >>> encode_kmq_count(3), encode_kmq_count(200)
+    (b'\\x03', b'\\x00\\x00\\x00\\xc8')
+    """
+    return count.to_bytes(1 if count < 128 else 4, signed=True)

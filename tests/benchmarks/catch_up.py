@@ -1,0 +1,194 @@
+"""(f) Behind kafka-mq-go: a backlog of V1 markers, and the state of a million open messages.
+
+The peer is the plain way: one process, one marker at a time, decoded as strictly, into a dict.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from statistics import median
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import spark_cursor_source as cursorq
+from spark_cursor_source.core.marker import MAX_LEASE_MS
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.lease_tables import LeaseTables
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.wire import lease_table as table_wire
+from spark_cursor_source.wire import marker as marker_wire
+from spark_cursor_source.wire.marker import END, START, MarkerV1, encode_v1
+from tests.benchmarks.common import PARTITIONS, Bench, print_table, spark_session
+
+MARKERS = 1_000_000
+QUEUE_IDS = 16
+PAYLOAD = b"x" * 100
+
+Record = tuple[bytes, bytes]
+
+
+def run(here: Bench) -> None:
+    load = V1Load(here, queue_ids=QUEUE_IDS)
+    with spark_session(here, peer=False) as spark:
+        ours, plain = [], []
+        for number in range(here.runs + 1):
+            first = number * MARKERS // 2
+            load.append(load.lives(first, MARKERS // 2))
+            seconds = load.fold(spark)
+            plain.append(load.plain_seconds())
+            if number:  # the first one starts Python workers
+                ours.append(seconds)
+        load.append(load.starts(10**9, MARKERS))
+        open_seconds = load.fold(spark)
+        open_leases, state_bytes = load.state()
+    ours_rate, plain_rate = MARKERS / median(ours), MARKERS / median(plain)
+    rows = [
+        ["backlog of markers, tracker", f"{ours_rate / 1000:,.0f}k/s", "400k/s"],
+        ["the same, one by one into a dict", f"{plain_rate / 1000:,.0f}k/s", ""],
+        ["ratio", f"{ours_rate / plain_rate:.2f}", ""],
+        [f"{open_leases:,} open leases: state", f"{state_bytes / 2**20:.1f} MiB", "32 MiB"],
+        ["the trigger that opened them", f"{open_seconds:.2f} s", ""],
+    ]
+    title = f"{MARKERS:,} V1 markers of {QUEUE_IDS} queue ids, {here.runs} runs"
+    print_table(title, ["", "figure", "goal"], rows)
+
+
+class V1Load:
+    """A pair of topics of kafka-mq-go, and a tracker that is away while the markers pile up."""
+
+    def __init__(self, here: Bench, *, queue_ids: int) -> None:
+        self._here = here
+        self._ids = [b"queue-%d" % number for number in range(queue_ids)]
+        self._config = {"bootstrap.servers": here.broker.bootstrap_servers}
+        self._checkpoint = here.checkpoint()
+        self._topics = Topics(self._config)
+        self._topics.create({"jobs": (PARTITIONS, {})})
+        self._topics.ensure_control(
+            markers="jobs-markers", redeliveries="jobs-redeliveries", cursors="jobs-cursors"
+        )
+        self._read: dict[int, int] = {}
+
+    def lives(self, first: int, count: int) -> Iterator[Record]:
+        """Start and End of each message; Ends come a thousand messages later."""
+        for number in range(first, first + count + 1_000):
+            if number < first + count:
+                yield self._record(number, START)
+            if number >= first + 1_000:
+                yield self._record(number - 1_000, END)
+
+    def starts(self, first: int, count: int) -> Iterator[Record]:
+        return (self._record(number, START) for number in range(first, first + count))
+
+    def ends(self, numbers: Iterator[int]) -> Iterator[Record]:
+        return (self._record(number, END) for number in numbers)
+
+    def _record(self, number: int, kind: int) -> Record:
+        queue_id = self._ids[number % len(self._ids)]
+        is_start = kind == START
+        marker = MarkerV1(
+            queue_id=queue_id,
+            type=kind,
+            partition=number % 16,
+            offset=number,
+            redeliver_after_ms=MAX_LEASE_MS if is_start else 0,
+            key=queue_id if is_start else b"",
+            value=PAYLOAD if is_start else b"",
+        )
+        return queue_id, encode_v1(marker)
+
+    def append(self, records: Iterator[Record]) -> None:
+        """Write markers, those of a queue id to the partition that Java's producer chooses."""
+        producer = Producer(
+            self._config
+            | {"linger.ms": 50, "partitioner": "murmur2_random", "queue.buffering.max.messages": 1_000_000}
+        )
+        for key, value in records:
+            producer.produce("jobs-markers", value, key)
+            if len(producer) > 500_000:
+                producer.poll(0.05)
+        assert producer.flush(120) == 0
+
+    def fold(self, spark: SparkSession) -> float:
+        """Start the tracker; seconds of the trigger that reads the backlog, which is one batch."""
+        tracker = cursorq.start_tracker(
+            spark,
+            {
+                "kafka.bootstrap.servers": self._here.broker.bootstrap_servers,
+                "checkpointLocation": self._checkpoint,
+                "redelivery": "reappend",
+                "queueTopic": "jobs",
+                "markersTopic": "jobs-markers",
+                "redeliveriesTopic": "jobs-redeliveries",
+                "cursorsTopic": "jobs-cursors",
+            },
+        )
+        try:
+            return _longest_trigger(tracker, self._next_marker)
+        finally:
+            tracker.stop()
+
+    def plain_seconds(self) -> float:
+        """Seconds of a loop over what was appended since the last time."""
+        ends = self._ends()
+        consumer = Consumer(self._config | {"group.id": "plain", "fetch.queue.backoff.ms": 2})
+        consumer.assign([TopicPartition("jobs-markers", p, self._read.get(p, 0)) for p in ends])
+        left = sum(ends.values()) - sum(self._read.get(p, 0) for p in ends)
+        leases: dict[tuple[int, int], tuple[int, int]] = {}
+        began = time.perf_counter()
+        while left:
+            for message in consumer.consume(10_000, 1.0):
+                left -= 1
+                marker = marker_wire.decode(message.key(), message.value())
+                assert isinstance(marker, MarkerV1)
+                place = (marker.partition, marker.offset)
+                if marker.type == END:
+                    leases.pop(place, None)
+                else:
+                    leases[place] = (
+                        message.timestamp()[1] + marker.redeliver_after_ms,
+                        message.offset() or 0,
+                    )
+        seconds = time.perf_counter() - began
+        consumer.close()
+        self._read = ends
+        return seconds
+
+    def state(self) -> tuple[int, int]:
+        """Open leases, and the bytes that they take."""
+        values = self._tables()
+        return sum(len(table_wire.decode(value)) for value in values), sum(map(len, values))
+
+    def _next_marker(self) -> bool:
+        """Whether the tables hold all markers there are."""
+        ends = self._ends()
+        return sum(table_wire.decode(value).next_marker for value in self._tables()) == sum(
+            end for end in ends.values()
+        )
+
+    def _tables(self) -> list[bytes]:
+        tail = CursorTail(self._config, "jobs-cursors")
+        try:
+            tail.refresh()
+            return list(LeaseTables(tail, "jobs", "jobs-markers").values().values())
+        finally:
+            tail.close()
+
+    def _ends(self) -> dict[int, int]:
+        partitions = self._topics.describe(["jobs-markers"])["jobs-markers"].partitions
+        asked = [("jobs-markers", p) for p in range(partitions)]
+        return {p: end for (_, p), end in self._topics.end_offsets(asked, committed=True).items()}
+
+
+def _longest_trigger(tracker: StreamingQuery, done: Any) -> float:
+    until = time.monotonic() + 300
+    while not done():
+        if (problem := tracker.exception()) is not None:
+            raise problem
+        assert time.monotonic() < until, "the tracker does not keep up"
+        time.sleep(0.5)
+    time.sleep(1.5)  # its progress is reported after its work is done
+    return max(float(p["durationMs"]["triggerExecution"]) / 1000 for p in tracker.recentProgress)

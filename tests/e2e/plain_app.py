@@ -1,0 +1,150 @@
+"""A consumer or a tracker in one plain process that starts in a second: all is real but Spark's engine.
+
+Told what to be as :mod:`tests.e2e.spark_app` is; ``die_at`` is the step before which it dies.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Row
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from spark_cursor_source.core.ack_options import AckOptions
+from spark_cursor_source.core.source_options import SourceOptions
+from spark_cursor_source.core.tracker_options import TrackerOptions
+from spark_cursor_source.kafka.markers import MarkerSender
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark.actions import markers_partitions
+from spark_cursor_source.spark.marker_source import MarkerStreamReader
+from spark_cursor_source.spark.per_row import handle, handle_and_settle
+from spark_cursor_source.spark.reader import CursorqStreamReader
+from spark_cursor_source.spark.tracker_processor import TrackerProcessor
+from spark_cursor_source.spark.tracker_query import TrackerBatch
+from tests.e2e.consumer_app import PAUSE_S, Handling
+from tests.e2e.death import Steps
+from tests.e2e.micro_batches import MicroBatches, Tasks
+from tests.e2e.spark_app import end_with_parent, record
+
+
+def consume(config: dict[str, Any]) -> None:
+    """The consumer, started again as often as ``config["restarts"]`` says; rows are handled one by one."""
+    steps = Steps(config.get("die_at"), config["events"], str(config["run"]))
+    steps.before(MarkerSender, "send", "flush")
+    steps.before(Topics, "commit")
+    for attempt in range(config["restarts"] + 1):
+        handling = OneByOne(config, f"{config['run']}.{attempt}", steps)
+        reader = CursorqStreamReader(SourceOptions.parse(config["options"]))
+        handling.note("started")
+        try:
+            MicroBatches(reader, Path(config["checkpoint"]), handling.work, step=steps.step).run(0.05)
+        except Exception as problem:  # noqa: BLE001 - whatever ended it, it is started again
+            handling.note("failed", error=f"{type(problem).__name__}: {problem}")
+        reader.stop()
+        time.sleep(PAUSE_S)
+
+
+class OneByOne(Handling):
+    """The handler of each message, and what Spark's tasks do around it."""
+
+    def __init__(self, config: dict[str, Any], run: str, steps: Steps) -> None:
+        super().__init__(config, run)
+        self._steps = steps
+        self._batch_id: int | None = None
+        self._handled = 0  # of this task
+
+    def batch_id(self) -> int | None:
+        return self._batch_id
+
+    def one(self, message: Any) -> Any:
+        self._handled += 1
+        if self._handled == 2:
+            self._steps.step("handle the second message")
+        return super().one(message)
+
+    def work(self, tasks: Tasks, batch_id: int) -> None:
+        self._batch_id = batch_id
+        options = self._config["options"]
+        for rows in tasks:
+            self._handled = 0
+            if "ackMode" in options:
+                done = handle(rows, self.one, None)
+            else:
+                acks = AckOptions.parse(options)
+                done = handle_and_settle(rows, self.one, acks, markers_partitions(acks))
+            for _ in done:
+                pass
+
+
+def track(config: dict[str, Any]) -> None:
+    """The tracker, until it fails."""
+    options = TrackerOptions.parse(config["options"])
+    reader = MarkerStreamReader(options)
+    batches = TrackerBatches(options)
+
+    def note(event: str, **facts: object) -> None:
+        record(config["events"], event=event, run=str(config["run"]), at=time.time(), **facts)
+
+    note("started")
+    try:
+        MicroBatches(reader, Path(options.checkpoint_location), batches.work).run(0.05)
+    except Exception as problem:  # noqa: BLE001 - the test asks why it ended
+        note("failed", error=f"{type(problem).__name__}: {problem}")
+
+
+class TrackerBatches:
+    """Spark's part between the tracker's source and its outbox: a state that is as old as the last commit."""
+
+    def __init__(self, options: TrackerOptions) -> None:
+        self._inputs = Path(options.checkpoint_location) / "inputs"
+        self._inputs.mkdir(parents=True, exist_ok=True)
+        self._state = TwsTester(TrackerProcessor(options.policy_for))
+        self._carry_out = TrackerBatch(options)
+        self._known = 0  # batches that the state holds
+
+    def work(self, tasks: Tasks, batch_id: int) -> None:
+        for earlier in range(self._known, batch_id):
+            self._decide(pickle.loads((self._inputs / str(earlier)).read_bytes()))
+        rows = [row for task in tasks for batch in task for row in batch.to_pylist()]
+        (self._inputs / str(batch_id)).write_bytes(pickle.dumps(rows))
+        self._carry_out(_Decided(self._decide(rows)), batch_id)
+        self._known = batch_id + 1
+
+    def _decide(self, rows: list[dict[str, Any]]) -> list[Row]:
+        by_partition: defaultdict[int, list[Row]] = defaultdict(list)
+        for row in rows:
+            by_partition[row["markers_partition"]].append(Row(**row))
+        return [one for partition, of in by_partition.items() for one in self._state.test(partition, of)]
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """The rows of a batch, as a DataFrame gives them."""
+
+    rows: list[Row]
+
+    def collect(self) -> list[Row]:
+        return self.rows
+
+
+ROLES: dict[str, Callable[[dict[str, Any]], None]] = {"consumer": consume, "tracker": track}
+
+
+def main() -> None:
+    if told := sys.stdin.readline():
+        config: dict[str, Any] = json.loads(told)
+        threading.Thread(target=end_with_parent, daemon=True).start()
+        ROLES[config["role"]](config)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""Together with kafka-mq-go itself: our source with its tracker, its consumer with our tracker.
+
+``make test-interop`` runs them where two programs are named in the environment, each made of kafka-mq-go with
+confluent-kafka-go 1.9.2 or newer (the one that it pins cannot talk to Kafka 4); elsewhere they are skipped.
+
+- ``KAFKA_MQ_GO_TRACKER -config FILE``: its redelivery tracker.
+- ``KAFKA_MQ_GO_CONSUMER -config FILE -queue ID``: its consumer of one queue id, which acks each message and
+  then prints ``acked`` and the payload; one that begins with ``leave`` it interrupts the first time.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import spark_cursor_source as cursorq
+from spark_cursor_source import AckSink
+from spark_cursor_source.core.outcome import Leave
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.wire.marker import END, START, MarkerV1, decode
+from tests.kafka.control_plane import read_all
+from tests.spark.harness import Bench, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+
+LEASE_MS = 4_000
+QUEUE_IDS = (b"orders", b"returns")
+
+
+TRACKER, CONSUMER = (os.environ.get(f"KAFKA_MQ_GO_{part}", "") for part in ("TRACKER", "CONSUMER"))
+
+
+def needs(variable: str, path: str) -> pytest.MarkDecorator:
+    """Skipped where this environment variable names no program."""
+    why = f"{variable} names no program; see the top of {Path(__file__).name}"
+    return pytest.mark.skipif(not (Path(path).is_file() and os.access(path, os.X_OK)), reason=why)
+
+
+class Rig:
+    """A queue topic and a markers topic, and kafka-mq-go's programs at work on them."""
+
+    def __init__(self, bench: Bench, programs: ExitStack) -> None:
+        self.bench = bench
+        self.queue = bench.create_topic(2)
+        self.markers_topic = f"{self.queue}-markers"
+        bench.topics.ensure_markers(self.markers_topic, partitions=4)
+        self._programs = programs
+
+    def run(self, path: str, *arguments: str) -> Path:
+        """Start a program of theirs with the configuration of this queue; where its output goes."""
+        config = self.bench.directory / "kafka-mq.yaml"
+        config.write_text(
+            f"bootstrap-servers: {self.bench.servers}\n"
+            f"message-topic: {self.queue}\n"
+            f"marker-topic: {self.markers_topic}\n"
+            f"redelivery-timeout: {LEASE_MS}\n"
+            "consumer-receive-buffer-capacity: 1\n"
+            "consumer-next-message-timeout: 500\n"
+            "consumer-max-messages-per-commit: 10\n"
+            "redelivery-tracker:\n"
+            "  use-now-if-no-marker-seen: 500\n"
+            "  num-offsets-per-commit: 10\n"
+        )
+        log = self.bench.directory / f"{Path(path).name}.log"
+        self._programs.enter_context(_running([path, "-config", str(config), *arguments], log))
+        return log
+
+    def put(self, *values: str) -> None:
+        """These messages for each queue id, in both partitions."""
+        for partition, queue_id in enumerate(QUEUE_IDS):
+            records = [{"key": queue_id, "value": value.encode()} for value in values]
+            self.bench.produce(self.queue, records, partition=partition)
+
+    def messages(self) -> dict[tuple[int, int], tuple[bytes, str]]:
+        """(queue id, payload) of all messages and copies, by partition and offset."""
+        return {
+            (one.partition() or 0, one.offset() or 0): (one.key() or b"", (one.value() or b"").decode())
+            for one in read_all(self.config, self.queue)
+        }
+
+    def markers(self, kind: int) -> list[tuple[int, int]]:
+        """(partition, offset) of each marker of a kind."""
+        decoded = [decode(one.key(), one.value()) for one in read_all(self.config, self.markers_topic)]
+        return [
+            (one.partition, one.offset) for one in decoded if isinstance(one, MarkerV1) if one.type == kind
+        ]
+
+    def is_settled(self) -> bool:
+        """Whether every message was started, and every one that was has ended."""
+        messages, ended = self.messages().keys(), set(self.markers(END))
+        return messages <= set(self.markers(START)) and messages <= ended
+
+    @property
+    def config(self) -> dict[str, str]:
+        return {"bootstrap.servers": self.bench.servers}
+
+
+@contextmanager
+def _running(command: list[str], log: Path) -> Iterator[None]:
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+        try:
+            yield
+            assert process.poll() is None, f"{command[0]} has ended: {log.read_text()[-3_000:]}"
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@pytest.fixture
+def rig(
+    spark: SparkSession, broker: EmbeddedKafka, tmp_path: Path, create_topic: Callable[..., str]
+) -> Iterator[Rig]:
+    bench = Bench(spark, broker.bootstrap_servers, tmp_path, create_topic)
+    with ExitStack() as programs:
+        yield Rig(bench, programs)
+        bench.close()
+
+
+@needs("KAFKA_MQ_GO_TRACKER", TRACKER)
+def test_our_source_with_their_tracker_loses_nothing_and_what_is_not_acked_comes_back_once(rig: Rig) -> None:
+    # S -- E: acked, gone       S -- K -- K -- E: longer than its lease, and not back
+    # S ---- lease ---- copy -- S -- E: left, failed         S -- K(0) ---- copy -- S -- E: released
+    rig.run(TRACKER)
+    rig.put("ack 1", "leave", "ack 2", "release", "raise", "long", "ack 3")
+    produced = dict.fromkeys((0, 1), 7)
+    options = {
+        "kafka.bootstrap.servers": rig.bench.servers,
+        "subscribe": rig.queue,
+        "subscription": "s",
+        "markerFormat": "v1",
+        "markersTopic": rig.markers_topic,
+        "leaseTimeout": f"{LEASE_MS}ms",
+    }
+    seen: Counter[tuple[int, int]] = Counter()
+
+    def handle(message: Any) -> Any:
+        value = bytes(message.value).decode()
+        if value == "long":
+            time.sleep(2 * LEASE_MS / 1000)
+        if message.offset >= produced[message.partition]:
+            return None
+        if value == "raise":
+            raise ValueError("the first time")
+        return {"leave": Leave(), "release": False}.get(value)
+
+    def remember(outcomes: DataFrame, batch_id: int) -> None:
+        seen.update((row.partition, row.offset) for row in outcomes.collect())
+
+    rig.bench.start(options, AckSink.per_row(handle, options, then=remember))
+    again = {"leave": 2, "release": 2, "raise": 2}
+    rig.bench.until(lambda: len(rig.messages()) >= 14 + 6 and rig.is_settled(), "all is acked", timeout_s=300)
+    time.sleep(2 * LEASE_MS / 1000)  # long enough for what must not come back
+    messages = rig.messages()
+    expected = {
+        (queue_id, value): again.get(value, 1)
+        for queue_id in QUEUE_IDS
+        for value in ("ack 1", "leave", "ack 2", "release", "raise", "long", "ack 3")
+    }
+    assert Counter(messages.values()) == expected
+    assert seen == dict.fromkeys(messages, 1), "each message and each copy reaches the handler once"
+    assert Counter(rig.markers(START)) == dict.fromkeys(messages, 1), "one Start each"
+
+
+@needs("KAFKA_MQ_GO_CONSUMER", CONSUMER)
+def test_their_consumer_with_our_tracker_gets_back_what_it_has_left(
+    rig: Rig, spark: SparkSession, tmp_path: Path
+) -> None:
+    # S -- E: acked      S ---- lease over ---- copy, End -- S -- E
+    rig.put("ack 1", "leave", "ack 2")
+    options = {
+        "kafka.bootstrap.servers": rig.bench.servers,
+        "redelivery": "reappend",
+        "queueTopic": rig.queue,
+        "markersTopic": rig.markers_topic,
+        "redeliveriesTopic": f"{rig.queue}-redeliveries",
+        "cursorsTopic": f"{rig.queue}-cursors",
+        "checkpointLocation": str(tmp_path / "tracker"),
+        "trigger": "500ms",
+    }
+    tracker = cursorq.start_tracker(spark, options)
+    rig.bench.queries.append(tracker)
+    log = rig.run(CONSUMER, "-queue", QUEUE_IDS[0].decode())
+    wait_until(lambda: "acked leave" in log.read_text(), "it comes back", timeout_s=300, queries=[tracker])
+    ours = {one for one, (queue_id, _) in rig.messages().items() if queue_id == QUEUE_IDS[0]}
+    wait_until(lambda: ours <= set(rig.markers(END)), "all is ended", queries=[tracker])
+    time.sleep(2 * LEASE_MS / 1000)
+    values = Counter(value for queue_id, value in rig.messages().values() if queue_id == QUEUE_IDS[0])
+    assert values == {"ack 1": 1, "leave": 2, "ack 2": 1}
+    acked = [line for line in log.read_text().splitlines() if line.startswith("acked")]
+    assert sorted(acked) == ["acked ack 1", "acked ack 2", "acked leave"]

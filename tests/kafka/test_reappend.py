@@ -1,0 +1,180 @@
+"""Messages appended again: whole, to the right place, followed by the End that their consumers expect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from spark_cursor_source.core.lease_table import START, LeaseTable, MessageMarkers
+from spark_cursor_source.core.reappend_options import MarkerFormat, ReappendOptions
+from spark_cursor_source.errors import CopiesNotDurable
+from spark_cursor_source.kafka.reappend import Reappender
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.wire import marker as marker_wire
+from spark_cursor_source.wire.marker import MarkerV1
+from tests.kafka.control_plane import Control, produce, read_all
+
+pytestmark = pytest.mark.broker
+
+PARTITIONS = 3
+
+
+@pytest.fixture
+def options(control: Control, topics: Topics) -> ReappendOptions:
+    topics.create({control.queue: (PARTITIONS, {})})
+    return ReappendOptions(
+        queue_topic=control.queue,
+        marker_format=MarkerFormat.PROTOBUF,
+        max_deliveries=None,
+        dead_letter_topic=f"{control.queue}-dead",
+    )
+
+
+@pytest.fixture
+def reappender(
+    control: Control, topics: Topics, options: ReappendOptions
+) -> Iterator[Callable[[ReappendOptions], Reappender]]:
+    made: list[Reappender] = []
+
+    def make(options: ReappendOptions) -> Reappender:
+        made.append(
+            Reappender(control.config, topics, options, markers_topic=control.markers, patience_ms=20_000)
+        )
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def due(*messages: tuple[int, int, int]) -> dict[int, LeaseTable]:
+    """Leases that are over, of markers partition 1: (partition, offset, where the Start is)."""
+    rows = [(start, 0, START, partition, offset, 0) for partition, offset, start in messages]
+    return {1: LeaseTable.resume(None).apply(MessageMarkers.of(sorted(rows)))}
+
+
+def test_a_message_is_appended_whole_and_its_end_is_that_of_its_queue(
+    control: Control, options: ReappendOptions, reappender: Callable[[ReappendOptions], Reappender]
+) -> None:
+    headers = [("trace", b"1"), ("trace", None)]
+    first = {"key": b"q1", "value": b"one", "headers": headers, "timestamp": 1_700_000_000_000}
+    produce(control.config, control.queue, [first, {"key": b"q2", "value": None}])
+    ends = reappender(options).reappend(due((0, 0, 40), (0, 1, 41)))
+    copies = {m.key(): m for m in read_all(control.config, control.queue) if not _is_original(m)}
+    assert copies[b"q1"].value() == b"one"
+    assert copies[b"q1"].timestamp()[1] == 1_700_000_000_000
+    assert copies[b"q1"].headers() == [
+        *headers,
+        ("cursorq-partition", b"0"),
+        ("cursorq-offset", b"0"),
+        ("cursorq-redelivery-count", b"1"),
+    ]
+    assert copies[b"q2"].value() is None
+    assert [(end.topic, end.partition, end.key) for end in ends] == [
+        (control.markers, 1, b"q1"),
+        (control.markers, 1, b"q2"),
+    ]
+    assert marker_wire.decode(b"q2", ends[1].value) == MarkerV1(
+        queue_id=b"q2", type=marker_wire.END, partition=0, offset=1
+    )
+
+
+def test_a_copy_that_is_appended_again_counts_on_and_names_the_copy(
+    control: Control, options: ReappendOptions, reappender: Callable[[ReappendOptions], Reappender]
+) -> None:
+    own = [("cursorq-partition", b"2"), ("cursorq-offset", b"9"), ("cursorq-redelivery-count", b"4")]
+    produce(control.config, control.queue, [{"key": b"q1", "value": b"one", "headers": own}])
+    reappender(options).reappend(due((0, 0, 40)))
+    (copy,) = [m for m in read_all(control.config, control.queue) if m.headers() != own]
+    assert copy.headers() == [
+        ("cursorq-partition", b"0"),
+        ("cursorq-offset", b"0"),
+        ("cursorq-redelivery-count", b"5"),
+    ]
+
+
+def test_a_message_that_retention_has_taken_comes_from_its_start(
+    control: Control, options: ReappendOptions, reappender: Callable[[ReappendOptions], Reappender]
+) -> None:
+    produce(control.config, control.queue, [{"key": b"q1", "value": str(n).encode()} for n in range(3)])
+    start = MarkerV1(queue_id=b"q1", type=marker_wire.START, partition=0, offset=0, key=b"q1", value=b"0")
+    # The Start of offset 0 is there, that of offset 1 is another's, and offset 2 is still in the topic.
+    produce(control.config, control.markers, [_start_record(start), _start_record(start)])
+    _delete_below(control, 2)
+    one = reappender(options)
+    ends = one.reappend(due((0, 0, 0), (0, 1, 1), (0, 2, 2)))
+    copies = [m.value() for m in read_all(control.config, control.queue) if not _is_original(m)]
+    assert sorted(filter(None, copies)) == [b"0", b"2"]
+    assert (len(ends), one.lost) == (2, 1)
+
+
+def test_a_message_at_its_last_delivery_is_a_dead_letter_and_has_an_end(
+    control: Control, options: ReappendOptions, reappender: Callable[[ReappendOptions], Reappender]
+) -> None:
+    count = [("cursorq-redelivery-count", b"2")]
+    produce(control.config, control.queue, [{"key": b"q1", "value": b"one", "headers": count}])
+    ends = reappender(replace(options, max_deliveries=3)).reappend(due((0, 0, 40)))
+    (letter,) = read_all(control.config, options.dead_letter_topic)
+    headers = dict(letter.headers() or [])
+    assert (letter.key(), letter.value(), len(ends)) == (b"q1", b"one", 1)
+    assert headers["cursorq-delivery-count"] == b"3"
+    assert headers["cursorq-subscription"] == b"kafka-mq-go"
+    assert len(read_all(control.config, control.queue)) == 1
+
+
+def test_a_message_of_kmq_comes_back_to_its_partition_three_times(
+    control: Control, options: ReappendOptions, reappender: Callable[[ReappendOptions], Reappender]
+) -> None:
+    kmq = replace(options, marker_format=MarkerFormat.KMQ, max_deliveries=4)
+    again = reappender(kmq)
+    produce(control.config, control.queue, [{"key": None, "value": b"one", "partition": 2}])
+    for offset in range(4):
+        (end,) = again.reappend(due((2, offset, 40)))
+        assert (end.partition, end.key, end.value) == (1, _kmq_key(2, offset), b"\x00")
+    records = read_all(control.config, control.queue)
+    assert [m.partition() for m in records] == [2] * 4
+    counts = [dict(m.headers() or []).get("kmq-redelivery-count") for m in records]
+    assert counts == [None, b"\x01", b"\x02", b"\x03"]
+    assert [m.value() for m in read_all(control.config, kmq.dead_letter_topic)] == [b"one"]
+
+
+def test_a_queue_topic_that_is_gone_loses_its_messages_with_a_count_and_no_end(
+    control: Control, options: ReappendOptions, reappender: Callable[[ReappendOptions], Reappender]
+) -> None:
+    one = reappender(replace(options, queue_topic="no-such-topic", marker_format=MarkerFormat.KMQ))
+    assert (one.reappend(due((0, 0, 40))), one.lost) == ([], 1)
+
+
+def test_a_copy_that_is_too_large_now_is_an_error_and_no_end(
+    control: Control,
+    options: ReappendOptions,
+    reappender: Callable[[ReappendOptions], Reappender],
+    topics: Topics,
+) -> None:
+    small = f"{control.queue}-small"
+    topics.create({small: (1, {"max.message.bytes": 400})})
+    produce(control.config, small, [{"key": b"q1", "value": b"x" * 300}])
+    with pytest.raises(CopiesNotDurable, match=small):
+        reappender(replace(options, queue_topic=small)).reappend(due((0, 0, 40)))
+
+
+def _is_original(message: Message) -> bool:
+    return "cursorq-offset" not in dict(message.headers() or [])
+
+
+def _start_record(start: MarkerV1) -> dict[str, object]:
+    return {"key": start.queue_id, "value": marker_wire.encode_v1(start), "partition": 1}
+
+
+def _kmq_key(partition: int, offset: int) -> bytes:
+    return partition.to_bytes(4, "big") + offset.to_bytes(8, "big")
+
+
+def _delete_below(control: Control, offset: int) -> None:
+    admin = AdminClient(control.config)
+    for done in admin.delete_records([TopicPartition(control.queue, 0, offset)]).values():
+        done.result(timeout=20)

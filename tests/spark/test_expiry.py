@@ -1,0 +1,116 @@
+"""What the tracker does of itself: messages that get too old, and dead letters that come too fast."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from spark_cursor_source import AckSink, Reject, Release
+from spark_cursor_source.cli import main
+from tests.spark.harness import CONTROL, Bench, Seen
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+def test_messages_expire_while_no_consumer_runs_and_the_next_one_sees_none_of_them(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    # 0 acked, 1 released for long | nobody reads: 2-3 aborted, 4 control, 5-7 plain; all expire | 8 new
+    topic, names = bench.create_topic(), ("short-lived", "short-lived-kept")
+    bench.produce(topic, [b"0", b"1"])
+    options = {name: bench.options(topic, name) for name in names}
+
+    def handle(message: Any) -> Any:
+        return Release(delay="10m") if message.offset == 1 else None
+
+    for name in names:
+        bench.drain(options[name], AckSink.per_row(handle, options[name]), checkpoint=name)
+    producer = Producer({"bootstrap.servers": bench.servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"aborted", partition=0)
+    producer.produce(topic, b"aborted", partition=0)
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
+    # Their producer's clock is not believed.
+    written = time.monotonic()
+    bench.produce(topic, [{"value": b"%d" % n, "timestamp": 1_000_000} for n in (5, 6, 7)])
+    for name in names:
+        bench.until_acked(topic, 8, name)
+        assert time.monotonic() - written > 3.0, "no message expires before its time"
+        totals = bench.cursor(topic, name).totals
+        assert (totals.acked, totals.expired, totals.dead_lettered) == (1, 7, 0)
+    assert bench.dead_letters(topic, "short-lived") == []
+    letters = bench.dead_letters(topic, "short-lived-kept")
+    assert sorted((one.value, one.facts["reason"], one.facts["delivery-count"]) for one in letters) == [
+        (b"1", "expired", "1"),
+        *((b"%d" % n, "expired", "0") for n in (5, 6, 7)),
+    ]
+    assert not [one for one in caplog.records if "have no dead letter" in one.getMessage()]
+    bench.produce(topic, [b"8"])
+    for name in names:
+        seen = Seen()
+        bench.drain(options[name], AckSink(seen, options[name]), checkpoint=name)
+        assert seen.ids() == [(0, 8)]
+
+
+def test_a_running_query_neither_leases_nor_delivers_what_expired_before_its_turn(bench: Bench) -> None:
+    # one message a batch, and a batch takes long: those that wait for their turn expire
+    topic = bench.create_topic()
+    options = bench.options(topic, "short-lived", maxOffsetsPerTrigger=1)
+    seen = Seen()
+
+    def handle(batch: Any, batch_id: int) -> None:
+        seen(batch, batch_id)
+        if len(seen.rows) == 1:
+            bench.until(lambda: bench.cursor(topic, "short-lived").totals.expired == 3, "three expired")
+
+    bench.produce(topic, [b"%d" % n for n in range(4)])
+    bench.start(options, AckSink(handle, options))
+    bench.until_acked(topic, 4, "short-lived")
+    bench.produce(topic, [b"4"])
+    bench.until_acked(topic, 5, "short-lived")
+    assert seen.ids() == [(0, 0), (0, 4)]
+    assert set(bench.started(topic, "short-lived")) == {0, 4}
+
+
+def test_a_breaker_holds_dead_letters_that_come_too_fast_until_it_is_told_to_close(
+    bench: Bench, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # of "guarded" two a minute may go; a handler rejects three in partition 0 and one in partition 1
+    topic = bench.create_topic(2)
+    options = bench.options(topic, "guarded", leaseTimeout="1s")
+    bench.produce(topic, [b"0", b"1", b"2"])
+    query = bench.start(options, AckSink.per_row(lambda message: Reject("broken deploy"), options))
+
+    def held(partition: int) -> set[int]:
+        cursor = bench.cursor(topic, "guarded", partition)
+        assert cursor is not None
+        return {offset for _, offsets in cursor.held for offset in offsets}
+
+    def is_open(partition: int) -> bool:
+        cursor = bench.cursor(topic, "guarded", partition)
+        return cursor is not None and cursor.breaker.is_open
+
+    bench.until(lambda: is_open(0) and is_open(1), "one partition trips the breaker of both")
+    bench.until(lambda: held(0) == {2}, "the third letter is held")
+    bench.produce(topic, [b"3"], partition=1)
+    bench.until(lambda: held(1) == {0}, "what is rejected while it is open is held")
+    assert [one.value for one in bench.dead_letters(topic, "guarded")] == [b"0", b"1"]
+    (opened,) = [one for one in caplog.records if "subscription=guarded" in one.getMessage()]
+    assert (opened.levelno, opened.getMessage().split()[0]) == (logging.ERROR, "breaker_opened")
+    query.stop()
+    told = ["resume", "--subscription", "guarded", "--topic", topic, "--bootstrap-servers", bench.servers]
+    names = ["--markers-topic", CONTROL["markersTopic"], "--cursors-topic", CONTROL["cursorsTopic"]]
+    assert main([*told, *names]) == 0
+    assert capsys.readouterr().out == "the breaker of guarded closes, on 2 partitions\n"
+    bench.until_acked(topic, {0: 3, 1: 1}, "guarded")
+    bench.until(lambda: not is_open(0) and not is_open(1), "it is closed")
+    letters = bench.dead_letters(topic, "guarded")
+    assert sorted(one.value for one in letters) == [b"0", b"1", b"2", b"3"], "each once"
+    assert {one.facts["reason"] for one in letters} == {"broken deploy"}
+    bench.until(lambda: "breaker_closed subscription=guarded" in caplog.text, "it is told")

@@ -1,0 +1,301 @@
+"""Planning for kafka-mq-go's tracker, on a real broker, without Spark: one Start a message, whatever dies."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.planning import SourceOffset
+from spark_cursor_source.core.slices import Slice
+from spark_cursor_source.core.source_options import SourceOptions
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.errors import DataLoss, MarkerFormatChanged
+from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark.planner import Planner
+from spark_cursor_source.spark.planner_v1 import PlannerV1
+from spark_cursor_source.wire import offset_json
+from spark_cursor_source.wire.marker import END, KEEPALIVE, START, MarkerV1, decode
+from spark_cursor_source.wire.redelivery_count import HEADER_REDELIVERY_COUNT
+from tests.kafka.control_plane import produce, read_all
+from tests.spark.harness import wait_until
+
+pytestmark = pytest.mark.broker
+
+PARTITIONS = 4
+
+
+class Desk:
+    """A queue topic, its markers topic, and planners that are run as Spark would run them."""
+
+    def __init__(self, servers: str, queue: str, markers: str) -> None:
+        self.config = {"bootstrap.servers": servers}
+        self.queue, self.markers_topic = queue, markers
+        self.topics = Topics(self.config)
+        self.topics.ensure_markers(markers, partitions=PARTITIONS)
+        self._planners: list[PlannerV1] = []
+
+    def close(self) -> None:
+        for planner in self._planners:
+            planner.close()
+
+    def options(self, **more: object) -> SourceOptions:
+        given = {
+            "kafka.bootstrap.servers": self.config["bootstrap.servers"],
+            "subscribe": self.queue,
+            "subscription": "s",
+            "markerFormat": "v1",
+            "markersTopic": self.markers_topic,
+        }
+        return SourceOptions.parse(given | {name: str(value) for name, value in more.items()})
+
+    def planner(self, **more: object) -> PlannerV1:
+        self._planners.append(PlannerV1(self.options(**more)))
+        return self._planners[-1]
+
+    def put(self, *keys: bytes | None, partition: int = 0, **record: Any) -> None:
+        """A message of each of these keys."""
+        records = [{"key": key, "value": b"of-%s" % (key or b""), "partition": partition} for key in keys]
+        produce(self.config, self.queue, [one | record for one in records])
+
+    def markers(self, kind: int | None = None) -> list[MarkerV1]:
+        decoded = [decode(one.key(), one.value()) for one in read_all(self.config, self.markers_topic)]
+        found = [one for one in decoded if isinstance(one, MarkerV1)]
+        assert len(found) == len(decoded)
+        return [one for one in found if kind in (None, one.type)]
+
+    def started(self) -> list[tuple[int, int]]:
+        """(partition, offset) of each Start."""
+        return sorted((one.partition, one.offset) for one in self.markers(START))
+
+
+@pytest.fixture
+def make_desk(broker: EmbeddedKafka, create_topic: Callable[..., str]) -> Iterator[Callable[..., Desk]]:
+    made: list[Desk] = []
+
+    def make(partitions: int = 1) -> Desk:
+        queue = create_topic(partitions)
+        made.append(Desk(broker.bootstrap_servers, queue, f"markers-of-{queue}"))
+        return made[-1]
+
+    yield make
+    for desk in made:
+        desk.close()
+
+
+def logged(offset: SourceOffset) -> SourceOffset:
+    """What a later run reads in Spark's offset log."""
+    return offset_json.decode(offset_json.encode(offset))
+
+
+def ids(tasks: Sequence[Sequence[Slice]], count: int | None = None) -> list[tuple[int, int]]:
+    """(partition, offset) of all that a batch delivers, of one delivery count or of any."""
+    pieces = [piece for task in tasks for piece in task if count in (None, piece.delivery_count)]
+    return sorted((piece.partition, offset) for piece in pieces for offset in piece.offsets)
+
+
+def test_each_message_of_a_batch_has_its_start_with_key_and_value_before_it_is_handed_out(
+    make_desk: Callable[..., Desk],
+) -> None:
+    desk = make_desk(2)
+    desk.put(b"q1", b"q2", b"q1")
+    desk.put(b"q2", partition=1)
+    planner = desk.planner(leaseTimeout="7s")
+    start = planner.initial_offset()
+    end = planner.latest_offset(start, max_offsets=None)
+    assert desk.markers() == [], "the offset log comes first"
+    tasks = planner.plan(start, end)
+    assert ids(tasks, 1) == desk.started() == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    assert all(
+        one.key == one.queue_id and one.value == b"of-" + one.key and one.redeliver_after_ms == 7_000
+        for one in desk.markers()
+    )
+    assert planner.latest_offset(end, max_offsets=None) is end, "nothing more"
+
+
+def test_a_replayed_batch_holds_what_has_no_start_and_leaves_the_rest_to_the_tracker(
+    make_desk: Callable[..., Desk],
+) -> None:
+    # run 1: log(0-5), Starts of 0, 1 and 3, killed    run 2: plans 0-5 again: 2, 4, 5    run 3: nothing
+    desk = make_desk()
+    desk.put(*[b"q%d" % (n % 3) for n in range(6)])
+    first = desk.planner()
+    start = first.initial_offset()
+    end = first.latest_offset(start, max_offsets=None)
+    sender = MarkerSenderV1(desk.config, desk.markers_topic, PARTITIONS)
+    with closing(sender):
+        sender.send(
+            MarkerV1(queue_id=b"q%d" % (n % 3), type=START, partition=0, offset=n, key=b"q%d" % (n % 3))
+            for n in (0, 1, 3)
+        )
+        # An End or a KeepAlive is no Start, and neither is a Start of another partition.
+        sender.send([MarkerV1(queue_id=b"q2", type=END, partition=0, offset=2)])
+        sender.send([MarkerV1(queue_id=b"q2", type=START, partition=1, offset=2, key=b"q2")])
+        sender.flush()
+    second = desk.planner()
+    assert ids(second.plan(logged(start), logged(end))) == [(0, 2), (0, 4), (0, 5)]
+    third = desk.planner()
+    assert ids(third.plan(logged(start), logged(end))) == []
+    assert [one for one in desk.started() if one[0] == 0] == [(0, n) for n in range(6)], "one Start each"
+    assert ids(third.plan(logged(start), logged(start))) == []
+
+
+def test_starts_of_earlier_batches_do_not_count_for_a_replay(make_desk: Callable[..., Desk]) -> None:
+    # batch 0: 0-1, done    batch 1: 2-3, killed before its Starts    replay: 2-3
+    desk = make_desk()
+    desk.put(b"q", b"q")
+    first = desk.planner()
+    start = first.initial_offset()
+    middle = first.latest_offset(start, max_offsets=None)
+    first.plan(start, middle)
+    desk.put(b"q", b"q")
+    end = first.latest_offset(middle, max_offsets=None)
+    assert sum(end.markers.values()) == 2, "where the markers ended before this batch's"
+    assert ids(desk.planner().plan(logged(middle), logged(end))) == [(0, 2), (0, 3)]
+
+
+def test_messages_without_a_key_belong_to_no_queue_and_are_counted(
+    make_desk: Callable[..., Desk], caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = make_desk()
+    desk.put(b"q", None, b"", b"q", None)
+    planner = desk.planner()
+    start = planner.initial_offset()
+    end = planner.latest_offset(start, max_offsets=None)
+    with caplog.at_level(logging.WARNING):
+        assert ids(planner.plan(start, end)) == [(0, 0), (0, 3)]
+    said = [record.message for record in caplog.records if "without_key" in record.message]
+    assert said == [f"messages_without_key topic={desk.queue} partition=0 offsets=0 to 4 skipped=3"]
+    assert desk.started() == [(0, 0), (0, 3)]
+
+
+def test_messages_of_other_queue_ids_get_no_start(make_desk: Callable[..., Desk]) -> None:
+    desk = make_desk()
+    desk.put(b"mine", b"theirs", b"mine")
+    planner = desk.planner(queueId="mine")
+    start = planner.initial_offset()
+    end = planner.latest_offset(start, max_offsets=None)
+    assert ids(planner.plan(start, end)) == desk.started() == [(0, 0), (0, 2)]
+
+
+def test_a_copy_says_in_a_header_how_often_its_message_came(make_desk: Callable[..., Desk]) -> None:
+    desk = make_desk()
+    desk.put(b"q")
+    desk.put(b"q", headers=[("other", b"9"), (HEADER_REDELIVERY_COUNT, b"2")])
+    desk.put(b"q", headers=[(HEADER_REDELIVERY_COUNT, b"many")])
+    desk.put(b"q", headers=[(HEADER_REDELIVERY_COUNT, None)])
+    planner = desk.planner()
+    start = planner.initial_offset()
+    tasks = planner.plan(start, planner.latest_offset(start, max_offsets=None))
+    assert ids(tasks, 1) == [(0, 0), (0, 2), (0, 3)]
+    assert ids(tasks, 3) == [(0, 1)]
+
+
+def test_a_batch_is_limited_and_split_as_with_our_own_markers(make_desk: Callable[..., Desk]) -> None:
+    desk = make_desk(2)
+    desk.put(*[b"q"] * 30)
+    desk.put(*[b"q"] * 10, partition=1)
+    planner = desk.planner(maxRecordsPerPartition=10, minOffsetsPerTrigger=5)
+    start = planner.initial_offset()
+    end = planner.latest_offset(start, max_offsets=20)
+    assert end.queue == {(desk.queue, 0): 15, (desk.queue, 1): 5}
+    tasks = planner.plan(start, end)
+    assert [sum(len(piece.offsets) for piece in task) for task in tasks] == [10, 5, 5]
+    assert len(desk.started()) == 20
+
+
+def test_leases_are_extended_while_a_batch_lasts_and_ended_by_the_source_that_acks(
+    make_desk: Callable[..., Desk],
+) -> None:
+    # S(0-2) -- K -- K ... completed: E(0-2), and no K after that
+    desk = make_desk()
+    desk.put(b"q1", b"q2", b"q1")
+    planner = desk.planner(leaseTimeout="1s", ackMode="batch")
+    start = planner.initial_offset()
+    end = planner.latest_offset(start, max_offsets=None)
+    planner.plan(start, end)
+    wait_until(lambda: len(desk.markers(KEEPALIVE)) >= 6, "all leases are extended twice")
+    planner.completed(end)
+    kept, ended = desk.markers(KEEPALIVE), desk.markers(END)
+    assert {(one.queue_id, one.partition, one.offset) for one in kept} == {
+        (b"q1", 0, 0),
+        (b"q2", 0, 1),
+        (b"q1", 0, 2),
+    }
+    assert {one.redeliver_after_ms for one in kept} == {1_000}
+    assert sorted(one.offset for one in ended) == [0, 1, 2]
+    planner.completed(end)
+    assert len(desk.markers(END)) == 3, "once"
+
+
+def test_what_was_started_is_not_read_again_without_a_checkpoint_either(
+    make_desk: Callable[..., Desk],
+) -> None:
+    desk = make_desk()
+    desk.put(b"q", b"q")
+    first = desk.planner()
+    start = first.initial_offset()
+    first.plan(start, first.latest_offset(start, max_offsets=None))
+    desk.put(b"q")
+    second = desk.planner()
+    again = second.initial_offset()
+    assert ids(second.plan(again, second.latest_offset(again, max_offsets=None))) == [(0, 2)]
+
+
+def test_messages_that_are_gone_before_their_start_are_data_loss(
+    make_desk: Callable[..., Desk], admin: AdminClient
+) -> None:
+    desk = make_desk()
+    desk.put(b"q", b"q", b"q")
+    planner = desk.planner()
+    start = planner.initial_offset()
+    end = planner.latest_offset(start, max_offsets=None)
+    removed = [TopicPartition(desk.queue, 0, 2)]
+    for future in admin.delete_records(removed).values():
+        future.result(20)
+    with pytest.raises(DataLoss, match="messages 0 to 1"):
+        planner.plan(start, end)
+    tolerant = desk.planner(failOnDataLoss="false")
+    assert ids(tolerant.plan(logged(start), logged(end))) == [(0, 2)]
+    assert desk.started() == [(0, 2)]
+
+
+def test_a_checkpoint_of_the_other_marker_format_is_refused(make_desk: Callable[..., Desk]) -> None:
+    desk = make_desk()
+    of_v1 = desk.planner().initial_offset()
+    of_v2 = SourceOffset(queue=of_v1.queue, redeliveries={0: 5}, topic_ids=of_v1.topic_ids)
+    with pytest.raises(MarkerFormatChanged, match=r"written with markerFormat=v2.*markerFormat=v1"):
+        desk.planner().latest_offset(of_v2, max_offsets=None)
+    ours = SourceOptions.parse(
+        {
+            "kafka.bootstrap.servers": desk.config["bootstrap.servers"],
+            "subscribe": desk.queue,
+            "subscription": "s",
+            "markersTopic": desk.markers_topic,
+            "redeliveriesTopic": f"{desk.queue}-r",
+            "cursorsTopic": f"{desk.queue}-c",
+        }
+    )
+    with closing(Planner(ours)) as planner, pytest.raises(MarkerFormatChanged):
+        planner.latest_offset(of_v1, max_offsets=None)
+
+
+def test_a_range_is_started_in_pieces_and_handed_out_whole(
+    make_desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_cursor_source.spark.planner_v1._PIECE", 4)
+    desk = make_desk()
+    desk.put(*[b"q%d" % (n % 2) for n in range(10)])
+    planner = desk.planner()
+    start = planner.initial_offset()
+    tasks = planner.plan(start, planner.latest_offset(start, max_offsets=None))
+    ((only,),) = tasks
+    assert only.offsets == OffsetSet.of((0, 10))
+    assert desk.started() == [(0, n) for n in range(10)]
