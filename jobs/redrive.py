@@ -15,7 +15,7 @@ parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("topic", help="of the dead letters")
 parser.add_argument("--bootstrap-servers", default="localhost:9092")
 parser.add_argument("--config-file", help="a properties file with what else the Kafka clients need")
-parser.add_argument("--reason", default="", help="only of this reason: max-deliveries or rejected")
+parser.add_argument("--reason", default="", help="only of this reason: max-deliveries, rejected or expired")
 parser.add_argument("--error", default="", help="only where this regular expression is found in the error")
 parser.add_argument("--since", type=instant, help="only messages of this time or later")
 parser.add_argument("--until", type=instant, help="only messages before this time")
@@ -25,7 +25,7 @@ if __name__ == "__main__":
     given = parser.parse_args()
     kafka = {"bootstrap.servers": given.bootstrap_servers}
     kafka |= {"config.file": given.config_file} if given.config_file else {}
-    what = {"reason": given.reason, "error": given.error}
-    only = DeadLetterFilter(**what, since_ms=given.since, until_ms=given.until)
+    when = {"since_ms": given.since, "until_ms": given.until}
+    only = DeadLetterFilter(reason=given.reason, error=given.error, **when)
     done = redrive(kafka, given.topic, only, rate=given.rate)
     print(f"{done.sent} messages are in their queues again, {done.passed} dead letters were passed over")

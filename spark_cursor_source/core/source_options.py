@@ -47,6 +47,7 @@ SOURCE_OPTIONS = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "delayedDelivery",
     "isolation",
     "leaseTimeout",
     "trackerTimeout",
@@ -127,6 +128,8 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     #: whether there is a column headers (option includeHeaders)
     include_headers: bool = False
+    #: whether headers deliverAt and deliverAfter delay a message (option delayedDelivery)
+    delayed_delivery: bool = True
     #: whether records of aborted transactions are read (option isolation)
     isolation: Isolation = Isolation.READ_COMMITTED
     #: a delivered message comes back after this time without an ack (option leaseTimeout)
@@ -166,6 +169,7 @@ class SourceOptions:
             max_records_per_partition=reader.integer("maxRecordsPerPartition"),
             fail_on_data_loss=reader.boolean("failOnDataLoss", default=True),
             include_headers=reader.boolean("includeHeaders", default=False),
+            delayed_delivery=reader.boolean("delayedDelivery", default=True),
             isolation=reader.choice("isolation", Isolation, default=Isolation.READ_COMMITTED),
             lease_ms=read_lease_ms(reader),
             tracker_timeout_ms=reader.duration_ms(

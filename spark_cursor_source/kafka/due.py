@@ -43,19 +43,20 @@ class Early:
 
     def sift(self, messages: list[Message], offsets: _Offsets) -> tuple[list[Message], _Offsets]:
         """Those of the messages that are due."""
-        # Most topics have no such headers, and this look is all that they pay: 3 ms for 100,000 messages.
+        # Two looks without a call a message: topics without headers pay for the first, others for both.
         if not any(map(Message.headers, messages)):
             return messages, offsets
-        is_due = np.ones(len(messages), np.bool_)
-        for index, given in enumerate(map(Message.headers, messages)):
-            headers: Any = given or ()
-            if any(name in HEADERS for name, _ in headers):
-                is_due[index] = self._judge(messages[index], headers)
+        given: list[Any] = list(map(Message.headers, messages))
+        if HEADERS.isdisjoint([name for headers in given if headers for name, _ in headers]):
+            return messages, offsets
+        is_due = np.fromiter(map(self._is_due, messages, given), np.bool_, len(messages))
         if is_due.all():
             return messages, offsets
         return list(compress(messages, is_due.tolist())), offsets[is_due]
 
-    def _judge(self, message: Message, headers: Any) -> bool:
+    def _is_due(self, message: Message, headers: Any) -> bool:
+        if not headers or HEADERS.isdisjoint([name for name, _ in headers]):
+            return True
         kind, timestamp_ms = message.timestamp()
         asked = due(headers, None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms)
         offset = offset_of(message)

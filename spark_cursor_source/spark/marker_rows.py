@@ -45,7 +45,7 @@ class Kind(StrEnum):
 
 
 class MarkerFold:
-    """Markers of one partition as rows, consecutive Ends of a cell in one.
+    """Markers of one partition as rows, consecutive Ends of a cell and run in one.
 
     With ``reappend`` options, markers of one message each are taken in too, in columns.
     """
@@ -55,7 +55,7 @@ class MarkerFold:
         self._topic = topic
         self._reappend = reappend
         self._rows: list[_Row] = []
-        self._ends: dict[Cell, tuple[list[OffsetSet], int, int]] = {}
+        self._ends: dict[Cell, tuple[str | None, list[OffsetSet], int, int]] = {}
         self._columns: list[MessageMarkers] = []
         self._messages: list[message_wire.Row] = []  # those that did not come in columns
 
@@ -110,9 +110,11 @@ class MarkerFold:
                 raise InvalidMarker("it is of version 1, and the tracker has no option redelivery=reappend")
             self._messages.append(message_wire.row_of(offset, at_ms, marker))
         elif isinstance(marker, End):
-            sets, _, _ = self._ends.setdefault(marker.cell, ([], 0, 0))
+            if marker.cell in self._ends and self._ends[marker.cell][0] != marker.run_id:
+                self._flush(marker.cell)
+            _, sets, _, _ = self._ends.setdefault(marker.cell, (marker.run_id, [], 0, 0))
             sets.append(marker.offsets)
-            self._ends[marker.cell] = (sets, offset, at_ms)
+            self._ends[marker.cell] = (marker.run_id, sets, offset, at_ms)
         else:
             self._flush(marker.cell)
             self._put(offset, at_ms, Kind.MARKER, marker_wire.encode(marker))
@@ -120,8 +122,8 @@ class MarkerFold:
     def _flush(self, cell: Cell) -> None:
         ends = self._ends.pop(cell, None)
         if ends is not None:
-            sets, offset, at_ms = ends
-            folded = End(cell=cell, offsets=OffsetSet.union(sets))
+            run_id, sets, offset, at_ms = ends
+            folded = End(cell=cell, offsets=OffsetSet.union(sets), run_id=run_id)
             self._put(offset, at_ms, Kind.MARKER, marker_wire.encode(folded))
 
     def _put(self, offset: int, at_ms: int, kind: Kind, body: bytes) -> None:

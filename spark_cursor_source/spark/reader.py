@@ -123,7 +123,9 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
         hold_back = HoldBack(now_ms=partition.now_ms, on_early=on_early)
-        yield from self._rows(partition, options.queue_id, on_missing, hold_back)
+        yield from self._rows(
+            partition, options.queue_id, on_missing, hold_back if options.delayed_delivery else None
+        )
         if undelivered:
             # Offsets that nobody is going to ack: without an End they would stay outstanding for ever.
             sender = cached_sender(

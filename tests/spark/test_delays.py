@@ -27,7 +27,7 @@ def test_a_delayed_message_is_delivered_once_when_it_is_due_and_holds_up_nobody(
             raise RuntimeError("the process is gone")
 
     failing = bench.start(options, AckSink(fail, options, persist=False))
-    bench.until(lambda: before_the_crash.rows, "the query is at work")
+    bench.until_acked(topic, 1)  # the query is at work
     sent_ms = round(time.time() * 1000)
     headers = [{}, {"deliverAfter": "8s"}, {"deliverAt": str(sent_ms - 1)}, {"deliverAt": "tomorrow"}]
     bench.produce(topic, [{"value": b"x", "headers": one, "timestamp": sent_ms} for one in headers])
@@ -52,7 +52,8 @@ def test_a_batch_that_the_source_acks_leaves_what_was_not_due(bench: Bench) -> N
     seen = {mode: Seen() for mode in ("batch", "cumulative")}
     for mode, sink in seen.items():
         bench.start(bench.options(topic, mode, ackMode=mode), sink, checkpoint=mode)
-    bench.until(lambda: all(sink.rows for sink in seen.values()), "both queries are at work")
+    for mode in seen:
+        bench.until_acked(topic, 1, mode)  # both queries are at work
     bench.produce(topic, [{"value": b"x", "headers": {"deliverAfter": "5s"}}, {"value": b"x"}])
     for mode, sink in seen.items():
         bench.until_acked(topic, 3, mode)

@@ -19,6 +19,7 @@ from spark_cursor_source.core.offsets import OFFSET_LIMIT, OffsetSet
 from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
 from spark_cursor_source.wire.control_pb2 import CursorPart, Group
+from spark_cursor_source.wire.control_pb2 import FirstDeliveries as Steps
 from spark_cursor_source.wire.control_pb2 import Held as HeldPb
 from spark_cursor_source.wire.cursor import PART_MARK, cell_keys, decode, encode, from_records, to_records
 from spark_cursor_source.wire.offsets import encode_offsets
@@ -215,6 +216,9 @@ OTHER = Group(offsets=encode_offsets(OffsetSet.of((2, 3))), delivery_count=1, at
         "one lease in two groups": {"leases": [GROUP, OTHER]},
         "an offset in two groups": {"leases": [GROUP], "available": [GROUP]},
         "an unseen offset in a group": {"leases": [GROUP], "read_position": 1},
+        "first deliveries in no order": {"first_deliveries": Steps(offsets=[5, -2], at_ms=[1, 1])},
+        "first deliveries without times": {"first_deliveries": Steps(offsets=[5])},
+        "first deliveries before 1970": {"first_deliveries": Steps(offsets=[5], at_ms=[-1])},
         "a held letter that is leased": {
             "leases": [GROUP],
             "held": [HeldPb(offsets=GROUP.offsets, delivery_count=1)],
