@@ -32,10 +32,10 @@ from spark_cursor_source.core.source_options import AckMode, Isolation, SourceOp
 from spark_cursor_source.errors import QueueTopicEndsEarlier
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
-from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.redeliveries import RedeliveryTail
-from spark_cursor_source.kafka.topics import PATIENCE_MS, Topics
+from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.lease_keeper import LeaseKeeper
 from spark_cursor_source.spark.queue_view import QueueView
 from spark_cursor_source.spark.run import Run
@@ -203,6 +203,7 @@ class Planner:
 
     def _find_beginning(self) -> SourceOffset:
         self._queue.refresh()
+        self._check_rights()
         partitions = list(self._queue.partitions)
         self._cursors.refresh()
         known = dict(self._topics.committed(self._group, partitions))
@@ -228,6 +229,8 @@ class Planner:
         self._queue.expect(start.topic_ids)
         self._queue.refresh()
         self._check_ends(start.queue)
+        if self._beginning is None:
+            self._check_rights()
         self._cursors.refresh()
         positions = {self._cell(*tp): at for tp, at in start.queue.items()}
         self._run.greet(positions, self._queue.topic_ids)
@@ -235,6 +238,17 @@ class Planner:
             self._run.wait_for(list(positions))
         self._scanned = dict(start.redeliveries)
         self._began = True
+
+    def _check_rights(self) -> None:
+        # Before anything is delivered: a right that is missed later stops a query in the middle of its work.
+        self._topics.check_allowed(
+            dict.fromkeys(self._queue.topic_ids, ("read",))
+            | {
+                self._options.markers_topic: ("write",),
+                self._options.redeliveries_topic: ("read",),
+                self._options.cursors_topic: ("read",),
+            }
+        )
 
     def _check_ends(self, positions: Mapping[TopicPartition, int]) -> None:
         """That no partition ends before its position, as one that was made anew does.
@@ -337,6 +351,7 @@ class Planner:
             return
         self._discovered = now
         self._queue.refresh()
+        self._run.check_alone()
 
     def _origin(self, start: SourceOffset, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Where the next batch begins in each queue partition: a new one at its beginning, none below the

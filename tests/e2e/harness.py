@@ -301,11 +301,11 @@ class Field:
         self.apps.append(app)
         return app
 
-    def produce(self, values: Iterable[str], *, partition: int = 0) -> None:
-        """Append messages to the queue."""
+    def produce(self, values: Iterable[str], *, partition: int = 0, timestamp_ms: int = 0) -> None:
+        """Append messages to the queue; ``timestamp_ms`` is what a producer takes for the time, if not 0."""
         producer = Producer({**self._config, "linger.ms": 5})
         for value in values:
-            producer.produce(self.topic, value.encode(), partition=partition)
+            producer.produce(self.topic, value.encode(), partition=partition, timestamp=timestamp_ms)
         assert producer.flush(60) == 0
 
     @contextmanager
@@ -551,7 +551,8 @@ def _ended(marker: Marker) -> OffsetSet:
     return EMPTY
 
 
-def _ids(markers: Iterable[Any]) -> frozenset[MessageId]:
+def ids_of(markers: Iterable[Any]) -> frozenset[MessageId]:
+    """The messages that markers, or announcements, are about."""
     return frozenset((marker.cell.partition, offset) for marker in markers for offset in marker.offsets)
 
 
@@ -594,7 +595,7 @@ def _not_started(seen: Iterable[Delivery], marked: Iterable[Marked]) -> Iterator
     started: dict[tuple[MessageId, int], int] = {}
     for one in marked:
         if isinstance(one.marker, Start):
-            for message in _ids([one.marker]):
+            for message in ids_of([one.marker]):
                 started.setdefault((message, one.marker.delivery_count or 1), one.at_ms)
     for delivery in seen:
         at_ms = started.get((delivery.id, delivery.count))
