@@ -75,6 +75,27 @@ def test_a_ledger_that_lacks_what_was_said_of_one_message_is_found_out(run: Run,
         check(found_out, queue)
 
 
+@pytest.mark.parametrize(
+    ("consumer_bug", "tracker_bug", "found"),
+    [
+        pytest.param(True, False, "lost: ", id="acked and never handled"),
+        pytest.param(False, True, "was announced after its End was applied", id="an End is passed over"),
+    ],
+)
+def test_a_bug_in_an_app_is_found_out(
+    make_plain_queue: Callable[..., Field], consumer_bug: bool, tracker_bug: bool, found: str
+) -> None:
+    queue = make_plain_queue()
+    queue.tracker(bug=tracker_bug)
+    queue.produce(["plain"] * 3)
+    consumer = queue.consumer(leaseTimeout="6s", bug=consumer_bug)
+    consumer.until_seen(2)
+    queue.produce(["plain"] * 3)  # markers after the End: it was read, and not only late
+    consumer.until(lambda: queue.all_settled() and bool(queue.announcements()) == tracker_bug, "it is over")
+    with pytest.raises(AssertionError, match=found):
+        queue.verdict().check_settled()
+
+
 def without(queue: Field, topic: str, is_dropped: Callable[[Message], bool]) -> Field:
     """The queue, as if these records of a topic had never been written."""
     doctored = copy.copy(queue)
