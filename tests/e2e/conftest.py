@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -68,16 +68,14 @@ def plain_garage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Garage]:
 class Outage:
     """A consumer and a tracker whose broker is away, while other tests run."""
 
-    broker: EmbeddedKafka
     queue: Field
     tracker: App
     consumer: App
-    since: float
+    end: threading.Timer
 
     def over(self) -> Verdict:
         """What it came to, once it has lasted two minutes and all is acked."""
-        time.sleep(max(0.0, self.since + AWAY_S - time.monotonic()))
-        self.broker.start()
+        self.end.join()
         self.consumer.until(self.queue.all_settled, "all is acked")
         return self.queue.verdict().check_settled()
 
@@ -100,7 +98,11 @@ def outage(plain_garage: Garage, tmp_path_factory: pytest.TempPathFactory) -> It
             queue.produce(["plain", "flaky", "leave", "plain"] * 10, partition=partition)
         consumer.until_seen(15)
         broker.kill()
-        yield Outage(broker, queue, tracker, consumer, time.monotonic())
+        end = threading.Timer(AWAY_S, broker.start)
+        end.start()
+        yield Outage(queue, tracker, consumer, end)
+        end.cancel()
+        end.join()
         queue.close()
 
 

@@ -539,6 +539,10 @@ class Verdict:
             wrongs=(
                 *unexplained,
                 *_not_started(seen, marked),
+                *(
+                    f"{one} reached the handler and is not in the queue"
+                    for one in {d.id for d in seen} - produced
+                ),
                 *_started_after_end(marked),
                 *_announced_after_end(queue, marked),
                 *(f"{one} is acked and a dead letter" for one in acked & {one.id for one in letters}),
