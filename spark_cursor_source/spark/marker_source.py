@@ -31,7 +31,7 @@ from spark_cursor_source.spark.marker_rows import FOLDED_DDL, MarkerFold, cursor
 from spark_cursor_source.wire import tracker_offset_json
 
 log = logging.getLogger(__name__)
-_BEHIND_MS = 10_000  # so long the log of a new leader may end below what was read before
+_BEHIND_MS = 3_000  # so long the log of a new leader may end below what was read before
 
 
 @dataclass(frozen=True)

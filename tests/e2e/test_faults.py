@@ -76,7 +76,10 @@ def test_of_two_queries_on_one_checkpoint_at_most_one_goes_on_and_a_restart_has_
         query.kill_tree()
     first.restart()
     first.until(queue.all_settled, "all is acked")
-    queue.verdict(first, second).check_settled()
+    verdict = queue.verdict(first, second)
+    assert not verdict.lost
+    assert verdict.acked == verdict.produced
+    assert not verdict.outstanding
 
 
 def test_a_query_that_is_superseded_says_so_and_ends(make_plain_queue: MakeQueue) -> None:
