@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_cursor_source.embedded import EmbeddedKafka
-from tests.kafka.control_plane import login
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -48,6 +47,8 @@ def broker() -> Iterator[EmbeddedKafka]:
 @pytest.fixture(scope="session")
 def guarded_broker() -> Iterator[EmbeddedKafka]:
     """A broker with passwords, where only ``admin`` may do anything."""
+    from tests.kafka.control_plane import login
+
     properties = {
         "auto.create.topics.enable": False,
         "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
