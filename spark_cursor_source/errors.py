@@ -404,6 +404,30 @@ class MarkersPartitionsChanged(ControlTopicUnfit):
         )
 
 
+class MarkersGone(ControlTopicUnfit):
+    """Markers that the tracker has not read are not there any more."""
+
+    def __init__(self, topic: str, partition: int, position: int, available: tuple[int, int]) -> None:
+        super().__init__(topic, partition, position, available)
+        self.topic, self.partition, self.position, self.available = topic, partition, position, available
+
+    def __str__(self) -> str:
+        found = (
+            f"markers topic '{self.topic}' partition {self.partition} has offsets {self.available[0]} to"
+            f" {self.available[1]}, and the tracker stands at {self.position}"
+        )
+        if self.position > self.available[1]:
+            return (
+                f"{found}: the topic was created again, or its brokers have lost its end; name new topics in"
+                " markersTopic, redeliveriesTopic and cursorsTopic, for the tracker and all queries"
+            )
+        return (
+            f"{found}: what was removed in between may be the only trace of messages that were delivered and"
+            " not acked; lengthen its retention.ms, and to go on without them start the tracker with a new"
+            " checkpointLocation and takeOver=true"
+        )
+
+
 class MarkersNotDurable(KafkaFailure):
     """Markers the brokers have not confirmed: what they say may not have happened."""
 
@@ -538,6 +562,16 @@ class NoTracker(SourceError):
             f"no tracker answered for {cells} queue partitions in {waited_ms / 1000:.0f} s: start one"
             f" (spark-submit jobs/tracker.py, or cursorq.start_tracker) that reads markers topic"
             f" '{markers_topic}' and writes cursors topic '{cursors_topic}', or raise trackerTimeout"
+        )
+
+
+class RunSuperseded(SourceError):
+    """Another run of the same subscription was started later; this one ends."""
+
+    def __init__(self, subscription: str, topic: str, partition: int) -> None:
+        super().__init__(
+            f"another query reads '{topic}' partition {partition} for subscription '{subscription}' and was"
+            " started later, so redeliveries go to it: run one query for them, and see which is not wanted"
         )
 
 

@@ -29,6 +29,9 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_USERS = f'{_PLAIN} required username="admin" password="of-admin" user_admin="of-admin" user_bob="of-bob";'
+
 CreateTopic = Callable[..., str]
 
 
@@ -38,6 +41,24 @@ def broker() -> Iterator[EmbeddedKafka]:
     # A client that still asks for a deleted topic must not bring it back; and messages of 1970 are kept.
     properties = {"auto.create.topics.enable": False, "log.retention.hours": 100 * 365 * 24}
     with EmbeddedKafka(properties=properties) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def guarded_broker() -> Iterator[EmbeddedKafka]:
+    """A broker with passwords, where only ``admin`` may do anything."""
+    from tests.kafka.control_plane import login
+
+    properties = {
+        "auto.create.topics.enable": False,
+        "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.client.plain.sasl.jaas.config": _USERS,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin;User:ANONYMOUS",
+    }
+    with EmbeddedKafka(properties=properties, client_config=login("admin", "of-admin")) as running:
         yield running
 
 

@@ -19,7 +19,7 @@ from spark_cursor_source.errors import (
 )
 from spark_cursor_source.kafka.client_roles import abandon, producer_config
 from spark_cursor_source.kafka.config import open_client
-from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.failures import (
     RETRIABLE,
     UNAUTHORIZED,
@@ -29,7 +29,7 @@ from spark_cursor_source.kafka.failures import (
     shown,
 )
 
-FLUSH_TIMEOUT_S = 120.0
+FLUSH_TIMEOUT_S = PATIENCE_MS / 1000
 
 _POLL_S = 0.05
 _ONE_REQUEST_S = 10.0

@@ -140,12 +140,19 @@ def create_topics(
 
 
 def describe_topics(
-    calls: AdminCalls, topics: Sequence[str], *, deadline: Deadline
+    calls: AdminCalls, topics: Sequence[str], *, deadline: Deadline, operations: bool = False
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """librdkafka's description of each topic that exists, and the names of those that do not."""
+    """librdkafka's description of each topic that exists, and the names of those that do not.
+
+    With ``operations`` it tells what this principal may do with the topic.
+    """
 
     def request(names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
-        described = calls.client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
+        described = calls.client.describe_topics(
+            TopicCollection(list(names)),
+            request_timeout=timeout_s,
+            include_authorized_operations=operations,
+        )
         return {name: described[name] for name in names}
 
     found, missing = calls.ask(

@@ -5,6 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+#: how long brokers may be away, for a restart, an election or two minutes' outage: then it is an error.
+#: One for all: where one part waits less than the others, that part ends the query.
+PATIENCE_MS = 180_000
+
 
 @dataclass(frozen=True, slots=True)
 class Deadline:

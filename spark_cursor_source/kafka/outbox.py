@@ -19,7 +19,7 @@ from spark_cursor_source.core.tracker import DeadLetter, Decision, Redeliver
 from spark_cursor_source.errors import MarkersPartitionsChanged, TrackerFenced, TrackerOwnedByAnother
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.dead_letters import Copied, DeadLetterCopier
-from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.reappend import Reappender
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.tracker_group import (
@@ -38,7 +38,6 @@ __all__ = ["Outbox", "tracker_group"]
 logger = logging.getLogger(__name__)
 
 MAX_RECORD_BYTES = 900_000  #: of a part of a cursor; a topic with Kafka's default limits takes it
-PATIENCE_MS = 120_000  #: how long a broker may be away
 
 _PART = cursor_wire.PART_MARK
 

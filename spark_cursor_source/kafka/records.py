@@ -10,11 +10,12 @@ from collections.abc import Callable, Generator, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from spark_cursor_source.errors import ReadRefused, ReadStalled, RecordsGone, TopicGone
+from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.failures import UNAUTHORIZED
 
 logger = logging.getLogger(__name__)
 
-STALL_TIMEOUT_MS = 120_000
+STALL_TIMEOUT_MS = PATIENCE_MS
 
 _BATCH_MESSAGES = 1_000  # about what a processor's cache holds
 _BATCH_BYTES = 16 << 20

@@ -22,14 +22,13 @@ from spark_cursor_source.kafka.dead_letters import (
     HEADER_TOPIC,
     OWN_HEADERS,
 )
-from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.records import offset_of, read_range
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_MS = 120_000
 AT_ONCE = 500  #: records of one transaction, at most
 
 

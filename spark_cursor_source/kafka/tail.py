@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from spark_cursor_source.errors import TopicNotFound
 from spark_cursor_source.kafka.client_roles import consumer_config
 from spark_cursor_source.kafka.config import open_client
-from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.failures import (
     RETRIABLE,
     UNAUTHORIZED,
@@ -23,8 +23,6 @@ from spark_cursor_source.kafka.failures import (
 )
 
 logger = logging.getLogger(__name__)
-
-STALL_TIMEOUT_MS = 60_000
 
 _AT_ONCE = 500
 _WAIT_S = 0.1
@@ -43,7 +41,7 @@ class TailReader:
     """
 
     def __init__(
-        self, config: Mapping[str, Any], *, committed: bool, stall_timeout_ms: int = STALL_TIMEOUT_MS
+        self, config: Mapping[str, Any], *, committed: bool, stall_timeout_ms: int = PATIENCE_MS
     ) -> None:
         self._stall_timeout_ms = stall_timeout_ms
         self._complaints = Complaints()

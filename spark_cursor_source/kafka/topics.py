@@ -42,10 +42,6 @@ _ONE_REQUEST_S = 10.0
 _PAUSE_S = 0.02
 
 
-#: how long a streaming query waits for brokers that are away: a restart, an election, a short cut
-PATIENCE_MS = 150_000
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
     """What a topic is: one made again under the same name has another id."""
@@ -113,6 +109,21 @@ class Topics:
             name: TopicInfo(name=name, topic_id=str(topic.topic_id), partitions=len(topic.partitions))
             for name, topic in found.items()
         }
+
+    def check_allowed(self, wanted: Mapping[str, Iterable[str]]) -> None:
+        """That this principal may ``read`` or ``write`` the topics, as ``{topic: operations}`` says.
+
+        What a broker does not tell is found out when it is done.
+
+        Raises:
+            NotAuthorized: names the first topic and operation that is denied.
+        """
+        found, _ = describe_topics(self._calls, sorted(wanted), deadline=self._deadline(), operations=True)
+        for topic, operations in sorted(wanted.items()):
+            allowed = getattr(found.get(topic), "authorized_operations", None)
+            for operation in operations:
+                if allowed and ADMIN_TYPES.AclOperation[operation.upper()] not in allowed:
+                    raise NotAuthorized(topic, operation)
 
     def create(self, topics: Mapping[str, tuple[int, Mapping[str, object]]]) -> None:
         """Make ``{name: (partitions, settings)}``, replicated as brokers do, and wait for their leaders.

@@ -19,14 +19,14 @@ from spark_cursor_source.core.clock import BrokerClock
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker_clock import TrackerOffset, limit_markers
 from spark_cursor_source.core.tracker_options import TrackerOptions
-from spark_cursor_source.errors import TrackerOwnedByAnother
+from spark_cursor_source.errors import MarkersGone, TrackerOwnedByAnother
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.cursors import CursorTail
-from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.lease_tables import LeaseTables
 from spark_cursor_source.kafka.records import columns_of, read_range
-from spark_cursor_source.kafka.topics import PATIENCE_MS, Topics
+from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.tracker_group import TrackerProgress, read_progress, tracker_group
 from spark_cursor_source.kafka.transaction import end_transactions
 from spark_cursor_source.spark.marker_rows import (
@@ -41,6 +41,7 @@ from spark_cursor_source.wire import tracker_offset_json
 
 log = logging.getLogger(__name__)
 SUBSCRIPTIONS = "subscriptions"  #: option with the settings of each subscription, as JSON
+_BEHIND_MS = 3_000  # so long the log of a new leader may end below what was read before
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ class MarkerPlanner:
 
         Raises:
             TrackerOwnedByAnother: another tracker's work is there, and nobody said to take over.
+            MarkersGone: markers were removed before they were read.
         """
         self._check_owner(start, known=start)
         # The instant before the ends: whatever was appended before it is below them.
@@ -113,6 +115,7 @@ class MarkerPlanner:
         self._watch.look(cursors, {partition: now[partition] for partition in self._fresh & now.keys()})
         ends = self._by_partition(self._topics.end_offsets(self._all(), committed=True))
         self._read_clocks(ends)
+        self._check_log(start, ends)
         reached = limit_markers(start.next, ends, self._options.max_markers_per_trigger)
         moved = frozenset(p for p in ends if reached[p] > start.next.get(p, 0))
         due = self._due(cursors.values(), now)
@@ -153,6 +156,13 @@ class MarkerPlanner:
         """
         if self._checked:
             return
+        self._topics.check_allowed(
+            {
+                self._options.markers_topic: ("read",),
+                self._options.redeliveries_topic: ("write",),
+                self._options.cursors_topic: ("read", "write"),
+            }
+        )
         self._check_progress(self._progress(stable=False), start, known)
         # From here on nobody else carries out anything; and a batch that a tracker died in is ended, which
         # the positions would else be waited for.
@@ -173,6 +183,29 @@ class MarkerPlanner:
                 raise TrackerOwnedByAnother(self._options.markers_topic, done.query_id or "", stale=True)
         elif not ours and not self._options.take_over:
             raise TrackerOwnedByAnother(self._options.markers_topic, done.query_id or "")
+
+    def _check_log(self, start: TrackerOffset, ends: Mapping[int, int]) -> None:
+        positions = dict(start.next)
+        if not start.resumed:
+            # Cursors of a topic that was there before: its markers would be taken for read.
+            self._cursors.refresh()
+            for cursor in self._cursors.all().values():
+                partition = cursor.markers_partition
+                positions[partition] = max(positions.get(partition, 0), cursor.next_marker)
+        changed = [p for p, end in ends.items() if end != positions.get(p, 0)]
+        if not changed:
+            return
+        topic = self._options.markers_topic
+        begins = self._by_partition(self._topics.beginning_offsets([(topic, p) for p in changed]))
+        deadline = Deadline.after_ms(_BEHIND_MS)
+        for partition in changed:
+            position, end = positions.get(partition, 0), ends[partition]
+            while position > end and not deadline.over:
+                deadline.pause(0.5)
+                found = self._topics.end_offsets([(topic, partition)], committed=True)
+                end = found[topic, partition]
+            if not begins[partition] <= position <= end:
+                raise MarkersGone(topic, partition, position, (begins[partition], end))
 
     def _now(self, start: TrackerOffset, instant: int) -> dict[int, int]:
         now: dict[int, int] = {}

@@ -32,9 +32,10 @@ from spark_cursor_source.core.source_options import AckMode, Isolation, SourceOp
 from spark_cursor_source.errors import MarkerFormatChanged
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.redeliveries import RedeliveryTail
-from spark_cursor_source.kafka.topics import PATIENCE_MS, Topics
+from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.group_progress import GroupProgress
 from spark_cursor_source.spark.lease_keeper import LeaseKeeper
 from spark_cursor_source.spark.patience import Patience
@@ -112,6 +113,7 @@ class Planner:
         self._finish_batch(start)
         if self._queue.discover():
             self._cursors.refresh()
+            self._run.check_alone()
         self._run.listen()
         queue_ends, redelivery_ends = self._ends()
         self._collect(start, redelivery_ends)
@@ -205,6 +207,7 @@ class Planner:
 
     def _find_beginning(self) -> SourceOffset:
         self._queue.refresh()
+        self._check_rights()
         self._cursors.refresh()
         cursors = {tp: self._cursors.get(self._cell(*tp)) for tp in self._queue.partitions}
         stored = {tp: cursor.read_position for tp, cursor in cursors.items() if cursor is not None}
@@ -219,6 +222,8 @@ class Planner:
         if start.markers:
             raise MarkerFormatChanged("v1", "v2")
         self._queue.resume(start)
+        if self._beginning is None:
+            self._check_rights()
         self._cursors.refresh()
         positions = {self._cell(*tp): at for tp, at in start.queue.items()}
         self._run.greet(positions, self._queue.topic_ids)
@@ -226,6 +231,17 @@ class Planner:
             self._run.wait_for(list(positions))
         self._scanned = dict(start.redeliveries)
         self._began = True
+
+    def _check_rights(self) -> None:
+        # Before anything is delivered: a right that is missed later stops a query in the middle of its work.
+        self._topics.check_allowed(
+            dict.fromkeys(self._queue.topic_ids, ("read",))
+            | {
+                self._options.markers_topic: ("write",),
+                self._options.redeliveries_topic: ("read",),
+                self._options.cursors_topic: ("read",),
+            }
+        )
 
     def _replay(
         self, start: SourceOffset, end: SourceOffset, records: Sequence[RedeliveryRecord]

@@ -18,10 +18,11 @@ from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.source_options import AckMode, Isolation, SourceOptions
 from spark_cursor_source.errors import MarkerFormatChanged
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1
 from spark_cursor_source.kafka.starts_v1 import Range, StartWriter, started_in
 from spark_cursor_source.kafka.tail import TailReader
-from spark_cursor_source.kafka.topics import PATIENCE_MS, Topics
+from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.data_loss import report_loss
 from spark_cursor_source.spark.group_progress import GroupProgress
 from spark_cursor_source.spark.lease_keeper import LeaseKeeper

@@ -11,7 +11,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Hello
 from spark_cursor_source.core.source_options import SourceOptions
-from spark_cursor_source.errors import NoTracker, QueueTopicRecreated
+from spark_cursor_source.errors import NoTracker, QueueTopicRecreated, RunSuperseded
 
 log = logging.getLogger(__name__)
 POLL_S = 0.05
@@ -109,6 +109,18 @@ class Run:
         waiting = sum(since < late for since, _ in self._greeted.values())
         if waiting:
             raise self._no_tracker(waiting)
+
+    def check_alone(self) -> None:
+        """That no later run has said Hello to a cell: what is due would be announced to that one only.
+
+        Raises:
+            RunSuperseded: one has.
+        """
+        self._cursors.refresh()
+        for cell in self.answers:
+            cursor = self._cursors.get(cell)
+            if cursor is not None and cursor.owner != self.run_id:
+                raise RunSuperseded(cell.subscription, cell.topic, cell.partition)
 
     def _no_tracker(self, cells: int) -> NoTracker:
         options = self._options

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from spark_cursor_source.embedded import EmbeddedKafka
-from tests.e2e.harness import App, Field, Garage
+from tests.e2e.harness import App, Field, Garage, Verdict
 
+AWAY_S = 120.0
 #: subscriptions that the shared tracker treats in a way of their own
 POLICIES = {"three-deliveries": {"maxDeliveries": 3}}
 
@@ -59,6 +62,48 @@ def plain_garage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Garage]:
     made = Garage(tmp_path_factory.mktemp("plain"), "tests.e2e.plain_app")
     yield made
     made.close()
+
+
+@dataclass
+class Outage:
+    """A consumer and a tracker whose broker is away, while other tests run."""
+
+    queue: Field
+    tracker: App
+    consumer: App
+    end: threading.Timer
+
+    def over(self) -> Verdict:
+        """What it came to, once it has lasted two minutes and all is acked."""
+        self.end.join()
+        self.consumer.until(self.queue.all_settled, "all is acked")
+        return self.queue.verdict().check_settled()
+
+
+@pytest.fixture(scope="session")
+def outage(plain_garage: Garage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outage]:
+    """It begins with the first test that names this, so that the last one has little left to wait for."""
+    with EmbeddedKafka(properties={"auto.create.topics.enable": False}) as broker:
+        queue = Field(
+            servers=broker.bootstrap_servers,
+            directory=tmp_path_factory.mktemp("outage"),
+            garage=plain_garage,
+            topic="orders",
+            subscription="s",
+            control=control_topics("outage"),
+        )
+        queue.topics.create({queue.topic: (2, {})})
+        tracker, consumer = queue.tracker(), queue.consumer(leaseTimeout="10s", maxOffsetsPerTrigger=10)
+        for partition in (0, 1):
+            queue.produce(["plain", "flaky", "leave", "plain"] * 10, partition=partition)
+        consumer.until_seen(15)
+        broker.kill()
+        end = threading.Timer(AWAY_S, broker.start)
+        end.start()
+        yield Outage(queue, tracker, consumer, end)
+        end.cancel()
+        end.join()
+        queue.close()
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
 """The consumer of the crash tests: one query, whose messages say what is to become of their handler.
 
 What a message's value begins with decides: ``exit`` ends the Python worker that handles it, ``kill`` ends
-every process of the app, ``wait`` waits for as long as the gate (a file) exists, ``flaky`` fails the first
-time, ``reject`` is rejected, ``leave`` is left to its lease the first time; all others are just acked.
+every process of the app, ``wait`` waits for as long as the gate (a file) exists, ``reject`` is rejected. The
+first time, ``flaky`` fails, ``crash`` ends its Python worker, ``slow`` outlasts its lease, ``release`` is
+given back and ``leave`` is left to its lease. All others are just acked.
 Each message that reaches the handler is written to ``events`` before anything else is done with it.
 """
 
@@ -18,6 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_cursor_source as cursorq
+from spark_cursor_source.core.duration import parse_duration
 from tests.e2e.processes import pids_with_tag
 from tests.e2e.spark_app import record
 
@@ -87,11 +89,20 @@ class Handling:
         self._act(value)
         if value.startswith(b"reject"):
             return cursorq.Reject("the message says so")
-        if message.delivery_count == 1 and value.startswith(b"flaky"):
-            raise ValueError("the first time")
-        if message.delivery_count == 1 and value.startswith(b"leave"):
-            return cursorq.Leave()
+        if message.delivery_count == 1:
+            return self._first_time(value)
         return None
+
+    def _first_time(self, value: bytes) -> Any:
+        if value.startswith(b"flaky"):
+            raise ValueError("the first time")
+        if value.startswith(b"crash"):
+            os._exit(1)
+        if value.startswith(b"slow"):
+            time.sleep(1.5 * parse_duration(self._config["options"]["leaseTimeout"]) / 1000)
+        if value.startswith(b"release"):
+            return cursorq.Release(delay="1s")
+        return cursorq.Leave() if value.startswith(b"leave") else None
 
     def batch_id(self) -> int | None:
         """The batch that is at work in this Python worker."""

@@ -247,12 +247,14 @@ class Field:
         slow_s: float = 0.0,
         trigger: str = "100 milliseconds",
         die_at: str | None = None,
+        bug: bool = False,
         **options: object,
     ) -> App:
         """A running consumer; with a ``gate`` its handler waits at messages that say so (or, with
         ``wait_first``, before every message) until :meth:`App.open_gate`.
 
-        One without Spark can be told the step to ``die_at``: see :mod:`tests.e2e.death`."""
+        One without Spark can be told the step to ``die_at`` (see :mod:`tests.e2e.death`), and to have a
+        ``bug``: it acks a message that its handler has not seen."""
         directory = self.directory / f"consumer-{len(self.apps)}"
         directory.mkdir()
         if gate:
@@ -277,10 +279,13 @@ class Field:
             slow_s=slow_s,
             trigger=trigger,
             die_at=die_at,
+            bug=bug,
         )
 
-    def tracker(self, *, die_at: tuple[str, int] | None = None, **options: object) -> App:
-        """A running tracker of this test's control topics; ``die_at`` is a step and the batch of it."""
+    def tracker(self, *, die_at: tuple[str, int] | None = None, bug: bool = False, **options: object) -> App:
+        """A running tracker of this test's control topics; ``die_at`` is a step and the batch of it.
+
+        One without Spark can have a ``bug``: it passes over an End."""
         directory = self.directory / f"tracker-{len(self.apps)}"
         directory.mkdir()
         return self._app(
@@ -294,6 +299,7 @@ class Field:
             },
             events=str(directory / "events"),
             die_at=die_at and {"step": die_at[0], "batch": die_at[1]},
+            bug=bug,
         )
 
     def _app(self, **config: Any) -> App:
@@ -301,11 +307,11 @@ class Field:
         self.apps.append(app)
         return app
 
-    def produce(self, values: Iterable[str], *, partition: int = 0) -> None:
-        """Append messages to the queue."""
-        producer = Producer({**self._config, "linger.ms": 5})
+    def produce(self, values: Iterable[str], *, partition: int = 0, timestamp_ms: int = 0) -> None:
+        """Append messages to the queue; ``timestamp_ms`` is what a producer takes for the time, if not 0."""
+        producer = Producer({**self._config, "linger.ms": 5, "enable.idempotence": True})
         for value in values:
-            producer.produce(self.topic, value.encode(), partition=partition)
+            producer.produce(self.topic, value.encode(), partition=partition, timestamp=timestamp_ms)
         assert producer.flush(60) == 0
 
     @contextmanager
@@ -533,6 +539,10 @@ class Verdict:
             wrongs=(
                 *unexplained,
                 *_not_started(seen, marked),
+                *(
+                    f"{one} reached the handler and is not in the queue"
+                    for one in {d.id for d in seen} - produced
+                ),
                 *_started_after_end(marked),
                 *_announced_after_end(queue, marked),
                 *(f"{one} is acked and a dead letter" for one in acked & {one.id for one in letters}),
@@ -551,7 +561,8 @@ def _ended(marker: Marker) -> OffsetSet:
     return EMPTY
 
 
-def _ids(markers: Iterable[Any]) -> frozenset[MessageId]:
+def ids_of(markers: Iterable[Any]) -> frozenset[MessageId]:
+    """The messages that markers, or announcements, are about."""
     return frozenset((marker.cell.partition, offset) for marker in markers for offset in marker.offsets)
 
 
@@ -594,7 +605,7 @@ def _not_started(seen: Iterable[Delivery], marked: Iterable[Marked]) -> Iterator
     started: dict[tuple[MessageId, int], int] = {}
     for one in marked:
         if isinstance(one.marker, Start):
-            for message in _ids([one.marker]):
+            for message in ids_of([one.marker]):
                 started.setdefault((message, one.marker.delivery_count or 1), one.at_ms)
     for delivery in seen:
         at_ms = started.get((delivery.id, delivery.count))

@@ -20,20 +20,24 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from spark_cursor_source.core.ack_options import AckOptions
+from spark_cursor_source.core.marker import End
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.actions import markers_partitions
+from spark_cursor_source.spark.marker_rows import Kind
 from spark_cursor_source.spark.marker_source import MarkerStreamReader
 from spark_cursor_source.spark.per_row import handle, handle_and_settle
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from spark_cursor_source.spark.tracker_processor import TrackerProcessor
 from spark_cursor_source.spark.tracker_query import TrackerBatch
+from spark_cursor_source.wire.marker import decode_folded
 from tests.e2e.consumer_app import PAUSE_S, Handling
 from tests.e2e.death import Steps
 from tests.e2e.micro_batches import MicroBatches, Tasks
 from tests.e2e.spark_app import end_with_parent, record
+from tests.e2e.tracker_app import prepare_death
 
 
 def consume(config: dict[str, Any]) -> None:
@@ -69,6 +73,8 @@ class OneByOne(Handling):
         self._handled += 1
         if self._handled == 2:
             self._steps.step("handle the second message")
+        if self._config["bug"] and message.offset == 1:
+            return None
         return super().one(message)
 
     def work(self, tasks: Tasks, batch_id: int) -> None:
@@ -87,9 +93,11 @@ class OneByOne(Handling):
 
 def track(config: dict[str, Any]) -> None:
     """The tracker, until it fails."""
+    if config["die_at"] is not None:
+        prepare_death(config["tag"], **config["die_at"])
     options = TrackerOptions.parse(config["options"])
     reader = MarkerStreamReader(options)
-    batches = TrackerBatches(options)
+    batches = TrackerBatches(options, bug=config["bug"])
 
     def note(event: str, **facts: object) -> None:
         record(config["events"], event=event, run=str(config["run"]), at=time.time(), **facts)
@@ -104,7 +112,8 @@ def track(config: dict[str, Any]) -> None:
 class TrackerBatches:
     """Spark's part between the tracker's source and its outbox: a state that is as old as the last commit."""
 
-    def __init__(self, options: TrackerOptions) -> None:
+    def __init__(self, options: TrackerOptions, *, bug: bool) -> None:
+        self._bug = bug
         self._inputs = Path(options.checkpoint_location) / "inputs"
         self._inputs.mkdir(parents=True, exist_ok=True)
         self._state = TwsTester(TrackerProcessor(options.policy_for))
@@ -122,6 +131,9 @@ class TrackerBatches:
     def _decide(self, rows: list[dict[str, Any]]) -> list[Row]:
         by_partition: defaultdict[int, list[Row]] = defaultdict(list)
         for row in rows:
+            if self._bug and row["kind"] == Kind.MARKER and isinstance(decode_folded(row["body"]), End):
+                self._bug = False
+                continue
             by_partition[row["markers_partition"]].append(Row(**row))
         return [one for partition, of in by_partition.items() for one in self._state.test(partition, of)]
 

@@ -67,12 +67,13 @@ def test_a_batch_whose_leases_ran_out_while_nobody_ran_comes_again(make_queue: M
 
 
 def test_a_query_killed_five_times_before_any_message_reached_its_handler_loses_no_batch(
-    make_queue: MakeQueue,
+    make_plain_queue: MakeQueue,
 ) -> None:
     # Five runs die between Start and handler. Nobody can tell that from a message that kills its process, so
     # suspects part: groups of 3 at the fourth delivery, single ones at the fifth. At most one of them, alone
-    # in its batch when the fifth run dies, is taken for the culprit.
-    queue = make_queue()
+    # in its batch when the fifth run dies, is taken for the culprit. Six runs: without Spark.
+    queue = make_plain_queue()
+    queue.tracker()
     queue.produce([f"plain-{n}" for n in range(6)])
     consumer = queue.consumer(per_row=True, gate=True, wait_first=True, leaseTimeout="8s")
     for kills in range(1, 6):

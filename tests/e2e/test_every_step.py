@@ -9,7 +9,12 @@ from confluent_kafka import Producer
 
 from tests.e2e.harness import App, Field
 
-pytestmark = [pytest.mark.e2e, pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.broker,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("outage"),
+]
 
 MakeQueue = Callable[..., Field]
 #: of a run with a batch of two tasks; the markers are Hellos, Starts, and the acks of each task

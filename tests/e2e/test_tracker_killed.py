@@ -24,7 +24,7 @@ def test_a_tracker_killed_at_any_moment_goes_on_where_it_was(make_queue: MakeQue
     queue = make_queue(partitions=2, own_tracker=True)
     tracker = queue.tracker()
     consumer = queue.consumer(per_row=True, leaseTimeout="3s", maxOffsetsPerTrigger=40)
-    with queue.producing(["plain"] * 12 + ["flaky", "leave", "reject"], every_s=0.4):
+    with queue.producing(["plain"] * 5 + ["flaky", "leave", "reject"], every_s=1.0):
         for part in (None, Part.JVM, Part.WORKER):
             told = len(queue.cursors())
             tracker.supervise_until(lambda told=told: len(queue.cursors()) > told + 2, "the tracker works")
@@ -43,11 +43,11 @@ def test_a_tracker_killed_at_any_moment_goes_on_where_it_was(make_queue: MakeQue
 
 @pytest.mark.parametrize("step", ["transaction", "copies"])
 def test_a_tracker_that_dies_inside_a_batch_repeats_it_and_takes_nothing_back(
-    make_queue: MakeQueue, step: str
+    make_queue: MakeQueue, make_plain_queue: MakeQueue, step: str
 ) -> None:
     # batch 0 of the tracker's checkpoint and a later one: carried out, not known to Spark as done; or copied
-    # to the dead letters, and not carried out
-    queue = make_queue(own_tracker=True)
+    # to the dead letters, and not carried out, for which no Spark is needed
+    queue = make_queue(own_tracker=True) if step == "transaction" else make_plain_queue()
     tracker = queue.tracker(die_at=(step, 0))
     consumer = queue.consumer(per_row=True, leaseTimeout="5s")
     queue.produce(["plain", "reject", "flaky", "leave"])
@@ -70,7 +70,7 @@ def test_a_tracker_that_was_away_for_many_leases_brings_nothing_back_that_was_ac
     # tracker: up ---- SIGKILL ........... four leases ......... up: first reads what happened
     queue = make_queue(own_tracker=True)
     tracker = queue.tracker()
-    consumer = queue.consumer(leaseTimeout="4s", maxOffsetsPerTrigger=5)
+    consumer = queue.consumer(leaseTimeout="2s", maxOffsetsPerTrigger=5)
     queue.produce(["plain"] * 5)
     consumer.until(queue.all_settled, "the first are acked")
     announced = len(queue.announcements())
@@ -79,7 +79,7 @@ def test_a_tracker_that_was_away_for_many_leases_brings_nothing_back_that_was_ac
     for _ in range(4):
         queue.produce(["plain"] * 5)
     consumer.until_seen(25)
-    wait_until(lambda: time.monotonic() - killed > 16, "four leases pass")
+    wait_until(lambda: time.monotonic() - killed > 8, "four leases pass")
     tracker.start()
     tracker.until(queue.all_settled, "the tracker has caught up")
     verdict = queue.verdict().check_settled()

@@ -19,7 +19,7 @@ from tests.e2e.spark_app import record
 def run(spark: SparkSession, config: dict[str, Any]) -> None:
     """Run the tracker until it fails."""
     if config["die_at"] is not None:
-        _prepare_death(config["tag"], **config["die_at"])
+        prepare_death(config["tag"], **config["die_at"])
     query = cursorq.start_tracker(spark, config["options"])
     _note(config, "started")
     try:
@@ -32,7 +32,7 @@ def _note(config: dict[str, Any], event: str, **facts: object) -> None:
     record(config["events"], event=event, run=str(config["run"]), at=time.time(), **facts)
 
 
-def _prepare_death(tag: str, step: str, batch: int) -> None:
+def prepare_death(tag: str, step: str, batch: int) -> None:
     """SIGKILL for every process of the app: after the ``transaction`` of a batch that is at least ``batch``,
     before Spark knows that it is done; or after its ``copies``, before its transaction begins."""
     carry_out, commit = Outbox.carry_out, TransactionalProducer.commit

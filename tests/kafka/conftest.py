@@ -9,10 +9,7 @@ import pytest
 
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.kafka.topics import Topics
-from tests.kafka.control_plane import Control, login
-
-_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_USERS = f'{_PLAIN} required username="admin" password="of-admin" user_admin="of-admin" user_bob="of-bob";'
+from tests.kafka.control_plane import Control, new_control
 
 
 @pytest.fixture
@@ -63,27 +60,3 @@ def mortal_broker() -> Iterator[EmbeddedKafka]:
 def mortal(mortal_broker: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
     yield mortal_broker.start()
     mortal_broker.start()
-
-
-@pytest.fixture(scope="session")
-def guarded_broker() -> Iterator[EmbeddedKafka]:
-    """A broker with passwords, where only ``admin`` may do anything."""
-    properties = {
-        "auto.create.topics.enable": False,
-        "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.name.client.plain.sasl.jaas.config": _USERS,
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:admin;User:ANONYMOUS",
-    }
-    with EmbeddedKafka(properties=properties, client_config=login("admin", "of-admin")) as running:
-        yield running
-
-
-def new_control(config: dict[str, str]) -> Control:
-    names = Control(config=config, name=uuid.uuid4().hex[:12])
-    Topics(config).ensure_control(
-        markers=names.markers, redeliveries=names.redeliveries, cursors=names.cursors
-    )
-    return names

@@ -14,6 +14,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Wait
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.tracker import DeadLetter, Redeliver
+from spark_cursor_source.kafka.topics import Topics
 
 PARTITIONS = 8
 
@@ -49,6 +50,15 @@ def login(user: str, password: str) -> dict[str, str]:
         "sasl.username": user,
         "sasl.password": password,
     }
+
+
+def new_control(config: dict[str, str]) -> Control:
+    """Control topics of a test's own, which are there."""
+    names = Control(config=config, name=uuid.uuid4().hex[:12])
+    Topics(config).ensure_control(
+        markers=names.markers, redeliveries=names.redeliveries, cursors=names.cursors
+    )
+    return names
 
 
 def offsets(*ranges: tuple[int, int]) -> OffsetSet:

@@ -408,7 +408,7 @@ def test_a_broker_that_stays_away_is_an_error_and_the_batch_can_be_tried_again(
     outbox = new_outbox(control, patience_ms=2_000, call_timeout_ms=500)
     outbox.open(take_over=False)
     redeliver = redeliver_of(cell_of("orders"), (0, 1))
-    mortal.stop()
+    mortal.kill()
     with pytest.raises(KafkaUnavailable) as unavailable:
         outbox.carry_out(0, decisions=[redeliver], cursors=[], next_markers={})
     assert unavailable.value.waited_ms >= 2_000

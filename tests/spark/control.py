@@ -44,6 +44,7 @@ class Control:
             cursors=self.names["cursorsTopic"],
             partitions=PARTITIONS,
         )
+        # Idempotent, or a new topic's first refusal could put the second message before the first.
         self._producer = Producer({**self.config, "linger.ms": 5, "enable.idempotence": True})
         self._sender = MarkerSender(self.config, self.names["markersTopic"], PARTITIONS)
 

@@ -170,6 +170,7 @@ class Bench:
 
     def produce(self, topic: str, records: Iterable[Any], *, partition: int = 0) -> None:
         """Write records: values, or dicts of what ``Producer.produce`` takes."""
+        # Idempotent, or a new topic's first refusal could put the second message before the first.
         producer = Producer({**self._config, "linger.ms": 5, "enable.idempotence": True})
         for record in records:
             given = record if isinstance(record, dict) else {"value": record}

@@ -10,6 +10,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -96,16 +97,21 @@ def main(servers: str, topic: str, directory: Path, right: str, wrong: str, unus
     def fail(batch: object, batch_id: int) -> None:
         raise RuntimeError("the sink fails")
 
-    attempt(ends("failing", {"subscription": "failing"}, fail))
-    attempt(ends("misspelled", {"kafka.sasl.pasword": right}))
-    attempt(ends("both", {"kafka.sasl.password": unused}))
-    attempt(ends("no-file", {"kafka.ssl.keystore.location": "/no/such/file"}))
-    attempt(ends("malformed", {"kafka.sasl.jaas.config": f"PlainLoginModule password={right}"}))
-    attempt(ends("unknown", {"subscription": "other", "saslPassword": right}))
     wrong_login = {"kafka.sasl.jaas.config": java_login["kafka.sasl.jaas.config"].replace(right, wrong)}
-    attempt(ends("wrong", wrong_login | {"subscription": "wrong"}))
-    attempt(lambda: cursorq.start_tracker(spark, {**tracking, "kafka.sasl.pasword": right}))
-    attempt(lambda: cursorq.ack(spark.range(1), {**options, **wrong_login}))
+    attempts = [
+        ends("failing", {"subscription": "failing"}, fail),
+        ends("misspelled", {"kafka.sasl.pasword": right}),
+        ends("both", {"kafka.sasl.password": unused}),
+        ends("no-file", {"kafka.ssl.keystore.location": "/no/such/file"}),
+        ends("malformed", {"kafka.sasl.jaas.config": f"PlainLoginModule password={right}"}),
+        ends("unknown", {"subscription": "other", "saslPassword": right}),
+        ends("wrong", wrong_login | {"subscription": "wrong"}),
+        lambda: cursorq.start_tracker(spark, {**tracking, "kafka.sasl.pasword": right}),
+        lambda: cursorq.ack(spark.range(1), {**options, **wrong_login}),
+    ]
+    # Three at a time: a login that is refused is tried again for a while.
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(attempt, attempts))
     view = spark.read.format("cursorq").options(**options, view="cursors").load()
     view.explain(True)
     view.show()

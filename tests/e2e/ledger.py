@@ -1,0 +1,250 @@
+"""A ledger of unique messages through faults on a seeded schedule, and the verdict of the topics on it.
+
+``python -m tests.e2e.ledger --minutes 30 --seed 7`` runs for as long as one likes; CI runs each fault once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.spark.local_session import python_environment
+from tests.e2e import processes
+from tests.e2e.harness import ROOT, App, Field, Garage, Verdict
+from tests.e2e.processes import Part
+
+LEASE_S = 4
+MAX_DELIVERIES = 8
+PARTITIONS = 2
+PATIENCE_S = 240.0
+BACKLOG = 150  #: so many messages may wait: a slow machine has fewer of them, and not more to drain
+#: what becomes of a message the first time; a slow one takes longer than its lease
+KINDS = {"plain": 80, "flaky": 5, "release": 5, "leave": 4, "reject": 2, "slow": 0.4, "crash": 0.4}
+
+
+@dataclass
+class Ledger:
+    """A queue, its consumer and its tracker, and all that befalls them."""
+
+    broker: EmbeddedKafka
+    queue: Field
+    seed: int
+    away_s: float = 3.0  #: how long a paused broker is away
+    told: list[str] = field(default_factory=list)  #: the faults that were, in their order
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self._produced = self._acked = 0
+        self.tracker = self.queue.tracker(maxDeliveries=MAX_DELIVERIES)
+        self.consumer = self.queue.consumer(
+            per_row=True, restarts=10_000, leaseTimeout=f"{LEASE_S}s", maxOffsetsPerTrigger=60
+        )
+
+    def run(self, until: Callable[[], bool]) -> Verdict:
+        """All faults in an order of the seed, once more as long as ``until`` says no; then drain."""
+        with self._producing():
+            while True:
+                for fault in self._random.sample(FAULTS, len(FAULTS)):
+                    self._wait_for_acks()
+                    time.sleep(self._random.uniform(0, 1.5))
+                    self.told.append(fault.__name__)
+                    fault(self)
+                if until():
+                    break
+        self.look_after(self.queue.all_settled, "all is acked, or a dead letter")
+        return self.queue.verdict()
+
+    def _wait_for_acks(self) -> None:
+        """That the last fault is over."""
+        before = self._acked
+        self.look_after(lambda: self._count_acks() > before, f"acks after {self.told[-1:]}")
+
+    def _count_acks(self) -> int:
+        latest = {told.cursor.cell: told.cursor for told in self.queue.cursors()}
+        self._acked = sum(cursor.totals.acked for cursor in latest.values())
+        return self._acked
+
+    def look_after(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait, and start again whatever has ended."""
+        until = time.monotonic() + PATIENCE_S
+        while not condition():
+            for app in (self.tracker, self.consumer):
+                if not app.process.alive:
+                    app.restart()
+            assert time.monotonic() < until, f"{what}: {self.told} {self.consumer.events('failed')[-2:]}"
+            time.sleep(0.5)
+
+    @contextmanager
+    def _producing(self) -> Iterator[None]:
+        """Messages of every kind, each once, all the time."""
+        ended, kinds = threading.Event(), random.Random(self.seed)
+        producer = Producer(
+            {"bootstrap.servers": self.queue.servers, "enable.idempotence": True, "log_level": 0}
+        )
+
+        def produce() -> None:
+            while not ended.wait(0.1):
+                for partition in range(PARTITIONS if self._produced - self._acked < BACKLOG else 0):
+                    (kind,) = kinds.choices([*KINDS], [*KINDS.values()])
+                    producer.produce(self.queue.topic, f"{kind}-{self._produced}", partition=partition)
+                    self._produced += 1
+                producer.poll(0)
+
+        thread = threading.Thread(target=produce)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            assert producer.flush(PATIENCE_S) == 0
+
+
+def driver_killed(ledger: Ledger) -> None:
+    ledger.consumer.restart()
+
+
+def jvm_killed(ledger: Ledger) -> None:
+    _kill(ledger, Part.JVM)
+
+
+def planner_killed(ledger: Ledger) -> None:
+    _kill(ledger, Part.PLANNER)
+
+
+def worker_killed(ledger: Ledger) -> None:
+    _kill(ledger, Part.WORKER)
+
+
+def consumer_stopped(ledger: Ledger) -> None:
+    _stop(ledger.consumer)
+
+
+def tracker_killed(ledger: Ledger) -> None:
+    ledger.tracker.restart()
+
+
+def tracker_stopped(ledger: Ledger) -> None:
+    _stop(ledger.tracker)
+
+
+def broker_killed(ledger: Ledger) -> None:
+    ledger.broker.kill()
+    ledger.broker.start()
+
+
+def broker_stopped(ledger: Ledger) -> None:
+    ledger.broker.pause()
+    time.sleep(ledger.away_s)
+    ledger.broker.resume()
+
+
+FAULTS = (
+    driver_killed,
+    jvm_killed,
+    planner_killed,
+    worker_killed,
+    consumer_stopped,
+    tracker_killed,
+    tracker_stopped,
+    broker_killed,
+    broker_stopped,
+)
+
+
+def _kill(ledger: Ledger, part: Part) -> None:
+    """SIGKILL for a part of the consumer, as soon as there is one: it may be about to start again."""
+
+    def killed() -> bool:
+        found = processes.pids_of(ledger.consumer.process.tag, part)
+        processes.kill(found)
+        return bool(found)
+
+    ledger.look_after(killed, f"a {part.name} runs")
+
+
+def _stop(app: App) -> None:
+    """SIGSTOP for longer than a lease."""
+    app.process.pause()
+    time.sleep(LEASE_S + 2)
+    app.process.resume()
+
+
+def check(verdict: Verdict, queue: Field) -> Verdict:
+    """The verdict, and that whatever is a dead letter has been rejected or was out of deliveries."""
+    letters = queue.dead_letters()
+    verdict.check_settled(dead={one.id for one in letters})
+    wrong = [one for one in letters if not one.value.startswith("reject") and one.count < MAX_DELIVERIES]
+    assert not wrong
+    return verdict
+
+
+def report(ledger: Ledger, verdict: Verdict) -> str:
+    """What there was, in a few lines."""
+    reasons = Counter(reason for reasons in verdict.duplicates.values() for reason in reasons)
+    return "\n".join(
+        [
+            f"seed {ledger.seed}: {dict(Counter(ledger.told))}",
+            f"{len(verdict.produced)} messages, {len(verdict.seen)} deliveries, {len(verdict.acked)} acked, "
+            f"{len(verdict.dead)} dead letters ({len(verdict.copied_twice)} copied twice)",
+            f"came again: {dict(reasons)}",
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--away", type=float, default=120.0, help="seconds that the broker is stopped")
+    told = parser.parse_args()
+    os.environ |= python_environment() | {"PYTHONPATH": str(ROOT)}
+    properties = {"auto.create.topics.enable": False}
+    with tempfile.TemporaryDirectory() as scratch, EmbeddedKafka(properties=properties) as broker:
+        garage = Garage(Path(scratch) / "garage")
+        queue = new_queue(broker, garage, Path(scratch))
+        try:
+            ledger = Ledger(broker, queue, told.seed, told.away)
+            end = time.monotonic() + told.minutes * 60
+            verdict = ledger.run(lambda: time.monotonic() > end)
+            print(report(ledger, verdict))
+            check(verdict, queue)
+        finally:
+            queue.close()
+            garage.close()
+    print("passed")
+
+
+def new_queue(broker: EmbeddedKafka, garage: Garage, directory: Path) -> Field:
+    """The ledger's queue and control topics, on a broker of its own."""
+    queue = Field(
+        servers=broker.bootstrap_servers,
+        directory=directory,
+        garage=garage,
+        topic="ledger",
+        subscription="s",
+        control={
+            "markersTopic": "ledger-markers",
+            "redeliveriesTopic": "ledger-redeliveries",
+            "cursorsTopic": "ledger-cursors",
+        },
+    )
+    queue.topics.create({queue.topic: (PARTITIONS, {})})
+    return queue
+
+
+if __name__ == "__main__":
+    sys.exit(main())

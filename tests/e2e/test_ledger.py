@@ -1,0 +1,122 @@
+"""Every fault once, in an order of the seed; the topics say what came of it, and a wrong log is found out."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+
+from spark_cursor_source.core.marker import End, Start
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.wire import marker as marker_wire
+from spark_cursor_source.wire import redelivery as redelivery_wire
+from tests.e2e.harness import Field, Garage, MessageId, Verdict, ids_of
+from tests.e2e.ledger import FAULTS, Ledger, check, new_queue, report
+
+pytestmark = [pytest.mark.e2e, pytest.mark.broker, pytest.mark.timeout(900)]
+
+SEED = 20261121
+
+
+@dataclass(frozen=True)
+class Run:
+    """A ledger run that is over."""
+
+    ledger: Ledger
+    verdict: Verdict
+
+
+@pytest.fixture(scope="module")
+def run(garage: Garage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    with EmbeddedKafka(properties={"auto.create.topics.enable": False}) as broker:
+        queue = new_queue(broker, garage, tmp_path_factory.mktemp("ledger"))
+        try:
+            ledger = Ledger(broker, queue, SEED)
+            yield Run(ledger, ledger.run(lambda: True))
+        finally:
+            queue.close()
+
+
+@pytest.mark.spark
+def test_a_ledger_is_right_to_the_last_message_whatever_befell_it(run: Run) -> None:
+    print(report(run.ledger, run.verdict))
+    check(run.verdict, run.ledger.queue)
+    assert sorted(run.ledger.told) == sorted(fault.__name__ for fault in FAULTS)
+    assert {reason for reasons in run.verdict.duplicates.values() for reason in reasons} == {
+        "replay",
+        "redelivery",
+    }
+
+
+# ---- and a wrong one is wrong
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("missing", ["ends", "starts", "redeliveries", "dead letter", "message"])
+def test_a_ledger_that_lacks_what_was_said_of_one_message_is_found_out(run: Run, missing: str) -> None:
+    # The same run, and a log from which these records of one message were dropped.
+    queue = run.ledger.queue
+    again = next(one for one, why in run.verdict.duplicates.items() if why == ("redelivery",))
+    markers, redeliveries = queue.control["markersTopic"], queue.control["redeliveriesTopic"]
+    letter = queue.dead_letters()[0].id
+    topic, is_dropped = {
+        "ends": (markers, lambda one: again in _of_marker(one, End)),
+        "starts": (markers, lambda one: again in _of_marker(one, Start)),
+        "redeliveries": (redeliveries, lambda one: again in _of_redelivery(one)),
+        "dead letter": (f"{queue.topic}-{queue.subscription}-DLQ", lambda one: _origin(one) == letter),
+        "message": (queue.topic, lambda one: (one.partition(), one.offset()) == again),
+    }[missing]
+    found_out = Verdict.of(without(queue, topic, is_dropped), [run.ledger.consumer])
+    with pytest.raises(AssertionError):
+        check(found_out, queue)
+
+
+@pytest.mark.parametrize(
+    ("consumer_bug", "tracker_bug", "found"),
+    [
+        pytest.param(True, False, "lost: ", id="acked and never handled"),
+        pytest.param(False, True, "was announced after its End was applied", id="an End is passed over"),
+    ],
+)
+def test_a_bug_in_an_app_is_found_out(
+    make_plain_queue: Callable[..., Field], consumer_bug: bool, tracker_bug: bool, found: str
+) -> None:
+    queue = make_plain_queue()
+    queue.tracker(bug=tracker_bug)
+    queue.produce(["plain"] * 3)
+    consumer = queue.consumer(leaseTimeout="6s", bug=consumer_bug)
+    consumer.until_seen(2)
+    queue.produce(["plain"] * 3)  # markers after the End: it was read, and not only late
+    consumer.until(lambda: queue.all_settled() and bool(queue.announcements()) == tracker_bug, "it is over")
+    with pytest.raises(AssertionError, match=found):
+        queue.verdict().check_settled()
+
+
+def without(queue: Field, topic: str, is_dropped: Callable[[Message], bool]) -> Field:
+    """The queue, as if these records of a topic had never been written."""
+    doctored = copy.copy(queue)
+
+    def records(of: str) -> list[Message]:
+        found = queue.records(of)
+        return [one for one in found if not is_dropped(one)] if of == topic else found
+
+    doctored.records = records  # type: ignore[method-assign]
+    return doctored
+
+
+def _of_marker(record: Message, kind: type[Any]) -> frozenset[MessageId]:
+    marker = marker_wire.decode(record.key(), record.value())
+    return ids_of([marker]) if isinstance(marker, kind) else frozenset()
+
+
+def _of_redelivery(record: Message) -> frozenset[MessageId]:
+    return ids_of([redelivery_wire.decode(record.value())])
+
+
+def _origin(record: Message) -> MessageId:
+    facts = dict(record.headers() or [])
+    return int(facts["cursorq-partition"]), int(facts["cursorq-offset"])
