@@ -17,7 +17,7 @@ class Lease(NamedTuple):
 
     deadline_ms: int  #: broker time, on a quarter of a second
     delivery_count: int
-    run_id: str  #: the run that planned the delivery; "" where a V1 marker did
+    run_id: str  #: the run that planned the delivery
     started_ms: int = 0  #: broker time of its Start, on a quarter of a second; 0: not known
 
 

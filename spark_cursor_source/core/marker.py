@@ -21,8 +21,8 @@ class Start:
     cell: Cell
     offsets: OffsetSet
     lease_ms: int
-    delivery_count: int | None  #: None in a V1 marker, which does not know
-    run_id: str | None  #: the planner's run; None in a V1 marker
+    delivery_count: int
+    run_id: str  #: the planner's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,7 @@ class KeepAlive:
     """The leases on the offsets last ``lease_ms`` from now.
 
     With a ``delivery_count`` it is a holder's, sets the deadline and counts for that delivery only. With a
-    ``run_id`` it is a planner's: it covers all leases of that run and never brings a deadline nearer. With
-    neither it is V1's and sets the deadline.
+    ``run_id`` it is a planner's: it covers all leases of that run and never brings a deadline nearer.
     """
 
     cell: Cell

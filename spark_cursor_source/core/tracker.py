@@ -21,7 +21,7 @@ available(n)   + End, EndUpTo, old -> gone · a planner's leaves n = 0
                + any time at n = max, which was lowered -> dead letter
 dead letter    -> gone · the breaker is open, or opens: held
 held           + End, EndUpTo -> gone · the breaker closes: dead letter, gone · anything else -> held
-gone           + anything -> gone (an ack wins) · + V1 Start -> leased(1), as in kafka-mq-go
+gone           + anything -> gone (an ack wins)
 any            + Seek -> unseen at its position and above, gone below
 =============  ==========================================================================================
 
@@ -29,7 +29,7 @@ While the breaker is open no lease runs out and nothing is old. It opens when de
 by Hold; it closes when its pause is over, and by Resume.
 
 Rules from Pulsar (individual and cumulative acknowledgement), SQS (leases, receive count) and kafka-mq-go
-(markers, deadlines of V1).
+(markers).
 """
 
 from __future__ import annotations
@@ -227,26 +227,22 @@ class CellTracker:
         return decisions
 
     def _start(self, marker: Start, at_ms: int) -> None:
-        run = marker.run_id or ""
-        deadline = _deadline(at_ms, marker.lease_ms)
-        started = 0 if marker.run_id is None else _deadline(at_ms, 0)
+        run, least = marker.run_id, marker.delivery_count
+        deadline, started = _deadline(at_ms, marker.lease_ms), _deadline(at_ms, 0)
         groups: list[tuple[Lease | Delay | Wait, OffsetSet]] = [
             *self._leases.items(),
             *self._delayed.items(),
             *self._available.items(),
         ]
         outstanding = [(offsets & marker.offsets, group) for group, offsets in groups]
-        if marker.delivery_count is None:
-            fresh = marker.offsets  # V1: no ranges and no order between queues, so always added
-        else:
-            fresh = marker.offsets.starting_at(self._read_position)
+        fresh = marker.offsets.starting_at(self._read_position)
         for offsets in self._held.values():
             fresh = fresh - offsets
         for offsets, group in outstanding:
             if not offsets:
                 continue
             fresh = fresh - offsets
-            count, least = group.delivery_count, marker.delivery_count or 0
+            count = group.delivery_count
             if isinstance(group, Lease) and group.run_id == run and least <= count:
                 lease = group._replace(deadline_ms=deadline)
             elif self._policy.exhausted(count):
@@ -257,15 +253,14 @@ class CellTracker:
             self._take(offsets)
             self._add(self._leases, lease, offsets)
         if fresh:
-            self._add(self._leases, Lease(deadline, marker.delivery_count or 1, run, started), fresh)
+            self._add(self._leases, Lease(deadline, least, run, started), fresh)
             self._tally["delivered"] += len(fresh)
-            if marker.run_id is not None:
-                first_ms = started if marker.delivery_count == 1 else 0
-                self._first_deliveries = self._first_deliveries.then(fresh.first or 0, first_ms)
+            first_ms = started if least == 1 else 0
+            self._first_deliveries = self._first_deliveries.then(fresh.first or 0, first_ms)
         if marker.offsets.last is not None:
             self._read_position = max(self._read_position, marker.offsets.last + 1)
-        if self._owner is None and marker.run_id is not None:
-            self._owner = marker.run_id
+        if self._owner is None:
+            self._owner = run
 
     def _keep_alive(self, marker: KeepAlive, at_ms: int) -> None:
         deadline = _deadline(at_ms, marker.lease_ms)

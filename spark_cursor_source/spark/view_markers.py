@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import (
     End,
     EndUpTo,
@@ -23,6 +22,7 @@ from spark_cursor_source.core.marker import (
     Seek,
     Start,
 )
+from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.topic_selection import Assign
 from spark_cursor_source.core.view_options import ViewOptions
 from spark_cursor_source.errors import InvalidMarker, TopicNotFound
@@ -128,20 +128,31 @@ class MarkersReader(DataSourceReader):
     def _row(self, key: bytes | None, value: bytes | None) -> Sequence[Any] | None:
         """The columns after the timestamp; None where the options select others."""
         try:
-            decoded = wire.decode(key, value)
-            version = 1 if isinstance(decoded, wire.MarkerV1) else 2
-            marker = decoded.in_cell("") if isinstance(decoded, wire.MarkerV1) else decoded
+            marker = wire.decode(key, value)
         except InvalidMarker as why:
             return (*[None] * (len(COLUMNS) - 4), str(why))
-        if not (shows(self._options, marker.cell) if version == 2 else self._shows_v1(marker.cell)):
-            return None
-        return (version, *_columns_of(marker))
+        if isinstance(marker, wire.MarkerV1):
+            return (1, *_columns_of_v1(marker)) if self._shows_v1(marker) else None
+        return (2, *_columns_of(marker)) if shows(self._options, marker.cell) else None
 
-    def _shows_v1(self, cell: Cell) -> bool:
+    def _shows_v1(self, marker: wire.MarkerV1) -> bool:
         topics = self._options.topics
-        if isinstance(topics, Assign) and all(number != cell.partition for _, number in topics.partitions):
+        if isinstance(topics, Assign) and all(number != marker.partition for _, number in topics.partitions):
             return False
-        return self._options.subscription in (None, cell.subscription)
+        return self._options.subscription in (None, _queue_id(marker))
+
+
+def _queue_id(marker: wire.MarkerV1) -> str:
+    return marker.queue_id.decode(errors="replace")
+
+
+def _columns_of_v1(marker: wire.MarkerV1) -> Sequence[Any]:
+    """Its queue id stands for the subscription; its topic it does not know."""
+    kind = {wire.START: Start, wire.END: End, wire.KEEPALIVE: KeepAlive}[marker.type]
+    lease_ms = None if kind is End else marker.redeliver_after_ms
+    offsets = OffsetSet.of((marker.offset, marker.offset + 1))
+    known = (_TYPES[kind], _queue_id(marker), None, marker.partition, offsets, 1, None, lease_ms)
+    return (*known, *[None] * (len(COLUMNS) - 4 - len(known)))
 
 
 def _columns_of(marker: Marker) -> Sequence[Any]:

@@ -50,26 +50,6 @@ class MarkerV1:
     key: bytes = b""
     value: bytes = b""
 
-    def in_cell(self, topic: str) -> Marker:
-        """The same as a marker of V2: the queue id stands for the subscription of the queue topic.
-
-        Raises:
-            InvalidMarker: the queue id is not UTF-8.
-        """
-        try:
-            subscription = self.queue_id.decode()
-        except UnicodeDecodeError as cause:
-            raise InvalidMarker("the queue id is not UTF-8") from cause
-        cell = Cell(subscription=subscription, topic=topic, partition=self.partition)
-        offsets = OffsetSet.of((self.offset, self.offset + 1))
-        if self.type == END:
-            return End(cell=cell, offsets=offsets)
-        if self.type == KEEPALIVE:
-            return KeepAlive(cell=cell, offsets=offsets, lease_ms=self.redeliver_after_ms)
-        return Start(
-            cell=cell, offsets=offsets, lease_ms=self.redeliver_after_ms, delivery_count=None, run_id=None
-        )
-
 
 def encode_v1(marker: MarkerV1) -> bytes:
     """The bytes that kafka-mq-go writes.
@@ -88,8 +68,6 @@ def encode_v1(marker: MarkerV1) -> bytes:
 def encode(marker: Marker) -> bytes:
     """A marker of V2; its record key is ``marker.cell.key``.
 
-    A Start or a KeepAlive of V1 lacks the delivery count and the run; only :func:`decode_folded` reads it.
-
     >>> cell = Cell(subscription="s", topic="t", partition=0)
     >>> marker = End(cell=cell, offsets=OffsetSet.of((3, 9)))
     >>> decode(cell.key, encode(marker)) == marker
@@ -104,7 +82,7 @@ def encode(marker: Marker) -> bytes:
         pb.redeliver_after_ms = marker.lease_ms
     match marker:
         case Start(delivery_count=count, run_id=run):
-            pb.type, pb.delivery_count, pb.run_id = START, count or 0, run or ""
+            pb.type, pb.delivery_count, pb.run_id = START, count, run
         case End(run_id=run):
             pb.type, pb.run_id = END, run or ""
         case KeepAlive(delivery_count=count, run_id=run):
@@ -165,10 +143,10 @@ def decode(key: bytes | None, value: bytes | None) -> Marker | MarkerV1:
 
 
 def decode_folded(value: bytes) -> Marker:
-    """A marker that :func:`encode` wrote from a decoded one; V1's have neither delivery count nor run."""
+    """A marker that :func:`encode` wrote from a decoded one, without its record key."""
     pb = MarkerPb.FromString(value)
     cell = Cell(subscription=pb.subscription, topic=pb.topic, partition=pb.message_id.partition)
-    return _decode_v2(cell.key, pb, of_v1=not pb.delivery_count and not pb.run_id)
+    return _decode_v2(cell.key, pb)
 
 
 def _decode_v1(key: bytes, pb: MarkerPb) -> MarkerV1:
@@ -187,7 +165,7 @@ def _decode_v1(key: bytes, pb: MarkerPb) -> MarkerV1:
     )
 
 
-def _decode_v2(key: bytes, pb: MarkerPb, *, of_v1: bool = False) -> Marker:
+def _decode_v2(key: bytes, pb: MarkerPb) -> Marker:
     if not pb.subscription or not pb.topic:
         raise InvalidMarker("it names no cell")
     cell = Cell(subscription=pb.subscription, topic=pb.topic, partition=pb.message_id.partition)
@@ -198,17 +176,11 @@ def _decode_v2(key: bytes, pb: MarkerPb, *, of_v1: bool = False) -> Marker:
     count, run, lease_ms = pb.delivery_count, pb.run_id, min(pb.redeliver_after_ms, MAX_LEASE_MS)
     delay_ms = min(pb.delay_ms, MAX_LEASE_MS) if pb.HasField("delay_ms") else None
     match pb.type:
-        case 0 if (count and run) or of_v1:
-            return Start(
-                cell=cell,
-                offsets=_offsets(pb),
-                lease_ms=lease_ms,
-                delivery_count=count or None,
-                run_id=run or None,
-            )
+        case 0 if count and run:
+            return Start(cell=cell, offsets=_offsets(pb), lease_ms=lease_ms, delivery_count=count, run_id=run)
         case 1:
             return End(cell=cell, offsets=_offsets(pb), run_id=run or None)
-        case 2 if count or run or of_v1:
+        case 2 if count or run:
             return KeepAlive(
                 cell=cell,
                 offsets=_offsets(pb),

@@ -80,12 +80,6 @@ class Log:
         )
         self.append(marker, at)
 
-    def start_v1(self, held: OffsetSet, *, at: float, lease: float = 60) -> None:
-        marker = Start(
-            cell=CELL, offsets=held, lease_ms=round(lease * 1000), delivery_count=None, run_id=None
-        )
-        self.append(marker, at)
-
     def end_of(self, held: OffsetSet, *, at: float = 0, run: str | None = None) -> None:
         self.append(End(cell=CELL, offsets=held, run_id=run), at)
 
@@ -504,8 +498,8 @@ def test_a_reject_of_an_old_delivery_is_ignored() -> None:
 def test_rejects_come_out_in_the_order_of_the_leases_whatever_the_order_of_the_starts() -> None:
     # 0 S of 1----90   1 S of 0----61   2 X of both
     log = Log()
-    log.start(offsets(1), at=0, lease=90)
-    log.start_v1(offsets(0), at=1)
+    log.start(offsets((0, 2)), at=0, lease=90)
+    log.keep_alive(offsets(0), at=0, lease=61, count=1)
     log.reject(offsets(0, 1), at=2)
     assert log.settle(None) == [dead(offsets(0), 1, REJECTED, "bad"), dead(offsets(1), 1, REJECTED, "bad")]
 
@@ -612,15 +606,13 @@ def test_a_dead_letter_knows_its_first_and_its_last_delivery() -> None:
     assert (letter.last_delivery_ms, letter.error) == (9_000, "")
 
 
-def test_what_version_1_or_a_lost_state_delivered_is_not_known() -> None:
+def test_what_a_lost_state_delivered_is_not_known() -> None:
     log = Log(max_deliveries=2)
-    log.start_v1(offsets(0), at=1)
     log.start(offsets(1), at=2, count=2)
-    log.reject(offsets(0), at=3)
     log.reject(offsets(1), at=3, count=2)
-    by_v1, of_a_lost_state = (one for one in log.settle(None) if isinstance(one, DeadLetter))
-    assert (by_v1.first_deliveries.at(0), by_v1.last_delivery_ms) == (None, None)
-    assert (of_a_lost_state.first_deliveries.at(1), of_a_lost_state.last_delivery_ms) == (None, 2_000)
+    (letter,) = log.settle(None)
+    assert isinstance(letter, DeadLetter)
+    assert (letter.first_deliveries.at(1), letter.last_delivery_ms) == (None, 2_000)
 
 
 def test_the_times_of_first_deliveries_are_forgotten_with_their_messages() -> None:
@@ -905,15 +897,6 @@ def test_a_cell_keeps_the_first_id_of_its_topic_that_it_is_told() -> None:
     log.restart(max_deliveries=None)
     log.hello(A, at=2, topic_id="second")
     assert log.state.topic_id == "first"
-
-
-def test_without_an_owner_nothing_is_announced_and_nothing_is_lost() -> None:
-    # 0 S(V1)----60 due     70 H(A)
-    log = Log()
-    log.start_v1(offsets(0), at=0)
-    assert log.settle(61) == []
-    log.hello(A, at=70)
-    assert log.settle(70) == [redeliver(offsets(0), 1)]
 
 
 def test_a_long_announcement_is_cut_into_records() -> None:
@@ -1319,7 +1302,6 @@ def test_what_is_held_ends_with_an_ack_and_is_not_taken_by_a_start() -> None:
     log.start(offsets((0, 8)), at=0)
     log.reject(offsets((0, 8)), at=1)
     log.start(offsets((2, 8)), at=2, count=2, run=B)
-    log.start_v1(offsets((2, 8)), at=2)
     assert log.state.held == ((Held(1, REJECTED, "bad"), offsets((2, 8))),)
     log.end_of(offsets(2), at=3)
     log.end_up_to(5, at=3)
@@ -1385,66 +1367,6 @@ def test_errors_without_number_are_not_all_kept() -> None:
     assert len(held) == MAX_ERRORS + 1
     assert held[Held(1, REJECTED, OTHER_ERRORS)] == offsets((MAX_ERRORS, MAX_ERRORS + 10))
     assert held[Held(1, REJECTED, "order 7")] == offsets(7)
-
-
-# ---- version 1, as in kafka-mq-go
-
-
-def test_a_second_start_of_version_1_moves_the_deadline_and_nothing_else() -> None:
-    # 0 S----60
-    #      30 S----90 due
-    log = Log()
-    log.start_v1(offsets(0), at=0)
-    log.start_v1(offsets(0), at=30)
-    assert log.settle(61) == []
-    assert log.state.leases == ((Lease(90_000, 1, ""), offsets(0)),)
-    log.settle(90.001)
-    assert log.state.waiting == offsets(0)
-
-
-def test_starts_of_version_1_come_in_any_order() -> None:
-    # 0 S of 7  1 S of 3, below the read position
-    log = Log()
-    log.start_v1(offsets(7), at=0)
-    log.start_v1(offsets(3), at=1)
-    assert log.state.outstanding == offsets(3, 7)
-    assert (log.state.read_position, log.state.mark_delete) == (8, 2)
-
-
-def test_a_start_of_version_1_revives_what_is_acked() -> None:
-    # 0 S  1 E  2 S
-    log = Log()
-    log.start_v1(offsets(0), at=0)
-    log.end_of(offsets(0), at=1)
-    log.start_v1(offsets(0), at=2)
-    assert log.state.outstanding == offsets(0)
-
-
-def test_a_keep_alive_of_version_1_sets_the_deadline_and_of_unknown_messages_is_ignored() -> None:
-    # 0 S----60
-    #    1 K--4
-    log = Log()
-    log.start_v1(offsets(0), at=0)
-    log.keep_alive(offsets(0, 9), at=1, lease=3)
-    assert log.state.leases == ((Lease(4_000, 1, ""), offsets(0)),)
-
-
-def test_a_start_of_version_1_after_its_lease_is_another_delivery() -> None:
-    # 0 S----60 due
-    #                 61 S(2)
-    log = Log()
-    log.start_v1(offsets(0), at=0)
-    log.settle(61)
-    log.start_v1(offsets(0), at=61)
-    assert log.state.leases == ((Lease(121_000, 2, ""), offsets(0)),)
-
-
-def test_no_run_of_version_1_has_died_where_none_of_version_2_was() -> None:
-    # 0 S(V1)----60
-    log = Log()
-    log.start_v1(offsets(0), at=0)
-    log.settle(61)
-    assert log.state.available == ((Wait(1, False), offsets(0)),)
 
 
 # ---- recovery

@@ -141,36 +141,30 @@ class Twin:
                 self.ages = self.ages.seen(at_ms, position)
 
     def start(self, marker: Start, at_ms: int) -> None:
-        run = marker.run_id or ""
+        run, least = marker.run_id, marker.delivery_count
         deadline = quarter_second(at_ms + min(marker.lease_ms, MAX_LEASE_MS))
-        started = quarter_second(at_ms) if marker.run_id else 0
+        started = quarter_second(at_ms)
         first_unseen = self.read_position
         for offset in marker.offsets:
             message = self.messages.get(offset)
             if message is None:
-                if offset < first_unseen and marker.delivery_count is not None:
+                if offset < first_unseen:
                     continue  # an ack wins
-                self.messages[offset] = Message(
-                    "leased", marker.delivery_count or 1, deadline, run, started_ms=started
-                )
+                self.messages[offset] = Message("leased", least, deadline, run, started_ms=started)
                 self.ended.discard(offset)
                 self.totals["delivered"] += 1
-            elif (
-                message.state == "leased"
-                and message.run == run
-                and (marker.delivery_count or 0) <= message.count
-            ):
+            elif message.state == "leased" and message.run == run and least <= message.count:
                 message.at_ms = deadline
             elif message.state != "held" and not self.policy.exhausted(message.count):
-                count = max(message.count + 1, marker.delivery_count or 0)
+                count = max(message.count + 1, least)
                 self.messages[offset] = Message("leased", count, deadline, run, started_ms=started)
                 self.to_announce.discard(offset)
                 self.totals["delivered"] += 1
             self.read_position = max(self.read_position, offset + 1)
         # Positions move although nothing was taken.
         self.read_position = max([self.read_position, *(offset + 1 for offset in marker.offsets)])
-        if self.owner is None and marker.run_id is not None:
-            self.owner = marker.run_id
+        if self.owner is None:
+            self.owner = run
 
     def end(self, offset: int) -> None:
         known = self.messages.pop(offset, None)
@@ -353,10 +347,7 @@ runs = st.sampled_from(["a", "b"])
 positions = st.integers(0, LOG_END)
 spans_ms = st.sampled_from([0, 1, 999, 1_000, 5_000, 20_000, 20_001, 13 * 3_600_000])
 cell = st.just(CELL)
-starts = st.one_of(
-    st.builds(Start, cell=cell, offsets=sets, lease_ms=spans_ms, delivery_count=counts, run_id=runs),
-    st.builds(Start, cell=cell, offsets=sets, lease_ms=spans_ms, delivery_count=st.none(), run_id=st.none()),
-)
+starts = st.builds(Start, cell=cell, offsets=sets, lease_ms=spans_ms, delivery_count=counts, run_id=runs)
 keep_alives = st.builds(
     KeepAlive,
     cell=cell,

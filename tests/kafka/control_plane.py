@@ -74,7 +74,7 @@ def dead_letter_of(cell: Cell, *ranges: tuple[int, int], reason: str = "bad", co
 
 def produce(config: dict[str, str], topic: str, records: Iterable[dict[str, Any]]) -> None:
     """Records as keyword arguments of ``Producer.produce``; partition 0 unless they say otherwise."""
-    producer = Producer({**config, "linger.ms": 1})
+    producer = Producer({**config, "linger.ms": 1, "enable.idempotence": True})
     failures: list[KafkaError] = []
 
     def confirmed(error: KafkaError | None, _: Message) -> None:

@@ -44,7 +44,7 @@ class Control:
             cursors=self.names["cursorsTopic"],
             partitions=PARTITIONS,
         )
-        self._producer = Producer({**self.config, "linger.ms": 5})
+        self._producer = Producer({**self.config, "linger.ms": 5, "enable.idempotence": True})
         self._sender = MarkerSender(self.config, self.names["markersTopic"], PARTITIONS)
 
     def close(self) -> None:

@@ -170,7 +170,7 @@ class Bench:
 
     def produce(self, topic: str, records: Iterable[Any], *, partition: int = 0) -> None:
         """Write records: values, or dicts of what ``Producer.produce`` takes."""
-        producer = Producer({**self._config, "linger.ms": 5})
+        producer = Producer({**self._config, "linger.ms": 5, "enable.idempotence": True})
         for record in records:
             given = record if isinstance(record, dict) else {"value": record}
             producer.produce(topic, **({"partition": partition} | given))
