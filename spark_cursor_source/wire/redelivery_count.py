@@ -15,9 +15,11 @@ def redelivery_count(headers: Iterable[tuple[str, bytes | None]]) -> int:
     (2, 0)
     >>> redelivery_count([("kmq-redelivery-count", bytes([3]))])
     3
+    >>> redelivery_count([("cursorq-redelivery-count", b"9" * 5_000)])
+    0
     """
     for name, value in headers:
-        if name == HEADER_REDELIVERY_COUNT and value and value.isdigit():
+        if name == HEADER_REDELIVERY_COUNT and value and value.isdigit() and len(value) < 10:
             return int(value)
         if name == KMQ_HEADER_REDELIVERY_COUNT and value and len(value) in (1, 4):
             return max(int.from_bytes(value, signed=True), 0)
