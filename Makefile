@@ -1,6 +1,8 @@
 # Everything runs in .venv, which `setup` makes: `make demo` and `make test` work on a fresh machine.
 PYTHON ?= python3
 BIN := .venv/bin
+# Test files side by side: most of a test is waiting for leases, brokers and Spark's triggers.
+WORKERS ?= 2
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
 .PHONY: help setup jars demo test test-interop lint types bench broker clean check-python check-java
@@ -40,7 +42,7 @@ demo: check-java setup
 	@$(BIN)/cursorq demo
 
 test: jars
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # With programs of kafka-mq-go that the environment names; see the top of the test.
 test-interop: jars
