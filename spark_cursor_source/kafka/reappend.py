@@ -180,7 +180,7 @@ class Reappender:
             partition if is_kmq else ANY_PARTITION,
             key=found.key,
             value=found.value,
-            headers=[*((name, value) for name, value in found.headers if name not in _REPLACED), *own],
+            headers=[*_own_left_out(found.headers), *own],
             timestamp_ms=found.timestamp_ms,
         )
         self.reappended += 1
@@ -202,7 +202,8 @@ class Reappender:
             self._dead_letter_topics.partition_for(target, partition),
             key=found.key,
             value=found.value,
-            headers=[*found.headers, *dead_letter_headers(letter, offset, None)],
+            # Without its count: one that is sent back later begins anew.
+            headers=[*_own_left_out(found.headers), *dead_letter_headers(letter, offset, None)],
             timestamp_ms=found.timestamp_ms,
         )
 
@@ -227,6 +228,10 @@ def _places(due: Mapping[int, LeaseTable]) -> dict[MessageId, tuple[int, int]]:
             table.partitions.tolist(), table.offsets.tolist(), table.starts.tolist(), strict=True
         )
     }
+
+
+def _own_left_out(headers: Headers) -> Headers:
+    return [(name, value) for name, value in headers if name not in _REPLACED]
 
 
 def _place(message: Message) -> tuple[int, int]:

@@ -123,6 +123,7 @@ def test_a_message_at_its_last_delivery_is_a_dead_letter_and_has_an_end(
     assert (letter.key(), letter.value(), len(ends)) == (b"q1", b"one", 1)
     assert headers["cursorq-delivery-count"] == b"3"
     assert headers["cursorq-subscription"] == b"kafka-mq-go"
+    assert "cursorq-redelivery-count" not in headers, "one that is sent back begins anew"
     assert len(read_all(control.config, control.queue)) == 1
 
 
