@@ -6,8 +6,7 @@ from datetime import datetime
 from spark_cursor_source.kafka.redrive import DeadLetterFilter, redrive
 
 
-def instant(text):
-    """Milliseconds since 1970 of an ISO 8601 time, such as 2026-11-21T08:00:00+00:00."""
+def instant(text):  # in ISO 8601, such as 2026-11-21T08:00:00+00:00; to milliseconds since 1970
     return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
@@ -23,9 +22,8 @@ parser.add_argument("--rate", type=float, help="messages a second, at most")
 
 if __name__ == "__main__":
     given = parser.parse_args()
-    kafka = {"bootstrap.servers": given.bootstrap_servers}
-    kafka |= {"config.file": given.config_file} if given.config_file else {}
-    when = {"since_ms": given.since, "until_ms": given.until}
-    only = DeadLetterFilter(reason=given.reason, error=given.error, **when)
-    done = redrive(kafka, given.topic, only, rate=given.rate)
+    file = {"config.file": given.config_file} if given.config_file else {}
+    kafka = {"bootstrap.servers": given.bootstrap_servers, **file}
+    only = {"since_ms": given.since, "until_ms": given.until, "reason": given.reason, "error": given.error}
+    done = redrive(kafka, given.topic, DeadLetterFilter(**only), rate=given.rate)
     print(f"{done.sent} messages are in their queues again, {done.passed} dead letters were passed over")

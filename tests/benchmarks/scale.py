@@ -76,13 +76,15 @@ def _many_holes(here: Bench, spark: SparkSession) -> list[list[str]]:
 def _many_queue_ids(here: Bench, spark: SparkSession) -> list[list[str]]:
     load = V1Load(here, queue_ids=QUEUE_IDS)
     load.append(load.starts(0, OPEN))
-    opened = load.fold(spark)
+    load.start(spark)
+    opened = load.folded()
     load.append(load.ends(iter(range(0, OPEN, 10))))
-    ended = load.fold(spark)
+    ended = load.folded()
     open_leases, size = load.state()
+    load.stop()
     what = f"{QUEUE_IDS:,} queue ids, {open_leases:,} open messages"
     return [
-        [f"{what}: the trigger of {OPEN:,} Starts", f"{opened:.2f} s"],
-        [f"{what}: the trigger of {OPEN // 10:,} Ends, after a restart", f"{ended:.2f} s"],
+        [f"{what}: the first trigger, {OPEN:,} Starts", f"{opened:.2f} s"],
+        [f"{what}: the trigger of {OPEN // 10:,} Ends", f"{ended:.2f} s"],
         [f"{what}: state", f"{size / 2**20:.2f} MiB"],
     ]

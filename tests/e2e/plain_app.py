@@ -28,6 +28,7 @@ from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.actions import markers_partitions
 from spark_cursor_source.spark.marker_rows import Kind
 from spark_cursor_source.spark.marker_source import MarkerStreamReader
+from spark_cursor_source.spark.message_id import MESSAGE_ID
 from spark_cursor_source.spark.per_row import handle, handle_and_settle
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from spark_cursor_source.spark.tracker_processor import TrackerProcessor
@@ -83,7 +84,7 @@ class OneByOne(Handling):
         for rows in tasks:
             self._handled = 0
             if "ackMode" in options:
-                done = handle(rows, self.one, None)
+                done = handle(rows, self.one, MESSAGE_ID, None)
             else:
                 acks = AckOptions.parse(options)
                 done = handle_and_settle(rows, self.one, acks, markers_partitions(acks))
