@@ -80,10 +80,7 @@ def ensure_control_topics(
     counts = _ensure(calls, wanted, partitions, deadline)
     settings = topic_settings(calls, [markers, cursors], deadline=deadline)
     _check_markers(markers, settings[markers])
-    policy = settings[cursors].get("cleanup.policy")
-    # "compact,delete" compacts, and then deletes the cursors of subscriptions that stand still.
-    if policy != "compact":
-        raise CursorsTopicNotCompacted(cursors, str(policy))
+    _check_cursors(cursors, settings[cursors])
     return ControlTopics(markers=counts[markers], redeliveries=counts[redeliveries], cursors=counts[cursors])
 
 
@@ -98,6 +95,19 @@ def ensure_markers_topic(
     counts = _ensure(calls, {markers: MARKERS_SETTINGS}, partitions, deadline)
     _check_markers(markers, topic_settings(calls, [markers], deadline=deadline)[markers])
     return counts[markers]
+
+
+def ensure_cursors_topic(
+    calls: AdminCalls, cursors: str, *, partitions: int = DEFAULT_PARTITIONS, deadline: Deadline
+) -> int:
+    """The same for a cursors topic alone; how many partitions it has.
+
+    Raises:
+        CursorsTopicNotCompacted, NotAuthorized, KafkaRefused, KafkaUnavailable
+    """
+    counts = _ensure(calls, {cursors: _CURSORS}, partitions, deadline)
+    _check_cursors(cursors, topic_settings(calls, [cursors], deadline=deadline)[cursors])
+    return counts[cursors]
 
 
 def _ensure(
@@ -116,6 +126,13 @@ def _check_markers(markers: str, settings: Mapping[str, str | None]) -> None:
     stamped = settings.get("message.timestamp.type")
     if stamped != "LogAppendTime":
         raise MarkersTopicNotLogAppendTime(markers, str(stamped))
+
+
+def _check_cursors(cursors: str, settings: Mapping[str, str | None]) -> None:
+    policy = settings.get("cleanup.policy")
+    # "compact,delete" compacts, and then deletes the cursors of subscriptions that stand still.
+    if policy != "compact":
+        raise CursorsTopicNotCompacted(cursors, str(policy))
 
 
 def create_topics(

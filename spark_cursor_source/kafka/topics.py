@@ -25,6 +25,7 @@ from spark_cursor_source.kafka.control_topics import (
     create_topics,
     describe_topics,
     ensure_control_topics,
+    ensure_cursors_topic,
     ensure_markers_topic,
     topic_settings,
 )
@@ -84,6 +85,10 @@ class Topics:
     def ensure_markers(self, markers: str, *, partitions: int = DEFAULT_PARTITIONS) -> int:
         """The same for a markers topic alone; how many partitions it has."""
         return ensure_markers_topic(self._calls, markers, partitions=partitions, deadline=self._deadline())
+
+    def ensure_cursors(self, cursors: str, *, partitions: int = DEFAULT_PARTITIONS) -> int:
+        """The same for a cursors topic alone; how many partitions it has."""
+        return ensure_cursors_topic(self._calls, cursors, partitions=partitions, deadline=self._deadline())
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """Id and number of partitions of each topic.
