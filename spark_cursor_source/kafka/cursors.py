@@ -74,6 +74,15 @@ class CursorTail:
                     raise KafkaUnavailable(what, deadline.spent_ms, "a transaction is open")
                 deadline.pause(_OPEN_TRANSACTION_S)
 
+    def note(self, number: int, offset: int, key: bytes, value: bytes) -> None:
+        """Count a record of our own that the brokers have confirmed as read, where it is the next to be read.
+
+        It is for records outside of transactions.
+        """
+        if self._positions[number] == offset:
+            self._take(number, key, value)
+            self._positions[number] = offset + 1
+
     def _read_on(self, numbers: Iterable[int]) -> bool:
         partitions = [(self._topic, number) for number in numbers]
         ends = self._topics.end_offsets(partitions, committed=True)

@@ -65,10 +65,7 @@ class PlainCursors:
         deadline = Deadline.after_ms(self._timeout_ms)
         if cursor.epoch is None:
             self._check_settable(cursor, deadline)
-            key = cursor.cell.key
-            self._publisher.put(
-                self._topic, self._home(key)[0], key=key, value=wire.encode(cursor), deadline=deadline
-            )
+            self._put(cursor.cell.key, wire.encode(cursor), deadline)
             return
         with self._fence_lock:
             self._set_in_turn(cursor, deadline)
@@ -91,6 +88,12 @@ class PlainCursors:
             self._tail.read_up_to(number, end, deadline)
             value = self._tail.value(cell.key)
         return None if value is None else wire.decode(value, cell)
+
+    def _put(self, key: bytes, value: bytes, deadline: Deadline) -> None:
+        number, _ = self._home(key)
+        offset = self._publisher.put(self._topic, number, key=key, value=value, deadline=deadline)
+        with self._lock:
+            self._tail.note(number, offset, key, value)  # else the next call would fetch it
 
     def _home(self, key: bytes) -> tuple[int, int]:
         with self._lock:
