@@ -749,6 +749,44 @@ class CursorOfTracker(ClientError):
         )
 
 
+class StreamExists(ClientError):
+    """A stream was to be created under a name that is taken."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.stream = stream
+
+    def __str__(self) -> str:
+        return f"stream '{self.stream}' exists: use it as it is, or choose another name"
+
+
+class NoSuchStream(ClientError):
+    """A stream, or a partition of it, that does not exist."""
+
+    def __init__(self, stream: str, partition: int | None = None) -> None:
+        super().__init__(stream, partition)
+        self.stream, self.partition = stream, partition
+
+    def __str__(self) -> str:
+        of = "" if self.partition is None else f"partition {self.partition} of "
+        return f"{of}stream '{self.stream}' does not exist: create it, or correct the name"
+
+
+class AckTimeout(ClientError):
+    """The brokers did not confirm a message in time; it may be there all the same, or come later."""
+
+    def __init__(self, stream: str, correlation_id: str | None, waited_ms: int) -> None:
+        super().__init__(stream, correlation_id, waited_ms)
+        self.stream, self.correlation_id, self.waited_ms = stream, correlation_id, waited_ms
+
+    def __str__(self) -> str:
+        named = "" if self.correlation_id is None else f" '{self.correlation_id}'"
+        return (
+            f"message{named} to stream '{self.stream}' was not confirmed in {self.waited_ms} ms; see that its"
+            " brokers run, and publish it again if it may be there twice"
+        )
+
+
 class DemoProcessEnded(CursorqError):
     """A Spark process of the demo ended by itself."""
 

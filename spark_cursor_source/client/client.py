@@ -11,9 +11,11 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.client_options import ClientOptions
 from spark_cursor_source.core.option_reader import MAX_LONG
 from spark_cursor_source.core.plain_cursor import NO_OFFSET, PlainCursor
+from spark_cursor_source.core.publish import Ack, AckPolicy, Partitioner
 from spark_cursor_source.core.topic_names import why_no_topic
 from spark_cursor_source.errors import ClientClosed, InvalidArgument
 from spark_cursor_source.kafka.plain_cursors import PlainCursors
+from spark_cursor_source.kafka.streams import Headers, OnAck, Outgoing, Streams
 
 _MAX_PARTITION = 2**31 - 1
 
@@ -35,6 +37,7 @@ class Client:
         self._options = ClientOptions.parse(options)
         self._lock = threading.Lock()
         self._cursors: PlainCursors | None = None
+        self._streams: Streams | None = None
         self._closed = False
 
     def set_cursor(
@@ -70,11 +73,126 @@ class Client:
         found = self._open_cursors().get(_cell(cursor_id, stream, partition))
         return NO_OFFSET if found is None else found.offset
 
+    def create_stream(
+        self,
+        stream: str,
+        partitions: int = 1,
+        *,
+        replication: int | None = None,
+        retention_bytes: int | None = None,
+        retention_ms: int | None = None,
+        segment_bytes: int | None = None,
+        segment_ms: int | None = None,
+        compaction: bool = False,
+        min_insync: int | None = None,
+    ) -> None:
+        """Make a stream, a Kafka topic, and wait until it can be used; None: as the brokers have it.
+
+        Raises:
+            StreamExists: it stays as it is.
+            InvalidArgument, ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        _check_stream(stream)
+        _check_number("partitions", partitions, least=1, most=_MAX_PARTITION)
+        settings = {
+            "retention.bytes": retention_bytes,
+            "retention.ms": retention_ms,
+            "segment.bytes": segment_bytes,
+            "segment.ms": segment_ms,
+            "min.insync.replicas": min_insync,
+            "cleanup.policy": "compact" if compaction else None,
+        }
+        given = {name: value for name, value in settings.items() if value is not None}
+        self._open_streams().create(stream, partitions, given, replication=replication)
+
+    def delete_stream(self, stream: str) -> None:
+        """Delete a stream with all its messages.
+
+        Raises:
+            NoSuchStream
+            InvalidArgument, ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        _check_stream(stream)
+        self._open_streams().delete(stream)
+
+    def publish(
+        self,
+        stream: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        headers: Headers = (),
+        correlation_id: str | None = None,
+        partition: int | None = None,
+        partitioner: Partitioner | None = None,
+        ack_policy: AckPolicy = AckPolicy.ALL,
+        timeout_ms: int | None = None,
+    ) -> Ack:
+        """Append a message, and wait for its ack, for ``timeout_ms`` or else the client's.
+
+        ``partition`` says where; else the ``partitioner``; else the key, and the next in turn without one.
+        A correlation id travels with the message, in the header ``cursorq-correlation-id``.
+
+        Raises:
+            AckTimeout: it may be there all the same, or come later.
+            NoSuchStream: the stream, or that partition, does not exist.
+            InvalidArgument, ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        _check_stream(stream)
+        message = Outgoing(
+            stream=stream,
+            value=value,
+            key=key,
+            headers=tuple(headers),
+            correlation_id=correlation_id,
+            partition=partition,
+            partitioner=partitioner,
+            ack_policy=ack_policy,
+        )
+        return self._open_streams().publish(message, timeout_ms=timeout_ms)
+
+    def publish_async(
+        self,
+        stream: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        on_ack: OnAck,
+        headers: Headers = (),
+        correlation_id: str | None = None,
+        partition: int | None = None,
+        partitioner: Partitioner | None = None,
+        ack_policy: AckPolicy = AckPolicy.ALL,
+    ) -> None:
+        """The same without the wait: ``on_ack`` is called once, from another thread, with an Ack or an error.
+
+        It must not take long. :meth:`close` waits for what is on its way.
+
+        Raises:
+            AckTimeout: there was no room for the message in time.
+            NoSuchStream, InvalidArgument, ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        _check_stream(stream)
+        message = Outgoing(
+            stream=stream,
+            value=value,
+            key=key,
+            headers=tuple(headers),
+            correlation_id=correlation_id,
+            partition=partition,
+            partitioner=partitioner,
+            ack_policy=ack_policy,
+        )
+        self._open_streams().publish_async(message, on_ack)
+
     def close(self) -> None:
         """End the client; to close it again does nothing."""
         with self._lock:
             cursors, self._cursors = self._cursors, None
+            streams, self._streams = self._streams, None
             self._closed = True
+        if streams is not None:
+            streams.close()
         if cursors is not None:
             cursors.close()
 
@@ -103,14 +221,26 @@ class Client:
                 )
             return self._cursors
 
+    def _open_streams(self) -> Streams:
+        with self._lock:
+            if self._closed:
+                raise ClientClosed
+            if self._streams is None:
+                self._streams = Streams(self._options.kafka, timeout_ms=self._options.timeout_ms)
+            return self._streams
+
 
 def _cell(cursor_id: str, stream: str, partition: int) -> Cell:
     if not cursor_id.isprintable() or not cursor_id:
         raise InvalidArgument("cursor_id", cursor_id, "it is empty, or has characters that cannot be shown")
-    if (why := why_no_topic(stream)) is not None:
-        raise InvalidArgument("stream", stream, why)
+    _check_stream(stream)
     _check_number("partition", partition, least=0, most=_MAX_PARTITION)
     return Cell(subscription=cursor_id, topic=stream, partition=partition)
+
+
+def _check_stream(stream: str) -> None:
+    if (why := why_no_topic(stream)) is not None:
+        raise InvalidArgument("stream", stream, why)
 
 
 def _check_number(argument: str, value: int, *, least: int, most: int) -> None:

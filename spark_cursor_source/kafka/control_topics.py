@@ -136,16 +136,23 @@ def _check_cursors(cursors: str, settings: Mapping[str, str | None]) -> None:
 
 
 def create_topics(
-    calls: AdminCalls, topics: Mapping[str, tuple[int, Mapping[str, object]]], *, deadline: Deadline
-) -> None:
-    """Make the topics ``{name: (partitions, settings)}``, replicated as brokers do; existing ones stay."""
+    calls: AdminCalls,
+    topics: Mapping[str, tuple[int, Mapping[str, object]]],
+    *,
+    replication: int = -1,
+    deadline: Deadline,
+) -> frozenset[str]:
+    """Make the topics ``{name: (partitions, settings)}``; the names of those that exist, which stay.
+
+    They are replicated as brokers do unless ``replication`` says how often.
+    """
 
     def request(names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
         new = [
             ADMIN_TYPES.NewTopic(
                 name,
                 num_partitions=topics[name][0],
-                replication_factor=-1,
+                replication_factor=replication,
                 config={key: str(value) for key, value in topics[name][1].items()},
             )
             for name in names
@@ -153,7 +160,19 @@ def create_topics(
         made = calls.client.create_topics(new, request_timeout=timeout_s, operation_timeout=timeout_s)
         return {name: made[name] for name in names}
 
-    calls.ask("create topic", list(topics), request, deadline=deadline, tolerated=_THERE)
+    _, there = calls.ask("create topic", list(topics), request, deadline=deadline, tolerated=_THERE)
+    return frozenset(there)
+
+
+def delete_topics(calls: AdminCalls, topics: Sequence[str], *, deadline: Deadline) -> frozenset[str]:
+    """Delete the topics; the names of those that do not exist."""
+
+    def request(names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
+        gone = calls.client.delete_topics(list(names), request_timeout=timeout_s, operation_timeout=timeout_s)
+        return {name: gone[name] for name in names}
+
+    _, missing = calls.ask("delete topic", topics, request, deadline=deadline, tolerated=_NOT_THERE)
+    return frozenset(missing)
 
 
 def describe_topics(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
@@ -22,12 +22,22 @@ _FULL_S = 0.01
 
 
 class Publisher:
-    """An idempotent producer for all threads of a client; a thread of its own hears what brokers say."""
+    """A producer for all threads of a client; a thread of its own hears what brokers say.
 
-    def __init__(self, config: Mapping[str, Any], *, timeout_ms: int) -> None:
+    It is idempotent where every in-sync replica is to confirm, as it is unless ``acks`` says less.
+    """
+
+    def __init__(self, config: Mapping[str, Any], *, timeout_ms: int, acks: str = "all") -> None:
         self._complaints = Complaints()
+        self._timeout_ms = timeout_ms
         self._config = producer_config(
-            {"linger.ms": 0, **config}, {"error_cb": self._complaints, "message.timeout.ms": timeout_ms}
+            {"linger.ms": 0, **config},
+            {
+                "acks": acks,
+                "enable.idempotence": acks == "all",
+                "error_cb": self._complaints,
+                "message.timeout.ms": timeout_ms,
+            },
         )
         self._lock = threading.Lock()
         self._producer: Producer | None = None
@@ -43,7 +53,8 @@ class Publisher:
         """
         operation = f"write to '{topic}'"
         try:
-            message = self._send(topic, partition, key, value, deadline).result(deadline.left_s(least=0.05))
+            sent = self.send(topic, partition, key=key, value=value, deadline=deadline)
+            message = sent.result(deadline.left_s(least=0.05))
         except FutureTimeout:
             raise unavailable(operation, deadline, None, self._complaints) from None
         except KafkaException as raised:
@@ -56,22 +67,41 @@ class Publisher:
         return offset
 
     def close(self) -> None:
-        """End the producer; what nobody waits for any more is not sent."""
+        """Wait for what is on its way, at most for the timeout, and end the producer."""
         with self._lock:
             producer, self._producer = self._producer, None
             self._closed = True
-        if producer is not None:
-            abandon(producer)
+        if producer is None:
+            return
+        deadline = Deadline.after_ms(self._timeout_ms)
+        while len(producer) and not deadline.over:
+            producer.flush(deadline.left_s(most=_POLL_S))
+        abandon(producer)
 
-    def _send(
-        self, topic: str, partition: int, key: bytes, value: bytes, deadline: Deadline
+    def send(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        deadline: Deadline,
     ) -> Future[Message]:
+        """Hand over a record; the future has the message as the brokers confirmed it, or a KafkaException.
+
+        Raises:
+            ClientClosed
+            KafkaException: the producer does not take it.
+        """
         producer = self._open()
         confirmed: Future[Message] = Future()
         report = partial(self._on_delivery, producer, confirmed)
         while True:
             try:
-                producer.produce(topic, value, key, partition=partition, on_delivery=report)
+                producer.produce(
+                    topic, value, key, partition=partition, headers=list(headers), on_delivery=report
+                )
                 return confirmed
             except BufferError:
                 if deadline.over:

@@ -23,6 +23,7 @@ from spark_cursor_source.kafka.control_topics import (
     ControlTopics,
     await_leaders,
     create_topics,
+    delete_topics,
     describe_topics,
     ensure_control_topics,
     ensure_cursors_topic,
@@ -138,6 +139,21 @@ class Topics:
         deadline = self._deadline()
         create_topics(self._calls, topics, deadline=deadline)
         await_leaders(self._calls, list(topics), deadline=deadline)
+
+    def create_new(
+        self, topic: str, partitions: int, settings: Mapping[str, object], *, replication: int | None
+    ) -> bool:
+        """Make one topic that is not there yet, and wait for its leaders; whether it was made."""
+        deadline = self._deadline()
+        copies = -1 if replication is None else replication
+        if create_topics(self._calls, {topic: (partitions, settings)}, replication=copies, deadline=deadline):
+            return False
+        await_leaders(self._calls, [topic], deadline=deadline)
+        return True
+
+    def delete(self, topic: str) -> bool:
+        """Delete a topic; whether there was one."""
+        return not delete_topics(self._calls, [topic], deadline=self._deadline())
 
     def settings(self, topic: str) -> dict[str, str | None]:
         """A topic's configuration as it is in effect."""

@@ -18,5 +18,6 @@ def test_the_example_of_the_client_runs(broker: EmbeddedKafka) -> None:
     example = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert example is not None
     code = example[1].replace("broker:9092", broker.bootstrap_servers)
+    code = code.replace('"orders"', f'"orders-{uuid.uuid4().hex[:8]}"')
     own = f'"cursorsTopic": "cursors-{uuid.uuid4().hex[:8]}"'
     exec(compile(code.replace('"}) as', f'", {own}}}) as'), "README.md", "exec"), {})
