@@ -12,6 +12,7 @@ from spark_cursor_source.core.client_options import ClientOptions
 from spark_cursor_source.core.option_reader import MAX_LONG
 from spark_cursor_source.core.plain_cursor import NO_OFFSET, PlainCursor
 from spark_cursor_source.core.publish import Ack, AckPolicy, Partitioner
+from spark_cursor_source.core.stream_metadata import PartitionMetadata
 from spark_cursor_source.core.topic_names import why_no_topic
 from spark_cursor_source.errors import ClientClosed, InvalidArgument
 from spark_cursor_source.kafka.plain_cursors import PlainCursors
@@ -115,6 +116,24 @@ class Client:
         _check_stream(stream)
         self._open_streams().delete(stream)
 
+    def fetch_metadata(self) -> dict[str, int]:
+        """How many partitions each stream has, as the brokers say now.
+
+        Raises:
+            ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        return self._open_streams().partition_counts()
+
+    def fetch_partition_metadata(self, stream: str, partition: int) -> PartitionMetadata:
+        """Leader, replicas and offsets of a partition, as the brokers say now.
+
+        Raises:
+            NoSuchStream
+            InvalidArgument, ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        _check_stream(stream)
+        return self._open_streams().partition_metadata(stream, partition)
+
     def publish(
         self,
         stream: str,
@@ -131,6 +150,7 @@ class Client:
         """Append a message, and wait for its ack, for ``timeout_ms`` or else the client's.
 
         ``partition`` says where; else the ``partitioner``; else the key, and the next in turn without one.
+        Messages of one ack policy keep their order; each policy has a producer of its own.
         A correlation id travels with the message, in the header ``cursorq-correlation-id``.
 
         Raises:

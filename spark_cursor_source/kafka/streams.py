@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
 
 from spark_cursor_source.core.publish import Ack, AckPolicy, KeyOrRoundRobin, Partitioner
+from spark_cursor_source.core.stream_metadata import PartitionMetadata
 from spark_cursor_source.errors import (
     AckTimeout,
     CursorqError,
     InvalidArgument,
     NoSuchStream,
     StreamExists,
+    TopicGone,
     TopicNotFound,
 )
 from spark_cursor_source.kafka.config import client_config
@@ -75,6 +77,32 @@ class Streams:
             self._counts.pop(stream, None)
         if not self._topics.delete(stream):
             raise NoSuchStream(stream)
+
+    def partition_metadata(self, stream: str, partition: int) -> PartitionMetadata:
+        """What the brokers say of a partition now; NoSuchStream if there is none."""
+        placements = self._topics.placements(stream)
+        if partition not in placements:
+            raise NoSuchStream(stream, partition if placements else None)
+        leader, replicas, in_sync = placements[partition]
+        place = (stream, partition)
+        try:
+            end = self._topics.end_offsets([place], committed=False)[place]
+            return PartitionMetadata(
+                stream=stream,
+                partition=partition,
+                leader=leader,
+                replicas=replicas,
+                in_sync=in_sync,
+                oldest_offset=self._topics.beginning_offsets([place])[place],
+                high_watermark=end,
+            )
+        except (TopicNotFound, TopicGone) as gone:
+            raise NoSuchStream(stream) from gone
+
+    def partition_counts(self) -> dict[str, int]:
+        """How many partitions each topic has, but for those of the brokers themselves."""
+        found = self._topics.existing(self._topics.matching(".*"))
+        return {name: info.partitions for name, info in found.items()}
 
     def publish(self, message: Outgoing, *, timeout_ms: int | None) -> Ack:
         """Append a message, and wait until it is confirmed as its policy says."""

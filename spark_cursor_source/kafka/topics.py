@@ -116,6 +116,19 @@ class Topics:
             for name, topic in found.items()
         }
 
+    def placements(self, topic: str) -> dict[int, tuple[int | None, tuple[int, ...], tuple[int, ...]]]:
+        """(leader, replicas, in-sync replicas) of each partition, by broker id; empty without a topic."""
+        found, _ = describe_topics(self._calls, [topic], deadline=self._deadline())
+        return {
+            part.id: (
+                part.leader.id if part.leader is not None and part.leader.id >= 0 else None,
+                tuple(node.id for node in part.replicas),
+                tuple(node.id for node in part.isr),
+            )
+            for described in found.values()
+            for part in described.partitions
+        }
+
     def check_allowed(self, wanted: Mapping[str, Iterable[str]]) -> None:
         """That this principal may ``read`` or ``write`` the topics, as ``{topic: operations}`` says.
 

@@ -22,7 +22,7 @@ from spark_cursor_source.errors import (
     StreamExists,
 )
 from spark_cursor_source.kafka.topics import Topics
-from tests.kafka.control_plane import read_all
+from tests.kafka.control_plane import eventually, read_all
 
 pytestmark = pytest.mark.broker
 
@@ -85,6 +85,22 @@ def test_a_stream_is_made_once_and_deleted_once(client: Client, stream: str) -> 
     assert client.publish(stream, b"again").offset == 0
 
 
+def test_metadata_is_what_the_brokers_say_now(client: Client, stream: str) -> None:
+    assert client.fetch_metadata()[stream] == 3
+    assert "__consumer_offsets" not in client.fetch_metadata()
+    before = client.fetch_partition_metadata(stream, 1)
+    assert (before.oldest_offset, before.high_watermark, before.newest_offset) == (0, 0, -1)
+    assert before.replicas == before.in_sync == (before.leader,)
+    ack = client.publish(stream, b"", partition=1)
+    assert client.fetch_partition_metadata(stream, 1).newest_offset == ack.offset
+    with pytest.raises(NoSuchStream, match="partition 3 of"):
+        client.fetch_partition_metadata(stream, 3)
+    client.delete_stream(stream)
+    assert stream not in client.fetch_metadata()
+    with pytest.raises(NoSuchStream):
+        client.fetch_partition_metadata(stream, 1)
+
+
 def test_what_brokers_cannot_make_is_refused(client: Client) -> None:
     with pytest.raises(KafkaRefused, match="INVALID_REPLICATION_FACTOR"):
         client.create_stream(f"stream-{uuid.uuid4().hex[:12]}", replication=3)
@@ -144,7 +160,9 @@ def test_each_ack_policy_publishes(
     assert [ack.ack_policy for ack in acks] == [policy] * 3
     assert [ack.offset for ack in acks] == ([None] * 3 if policy is AckPolicy.NONE else [0, 1, 2])
     assert client.publish(stream, b"", partition=1).offset is not None
-    assert len(read_all(config, stream)) == 4
+    eventually(
+        lambda: len(read_all(config, stream)) == 4
+    )  # the ack of NONE comes before the message is there
 
 
 def test_a_stream_that_is_not_there_is_named(client: Client, stream: str) -> None:
