@@ -698,6 +698,95 @@ class UnfitColumn(SinkError):
         )
 
 
+class ClientError(CursorqError):
+    """A call of the plain client that cannot be done as it was made."""
+
+
+class ClientClosed(ClientError):
+    """A client was used after its close."""
+
+    def __init__(self) -> None:
+        super().__init__("the client is closed: make another, or call it inside its `with` block")
+
+
+class InvalidArgument(ClientError):
+    """An argument with a value that cannot be."""
+
+    def __init__(self, argument: str, value: object, why: str) -> None:
+        super().__init__(argument, value, why)
+        self.argument, self.value, self.why = argument, value, why
+
+    def __str__(self) -> str:
+        return f"{self.argument}={_shown(self.value)}: {self.why}; correct the call"
+
+
+class CursorFenced(ClientError):
+    """A cursor was set with a higher epoch than this one: another has taken over. Nothing was changed."""
+
+    def __init__(self, cursor: str, epoch: int | None, stored: int) -> None:
+        super().__init__(cursor, epoch, stored)
+        self.cursor, self.epoch, self.stored = cursor, epoch, stored
+
+    def __str__(self) -> str:
+        given = "no epoch" if self.epoch is None else f"epoch {self.epoch}"
+        return (
+            f"cursor '{self.cursor}' was set with epoch {self.stored}, and {given} is lower: another owner "
+            "has taken over; end this one, or get an epoch above that one first"
+        )
+
+
+class CursorOfTracker(ClientError):
+    """A cursor that a tracker keeps was to be set: acks move it, and nothing else."""
+
+    def __init__(self, cursor: str) -> None:
+        super().__init__(cursor)
+        self.cursor = cursor
+
+    def __str__(self) -> str:
+        return (
+            f"cursor '{self.cursor}' belongs to a tracker, which would write over it: ack messages to move "
+            "it, or choose another cursor id"
+        )
+
+
+class StreamExists(ClientError):
+    """A stream was to be created under a name that is taken."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.stream = stream
+
+    def __str__(self) -> str:
+        return f"stream '{self.stream}' exists: use it as it is, or choose another name"
+
+
+class NoSuchStream(ClientError):
+    """A stream, or a partition of it, that does not exist."""
+
+    def __init__(self, stream: str, partition: int | None = None) -> None:
+        super().__init__(stream, partition)
+        self.stream, self.partition = stream, partition
+
+    def __str__(self) -> str:
+        of = "" if self.partition is None else f"partition {self.partition} of "
+        return f"{of}stream '{self.stream}' does not exist: create it, or correct the name"
+
+
+class AckTimeout(ClientError):
+    """The brokers did not confirm a message in time; it may be there all the same, or come later."""
+
+    def __init__(self, stream: str, correlation_id: str | None, waited_ms: int) -> None:
+        super().__init__(stream, correlation_id, waited_ms)
+        self.stream, self.correlation_id, self.waited_ms = stream, correlation_id, waited_ms
+
+    def __str__(self) -> str:
+        named = "" if self.correlation_id is None else f" '{self.correlation_id}'"
+        return (
+            f"message{named} to stream '{self.stream}' was not confirmed in {self.waited_ms} ms; see that its"
+            " brokers run, and publish it again if it may be there twice"
+        )
+
+
 class DemoProcessEnded(CursorqError):
     """A Spark process of the demo ended by itself."""
 

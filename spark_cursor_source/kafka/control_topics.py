@@ -80,10 +80,7 @@ def ensure_control_topics(
     counts = _ensure(calls, wanted, partitions, deadline)
     settings = topic_settings(calls, [markers, cursors], deadline=deadline)
     _check_markers(markers, settings[markers])
-    policy = settings[cursors].get("cleanup.policy")
-    # "compact,delete" compacts, and then deletes the cursors of subscriptions that stand still.
-    if policy != "compact":
-        raise CursorsTopicNotCompacted(cursors, str(policy))
+    _check_cursors(cursors, settings[cursors])
     return ControlTopics(markers=counts[markers], redeliveries=counts[redeliveries], cursors=counts[cursors])
 
 
@@ -98,6 +95,19 @@ def ensure_markers_topic(
     counts = _ensure(calls, {markers: MARKERS_SETTINGS}, partitions, deadline)
     _check_markers(markers, topic_settings(calls, [markers], deadline=deadline)[markers])
     return counts[markers]
+
+
+def ensure_cursors_topic(
+    calls: AdminCalls, cursors: str, *, partitions: int = DEFAULT_PARTITIONS, deadline: Deadline
+) -> int:
+    """The same for a cursors topic alone; how many partitions it has.
+
+    Raises:
+        CursorsTopicNotCompacted, NotAuthorized, KafkaRefused, KafkaUnavailable
+    """
+    counts = _ensure(calls, {cursors: _CURSORS}, partitions, deadline)
+    _check_cursors(cursors, topic_settings(calls, [cursors], deadline=deadline)[cursors])
+    return counts[cursors]
 
 
 def _ensure(
@@ -118,17 +128,31 @@ def _check_markers(markers: str, settings: Mapping[str, str | None]) -> None:
         raise MarkersTopicNotLogAppendTime(markers, str(stamped))
 
 
+def _check_cursors(cursors: str, settings: Mapping[str, str | None]) -> None:
+    policy = settings.get("cleanup.policy")
+    # "compact,delete" compacts, and then deletes the cursors of subscriptions that stand still.
+    if policy != "compact":
+        raise CursorsTopicNotCompacted(cursors, str(policy))
+
+
 def create_topics(
-    calls: AdminCalls, topics: Mapping[str, tuple[int, Mapping[str, object]]], *, deadline: Deadline
-) -> None:
-    """Make the topics ``{name: (partitions, settings)}``, replicated as brokers do; existing ones stay."""
+    calls: AdminCalls,
+    topics: Mapping[str, tuple[int, Mapping[str, object]]],
+    *,
+    replication: int = -1,
+    deadline: Deadline,
+) -> frozenset[str]:
+    """Make the topics ``{name: (partitions, settings)}``; the names of those that exist, which stay.
+
+    They are replicated as brokers do unless ``replication`` says how often.
+    """
 
     def request(names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
         new = [
             ADMIN_TYPES.NewTopic(
                 name,
                 num_partitions=topics[name][0],
-                replication_factor=-1,
+                replication_factor=replication,
                 config={key: str(value) for key, value in topics[name][1].items()},
             )
             for name in names
@@ -136,7 +160,19 @@ def create_topics(
         made = calls.client.create_topics(new, request_timeout=timeout_s, operation_timeout=timeout_s)
         return {name: made[name] for name in names}
 
-    calls.ask("create topic", list(topics), request, deadline=deadline, tolerated=_THERE)
+    _, there = calls.ask("create topic", list(topics), request, deadline=deadline, tolerated=_THERE)
+    return frozenset(there)
+
+
+def delete_topics(calls: AdminCalls, topics: Sequence[str], *, deadline: Deadline) -> frozenset[str]:
+    """Delete the topics; the names of those that do not exist."""
+
+    def request(names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
+        gone = calls.client.delete_topics(list(names), request_timeout=timeout_s, operation_timeout=timeout_s)
+        return {name: gone[name] for name in names}
+
+    _, missing = calls.ask("delete topic", topics, request, deadline=deadline, tolerated=_NOT_THERE)
+    return frozenset(missing)
 
 
 def describe_topics(

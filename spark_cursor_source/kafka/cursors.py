@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from spark_cursor_source.core.cell import Cell, control_partition
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
-from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.errors import InvalidControlRecord, KafkaUnavailable, LaterCursorVersion
+from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.wire import cursor as wire
@@ -17,6 +17,7 @@ from spark_cursor_source.wire import cursor as wire
 logger = logging.getLogger(__name__)
 
 _COUNT_PARTITIONS_EVERY_MS = 60_000
+_OPEN_TRANSACTION_S = 0.005  # the next look at one; it ends in a few milliseconds, or its writer is gone
 
 
 class CursorTail:
@@ -25,10 +26,17 @@ class CursorTail:
     Records that are no cursors of subscriptions are left alone: clients may keep plain positions there.
     """
 
-    def __init__(self, config: Mapping[str, Any], topic: str, *, timeout_ms: int = 30_000) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        topic: str,
+        *,
+        timeout_ms: int = 30_000,
+        stall_timeout_ms: int = PATIENCE_MS,
+    ) -> None:
         self._topic = topic
         self._topics = Topics(config, timeout_ms=timeout_ms)
-        self._reader = TailReader(config, committed=True)
+        self._reader = TailReader(config, committed=True, stall_timeout_ms=stall_timeout_ms)
         self._positions: dict[int, int] = {}
         self._values: dict[int, dict[bytes, bytes]] = {}  # partition -> record key -> latest value
         self._decoded: dict[bytes, CursorSnapshot | None] = {}  # key of a cell -> its cursor
@@ -41,7 +49,42 @@ class CursorTail:
             TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         self._count_partitions()
-        partitions = [(self._topic, number) for number in self._positions]
+        return self._read_on(self._positions)
+
+    def home(self, key: bytes) -> tuple[int, int]:
+        """The partition that a key belongs to, and the position that was read up to there."""
+        self._count_partitions()
+        number = control_partition(key, len(self._positions))
+        return number, self._positions[number]
+
+    def read_up_to(self, number: int, end: int, deadline: Deadline) -> None:
+        """Read on until all of a partition that is below ``end`` was seen.
+
+        What stands behind a transaction that is open is waited for.
+
+        Raises:
+            KafkaUnavailable: such a transaction has not ended by the deadline.
+        """
+        if not any(self._positions.values()):
+            self.refresh()  # all at once is the fast way to begin
+        while self._positions[number] < end:
+            if not self._read_on([number]) and self._positions[number] < end:
+                if deadline.over:
+                    what = f"read cursors topic '{self._topic}', partition {number}"
+                    raise KafkaUnavailable(what, deadline.spent_ms, "a transaction is open")
+                deadline.pause(_OPEN_TRANSACTION_S)
+
+    def note(self, number: int, offset: int, key: bytes, value: bytes) -> None:
+        """Count a record of our own that the brokers have confirmed as read, where it is the next to be read.
+
+        It is for records outside of transactions.
+        """
+        if self._positions[number] == offset:
+            self._take(number, key, value)
+            self._positions[number] = offset + 1
+
+    def _read_on(self, numbers: Iterable[int]) -> bool:
+        partitions = [(self._topic, number) for number in numbers]
         ends = self._topics.end_offsets(partitions, committed=True)
         ranges: dict[int, tuple[int, int]] = {}
         for (_, number), end in ends.items():

@@ -23,8 +23,10 @@ from spark_cursor_source.kafka.control_topics import (
     ControlTopics,
     await_leaders,
     create_topics,
+    delete_topics,
     describe_topics,
     ensure_control_topics,
+    ensure_cursors_topic,
     ensure_markers_topic,
     topic_settings,
 )
@@ -85,6 +87,10 @@ class Topics:
         """The same for a markers topic alone; how many partitions it has."""
         return ensure_markers_topic(self._calls, markers, partitions=partitions, deadline=self._deadline())
 
+    def ensure_cursors(self, cursors: str, *, partitions: int = DEFAULT_PARTITIONS) -> int:
+        """The same for a cursors topic alone; how many partitions it has."""
+        return ensure_cursors_topic(self._calls, cursors, partitions=partitions, deadline=self._deadline())
+
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """Id and number of partitions of each topic.
 
@@ -110,6 +116,19 @@ class Topics:
             for name, topic in found.items()
         }
 
+    def placements(self, topic: str) -> dict[int, tuple[int | None, tuple[int, ...], tuple[int, ...]]]:
+        """(leader, replicas, in-sync replicas) of each partition, by broker id; empty without a topic."""
+        found, _ = describe_topics(self._calls, [topic], deadline=self._deadline())
+        return {
+            part.id: (
+                part.leader.id if part.leader is not None and part.leader.id >= 0 else None,
+                tuple(node.id for node in part.replicas),
+                tuple(node.id for node in part.isr),
+            )
+            for described in found.values()
+            for part in described.partitions
+        }
+
     def check_allowed(self, wanted: Mapping[str, Iterable[str]]) -> None:
         """That this principal may ``read`` or ``write`` the topics, as ``{topic: operations}`` says.
 
@@ -133,6 +152,21 @@ class Topics:
         deadline = self._deadline()
         create_topics(self._calls, topics, deadline=deadline)
         await_leaders(self._calls, list(topics), deadline=deadline)
+
+    def create_new(
+        self, topic: str, partitions: int, settings: Mapping[str, object], *, replication: int | None
+    ) -> bool:
+        """Make one topic that is not there yet, and wait for its leaders; whether it was made."""
+        deadline = self._deadline()
+        copies = -1 if replication is None else replication
+        if create_topics(self._calls, {topic: (partitions, settings)}, replication=copies, deadline=deadline):
+            return False
+        await_leaders(self._calls, [topic], deadline=deadline)
+        return True
+
+    def delete(self, topic: str) -> bool:
+        """Delete a topic; whether there was one."""
+        return not delete_topics(self._calls, [topic], deadline=self._deadline())
 
     def settings(self, topic: str) -> dict[str, str | None]:
         """A topic's configuration as it is in effect."""

@@ -78,7 +78,12 @@ class TransactionalProducer:
     """One ``transactional.id``, that of a consumer group: opening it fences whoever opened it before."""
 
     def __init__(
-        self, config: Mapping[str, Any], group: str, *, call_timeout_ms: int = CALL_TIMEOUT_MS
+        self,
+        config: Mapping[str, Any],
+        group: str,
+        *,
+        call_timeout_ms: int = CALL_TIMEOUT_MS,
+        transaction_timeout_ms: int = _TRANSACTION_TIMEOUT_MS,
     ) -> None:
         self._id = group
         self._call_timeout_s = call_timeout_ms / 1000
@@ -90,8 +95,8 @@ class TransactionalProducer:
             {
                 "error_cb": self.complaints,
                 "transactional.id": group,
-                "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
-                "message.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+                "transaction.timeout.ms": transaction_timeout_ms,
+                "message.timeout.ms": transaction_timeout_ms,
             },
         )
         self._group_config = consumer_config(config, {"group.id": group})

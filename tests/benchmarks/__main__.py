@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from tests.benchmarks import acks, catch_up, latency, lateness, read, scale, tracker
+from tests.benchmarks import acks, catch_up, cursors, latency, lateness, read, scale, tracker
 from tests.benchmarks.common import Bench, bench
 
 BENCHMARKS: dict[str, Callable[[Bench], None]] = {
@@ -16,6 +16,7 @@ BENCHMARKS: dict[str, Callable[[Bench], None]] = {
     "lateness": lateness.run,
     "catch-up": catch_up.run,
     "scale": scale.run,
+    "cursors": cursors.run,
 }
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from spark_cursor_source.core import ack_options, source_options, view_options
+from spark_cursor_source.core import ack_options, client_options, source_options, view_options
+from spark_cursor_source.core.client_options import ClientOptions
 from spark_cursor_source.core.kafka_options import KafkaOptions
 from spark_cursor_source.core.options import (
     AckAction,
@@ -172,7 +173,12 @@ def test_values_that_python_wrote_are_read_as_spark_writes_them_and_none_is_abse
 
 @pytest.mark.parametrize(
     ("module", "parsed"),
-    [(source_options, SourceOptions), (view_options, ViewOptions), (ack_options, AckOptions)],
+    [
+        (source_options, SourceOptions),
+        (view_options, ViewOptions),
+        (ack_options, AckOptions),
+        (client_options, ClientOptions),
+    ],
 )
 def test_every_field_is_documented_with_its_option_key(module: Any, parsed: Any) -> None:
     lines = Path(module.__file__).read_text().splitlines()

@@ -1,0 +1,143 @@
+"""The cursors topic as clients use it: set a position, and fetch what any process has set."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Mapping
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.plain_cursor import PlainCursor
+from spark_cursor_source.errors import ClientClosed, KafkaUnavailable, TrackerFenced
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.publisher import Publisher
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
+from spark_cursor_source.wire import plain_cursor as wire
+
+logger = logging.getLogger(__name__)
+
+# For so long a setter that dies in its transaction hides what comes after it from readers.
+_TRANSACTION_TIMEOUT_MS = 10_000
+_CALL_TIMEOUT_MS = 5_000
+_OVERTAKEN_S = 0.1
+
+
+class PlainCursors:
+    """Positions by cell, in the cursors topic, which is made if it is not there. Threads may share it."""
+
+    def __init__(self, kafka: Mapping[str, str], topic: str, *, timeout_ms: int) -> None:
+        self._kafka, self._topic, self._timeout_ms = kafka, topic, timeout_ms
+        self._lock = threading.Lock()  # of the tail
+        self._closed = False
+        self._fence_lock = threading.Lock()  # two threads would fence each other
+        self._topics = Topics(client_config(kafka, "admin"), timeout_ms=timeout_ms)
+        self._topics.ensure_cursors(topic)
+        self._tail = CursorTail(
+            client_config(kafka, "consumer"), topic, timeout_ms=timeout_ms, stall_timeout_ms=timeout_ms
+        )
+        self._publisher = Publisher(client_config(kafka, "producer"), timeout_ms=timeout_ms)
+
+    def get(self, cell: Cell) -> PlainCursor | None:
+        """The cursor of a cell, as it was when this was called or later; None if there is none.
+
+        Raises:
+            InvalidControlRecord: the record of this cell is none.
+            KafkaUnavailable, TopicNotFound, NotAuthorized, KafkaRefused
+        """
+        return self._get(cell, Deadline.after_ms(self._timeout_ms))
+
+    def set(self, cursor: PlainCursor) -> None:
+        """Make it the cursor of its cell; when this returns, every in-sync replica has it.
+
+        Of those that set one cell at a time the last to be written wins, but for those with an epoch: they
+        take turns, and one with a lower epoch than the one before is refused. One that comes without an
+        epoch is refused by what is there when it begins, and takes no turn.
+
+        Raises:
+            CursorFenced, CursorOfTracker: nothing was changed.
+            KafkaUnavailable: it may be there all the same, or come later.
+            InvalidControlRecord, TopicNotFound, NotAuthorized, KafkaRefused
+        """
+        deadline = Deadline.after_ms(self._timeout_ms)
+        if cursor.epoch is None:
+            self._check_settable(cursor, deadline)
+            self._put(cursor.cell.key, wire.encode(cursor), deadline)
+            return
+        with self._fence_lock:
+            self._set_in_turn(cursor, deadline)
+
+    def close(self) -> None:
+        """End the clients."""
+        with self._lock:
+            self._closed = True
+            self._tail.close()
+        self._publisher.close()
+
+    def _get(self, cell: Cell, deadline: Deadline) -> PlainCursor | None:
+        number, before = self._home(cell.key)
+        # Outside of the lock: threads ask at the same time, and most find that nothing is new.
+        end = self._topics.end_offsets([(self._topic, number)], committed=False)[self._topic, number]
+        with self._lock:
+            self._check_open()
+            if end < before:
+                self._tail.refresh()  # the topic was made again
+            self._tail.read_up_to(number, end, deadline)
+            value = self._tail.value(cell.key)
+        return None if value is None else wire.decode(value, cell)
+
+    def _put(self, key: bytes, value: bytes, deadline: Deadline) -> None:
+        number, _ = self._home(key)
+        offset = self._publisher.put(self._topic, number, key=key, value=value, deadline=deadline)
+        with self._lock:
+            self._tail.note(number, offset, key, value)  # else the next call would fetch it
+
+    def _home(self, key: bytes) -> tuple[int, int]:
+        with self._lock:
+            self._check_open()
+            return self._tail.home(key)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed
+
+    def _check_settable(self, cursor: PlainCursor, deadline: Deadline) -> None:
+        stored = self._get(cursor.cell, deadline)
+        if stored is not None:
+            stored.check_settable(cursor.epoch)
+
+    def _set_in_turn(self, cursor: PlainCursor, deadline: Deadline) -> None:
+        # A transactional id for each cell: opening it shuts out whoever opened it before, so that between
+        # the look and the commit nobody else with an epoch writes. To read, write and read again would not
+        # do: the late record of a lower epoch would be the one that compaction keeps.
+        name = f"cursorq-cursor-{self._topic}-{cursor.cell}"
+        producer = TransactionalProducer(
+            client_config(self._kafka, "producer"),
+            name,
+            call_timeout_ms=_CALL_TIMEOUT_MS,
+            transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+        )
+        try:
+            while True:
+                try:
+                    producer.open(deadline)
+                    self._check_settable(cursor, deadline)
+                    producer.commit([self._record(cursor)], [], deadline)
+                    return
+                except Uncertain as failed:
+                    producer.wait(failed, deadline)
+                except TrackerFenced as overtaken:
+                    logger.debug("cursor %s: another setter came in between", cursor.cell)
+                    if deadline.over:
+                        what = f"set cursor '{cursor.cell}'"
+                        raise KafkaUnavailable(what, deadline.spent_ms, "others set it too") from overtaken
+                    deadline.pause(random.uniform(0, _OVERTAKEN_S))
+        finally:
+            producer.discard()
+
+    def _record(self, cursor: PlainCursor) -> Record:
+        key = cursor.cell.key
+        return Record(self._topic, self._home(key)[0], key, wire.encode(cursor))

@@ -1,0 +1,143 @@
+"""Records whose senders are told of each by itself, when the brokers have confirmed it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from spark_cursor_source.errors import ClientClosed
+from spark_cursor_source.kafka.client_roles import abandon, producer_config
+from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.failures import RETRIABLE, Complaints, error_of, refusal, unavailable
+
+_POLL_S = 0.1
+_FULL_S = 0.01
+
+
+class Publisher:
+    """A producer for all threads of a client; a thread of its own hears what brokers say.
+
+    It is idempotent where every in-sync replica is to confirm, as it is unless ``acks`` says less.
+    """
+
+    def __init__(self, config: Mapping[str, Any], *, timeout_ms: int, acks: str = "all") -> None:
+        self._complaints = Complaints()
+        self._timeout_ms = timeout_ms
+        self._config = producer_config(
+            {"linger.ms": 0, **config},
+            {
+                "acks": acks,
+                "enable.idempotence": acks == "all",
+                "error_cb": self._complaints,
+                "message.timeout.ms": timeout_ms,
+            },
+        )
+        self._lock = threading.Lock()
+        self._producer: Producer | None = None
+        self._closed = False
+
+    def put(self, topic: str, partition: int, *, key: bytes, value: bytes, deadline: Deadline) -> int:
+        """Append a record, and wait until every in-sync replica has it; its offset.
+
+        Raises:
+            ClientClosed
+            KafkaUnavailable: no answer in time. The record may be there all the same, or come later.
+            NotAuthorized, KafkaRefused
+        """
+        operation = f"write to '{topic}'"
+        try:
+            sent = self.send(topic, partition, key=key, value=value, deadline=deadline)
+            message = sent.result(deadline.left_s(least=0.05))
+        except FutureTimeout:
+            raise unavailable(operation, deadline, None, self._complaints) from None
+        except KafkaException as raised:
+            error = error_of(raised)
+            if error.code() in RETRIABLE:
+                raise unavailable(operation, deadline, error, self._complaints) from raised
+            raise refusal(error, operation="write", resource=topic) from raised
+        offset = message.offset()
+        assert offset is not None
+        return offset
+
+    def close(self) -> None:
+        """Wait for what is on its way, at most for the timeout, and end the producer."""
+        with self._lock:
+            producer, self._producer = self._producer, None
+            self._closed = True
+        if producer is None:
+            return
+        deadline = Deadline.after_ms(self._timeout_ms)
+        while len(producer) and not deadline.over:
+            producer.flush(deadline.left_s(most=_POLL_S))
+        abandon(producer)
+
+    def send(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        deadline: Deadline,
+    ) -> Future[Message]:
+        """Hand over a record; the future has the message as the brokers confirmed it, or a KafkaException.
+
+        Raises:
+            ClientClosed
+            KafkaException: the producer does not take it.
+        """
+        producer = self._open()
+        confirmed: Future[Message] = Future()
+        report = partial(self._on_delivery, producer, confirmed)
+        while True:
+            try:
+                producer.produce(
+                    topic, value, key, partition=partition, headers=list(headers), on_delivery=report
+                )
+                return confirmed
+            except BufferError:
+                if deadline.over:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT_QUEUE)) from None
+                deadline.pause(_FULL_S)
+            except KafkaException as raised:
+                self._let_go(producer, error_of(raised))
+                raise
+
+    def _open(self) -> Producer:
+        with self._lock:
+            if self._closed:
+                raise ClientClosed
+            if self._producer is None:
+                self._producer = open_client(Producer, self._config)
+                listen = partial(self._listen, self._producer)
+                threading.Thread(target=listen, daemon=True, name="cursorq-publisher").start()
+            return self._producer
+
+    def _listen(self, producer: Producer) -> None:
+        while self._producer is producer or len(producer):
+            producer.poll(_POLL_S)
+
+    def _on_delivery(
+        self, producer: Producer, confirmed: Future[Message], error: KafkaError | None, message: Message
+    ) -> None:
+        if error is None:
+            confirmed.set_result(message)
+            return
+        self._let_go(producer, error)
+        confirmed.set_exception(KafkaException(error))
+
+    def _let_go(self, producer: Producer, error: KafkaError) -> None:
+        """After a fatal error a producer takes nothing more; the next record opens another."""
+        if not error.fatal() and error.code() != KafkaError._FATAL:
+            return
+        with self._lock:
+            if self._producer is producer:
+                self._producer = None

@@ -1,0 +1,50 @@
+"""Plain cursors to record values and back: Liftbridge's four fields, and an epoch where there is a fence."""
+
+from __future__ import annotations
+
+from google.protobuf.message import DecodeError
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.plain_cursor import PlainCursor
+from spark_cursor_source.errors import InvalidControlRecord
+from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
+from spark_cursor_source.wire.control_pb2 import LeaseTable as LeaseTablePb
+
+
+def encode(cursor: PlainCursor) -> bytes:
+    """The value of the record whose key is the cell's.
+
+    >>> cell = Cell(subscription="mailer", topic="orders", partition=3)
+    >>> encode(PlainCursor(cell=cell, offset=7)).hex(" ", 1)
+    '0a 06 6f 72 64 65 72 73 10 03 1a 06 6d 61 69 6c 65 72 20 07'
+    """
+    return CursorPb(
+        stream=cursor.cell.topic,
+        partition=cursor.cell.partition,
+        cursor_id=cursor.cell.subscription,
+        offset=cursor.offset,
+        epoch=cursor.epoch,
+    ).SerializeToString(deterministic=True)
+
+
+def decode(value: bytes, cell: Cell) -> PlainCursor:
+    """What a record under the cell's key says, be it a client's, Liftbridge's or a tracker's of any version.
+
+    Raises:
+        InvalidControlRecord: it is no cursor, or that of another cell.
+    """
+    try:
+        pb = CursorPb.FromString(value)
+        table = LeaseTablePb.FromString(value)
+    except DecodeError as cause:
+        raise InvalidControlRecord(
+            f"the record of cursor '{cell}' is no protobuf message of cursors"
+        ) from cause
+    if Cell(subscription=pb.cursor_id, topic=pb.stream, partition=pb.partition) != cell:
+        raise InvalidControlRecord(f"the record of cursor '{cell}' is not about it")
+    return PlainCursor(
+        cell=cell,
+        offset=pb.offset,
+        epoch=pb.epoch if pb.HasField("epoch") else None,
+        of_tracker=pb.version != 0 or table.table_version != 0,
+    )

@@ -1,0 +1,224 @@
+"""Streams of the plain client: made, deleted, and published to, with an ack for each message."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+import zlib
+from collections.abc import Iterator
+
+import pytest
+
+from spark_cursor_source.client import Ack, AckPolicy, Client, RoundRobin, by_key
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.errors import (
+    AckTimeout,
+    ClientClosed,
+    CursorqError,
+    InvalidArgument,
+    KafkaRefused,
+    NoSuchStream,
+    StreamExists,
+)
+from spark_cursor_source.kafka.topics import Topics
+from tests.kafka.control_plane import eventually, read_all
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def config(broker: EmbeddedKafka) -> dict[str, str]:
+    return {"bootstrap.servers": broker.bootstrap_servers}
+
+
+@pytest.fixture
+def client(config: dict[str, str]) -> Iterator[Client]:
+    with Client({"kafka.bootstrap.servers": config["bootstrap.servers"]}) as opened:
+        yield opened
+
+
+@pytest.fixture
+def stream(client: Client) -> str:
+    """A stream of three partitions."""
+    name = f"stream-{uuid.uuid4().hex[:12]}"
+    client.create_stream(name, 3)
+    return name
+
+
+def test_a_stream_is_a_topic_with_the_settings_that_were_given(
+    client: Client, config: dict[str, str]
+) -> None:
+    name = f"stream-{uuid.uuid4().hex[:12]}"
+    client.create_stream(
+        name,
+        2,
+        replication=1,
+        retention_bytes=1 << 30,
+        retention_ms=86_400_000,
+        segment_bytes=1 << 20,
+        segment_ms=60_000,
+        compaction=True,
+        min_insync=1,
+    )
+    topics = Topics(config)
+    assert topics.describe([name])[name].partitions == 2
+    found = topics.settings(name)
+    expected = {
+        "retention.bytes": str(1 << 30),
+        "retention.ms": "86400000",
+        "segment.bytes": str(1 << 20),
+        "segment.ms": "60000",
+        "cleanup.policy": "compact",
+        "min.insync.replicas": "1",
+    }
+    assert {key: found[key] for key in expected} == expected
+
+
+def test_a_stream_is_made_once_and_deleted_once(client: Client, stream: str) -> None:
+    with pytest.raises(StreamExists, match=f"'{stream}' exists: use it as it is"):
+        client.create_stream(stream)
+    client.delete_stream(stream)
+    with pytest.raises(NoSuchStream, match=f"'{stream}' does not exist"):
+        client.delete_stream(stream)
+    client.create_stream(stream)
+    assert client.publish(stream, b"again").offset == 0
+
+
+def test_metadata_is_what_the_brokers_say_now(client: Client, stream: str) -> None:
+    assert client.fetch_metadata()[stream] == 3
+    assert "__consumer_offsets" not in client.fetch_metadata()
+    before = client.fetch_partition_metadata(stream, 1)
+    assert (before.oldest_offset, before.high_watermark, before.newest_offset) == (0, 0, -1)
+    assert before.replicas == before.in_sync == (before.leader,)
+    ack = client.publish(stream, b"", partition=1)
+    assert client.fetch_partition_metadata(stream, 1).newest_offset == ack.offset
+    with pytest.raises(NoSuchStream, match="partition 3 of"):
+        client.fetch_partition_metadata(stream, 3)
+    client.delete_stream(stream)
+    assert stream not in client.fetch_metadata()
+    with pytest.raises(NoSuchStream):
+        client.fetch_partition_metadata(stream, 1)
+
+
+def test_what_brokers_cannot_make_is_refused(client: Client) -> None:
+    with pytest.raises(KafkaRefused, match="INVALID_REPLICATION_FACTOR"):
+        client.create_stream(f"stream-{uuid.uuid4().hex[:12]}", replication=3)
+    with pytest.raises(InvalidArgument, match=r"^partitions=0"):
+        client.create_stream("orders", 0)
+    with pytest.raises(InvalidArgument, match=r"^stream='or ders'"):
+        client.create_stream("or ders")
+
+
+def test_an_ack_says_where_the_message_is(client: Client, config: dict[str, str], stream: str) -> None:
+    first = client.publish(
+        stream, b"value", b"key", headers=[("trace", b"\x00")], correlation_id="order 7", partition=2
+    )
+    assert first == Ack(
+        stream=stream,
+        partition=2,
+        offset=0,
+        correlation_id="order 7",
+        ack_policy=AckPolicy.ALL,
+        received_at_ms=None,
+    )
+    assert client.publish(stream, None, b"key", partition=2).offset == 1
+    message, tombstone = read_all(config, stream)
+    assert (message.key(), message.value()) == (b"key", b"value")
+    assert message.headers() == [("trace", b"\x00"), ("cursorq-correlation-id", b"order 7")]
+    assert (tombstone.value(), tombstone.headers()) == (None, None)
+
+
+def test_a_stream_that_stamps_messages_says_when_it_received_them(
+    client: Client, config: dict[str, str]
+) -> None:
+    name = f"stream-{uuid.uuid4().hex[:12]}"
+    Topics(config).create({name: (1, {"message.timestamp.type": "LogAppendTime"})})
+    ack = client.publish(name, b"")
+    (message,) = read_all(config, name)
+    assert ack.received_at_ms == message.timestamp()[1]
+
+
+def test_the_partition_follows_from_the_key_the_turn_or_a_function(client: Client, stream: str) -> None:
+    keys = [b"key %d" % number for number in range(6)]
+    chosen = [client.publish(stream, b"", key).partition for key in keys]
+    assert chosen == [zlib.crc32(key) % 3 for key in keys]
+    turns = RoundRobin()
+    assert [client.publish(stream, b"", b"k", partitioner=turns).partition for _ in range(4)] == [0, 1, 2, 0]
+    assert sorted(client.publish(stream, b"").partition for _ in range(3)) == [0, 1, 2]
+    assert client.publish(stream, b"", b"k", partitioner=by_key).partition == zlib.crc32(b"k") % 3
+    assert client.publish(stream, b"ab", partitioner=lambda _, value, __: len(value or b"")).partition == 2
+    with pytest.raises(InvalidArgument, match=r"^partitioner=3: the stream has partitions 0 to 2"):
+        client.publish(stream, b"", partitioner=lambda _, __, count: count)
+
+
+@pytest.mark.parametrize("policy", AckPolicy)
+def test_each_ack_policy_publishes(
+    client: Client, config: dict[str, str], stream: str, policy: AckPolicy
+) -> None:
+    acks = [client.publish(stream, b"x", partition=1, ack_policy=policy) for _ in range(3)]
+    assert [ack.ack_policy for ack in acks] == [policy] * 3
+    assert [ack.offset for ack in acks] == ([None] * 3 if policy is AckPolicy.NONE else [0, 1, 2])
+    assert client.publish(stream, b"", partition=1).offset is not None
+    eventually(
+        lambda: len(read_all(config, stream)) == 4
+    )  # the ack of NONE comes before the message is there
+
+
+def test_a_stream_that_is_not_there_is_named(client: Client, stream: str) -> None:
+    with pytest.raises(NoSuchStream, match="stream 'not-here' does not exist"):
+        client.publish("not-here", b"")
+    with pytest.raises(NoSuchStream, match=f"partition 3 of stream '{stream}'"):
+        client.publish(stream, b"", partition=3)
+
+
+def test_a_message_that_is_not_confirmed_in_time_is_an_error_that_says_so(
+    broker: EmbeddedKafka, stream: str
+) -> None:
+    told = threading.Event()
+    outcomes: list[Ack | CursorqError] = []
+
+    def on_ack(outcome: Ack | CursorqError) -> None:
+        outcomes.append(outcome)
+        told.set()
+
+    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    with Client({**servers, "clientTimeout": "1s"}) as client:
+        client.publish(stream, b"")
+        broker.pause()
+        try:
+            with pytest.raises(AckTimeout, match=r"message 'order 7' .* if it may be there twice"):
+                client.publish(stream, b"", correlation_id="order 7", timeout_ms=100)
+            client.publish_async(stream, b"", on_ack=on_ack)
+            assert told.wait(30)
+        finally:
+            broker.resume()
+    assert [type(outcome) for outcome in outcomes] == [AckTimeout]
+
+
+def test_acks_of_messages_that_nobody_waits_for_come_once_each_and_before_the_close(
+    config: dict[str, str], stream: str
+) -> None:
+    acks: list[Ack | CursorqError] = []
+    with Client({"kafka.bootstrap.servers": config["bootstrap.servers"]}) as client:
+        for number in range(2_000):
+            client.publish_async(stream, b"%d" % number, on_ack=acks.append, partition=number % 3)
+    places = {(ack.partition, ack.offset) for ack in acks if isinstance(ack, Ack)}
+    assert (len(acks), len(places)) == (2_000, 2_000)
+    in_order = [message.value() for message in read_all(config, stream) if message.partition() == 1]
+    assert in_order == [b"%d" % number for number in range(1, 2_000, 3)]
+    with pytest.raises(ClientClosed):
+        client.publish_async(stream, b"", on_ack=acks.append)
+
+
+def test_an_error_in_a_callback_is_logged_and_later_messages_are_acked(
+    client: Client, stream: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def on_ack(_: Ack | CursorqError) -> None:
+        raise ValueError("the caller's own")
+
+    with caplog.at_level(logging.ERROR):
+        client.publish_async(stream, b"", on_ack=on_ack)
+        assert client.publish(stream, b"").offset == 0
+        client.close()
+    assert "the caller's own" in caplog.text
