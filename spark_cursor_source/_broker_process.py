@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,6 +22,8 @@ HOST = "127.0.0.1"
 # that range while the broker is away can get the very same port as its own end: it connects to itself, and
 # the broker cannot come back.
 _FREE_PORTS = range(20_000, 32_000)
+
+_AT_WORK = frozenset("RSD")  # running, waiting for something, or for a disk
 
 
 class KeptProcess:
@@ -62,6 +65,19 @@ class KeptProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
+    def pause(self) -> None:
+        """SIGSTOP, and the wait for its effect: its threads run on until one of them gets the signal."""
+        self.signal(signal.SIGSTOP)
+        while self.alive and self._state() in _AT_WORK:
+            time.sleep(0.001)
+
+    def _state(self) -> str:
+        """A letter of proc(5); none where the system does not tell."""
+        with contextlib.suppress(OSError):
+            _, _, fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")
+            return fields.split()[0]
+        return ""
+
     def wait(self, timeout_s: float | None) -> bool:
         try:
             self._keeper.wait(timeout_s)
@@ -99,9 +115,9 @@ def is_free(port: int) -> bool:
         return True
 
 
-def free_port() -> int:
+def free_port(*, other_than: int | None = None) -> int:
     for port in random.sample(_FREE_PORTS, 200):
-        if is_free(port):
+        if port != other_than and is_free(port):
             return port
     raise BrokerError("200 random ports of 127.0.0.1 are all taken; give a `port` that is free")
 

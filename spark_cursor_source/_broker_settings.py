@@ -24,6 +24,7 @@ _SMALL_AND_FAST = {
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
     "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
     "offsets.topic.replication.factor": 1,
     "offsets.topic.num.partitions": 2,
     "transaction.state.log.replication.factor": 1,

@@ -140,7 +140,7 @@ class EmbeddedKafka:
         for attempts_left in (2, 1, 0):
             port = self._port or free_port()
             try:
-                self._launch(runtime, port, free_port())
+                self._launch(runtime, port, free_port(other_than=port))
                 break
             except BrokerNotReady as failure:
                 if "Address already in use" not in failure.log_tail:
@@ -181,7 +181,7 @@ class EmbeddedKafka:
 
     def pause(self) -> None:
         """Freeze the broker (SIGSTOP): connections stay, nothing is answered. Raises BrokerNotRunning."""
-        self._running("pause()").signal(signal.SIGSTOP)
+        self._running("pause()").pause()
 
     def resume(self) -> None:
         """Let a paused broker run on (SIGCONT). Raises BrokerNotRunning."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +33,7 @@ _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _USERS = f'{_PLAIN} required username="admin" password="of-admin" user_admin="of-admin" user_bob="of-bob";'
 
 CreateTopic = Callable[..., str]
+DeleteTopic = Callable[[str], None]
 
 
 @pytest.fixture(scope="session")
@@ -90,38 +91,26 @@ def create_topic(admin: AdminClient, request: pytest.FixtureRequest) -> CreateTo
     return create
 
 
+@pytest.fixture
+def delete_topic(admin: AdminClient) -> DeleteTopic:
+    """Deletes a topic and waits until the broker knows: it serves one for a moment after it has agreed."""
+
+    def delete(name: str) -> None:
+        admin.delete_topics([name])[name].result(timeout=20)
+        while name in admin.list_topics(timeout=20).topics:
+            time.sleep(0.02)
+
+    return delete
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The Spark session of the suite: two local cores, loopback only, its files in pytest's directory."""
-    from pyspark.sql import SparkSession
+    from spark_cursor_source.spark.local_session import local_session
 
     scratch = tmp_path_factory.mktemp("spark")
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("spark_cursor_source tests")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "2g")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .config("spark.local.dir", str(scratch / "local"))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    gateway = session.sparkContext._gateway
-    yield session
-    for query in session.streams.active:
-        query.stop()
-    session.stop()
-    if gateway is not None:
-        gateway.shutdown()
-        # The JVM ends when its stdin closes; waited for by its own process, so that none outlives the suite.
-        gateway.proc.stdin.close()
-        try:
-            gateway.proc.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            gateway.proc.kill()
-            gateway.proc.wait()
+    with local_session("spark_cursor_source tests", scratch, memory_mb=2048) as session:
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        for query in session.streams.active:
+            query.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -11,6 +12,10 @@ from pathlib import Path
 import pytest
 
 from spark_cursor_source.cli import main
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.kafka.topics import Topics
+from tests.kafka.control_plane import new_control, produce
+from tests.kafka.tracker_thread import running_tracker
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMAND = [sys.executable, "-m", "spark_cursor_source.cli"]
@@ -73,5 +78,67 @@ def test_cursorq_demo_refuses_what_it_cannot_do_before_anything_is_started(
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["demo", *arguments])
+    assert ended.value.code == 2
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.broker
+def test_a_subscription_is_administered_from_its_creation_to_its_end(
+    broker: EmbeddedKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    control = new_control({"bootstrap.servers": broker.bootstrap_servers})
+    Topics(control.config).create({control.queue: (2, {})})
+    produce(control.config, control.queue, [{"value": b"v", "timestamp": 1_000 + at} for at in range(9)])
+    cluster = ["--bootstrap-servers", broker.bootstrap_servers, "--markers-topic", control.markers]
+    cluster += ["--cursors-topic", control.cursors]
+    of = ["--subscription", "billing", "--topic", control.queue]
+
+    def says(*arguments: str) -> list[str]:
+        assert main([*arguments, *cluster]) == 0
+        return capsys.readouterr().out.replace(control.queue, "Q").splitlines()
+
+    with running_tracker(control, tmp_path / "tracker"):
+        assert says("subscription", "create", *of, "--offsets", "0=2") == [
+            "billing begins at Q partition 0 offset 2",
+            "billing begins at Q partition 1 offset 0",
+        ]
+        assert main(["subscription", "create", *of, "--latest", *cluster]) == 1
+        assert "exists: seek to move it" in capsys.readouterr().err
+        assert says("subscription", "seek", *of, "--time", "1970-01-01T00:00:01.004+00:00") == [
+            "billing goes on at Q partition 0 offset 4",
+            "billing goes on at Q partition 1 offset 0",
+        ]
+        assert says("subscription", "skip", *of, "--messages", "2", "--partition", "0") == [
+            "billing has nothing left below Q partition 0 offset 6"
+        ]
+        (line,) = says("stats", *of)
+        assert line.startswith("Q billing backlog=3 outstanding=0 leased=0")
+        assert (
+            says("subscription", "skip-all", *of)[0]
+            == "billing has nothing left below Q partition 0 offset 9"
+        )
+        told = json.loads("\n".join(says("stats", "--json")))
+        assert told["topics"]["Q"]["subscriptions"]["billing"]["backlog"] == 0
+        assert says("subscription", "reset", *of, "--earliest")[0].endswith("partition 0 offset 0")
+        assert says("subscription", "delete", "--subscription", "billing") == ["billing is deleted"]
+        assert says("stats") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["create"], "one of the arguments --earliest --latest --time --offsets"),
+        (["seek", "--earliest", "--latest"], "not allowed with"),
+        (["seek", "--time", "2026-11-21T09:00:00"], "no instant"),
+        (["seek", "--time", "yesterday"], "no instant"),
+        (["seek", "--offsets", "0=x"], "0=17,1=40"),
+        (["skip"], "--messages"),
+    ],
+)
+def test_a_position_that_cannot_be_is_wrong_usage(
+    arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["subscription", *arguments, "--subscription", "billing", "--topic", "orders"])
     assert ended.value.code == 2
     assert why in capsys.readouterr().err

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from spark_cursor_source import _broker_runtime
+from spark_cursor_source import _broker_process, _broker_runtime
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import (
     BrokerError,
@@ -178,6 +178,13 @@ def test_a_stopped_broker_has_no_process_id_and_says_how_to_get_one() -> None:
             use()
     broker.stop()
     broker.close()
+
+
+def test_the_controller_never_gets_the_port_of_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Chance, in which the same free port comes first each time.
+    monkeypatch.setattr(_broker_process.random, "sample", lambda ports, count: ports[:count])
+    with EmbeddedKafka() as broker:
+        assert broker.running
 
 
 def test_settings_can_be_given_and_win_over_ours() -> None:

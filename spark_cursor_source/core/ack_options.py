@@ -22,7 +22,11 @@ from spark_cursor_source.errors import ConflictingOptions, RejectRefused
 ACK_OPTIONS = (*SOURCE_OPTIONS, "action", "delay", "reason", "lease")
 
 _BATCH_READ = "it belongs to a batch read, spark.read"
-_ELSEWHERE = {"view": _BATCH_READ, "endingoffsets": _BATCH_READ}
+_ELSEWHERE = {
+    "view": _BATCH_READ,
+    "endingoffsets": _BATCH_READ,
+    "topic": "messages are appended to it by df.write with action=enqueue; nothing is acked there",
+}
 
 
 class AckAction(enum.StrEnum):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from spark_cursor_source.core.kafka_options import KafkaOptions
 from spark_cursor_source.core.option_reader import OptionReader
 from spark_cursor_source.core.source_options import SOURCE_OPTIONS
-from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC
+from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_STREAMS_TOPIC
 
 CLIENT_OPTIONS = (*SOURCE_OPTIONS, "clientTimeout")
 DEFAULT_CLIENT_TIMEOUT_MS = 30_000
@@ -29,6 +29,8 @@ class ClientOptions:
     kafka: KafkaOptions = field(repr=False)
     #: topic of the cursors (option cursorsTopic)
     cursors_topic: str = DEFAULT_CURSORS_TOPIC
+    #: topic of what streams are beyond their topics: pauses, subjects and so on (option streamsTopic)
+    streams_topic: str = DEFAULT_STREAMS_TOPIC
     #: how long a call waits for brokers that are away (option clientTimeout)
     timeout_ms: int = DEFAULT_CLIENT_TIMEOUT_MS
 
@@ -39,6 +41,7 @@ class ClientOptions:
         return cls(
             kafka=reader.brokers(),
             cursors_topic=reader.topic("cursorsTopic", default=DEFAULT_CURSORS_TOPIC),
+            streams_topic=reader.topic("streamsTopic", default=DEFAULT_STREAMS_TOPIC),
             timeout_ms=reader.duration_ms(
                 "clientTimeout", default_ms=DEFAULT_CLIENT_TIMEOUT_MS, least_ms=1_000
             ),

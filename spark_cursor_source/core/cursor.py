@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from spark_cursor_source.core.ages import Ages
@@ -57,6 +58,7 @@ class Totals:
     dead_lettered: int = 0
     unknown_ends: int = 0  #: acknowledged, but not outstanding: duplicates, or too late
     expired: int = 0  #: older than the TTL; of those that were never delivered, gaps of the log count too
+    overlapped: int = 0  #: delivered or ended by a run that was not the owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,8 @@ class CursorSnapshot:
     breaker: Breaker = field(default_factory=Breaker)
     ages: Ages = field(default_factory=Ages)
     first_deliveries: FirstDeliveries = UNKNOWN  #: of the outstanding offsets
+    sought: bool = False  #: there was a Seek: from it on, only what the owner delivers counts
+    owner_seen_ms: int = 0  #: broker time of the owner's last marker; 0: not known
 
     @property
     def leased(self) -> OffsetSet:
@@ -130,6 +134,24 @@ class CursorSnapshot:
             times += [lease.deadline_ms for lease, _ in self.leases]
             times.append(self.ages.next_ms)
         return min((time for time in times if time is not None), default=None)
+
+    def position_past(self, messages: int, *, end: int) -> int:
+        """The position below which so many lie that are outstanding or unread, at most ``end``.
+
+        What is unread is counted by its offsets: one that holds no message counts too.
+
+        >>> cell = Cell(subscription="s", topic="t", partition=0)
+        >>> held = ((Lease(60_000, 1, "run"), OffsetSet.of((2, 4), (7, 8))),)
+        >>> cursor = CursorSnapshot(cell=cell, read_position=10, next_marker=7, leases=held)
+        >>> [cursor.position_past(n, end=15) for n in (0, 1, 3, 5, 99)]
+        [2, 3, 8, 12, 15]
+        """
+        outstanding = self.outstanding
+        if not messages:
+            return self.mark_delete + 1
+        if messages > len(outstanding):
+            return max(self.read_position, min(end, self.read_position + messages - len(outstanding)))
+        return next(islice(outstanding, messages - 1, None)) + 1
 
     def delivery_counts(self) -> dict[int, OffsetSet]:
         """The outstanding offsets by how often they were delivered."""

@@ -142,6 +142,8 @@ class LeaseTable:
         """
         over = np.flatnonzero(self.deadlines_ms < now_ms)
         due = over[np.argsort(self.deadlines_ms[over], kind="stable")][:most]
+        if not len(due):
+            return self._rows(due), self
         left = np.ones(len(self), bool)
         left[due] = False
         return self._rows(due), self._rows(np.flatnonzero(left))

@@ -92,7 +92,10 @@ class EndUpTo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seek:
-    """Reading goes on from ``position``; what was outstanding is forgotten (Pulsar's reset-cursor)."""
+    """Reading goes on from ``position``; what was outstanding is forgotten (Pulsar's reset-cursor).
+
+    The cell has no owner then: a run goes on with it by saying Hello.
+    """
 
     cell: Cell
     position: int
@@ -131,4 +134,11 @@ class LogEnd:
     position: int
 
 
-Marker = Start | End | KeepAlive | Release | Reject | EndUpTo | Seek | Hello | Resume | Hold | LogEnd
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """The subscription is gone, and nothing of the cell is kept (Pulsar's unsubscribe)."""
+
+    cell: Cell
+
+
+Marker = Start | End | KeepAlive | Release | Reject | EndUpTo | Seek | Hello | Resume | Hold | LogEnd | Delete

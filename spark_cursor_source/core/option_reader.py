@@ -41,7 +41,7 @@ class OptionReader:
     ('orders', None, KafkaOptions(client.id))
     >>> OptionReader({"subscirbe": "orders"}, known=("subscribe", "view"))
     Traceback (most recent call last):
-    spark_cursor_source.errors.UnknownOption: unknown option 'subscirbe'; did you mean 'subscribe'?
+    spark_cursor_source.errors.options.UnknownOption: unknown option 'subscirbe'; did you mean 'subscribe'?
     """
 
     def __init__(

@@ -1,19 +1,15 @@
 """What a batch holds: pure arithmetic over offsets, told everything and asking nothing.
 
-Follows ``KafkaOffsetRangeCalculator`` and ``KafkaMicroBatchStream`` of Spark's Kafka source where the meaning
-is the same (admission, splitting), and DESIGN's rules of replay where it has none.
+Follows ``KafkaMicroBatchStream`` of Spark's Kafka source where the meaning is the same (admission).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Lease, Wait
-from spark_cursor_source.core.isolation import company
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.tracker import Redeliver
 
 TopicPartition = tuple[str, int]
@@ -28,6 +24,15 @@ class SourceOffset:
     topic_ids: Mapping[str, str] = field(default_factory=dict)  #: of the queue topics, as the broker tells
     #: where the markers partitions ended before the Starts of the batch that ends here; V1 markers only
     markers: Mapping[int, int] = field(default_factory=dict)
+    #: how often a batch ended where the one before it had: it had read again what somebody sought back to
+    laps: int = 0
+    #: where the batch that ends here begins, where that is not the end of the one before: it was sought, or
+    #: a batch was logged and then not planned, because the partition was not this query's just then
+    origins: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def origin(self, tp: TopicPartition, before: SourceOffset) -> int:
+        """Where the batch that ends here, after the one that ends ``before``, begins in a queue partition."""
+        return self.origins.get(tp, before.queue.get(tp, 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +188,7 @@ def plan(
         offsets = taken.fresh(record.cell, record.offsets, delivery_count=record.delivery_count)
         key = (record.cell, record.delivery_count + 1)
         again[key] = again.get(key, EMPTY) | offsets
-    for cell, offsets in _queue_ranges(subscription, start, end, read_positions).items():
+    for cell, offsets in queue_ranges(subscription, start, end, read_positions).items():
         again[cell, 1] = again.get((cell, 1), EMPTY) | offsets
     deliveries: list[Delivery] = []
     planned: dict[Cell, OffsetSet] = {}
@@ -196,127 +201,13 @@ def plan(
     return BatchPlan(deliveries=tuple(deliveries))
 
 
-def plan_replay(
-    subscription: str,
-    start: SourceOffset,
-    end: SourceOffset,
-    records: Iterable[Redeliver],
-    *,
-    cursors: Mapping[Cell, CursorSnapshot],
-) -> BatchPlan:
-    """The batch between two offsets after the run that planned it died.
-
-    The first time, the same messages less those that have ended; what was replayed before, or would come near
-    its last delivery in company, is handed back. ``records`` are those of every run.
-    """
-    read_positions = {cell: cursor.read_position for cell, cursor in cursors.items()}
-    planned: dict[Cell, dict[int, OffsetSet]] = {}
-    for cell, offsets in _queue_ranges(subscription, start, end, {}).items():
-        planned.setdefault(cell, {})[1] = offsets
-    for record in records:
-        counts = planned.setdefault(record.cell, {})
-        count = record.delivery_count + 1
-        counts[count] = counts.get(count, EMPTY) | record.offsets
-    deliveries: list[Delivery] = []
-    hand_backs: list[HandBack] = []
-    for cell, counts in planned.items():
-        unseen = counts.get(1, EMPTY).starting_at(read_positions.get(cell, 0))
-        if unseen:
-            deliveries.append(Delivery(cell=cell, offsets=unseen, delivery_count=1))
-        cursor = cursors.get(cell)
-        if cursor is not None:
-            again, back = _replay_cell(cursor, counts)
-            deliveries += again
-            hand_backs += back
-    return _keep_apart(deliveries, hand_backs, cursors)
-
-
-def _replay_cell(
-    cursor: CursorSnapshot, planned: Mapping[int, OffsetSet]
-) -> tuple[list[Delivery], list[HandBack]]:
-    again: dict[int, OffsetSet] = {}
-    back: dict[int, OffsetSet] = {}
-    groups: list[tuple[Lease | Wait, OffsetSet]] = [*cursor.leases, *cursor.available]
-    batch = OffsetSet.union(planned.values())
-    for group, offsets in groups:
-        count = group.delivery_count
-        if cursor.max_deliveries is not None and count >= cursor.max_deliveries:
-            continue  # no Start would hold it: its lease runs out and it is a dead letter
-        same = offsets & planned.get(count, EMPTY)
-        if same:
-            again[count] = again.get(count, EMPTY) | same
-        later = (offsets & batch) - same
-        # Leased with another count than planned: this batch was replayed before. Available ones were
-        # announced to this run already.
-        if later and isinstance(group, Lease):
-            back[count] = back.get(count, EMPTY) | later
-    return (
-        [Delivery(cell=cursor.cell, offsets=o, delivery_count=c + 1) for c, o in again.items()],
-        [HandBack(cell=cursor.cell, offsets=o, delivery_count=c) for c, o in back.items()],
-    )
-
-
-def _keep_apart(
-    deliveries: list[Delivery], hand_backs: list[HandBack], cursors: Mapping[Cell, CursorSnapshot]
-) -> BatchPlan:
-    """Suspects near their last delivery are handed back, unless they are few enough to be replayed."""
-    size = sum(len(delivery.offsets) for delivery in deliveries)
-    kept: list[Delivery] = []
-    for delivery in deliveries:
-        cursor = cursors.get(delivery.cell)
-        most = None
-        if delivery.delivery_count > 1 and cursor is not None:
-            most = company(
-                delivery.delivery_count, max_deliveries=cursor.max_deliveries, suspects=len(delivery.offsets)
-            )
-        if most is None or size <= most:
-            kept.append(delivery)
-            continue
-        leased = cursor.leased & delivery.offsets if cursor is not None else EMPTY
-        if leased:
-            hand_backs.append(
-                HandBack(cell=delivery.cell, offsets=leased, delivery_count=delivery.delivery_count - 1)
-            )
-    return BatchPlan(deliveries=tuple(kept), hand_backs=tuple(hand_backs))
-
-
-def _queue_ranges(
+def queue_ranges(
     subscription: str, start: SourceOffset, end: SourceOffset, read_positions: Mapping[Cell, int]
 ) -> dict[Cell, OffsetSet]:
+    """The queue offsets of a batch, of each cell; none below its read position."""
     ranges = {}
     for (topic, partition), stop in end.queue.items():
         cell = Cell(subscription=subscription, topic=topic, partition=partition)
-        begin = max(start.queue.get((topic, partition), 0), read_positions.get(cell, 0))
+        begin = max(end.origin((topic, partition), start), read_positions.get(cell, 0))
         ranges[cell] = OffsetSet.of((begin, stop))
     return ranges
-
-
-def split(
-    deliveries: Iterable[Delivery], *, min_partitions: int | None, max_records: int | None
-) -> list[tuple[Slice, ...]]:
-    """The slices of each Spark task: one task a queue partition, more where the options ask for it.
-
-    As in Spark, ``min_partitions`` splits in proportion to size and ``max_records`` bounds a task.
-    """
-    by_partition: dict[TopicPartition, list[Slice]] = {}
-    for delivery in deliveries:
-        one = Slice(
-            topic=delivery.cell.topic,
-            partition=delivery.cell.partition,
-            offsets=delivery.offsets,
-            delivery_count=delivery.delivery_count,
-        )
-        by_partition.setdefault((one.topic, one.partition), []).append(one)
-    if max_records is None and (min_partitions is None or min_partitions <= len(by_partition)):
-        return [tuple(slices) for _, slices in sorted(by_partition.items())]
-    slices = [one for _, group in sorted(by_partition.items()) for one in group]
-    total = sum(len(one.offsets) for one in slices)
-    tasks: list[tuple[Slice, ...]] = []
-    for one in slices:
-        size = len(one.offsets)
-        most = size if max_records is None else max_records
-        if min_partitions is not None:
-            parts = max(1, round(size / total * min_partitions))
-            most = min(most, -(-size // parts))
-        tasks += [(replace(one, offsets=piece),) for piece in one.offsets.chunks(max(most, 1))]
-    return tasks

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import enum
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+HEADER_CORRELATION_ID = "cursorq-correlation-id"
+HEADER_SUBJECT = "cursorq-subject"
+
+Headers = Sequence[tuple[str, bytes | None]]
 Partitioner = Callable[[bytes | None, bytes | None, int], int]  #: (key, value, partitions) -> partition
 
 

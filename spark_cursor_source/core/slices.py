@@ -3,8 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from zlib import crc32
 
 from spark_cursor_source.core.offsets import OffsetSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyShare:
+    """One of several equal shares of all keys; messages without a key are of one key.
+
+    >>> [KeyShare(index=index, of=2).takes(b"customer 7") for index in range(2)]
+    [False, True]
+    """
+
+    index: int
+    of: int
+
+    def takes(self, key: bytes | None) -> bool:
+        return crc32(key or b"") % self.of == self.index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,3 +35,4 @@ class Slice:
     partition: int
     offsets: OffsetSet
     delivery_count: int  #: of this delivery: 1 the first time
+    share: KeyShare | None = None  #: only the messages of these keys; the others are for other tasks

@@ -13,18 +13,21 @@ from spark_cursor_source.core.marker_version import (
     read_marker_version,
     require_one_topic,
 )
-from spark_cursor_source.core.option_reader import OptionReader, check_distinct
+from spark_cursor_source.core.option_reader import OptionReader, check_distinct, check_subscription
+from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX, SubscriptionType, group_id
 from spark_cursor_source.core.topic_names import (
     DEFAULT_CURSORS_TOPIC,
     DEFAULT_DEAD_LETTER_TOPIC,
     DEFAULT_MARKERS_TOPIC,
     DEFAULT_REDELIVERIES_TOPIC,
+    DEFAULT_STREAMS_TOPIC,
     holds_dead_letters,
 )
 from spark_cursor_source.core.topic_selection import (
     FROM_CURSOR,
     SELECTIONS,
     STARTS,
+    Assign,
     StartingOffsets,
     Subscribe,
     SubscribePattern,
@@ -37,6 +40,9 @@ from spark_cursor_source.errors import ConflictingOptions
 SOURCE_OPTIONS = (
     *SELECTIONS,
     "subscription",
+    "subscriptionType",
+    "groupIdPrefix",
+    "sessionTimeout",
     "queueId",
     *STARTS,
     "maxOffsetsPerTrigger",
@@ -56,12 +62,16 @@ SOURCE_OPTIONS = (
     "markersTopic",
     "redeliveriesTopic",
     "cursorsTopic",
+    "streamsTopic",
     "deadLetterTopic",
 )
 LEAST_LEASE_MS = 1_000
 MOST_LEASE_MS = 12 * 3_600_000
 DEFAULT_LEASE_MS = 60_000
 DEFAULT_TRACKER_TIMEOUT_MS = 60_000
+LEAST_SESSION_MS = 1_000
+MOST_SESSION_MS = 30 * 60_000  #: more, no broker takes by default
+DEFAULT_SESSION_MS = 10_000
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
 
 _BATCH_READ = "it belongs to a batch read, spark.read"
@@ -73,6 +83,7 @@ _ELSEWHERE = {
     "delay": _WRITE,
     "reason": _WRITE,
     "lease": _WRITE,
+    "topic": "messages are appended to it by df.write; the source reads what subscribe names",
 }
 
 
@@ -108,6 +119,12 @@ class SourceOptions:
     topics: TopicSelection
     #: name of this reader, which has acks of its own (option subscription)
     subscription: str
+    #: which queries of the subscription get messages (option subscriptionType)
+    subscription_type: SubscriptionType = SubscriptionType.EXCLUSIVE
+    #: the consumer group is this, a dash and the subscription (option groupIdPrefix)
+    group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX
+    #: a query that is not heard of for so long is given up for dead (option sessionTimeout)
+    session_ms: int = DEFAULT_SESSION_MS
     #: only records with this key, where queues share a topic (option queueId)
     queue_id: str | None = None
     #: where a new query starts (options startingOffsets, startingTimestamp, startingOffsetsByTimestamp)
@@ -146,6 +163,8 @@ class SourceOptions:
     redeliveries_topic: str = DEFAULT_REDELIVERIES_TOPIC
     #: topic of the cursors (option cursorsTopic)
     cursors_topic: str = DEFAULT_CURSORS_TOPIC
+    #: topic that says which partitions are paused (option streamsTopic)
+    streams_topic: str = DEFAULT_STREAMS_TOPIC
     #: template of the topic of dead letters (option deadLetterTopic)
     dead_letter_topic: str = DEFAULT_DEAD_LETTER_TOPIC
 
@@ -157,6 +176,18 @@ class SourceOptions:
             kafka=reader.brokers(),
             topics=require_selection(reader),
             subscription=reader.require_subscription(),
+            subscription_type=reader.choice(
+                "subscriptionType", SubscriptionType, default=SubscriptionType.EXCLUSIVE
+            ),
+            group_id_prefix=check_subscription(
+                "groupIdPrefix", reader.text("groupIdPrefix") or DEFAULT_GROUP_ID_PREFIX
+            ),
+            session_ms=reader.duration_ms(
+                "sessionTimeout",
+                default_ms=DEFAULT_SESSION_MS,
+                least_ms=LEAST_SESSION_MS,
+                most_ms=MOST_SESSION_MS,
+            ),
             queue_id=reader.text("queueId"),
             starting_offsets=read_starting_offsets(reader, default=FROM_CURSOR),
             max_offsets_per_trigger=reader.integer("maxOffsetsPerTrigger"),
@@ -180,15 +211,21 @@ class SourceOptions:
             markers_topic=reader.topic("markersTopic", default=DEFAULT_MARKERS_TOPIC),
             redeliveries_topic=reader.topic("redeliveriesTopic", default=DEFAULT_REDELIVERIES_TOPIC),
             cursors_topic=reader.topic("cursorsTopic", default=DEFAULT_CURSORS_TOPIC),
+            streams_topic=reader.topic("streamsTopic", default=DEFAULT_STREAMS_TOPIC),
             dead_letter_topic=reader.dead_letter_template(),
         )
         parsed._check_together()
         return parsed
 
     @property
-    def control_topics(self) -> tuple[str, str, str]:
-        """Markers, redeliveries, cursors."""
-        return (self.markers_topic, self.redeliveries_topic, self.cursors_topic)
+    def group(self) -> str:
+        """The consumer group of the subscription."""
+        return group_id(self.group_id_prefix, self.subscription)
+
+    @property
+    def control_topics(self) -> tuple[str, str, str, str]:
+        """Markers, redeliveries, cursors, streams."""
+        return (self.markers_topic, self.redeliveries_topic, self.cursors_topic, self.streams_topic)
 
     def selects(self, topic: str) -> bool:
         """Whether a topic of this name is a queue of this query.
@@ -207,6 +244,7 @@ class SourceOptions:
             "markersTopic": self.markers_topic,
             "redeliveriesTopic": self.redeliveries_topic,
             "cursorsTopic": self.cursors_topic,
+            "streamsTopic": self.streams_topic,
         }
         check_distinct(control | {"deadLetterTopic": self.dead_letter_topic})
         least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
@@ -218,6 +256,8 @@ class SourceOptions:
             )
         if self.marker_version is MarkerVersion.V1:
             self._check_v1()
+        if not self.subscription_type.is_sole:
+            self._check_shared()
         if isinstance(self.topics, SubscribePattern):
             return
         # A queue that is its own markers topic would feed on itself for ever.
@@ -227,8 +267,35 @@ class SourceOptions:
                 why = f"both name the topic '{topic}'"
                 raise ConflictingOptions((selection, option), why, "read another topic")
 
+    def _check_shared(self) -> None:
+        kind = self.subscription_type.value
+        if self.ack_mode is AckMode.CUMULATIVE:
+            raise ConflictingOptions(
+                ("subscriptionType", "ackMode"),
+                f"the messages below a position are not all this query's where the type is {kind}",
+                "ack individually or by batch, or give subscriptionType=exclusive or failover",
+            )
+        if isinstance(self.topics, Assign):
+            raise ConflictingOptions(
+                ("subscriptionType", "assign"),
+                f"the consumer group decides which partitions are whose where the type is {kind}",
+                "give subscribe or subscribePattern",
+            )
+        if self.subscription_type is SubscriptionType.KEY_SHARED and self.max_records_per_partition:
+            raise ConflictingOptions(
+                ("subscriptionType", "maxRecordsPerPartition"),
+                "the messages of one key go to one task, however many they are",
+                "give minPartitions or maxOffsetsPerTrigger",
+            )
+
     def _check_v1(self) -> None:
         require_one_topic(self.topics)
+        if not self.subscription_type.is_sole:
+            raise ConflictingOptions(
+                (MARKER_FORMAT, "subscriptionType"),
+                "kafka-mq-go's tracker keeps no read position that one query could hand to another",
+                "give subscriptionType=exclusive or failover, or markerFormat=v2",
+            )
         if self.ack_mode is AckMode.CUMULATIVE:
             raise ConflictingOptions(
                 (MARKER_FORMAT, "ackMode"),

@@ -10,6 +10,7 @@ MAX_TOPIC_CHARS = 249  # Kafka's own limit
 DEFAULT_MARKERS_TOPIC = "__cursorq_markers"
 DEFAULT_REDELIVERIES_TOPIC = "__cursorq_redeliveries"
 DEFAULT_CURSORS_TOPIC = "__cursors"
+DEFAULT_STREAMS_TOPIC = "__cursorq_streams"
 DEFAULT_DEAD_LETTER_TOPIC = "{topic}-{subscription}-DLQ"
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)

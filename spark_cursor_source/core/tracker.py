@@ -22,8 +22,13 @@ available(n)   + End, EndUpTo, old -> gone · a planner's leaves n = 0
 dead letter    -> gone · the breaker is open, or opens: held
 held           + End, EndUpTo -> gone · the breaker closes: dead letter, gone · anything else -> held
 gone           + anything -> gone (an ack wins)
-any            + Seek -> unseen at its position and above, gone below
+any            + Seek -> unseen at its position and above, gone below · the cell has no owner
+               + Delete -> there is no cell
+no cell        + Hello, Seek -> unseen at its position and above, gone below · anything else -> no cell
 =============  ==========================================================================================
+
+Once there was a Seek, Starts and planners' EndUpTo count only of the owner, a run that has said Hello since:
+those of runs that do not know of it yet change nothing.
 
 While the breaker is open no lease runs out and nothing is old. It opens when dead letters are too many, and
 by Hold; it closes when its pause is over, and by Resume.
@@ -42,9 +47,11 @@ from typing import TypeVar, assert_never
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
 from spark_cursor_source.core.first_deliveries import UNKNOWN, FirstDeliveries
+from spark_cursor_source.core.groups import Groups
 from spark_cursor_source.core.isolation import isolation_groups
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
+    Delete,
     End,
     EndUpTo,
     Hello,
@@ -100,7 +107,7 @@ class DeadLetter:
 
 Decision = Redeliver | DeadLetter
 
-_Group = TypeVar("_Group", Lease, Delay, Wait, Held)
+_Timed = TypeVar("_Timed", Lease, Delay)
 
 
 class CellTracker:
@@ -111,23 +118,29 @@ class CellTracker:
     only way out, and ``resume(snapshot())`` goes on as if nothing had happened.
     """
 
-    def __init__(self, snapshot: CursorSnapshot, policy: RedeliveryPolicy) -> None:
-        self._cell = snapshot.cell
+    def __init__(self, snapshot: CursorSnapshot, policy: RedeliveryPolicy, *, exists: bool) -> None:
         self._policy = policy
+        self._exists = exists
+        self._decisions: list[Decision] = []  # empty between batches
+        self._load(snapshot)
+
+    def _load(self, snapshot: CursorSnapshot) -> None:
+        self._cell = snapshot.cell
         self._read_position = snapshot.read_position
         self._next_marker = snapshot.next_marker
         self._owner = snapshot.owner
+        self._owner_seen_ms = snapshot.owner_seen_ms
+        self._sought = snapshot.sought
         self._markers_partition = snapshot.markers_partition
         self._topic_id = snapshot.topic_id
-        self._leases = dict(snapshot.leases)
-        self._delayed = dict(snapshot.delayed)
-        self._available = dict(snapshot.available)
-        self._held = dict(snapshot.held)
+        self._leases = Groups(snapshot.leases)
+        self._delayed = Groups(snapshot.delayed)
+        self._available = Groups(snapshot.available)
+        self._held = Groups(snapshot.held)
         self._breaker = snapshot.breaker
-        self._ages = snapshot.ages.of_ttl(policy.message_ttl_ms)
+        self._ages = snapshot.ages.of_ttl(self._policy.message_ttl_ms)
         self._first_deliveries = snapshot.first_deliveries
-        self._unannounced: dict[Wait, OffsetSet] = {}  # empty between batches
-        self._decisions: list[Decision] = []  # empty between batches
+        self._unannounced: Groups[Wait] = Groups()  # empty between batches
         self._tally = Counter({field.name: getattr(snapshot.totals, field.name) for field in fields(Totals)})
 
     @classmethod
@@ -139,20 +152,22 @@ class CellTracker:
         policy: RedeliveryPolicy,
         markers_partition: int = 0,
     ) -> CellTracker:
-        """The tracker of ``cell`` as it was when the snapshot was taken; a new one if there is none."""
+        """The tracker of ``cell`` as it was when the snapshot was taken; no cell if there is none."""
         new = CursorSnapshot(cell=cell, read_position=0, next_marker=0, markers_partition=markers_partition)
-        return cls(new if snapshot is None else snapshot, policy)
+        return cls(new if snapshot is None else snapshot, policy, exists=snapshot is not None)
 
-    def snapshot(self) -> CursorSnapshot:
-        """The state between two batches."""
+    def snapshot(self) -> CursorSnapshot | None:
+        """The state between two batches; None where there is no such cell."""
+        if not self._exists:
+            return None
         return CursorSnapshot(
             cell=self._cell,
             read_position=self._read_position,
             next_marker=self._next_marker,
-            leases=tuple(sorted(self._leases.items(), key=_by_group)),
-            delayed=tuple(sorted(self._delayed.items(), key=_by_group)),
-            available=tuple(sorted(self._available.items(), key=_by_group)),
-            held=tuple(sorted(self._held.items(), key=_by_group)),
+            leases=self._leases.in_order(),
+            delayed=self._delayed.in_order(),
+            available=self._available.in_order(),
+            held=self._held.in_order(),
             owner=self._owner,
             max_deliveries=self._policy.max_deliveries,
             markers_partition=self._markers_partition,
@@ -161,6 +176,8 @@ class CellTracker:
             breaker=self._breaker,
             ages=self._ages,
             first_deliveries=self._first_deliveries,
+            sought=self._sought,
+            owner_seen_ms=self._owner_seen_ms,
         )
 
     def apply(self, marker: Marker, *, at_ms: int, marker_offset: int) -> None:
@@ -171,6 +188,16 @@ class CellTracker:
         if marker_offset < self._next_marker:
             return
         self._next_marker = marker_offset + 1
+        # What comes late, of a run that does not know of a Delete, must not make a cell.
+        self._exists = self._exists or isinstance(marker, (Hello, Seek))
+        if not self._exists:
+            return
+        self._take_in(marker, at_ms)
+        if isinstance(marker, (Hello, Start, KeepAlive, End, EndUpTo)):
+            run = marker.run_id
+            self._owner_seen_ms = at_ms if run and run == self._owner else self._owner_seen_ms
+
+    def _take_in(self, marker: Marker, at_ms: int) -> None:
         match marker:
             case Start():
                 self._start(marker, at_ms)
@@ -180,9 +207,7 @@ class CellTracker:
                 self._tally["acked"] += ended
                 self._tally["unknown_ends"] += len(acked) - ended
             case EndUpTo():
-                acked = self._outstanding().below(marker.position) - self._spared(marker)
-                self._tally["acked"] += self._take(acked)
-                self._read_position = max(self._read_position, marker.position)
+                self._end_up_to(marker)
             case KeepAlive():
                 self._keep_alive(marker, at_ms)
             case Release():
@@ -197,6 +222,7 @@ class CellTracker:
                 self._take(self._outstanding())
                 self._first_deliveries = UNKNOWN
                 self._read_position = marker.position
+                self._owner, self._owner_seen_ms, self._sought = None, 0, True
             case Hello():
                 self._hello(marker)
             case Resume():
@@ -206,6 +232,8 @@ class CellTracker:
                     self._breaker = self._breaker.opened(marker.trip, at_ms, self._policy.breaker)
             case LogEnd():
                 self._ages = self._ages.seen(at_ms, marker.position)
+            case Delete():
+                self._delete()
             case _:
                 assert_never(marker)
 
@@ -221,22 +249,26 @@ class CellTracker:
         self._end_the_old(now_ms)
         if self._owner is not None:
             self._announce(self._owner)
-        self._unannounced = {}
+        self._unannounced = Groups()
         self._first_deliveries = self._first_deliveries.since(self._first_outstanding())
         decisions, self._decisions = self._decisions, []
         return decisions
 
     def _start(self, marker: Start, at_ms: int) -> None:
         run, least = marker.run_id, marker.delivery_count
+        if self._is_past(run):
+            self._tally["overlapped"] += len(marker.offsets)
+            return
+        leased = 0
         deadline, started = _deadline(at_ms, marker.lease_ms), _deadline(at_ms, 0)
         groups: list[tuple[Lease | Delay | Wait, OffsetSet]] = [
-            *self._leases.items(),
-            *self._delayed.items(),
-            *self._available.items(),
+            *self._leases,
+            *self._delayed,
+            *self._available,
         ]
         outstanding = [(offsets & marker.offsets, group) for group, offsets in groups]
         fresh = marker.offsets.starting_at(self._read_position)
-        for offsets in self._held.values():
+        for offsets in self._held.offsets():
             fresh = fresh - offsets
         for offsets, group in outstanding:
             if not offsets:
@@ -251,28 +283,55 @@ class CellTracker:
                 lease = Lease(deadline, max(count + 1, least), run, started)
                 self._tally["delivered"] += len(offsets)
             self._take(offsets)
-            self._add(self._leases, lease, offsets)
+            self._leases.add(lease, offsets)
+            leased += len(offsets)
         if fresh:
-            self._add(self._leases, Lease(deadline, least, run, started), fresh)
+            self._leases.add(Lease(deadline, least, run, started), fresh)
             self._tally["delivered"] += len(fresh)
+            leased += len(fresh)
             first_ms = started if least == 1 else 0
             self._first_deliveries = self._first_deliveries.then(fresh.first or 0, first_ms)
         if marker.offsets.last is not None:
             self._read_position = max(self._read_position, marker.offsets.last + 1)
         if self._owner is None:
             self._owner = run
+        elif self._owner != run:
+            self._tally["overlapped"] += leased
+
+    def _is_past(self, run: str) -> bool:
+        """Whether a run is of the time before a Seek, and does not know of it."""
+        return self._sought and run != self._owner
+
+    def _end_up_to(self, marker: EndUpTo) -> None:
+        ended = self._outstanding().below(marker.position) - self._spared(marker)
+        if marker.run_id is not None and self._is_past(marker.run_id):
+            self._tally["overlapped"] += len(ended)
+            return
+        self._tally["acked"] += self._take(ended)
+        self._read_position = max(self._read_position, marker.position)
+
+    def _delete(self) -> None:
+        self._exists = False
+        self._load(
+            CursorSnapshot(
+                cell=self._cell,
+                read_position=0,
+                next_marker=self._next_marker,
+                markers_partition=self._markers_partition,
+            )
+        )
 
     def _keep_alive(self, marker: KeepAlive, at_ms: int) -> None:
         deadline = _deadline(at_ms, marker.lease_ms)
-        for lease, offsets in list(self._leases.items()):
+        for lease, offsets in self._leases:
             if marker.delivery_count is not None and lease.delivery_count != marker.delivery_count:
                 continue
             if marker.run_id is not None and (lease.run_id != marker.run_id or lease.deadline_ms >= deadline):
                 continue
             kept = offsets & marker.offsets
             if kept:
-                self._remove(self._leases, lease, kept)
-                self._add(self._leases, lease._replace(deadline_ms=deadline), kept)
+                self._leases.remove(lease, kept)
+                self._leases.add(lease._replace(deadline_ms=deadline), kept)
 
     def _release(self, marker: Release, at_ms: int) -> None:
         for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
@@ -287,12 +346,12 @@ class CellTracker:
 
     def _take_back(self, marker: Release, due_ms: int, at_ms: int) -> None:
         """A delivery that was none, because the offsets were not due."""
-        for lease, held in sorted(self._leases.items(), key=_by_group):
+        for lease, held in self._leases.in_order():
             # A lease of that count which began later began when they were due: a late Release is not for it.
             if lease.delivery_count != marker.delivery_count or lease.started_ms > due_ms:
                 continue
             if taken := held & marker.offsets:
-                self._remove(self._leases, lease, taken)
+                self._leases.remove(lease, taken)
                 self._tally["delivered"] -= len(taken)
                 self._give_back(Wait(0, died=False), taken, at_ms=at_ms, delay_ms=due_ms - at_ms)
 
@@ -300,7 +359,7 @@ class CellTracker:
         """What a planner, which knows of a batch only that it is complete, must not end."""
         if marker.run_id is None:
             return EMPTY
-        groups: list[tuple[Delay | Wait, OffsetSet]] = [*self._delayed.items(), *self._available.items()]
+        groups: list[tuple[Delay | Wait, OffsetSet]] = [*self._delayed, *self._available]
         return OffsetSet.union(offsets for group, offsets in groups if group.delivery_count == 0)
 
     def _wait_ms(self, count: int, offsets: OffsetSet) -> int:
@@ -308,23 +367,25 @@ class CellTracker:
         return self._policy.wait_ms(count, of=b"%s@%d" % (self._cell.key, offsets.first or 0))
 
     def _hello(self, marker: Hello) -> None:
-        if self._owner is None and not self._read_position:
+        if self._owner is None and not self._read_position and not self._sought:
             self._read_position = marker.position
         again = self._owner == marker.run_id
         if not again:
             # A run that lives takes what it is told of: what ran out and is still here ran out with its run.
-            for delay in [delay for delay in self._delayed if delay.lapsed]:
-                self._add(self._delayed, delay._replace(died=True, lapsed=False), self._delayed.pop(delay))
-            for wait in [wait for wait in self._available if wait.lapsed]:
-                self._add(self._available, wait._replace(died=True, lapsed=False), self._available.pop(wait))
+            for delay, offsets in self._delayed:
+                if delay.lapsed:
+                    self._delayed.remove(delay, offsets)
+                    self._delayed.add(delay._replace(died=True, lapsed=False), offsets)
+            for wait, offsets in self._available:
+                if wait.lapsed:
+                    self._available.remove(wait, offsets)
+                    self._available.add(wait._replace(died=True, lapsed=False), offsets)
         self._owner = marker.run_id
         if self._topic_id is None:  # the first one stays: another is that of a topic made anew
             self._topic_id = marker.topic_id
-        self._unannounced |= {
-            wait: offsets
-            for wait, offsets in self._available.items()
-            if not (again and wait.delivery_count == 0)
-        }
+        for wait, offsets in self._available:
+            if not (again and wait.delivery_count == 0):
+                self._unannounced.add(wait, offsets)
 
     def _expire(self, now_ms: int) -> None:
         for lease, offsets in _over(self._leases, now_ms):
@@ -334,7 +395,7 @@ class CellTracker:
             if self._policy.exhausted(count):
                 self._dead_letter(offsets, lease, MAX_DELIVERIES, now_ms)
                 continue
-            self._remove(self._leases, lease, offsets)
+            self._leases.remove(lease, offsets)
             died = self._died(lease)
             self._give_back(
                 Wait(count, died, lapsed=not died and lease.run_id != ""),
@@ -343,10 +404,10 @@ class CellTracker:
                 delay_ms=self._wait_ms(count, offsets),
             )
         for delay, offsets in _over(self._delayed, now_ms):
-            self._remove(self._delayed, delay, offsets)
+            self._delayed.remove(delay, offsets)
             self._make_available(Wait(delay.delivery_count, delay.died, delay.lapsed), offsets)
         # A limit that was lowered while messages were available: no Start may take these again.
-        for wait, offsets in sorted(self._available.items(), key=_by_group):
+        for wait, offsets in self._available.in_order():
             if self._policy.exhausted(wait.delivery_count) and not self._breaker.is_open:
                 self._dead_letter(offsets, wait, MAX_DELIVERIES, now_ms)
 
@@ -365,8 +426,8 @@ class CellTracker:
     def _expire_below(self, position: int, *, copied: bool) -> None:
         waiting: list[tuple[Delay | Wait, OffsetSet]]
         waiting = [
-            *sorted(self._delayed.items(), key=_by_group),
-            *sorted(self._available.items(), key=_by_group),
+            *self._delayed.in_order(),
+            *self._available.in_order(),
         ]
         for group, offsets in waiting:
             if old := offsets.below(position):
@@ -387,13 +448,13 @@ class CellTracker:
 
     def _close_breaker(self) -> None:
         self._breaker = self._breaker.closed()
-        for held, offsets in sorted(self._held.items(), key=_by_group):
+        for held, offsets in self._held.in_order():
             self._tally["dead_lettered"] += len(offsets)
             self._decide_dead_letter(offsets, held)
-        self._held = {}
+        self._held = Groups()
 
     def _announce(self, owner: str) -> None:
-        for wait, offsets in sorted(self._unannounced.items(), key=_by_group):
+        for wait, offsets in self._unannounced.in_order():
             if self._policy.exhausted(wait.delivery_count):
                 continue  # delivered at a higher limit: a dead letter as soon as the log is read to its end
             groups = isolation_groups(
@@ -413,13 +474,13 @@ class CellTracker:
 
     def _give_back(self, wait: Wait, offsets: OffsetSet, *, at_ms: int, delay_ms: int) -> None:
         if delay_ms > 0:
-            self._add(self._delayed, Delay(_deadline(at_ms, delay_ms), *wait), offsets)
+            self._delayed.add(Delay(_deadline(at_ms, delay_ms), *wait), offsets)
         else:
             self._make_available(wait, offsets)
 
     def _make_available(self, wait: Wait, offsets: OffsetSet) -> None:
-        self._add(self._available, wait, offsets)
-        self._add(self._unannounced, wait, offsets)
+        self._available.add(wait, offsets)
+        self._unannounced.add(wait, offsets)
 
     def _dead_letter(
         self, offsets: OffsetSet, group: Lease | Wait, reason: str, at_ms: int, *, error: str = ""
@@ -435,7 +496,7 @@ class CellTracker:
         if held := offsets - out:
             if letter not in self._held and len(self._held) >= MAX_ERRORS:
                 letter = Held(group.delivery_count, reason, OTHER_ERRORS)
-            self._add(self._held, letter, held)
+            self._held.add(letter, held)
 
     def _decide_dead_letter(self, offsets: OffsetSet, letter: Held) -> None:
         self._decisions.append(
@@ -452,61 +513,37 @@ class CellTracker:
 
     def _leased_at(self, offsets: OffsetSet, delivery_count: int) -> Iterator[tuple[Lease, OffsetSet]]:
         """The leases of that delivery on the offsets, taken out."""
-        for lease, held in sorted(self._leases.items(), key=_by_group):
+        for lease, held in self._leases.in_order():
             if lease.delivery_count == delivery_count and (taken := held & offsets):
-                self._remove(self._leases, lease, taken)
+                self._leases.remove(lease, taken)
                 yield lease, taken
 
     def _take(self, offsets: OffsetSet) -> int:
         """Remove the offsets wherever they are; how many there were."""
-        taken = self._remove_all(self._leases, offsets)
-        taken += self._remove_all(self._delayed, offsets)
-        taken += self._remove_all(self._available, offsets)
-        taken += self._remove_all(self._held, offsets)
-        self._remove_all(self._unannounced, offsets)
+        taken = self._leases.take(offsets)
+        taken += self._delayed.take(offsets)
+        taken += self._available.take(offsets)
+        taken += self._held.take(offsets)
+        self._unannounced.take(offsets)
         return taken
 
     def _outstanding(self) -> OffsetSet:
         kinds = (self._leases, self._delayed, self._available, self._held)
-        return OffsetSet.union(offsets for kind in kinds for offsets in kind.values())
+        return OffsetSet.union(offsets for kind in kinds for offsets in kind.offsets())
 
     def _first_outstanding(self) -> int | None:
         kinds = (self._leases, self._delayed, self._available, self._held)
-        groups = [offsets for kind in kinds for offsets in kind.values()]
+        groups = [offsets for kind in kinds for offsets in kind.offsets()]
         return min((offsets.first for offsets in groups if offsets.first is not None), default=None)
 
     def _died(self, lease: Lease) -> bool:
         return lease.run_id != (self._owner or "")
 
-    @staticmethod
-    def _add(groups: dict[_Group, OffsetSet], group: _Group, offsets: OffsetSet) -> None:
-        groups[group] = groups.get(group, EMPTY) | offsets
 
-    @classmethod
-    def _remove_all(cls, groups: dict[_Group, OffsetSet], offsets: OffsetSet) -> int:
-        removed = 0
-        for group, held in list(groups.items()):
-            # Most groups have none of them, and their bitmaps are spared a copy.
-            if taken := held & offsets:
-                cls._remove(groups, group, taken)
-                removed += len(taken)
-        return removed
-
-    @staticmethod
-    def _remove(groups: dict[_Group, OffsetSet], group: _Group, offsets: OffsetSet) -> None:
-        rest = groups[group] - offsets
-        if rest:
-            groups[group] = rest
-        else:
-            del groups[group]
-
-
-def _over(groups: dict[_Group, OffsetSet], now_ms: int) -> list[tuple[_Group, OffsetSet]]:
-    return sorted(((group, offsets) for group, offsets in groups.items() if group[0] < now_ms), key=_by_group)
-
-
-def _by_group(item: tuple[_Group, OffsetSet]) -> _Group:
-    return item[0]
+def _over(groups: Groups[_Timed], now_ms: int) -> list[tuple[_Timed, OffsetSet]]:
+    return sorted(
+        ((group, offsets) for group, offsets in groups if group[0] < now_ms), key=lambda one: one[0]
+    )
 
 
 def _deadline(at_ms: int, after_ms: int) -> int:

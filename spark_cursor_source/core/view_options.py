@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_cursor_source.core.kafka_options import KafkaOptions
-from spark_cursor_source.core.option_reader import OptionReader, check_distinct
+from spark_cursor_source.core.option_reader import OptionReader, check_distinct, check_subscription
 from spark_cursor_source.core.source_options import SOURCE_OPTIONS, Isolation
+from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX
 from spark_cursor_source.core.topic_names import (
     DEFAULT_CURSORS_TOPIC,
     DEFAULT_DEAD_LETTER_TOPIC,
@@ -44,6 +45,7 @@ class View(enum.StrEnum):
 
     MESSAGES = "messages"  #: any range of the queue topics: no lease, moves nothing
     CURSORS = "cursors"  #: where every subscription stands
+    STATS = "stats"  #: the same of whole subscriptions, and who reads them
     OUTSTANDING = "outstanding"  #: one row per message that is not acked
     DEADLETTERS = "deadletters"  #: the dead letters, whole
     MARKERS = "markers"  #: the markers, decoded
@@ -91,6 +93,8 @@ class ViewOptions:
     redeliveries_topic: str = DEFAULT_REDELIVERIES_TOPIC
     #: topic of the cursors (option cursorsTopic)
     cursors_topic: str = DEFAULT_CURSORS_TOPIC
+    #: the consumer group of a subscription is this, a dash and its name (option groupIdPrefix)
+    group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX
     #: template of the topic of dead letters (option deadLetterTopic)
     dead_letter_topic: str = DEFAULT_DEAD_LETTER_TOPIC
 
@@ -116,6 +120,9 @@ class ViewOptions:
             markers_topic=reader.topic("markersTopic", default=DEFAULT_MARKERS_TOPIC),
             redeliveries_topic=reader.topic("redeliveriesTopic", default=DEFAULT_REDELIVERIES_TOPIC),
             cursors_topic=reader.topic("cursorsTopic", default=DEFAULT_CURSORS_TOPIC),
+            group_id_prefix=check_subscription(
+                "groupIdPrefix", reader.text("groupIdPrefix") or DEFAULT_GROUP_ID_PREFIX
+            ),
             dead_letter_topic=reader.dead_letter_template(),
         )
         check_distinct(

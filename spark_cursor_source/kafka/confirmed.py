@@ -20,19 +20,12 @@ from spark_cursor_source.errors import (
 from spark_cursor_source.kafka.client_roles import abandon, producer_config
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.failures import (
-    RETRIABLE,
-    UNAUTHORIZED,
-    UNKNOWN_TOPIC,
-    Complaints,
-    error_of,
-    shown,
-)
+from spark_cursor_source.kafka.failures import UNAUTHORIZED, UNKNOWN_TOPIC, Complaints, error_of, shown
+from spark_cursor_source.kafka.partition_count import partition_count
 
 FLUSH_TIMEOUT_S = PATIENCE_MS / 1000
 
 _POLL_S = 0.05
-_ONE_REQUEST_S = 10.0
 _CHECK_EVERY_MS = 60_000
 
 
@@ -146,25 +139,17 @@ class ConfirmedSender:
             return self._producer
 
     def _check_partitions(self, producer: Producer) -> None:
-        deadline = Deadline.after_ms(int(FLUSH_TIMEOUT_S * 1000))
-        while True:
-            try:
-                found = producer.list_topics(self._topic, timeout=deadline.left_s(most=_ONE_REQUEST_S))
-                described = found.topics[self._topic]
-                error = described.error
-            except KafkaException as raised:
-                error = error_of(raised)
-            if error is None:
-                break
+        try:
+            found = partition_count(producer, self._topic, Deadline.after_ms(int(FLUSH_TIMEOUT_S * 1000)))
+        except KafkaException as raised:
+            error = error_of(raised)
             if error.code() in UNAUTHORIZED:
-                raise NotAuthorized(self._topic, "describe markers topic")
+                raise NotAuthorized(self._topic, "describe markers topic") from raised
             if error.code() in UNKNOWN_TOPIC:
-                raise TopicNotFound((self._topic,))
-            if error.code() not in RETRIABLE or deadline.over:
-                raise MarkersNotDurable(self._topic, 0, shown(error))
-            deadline.pause(_POLL_S)
-        if len(described.partitions) != self._partitions:
-            raise MarkersPartitionsChanged(self._topic, self._partitions, len(described.partitions))
+                raise TopicNotFound((self._topic,)) from raised
+            raise MarkersNotDurable(self._topic, 0, shown(error)) from raised
+        if found != self._partitions:
+            raise MarkersPartitionsChanged(self._topic, self._partitions, found)
 
     def produce(self, unconfirmed: Unconfirmed, key: bytes, value: bytes, partition: int) -> None:
         """Hand a record to the producer.

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer
 
 from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.idle_clients import Configuration, IdleClients
 
 # Measured at 1M messages of 100 B: librdkafka's own defaults pause the fetcher for up to a second.
 _FAST = {
@@ -29,8 +27,6 @@ _REQUIRED = {
 }
 _ALIASES = {"max.partition.fetch.bytes": "fetch.message.max.bytes"}
 _KEPT = 2  # idle consumers per process: a task needs one, and a session seldom reads two clusters
-
-_Key = frozenset[tuple[str, str]]
 
 
 def reader_config(config: Mapping[str, str]) -> dict[str, str]:
@@ -65,45 +61,9 @@ def close_idle_consumers() -> None:
     _idle.close()
 
 
-def _give_back(key: _Key, consumer: Consumer) -> None:
+def _give_back(key: Configuration, consumer: Consumer) -> None:
     consumer.unassign()
     _idle.put(key, consumer)
 
 
-class _IdleConsumers:
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._consumers: list[tuple[_Key, Consumer]] = []  # the one used last is last
-        self._lost_in_fork: list[tuple[_Key, Consumer]] = []
-
-    def take(self, key: _Key) -> Consumer | None:
-        with self._lock:
-            for index in reversed(range(len(self._consumers))):
-                if self._consumers[index][0] == key:
-                    return self._consumers.pop(index)[1]
-        return None
-
-    def put(self, key: _Key, consumer: Consumer) -> None:
-        with self._lock:
-            self._consumers.append((key, consumer))
-            evicted = self._consumers[:-_KEPT]
-            del self._consumers[:-_KEPT]
-        for _, oldest in evicted:
-            oldest.close()
-
-    def close(self) -> None:
-        with self._lock:
-            closing, self._consumers = self._consumers, []
-        for _, consumer in closing:
-            consumer.close()
-
-    def forget(self) -> None:
-        # A forked child has the parent's consumers without their threads: neither usable nor closable, and
-        # kept, because even their deallocation would hang.
-        self._lock = threading.Lock()
-        self._lost_in_fork, self._consumers = self._consumers, []
-
-
-_idle = _IdleConsumers()
-os.register_at_fork(after_in_child=_idle.forget)
-atexit.register(close_idle_consumers)
+_idle = IdleClients(Consumer.close, kept=_KEPT)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, TopicCollection
+from confluent_kafka import KafkaError, TopicCollection, TopicPartition
 
 from spark_cursor_source.errors import (
     CursorsTopicNotCompacted,
     KafkaUnavailable,
     MarkersTopicNotLogAppendTime,
+    StreamsTopicUnfit,
     TopicNotFound,
 )
 from spark_cursor_source.kafka.admin_calls import ADMIN_TYPES, AdminCalls
@@ -45,6 +47,9 @@ _CURSORS: Mapping[str, object] = {
     "segment.bytes": 16 << 20,
     "segment.ms": 600_000,
 }
+# One partition, so that what was done last is read last, whatever stream it was done to.
+_STREAMS: Mapping[str, object] = {**_CURSORS, "message.timestamp.type": "LogAppendTime"}
+_STREAMS_WANTED = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 
 #: somebody else's request for the same topic is under way, or done
 _THERE = frozenset({KafkaError.TOPIC_ALREADY_EXISTS})
@@ -110,6 +115,20 @@ def ensure_cursors_topic(
     return counts[cursors]
 
 
+def ensure_streams_topic(calls: AdminCalls, streams: str, *, deadline: Deadline) -> int:
+    """The same for a streams topic, which is made with one partition.
+
+    Raises:
+        StreamsTopicUnfit, NotAuthorized, KafkaRefused, KafkaUnavailable
+    """
+    counts = _ensure(calls, {streams: _STREAMS}, 1, deadline)
+    settings = topic_settings(calls, [streams], deadline=deadline)[streams]
+    for setting, wanted in _STREAMS_WANTED.items():
+        if settings.get(setting) != wanted:
+            raise StreamsTopicUnfit(streams, setting, str(settings.get(setting)), wanted)
+    return counts[streams]
+
+
 def _ensure(
     calls: AdminCalls, wanted: Mapping[str, Mapping[str, object]], partitions: int, deadline: Deadline
 ) -> dict[str, int]:
@@ -141,13 +160,16 @@ def create_topics(
     *,
     replication: int = -1,
     deadline: Deadline,
-) -> frozenset[str]:
-    """Make the topics ``{name: (partitions, settings)}``; the names of those that exist, which stay.
+) -> dict[str, int]:
+    """Make the topics ``{name: (partitions, settings)}``, replicated as brokers do or as often as said.
 
-    They are replicated as brokers do unless ``replication`` says how often.
+    The names of those that exist, which stay, and how often they were asked for: one that was asked for again
+    may have been made by the request before, whose answer was lost.
     """
+    asked: Counter[str] = Counter()
 
     def request(names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
+        asked.update(names)
         new = [
             ADMIN_TYPES.NewTopic(
                 name,
@@ -161,18 +183,41 @@ def create_topics(
         return {name: made[name] for name in names}
 
     _, there = calls.ask("create topic", list(topics), request, deadline=deadline, tolerated=_THERE)
-    return frozenset(there)
+    return {name: asked[name] for name in there}
 
 
-def delete_topics(calls: AdminCalls, topics: Sequence[str], *, deadline: Deadline) -> frozenset[str]:
-    """Delete the topics; the names of those that do not exist."""
+def delete_topics(calls: AdminCalls, topics: Sequence[str], *, deadline: Deadline) -> dict[str, int]:
+    """Delete the topics; the names of those that do not exist, and how often that was asked for.
+
+    One that was asked for again may have been deleted by the request before, whose answer was lost.
+    """
+    asked: Counter[str] = Counter()
 
     def request(names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
+        asked.update(names)
         gone = calls.client.delete_topics(list(names), request_timeout=timeout_s, operation_timeout=timeout_s)
         return {name: gone[name] for name in names}
 
     _, missing = calls.ask("delete topic", topics, request, deadline=deadline, tolerated=_NOT_THERE)
-    return frozenset(missing)
+    return {name: asked[name] for name in missing}
+
+
+def delete_records(
+    calls: AdminCalls, positions: Mapping[tuple[str, int], int], *, deadline: Deadline
+) -> None:
+    """Delete what is below ``{(topic, partition): position}``; a topic that is gone has nothing left.
+
+    Raises:
+        NotAuthorized, KafkaRefused, KafkaUnavailable
+    """
+
+    def request(items: Sequence[tuple[str, int]], timeout_s: float) -> Mapping[Any, Future[Any]]:
+        below = [TopicPartition(*item, positions[item]) for item in items]
+        gone = calls.client.delete_records(below, request_timeout=timeout_s, operation_timeout=timeout_s)
+        by_place = {(key.topic, key.partition): future for key, future in gone.items()}
+        return {item: by_place[item] for item in items}
+
+    calls.ask("delete records", list(positions), request, deadline=deadline, tolerated=_NOT_THERE)
 
 
 def describe_topics(

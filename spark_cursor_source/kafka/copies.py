@@ -15,6 +15,7 @@ from spark_cursor_source.kafka.client_roles import abandon, producer_config
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.failures import Complaints, error_of, shown
+from spark_cursor_source.kafka.topics import Topics
 
 ANY_PARTITION = -1  #: the producer chooses
 
@@ -143,6 +144,23 @@ def timestamp_of(message: Message) -> int:
     """The timestamp that a copy of the message is given; 0 where it has none."""
     kind, timestamp_ms = message.timestamp()
     return 0 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms
+
+
+def still_there(topics: Topics, topic: str, wanted: Mapping[int, OffsetSet]) -> dict[int, OffsetSet]:
+    """What is wanted of each partition, as far as it is there; empty where the topic is gone.
+
+    Raises:
+        KafkaUnavailable, NotAuthorized, KafkaRefused
+    """
+    info = topics.existing([topic]).get(topic)
+    present = {number: wanted[number] for number in wanted if info is not None and number < info.partitions}
+    asked = [(topic, number) for number in present]
+    begins = topics.beginning_offsets(asked)
+    ends = topics.end_offsets(asked, committed=False)
+    return {
+        number: offsets.starting_at(begins[topic, number]).below(ends[topic, number])
+        for number, offsets in present.items()
+    }
 
 
 def reading_rounds(wanted: Mapping[int, OffsetSet]) -> Iterator[dict[int, tuple[int, int]]]:

@@ -39,6 +39,7 @@ class CursorTail:
         self._reader = TailReader(config, committed=True, stall_timeout_ms=stall_timeout_ms)
         self._positions: dict[int, int] = {}
         self._values: dict[int, dict[bytes, bytes]] = {}  # partition -> record key -> latest value
+        self._wholes: dict[bytes, bytes | None] = {}  # record key -> its value, of all its parts
         self._decoded: dict[bytes, CursorSnapshot | None] = {}  # key of a cell -> its cursor
         self._next_count: Deadline | None = None
 
@@ -134,11 +135,9 @@ class CursorTail:
         Raises:
             InvalidControlRecord: its parts do not belong together.
         """
-        # The partition that the key belongs to; another one has it if the topic had fewer partitions once.
-        home = control_partition(key, max(1, len(self._values)))
-        numbers = [home, *(number for number in self._values if number != home)]
-        values = next((self._values[n] for n in numbers if key in self._values.get(n, {})), None)
-        return None if values is None else wire.from_records(values, key)
+        if key not in self._wholes:
+            self._wholes[key] = self._put_together(key)
+        return self._wholes[key]
 
     def record_keys(self) -> frozenset[bytes]:
         """The keys of all records there are, those of parts and of other programs too."""
@@ -160,6 +159,7 @@ class CursorTail:
         logger.warning("cursors topic %s, partition %s ends earlier than before", self._topic, number)
         self._positions[number] = 0
         self._values[number] = {}
+        self._wholes.clear()
         self._decoded.clear()
 
     def _take(self, number: int, key: bytes, value: bytes | None) -> None:
@@ -167,7 +167,15 @@ class CursorTail:
             self._values[number].pop(key, None)
         else:
             self._values[number][key] = value
-        self._decoded.pop(_whole_key(key), None)
+        for known in (self._wholes, self._decoded):
+            known.pop(_whole_key(key), None)
+
+    def _put_together(self, key: bytes) -> bytes | None:
+        # The partition that the key belongs to; another one has it if the topic had fewer partitions once.
+        home = control_partition(key, max(1, len(self._values)))
+        numbers = [home, *(number for number in self._values if number != home)]
+        values = next((self._values[n] for n in numbers if key in self._values.get(n, {})), None)
+        return None if values is None else wire.from_records(values, key)
 
     def _decode(self, key: bytes) -> CursorSnapshot | None:
         whole = self.value(key)  # parts are ours, and a torn cursor is not "no cursor"

@@ -20,8 +20,8 @@ class DeadLetterTopics:
         self._topics = topics
         self._partitions: dict[str, int] = {}
 
-    def ensure(self, names: Collection[str], *, like: str, partitions: int) -> None:
-        """Make those that are missing, with so many partitions, for the messages of the topic ``like``.
+    def ensure(self, names: Collection[str], *, like: str) -> None:
+        """Make those that are missing, with the partitions of the topic ``like``, for its messages.
 
         Raises:
             KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -32,7 +32,7 @@ class DeadLetterTopics:
         found = self._topics.existing(unknown)
         missing = [name for name in unknown if name not in found]
         if missing:
-            settings = self._settings_like(like)
+            settings, partitions = self._settings_like(like), self._topics.describe([like])[like].partitions
             self._topics.create(dict.fromkeys(missing, (partitions, settings)))
             found |= self._topics.describe(missing)
             logger.info("dead-letter topics %s made with %s partitions", missing, partitions)

@@ -12,9 +12,16 @@ from confluent_kafka import Message
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter
-from spark_cursor_source.kafka.copies import Copies, Headers, headers_of, reading_rounds, timestamp_of
+from spark_cursor_source.kafka.copies import (
+    Copies,
+    Headers,
+    headers_of,
+    reading_rounds,
+    still_there,
+    timestamp_of,
+)
 from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics
-from spark_cursor_source.kafka.records import offset_of
+from spark_cursor_source.kafka.records import offset_of, place_of
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.wire.due import due
@@ -120,20 +127,16 @@ class DeadLetterCopier:
     def _copy_topic(
         self, reader: TailReader, topic: str, partitions: Mapping[int, _Partition]
     ) -> tuple[int, int]:
-        origin = self._topics.existing([topic]).get(topic)
-        there = 0 if origin is None else origin.partitions
-        readable = [number for number in partitions if number < there]
-        wanted = self._readable(topic, {number: partitions[number].offsets for number in readable})
-        if origin is not None:
+        every = {number: partition.offsets for number, partition in partitions.items()}
+        wanted = still_there(self._topics, topic, every)
+        if wanted:
             names = {self._target(one) for partition in partitions.values() for one in partition.decisions}
-            self._targets.ensure(names, like=topic, partitions=there)
+            self._targets.ensure(names, like=topic)
         found: dict[int, list[int]] = {number: [] for number in partitions}
         copied = 0
         for ranges in reading_rounds(wanted):
             for message in reader.read(topic, ranges):
-                number, offset = message.partition(), message.offset()
-                assert number is not None
-                assert offset is not None
+                number, offset = place_of(message)
                 for decision in partitions[number].decisions:
                     if offset in decision.offsets:
                         self._copy(message, decision)
@@ -145,16 +148,6 @@ class DeadLetterCopier:
             for decision in partition.decisions
         )
         return copied, lost
-
-    def _readable(self, topic: str, wanted: Mapping[int, OffsetSet]) -> dict[int, OffsetSet]:
-        """What is wanted of each partition, as far as it is there."""
-        partitions = [(topic, number) for number in wanted]
-        begins = self._topics.beginning_offsets(partitions)
-        ends = self._topics.end_offsets(partitions, committed=False)
-        return {
-            number: offsets.starting_at(begins[topic, number]).below(ends[topic, number])
-            for number, offsets in wanted.items()
-        }
 
     def _target(self, decision: DeadLetter) -> str:
         policy = self._policy_for(decision.cell.subscription)

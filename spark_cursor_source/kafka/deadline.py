@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+from spark_cursor_source.errors import KafkaUnavailable
 
 #: how long brokers may be away, for a restart, an election or two minutes' outage: then it is an error.
 #: One for all: where one part waits less than the others, that part ends the query.
@@ -43,3 +48,37 @@ class Deadline:
     def pause(self, seconds: float) -> None:
         """Sleep, but not beyond the deadline."""
         time.sleep(self.left_s(most=seconds))
+
+    @contextmanager
+    def hold(self, lock: threading.Lock, operation: str) -> Iterator[None]:
+        """Have a lock that others keep while they wait for brokers.
+
+        Raises:
+            KafkaUnavailable: they still do when the deadline is over.
+        """
+        if not lock.acquire(timeout=self.left_s()):
+            raise KafkaUnavailable(operation, self.spent_ms, "another call waits, too")
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+class Pace:
+    """Something that is done once in a while, and at once the first time.
+
+    >>> look = Pace(60_000)
+    >>> look.is_time(), look.is_time()
+    (True, False)
+    """
+
+    def __init__(self, every_ms: int) -> None:
+        self._every_ms = every_ms
+        self._next = Deadline.after_ms(0)
+
+    def is_time(self) -> bool:
+        """Whether to do it now; the next time is so long after this one."""
+        if not self._next.over:
+            return False
+        self._next = Deadline.after_ms(self._every_ms)
+        return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
@@ -82,3 +82,15 @@ class Early:
             )
         for again_ms, offsets in sorted(self._again.items()):
             yield again_ms, OffsetSet.from_offsets(offsets)
+
+
+def messages_not_due(
+    piece: Slice, messages: Sequence[Message], now_ms: int
+) -> tuple[Sequence[Message], list[tuple[int, OffsetSet]]]:
+    """Those of the messages that are due, and of the others when to look again."""
+    if not any(map(Message.headers, messages)):
+        return messages, []
+    early = Early(piece, now_ms)
+    offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
+    due_now, _ = early.sift(list(messages), offsets)
+    return due_now, list(early.held_back())

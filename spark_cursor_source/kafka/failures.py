@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from spark_cursor_source.errors import CursorqError, KafkaRefused, KafkaUnavailable, NotAuthorized
 from spark_cursor_source.kafka.deadline import Deadline
@@ -80,6 +81,14 @@ def error_of(raised: KafkaException) -> KafkaError:
     """The error that an exception of librdkafka carries."""
     error = raised.args[0] if raised.args else None
     return error if isinstance(error, KafkaError) else KafkaError(KafkaError._FAIL, str(raised))
+
+
+def failures_of_commit(
+    error: KafkaError | None, partitions: Iterable[TopicPartition]
+) -> list[tuple[str, KafkaError]]:
+    """What an ``on_commit`` callback was told, as (topic, why); the topic is empty where all have failed."""
+    failed = [(one.topic, one.error) for one in partitions if one.error is not None]
+    return [("", error)] if error is not None and not failed else failed
 
 
 def shown(error: KafkaError) -> str:

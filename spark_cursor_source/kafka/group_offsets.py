@@ -25,10 +25,18 @@ from spark_cursor_source.kafka.failures import (
     UNKNOWN_TOPIC,
     Complaints,
     error_of,
+    failures_of_commit,
     refusal,
     unavailable,
 )
 
+# A consumer does not end before its last request does: neither one that was sent, nor a commit that waits for
+# the coordinator, which librdkafka keeps for a session's time, and meanwhile takes a whole processor.
+_ENDS_SOON: Mapping[str, object] = {
+    "group.protocol": "classic",  # in the other the session's time is the brokers' to say
+    "session.timeout.ms": 1_000,
+    "heartbeat.interval.ms": 300,
+}
 _REQUEST_TIMEOUT_MS = 10_000
 _READ = "read offsets of group"
 _COMMIT = "commit offsets of group"
@@ -55,6 +63,21 @@ class CommittedOffset:
     metadata: str
 
 
+class _Answer:
+    """What has become of the last commit.
+
+    An object of its own: a consumer that knew its owner would be left to the garbage collector, which may
+    run in a thread of another client's, and that client would be dumb until this one has ended.
+    """
+
+    def __init__(self) -> None:
+        self.awaited = False
+        self.failed: list[tuple[str, KafkaError]] = []  #: (topic, why)
+
+    def __call__(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        self.awaited, self.failed = False, failures_of_commit(error, partitions)
+
+
 class GroupOffsets:
     """The offsets of one group. It is kept: to find the coordinator takes longest.
 
@@ -63,20 +86,18 @@ class GroupOffsets:
 
     def __init__(self, config: Mapping[str, Any], group: str, *, stable: bool = True) -> None:
         self._group = group
-        self._complaints = Complaints()
+        self._complaints, self._answer = Complaints(), _Answer()
         settings = {
             "group.id": group,
             "isolation.level": "read_committed" if stable else "read_uncommitted",
             "error_cb": self._complaints,
-            "on_commit": self._on_commit,
+            "on_commit": self._answer,
+            **_ENDS_SOON,
         }
-        # A consumer does not end before its last request does, be the broker there or not.
         patient = {"socket.timeout.ms": _REQUEST_TIMEOUT_MS, **config}
         self._consumer: Consumer = open_client(Consumer, consumer_config(patient, settings))
         self._lock = threading.Lock()  # of the two calls
-        self._waiting = False  # for the answer to a commit
         self._denied: KafkaError | None = None  # since something last succeeded
-        self._failed: list[tuple[str, KafkaError]] = []  # (topic, why) of the last answer
 
     def committed(
         self, partitions: Iterable[tuple[str, int]], deadline: Deadline
@@ -132,35 +153,30 @@ class GroupOffsets:
         while offsets:
             # One at a time: librdkafka tries again what was not answered, and an older position could win.
             self._await_answer(deadline)
-            self._waiting, self._failed = True, []
+            self._answer.awaited, self._answer.failed = True, []
             try:
                 self._consumer.commit(offsets=offsets, asynchronous=True)
             except KafkaException as raised:
-                self._on_commit(error_of(raised), [])
+                self._answer(error_of(raised), [])
             self._await_answer(deadline)
-            if not self._failed:
+            failed = self._answer.failed
+            if not failed:
                 self._denied = None
                 return
-            if any(error.code() in UNKNOWN_TOPIC for _, error in self._failed):
+            if any(error.code() in UNKNOWN_TOPIC for _, error in failed):
                 denial = denial or Deadline.after_ms(_DENIAL_MS)
             self._raise_what_stays(denial)
-            self._wait(_COMMIT, self._failed[0][1], deadline)
-
-    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        self._waiting = False
-        self._failed = [(one.topic, one.error) for one in partitions if one.error is not None]
-        if error is not None and not self._failed:
-            self._failed = [("", error)]
+            self._wait(_COMMIT, failed[0][1], deadline)
 
     def _await_answer(self, deadline: Deadline) -> None:
-        while self._waiting:
+        while self._answer.awaited:
             self._poll(_COMMIT, deadline)
-            if deadline.over and self._waiting:
+            if deadline.over and self._answer.awaited:
                 raise unavailable(_COMMIT, deadline, None, self._complaints)
 
     def _raise_what_stays(self, denial: Deadline | None) -> None:
         """The error of the last answer that waiting does not change, if there is one."""
-        for topic, error in self._failed:
+        for topic, error in self._answer.failed:
             if error.code() in _HAS_MEMBERS:
                 raise GroupInUse(self._group)
             if error.code() in UNKNOWN_TOPIC and denial is not None and denial.over:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -18,6 +17,7 @@ from confluent_kafka import Consumer, Message
 
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
+from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.due import Early, HoldBack
 from spark_cursor_source.kafka.records import STALL_TIMEOUT_MS, offset_of, read_range
@@ -88,14 +88,8 @@ def arrow_batches(
     batches = _batches(config, slices, include_headers, queue_id, on_missing, hold_back, stall_timeout_ms)
     with closing(batches):
         while True:
-            # Each message is an object the collector would look at, over and over, and none is in a cycle.
-            was_enabled = gc.isenabled()
-            gc.disable()
-            try:
+            with collector_paused():
                 batch = next(batches, None)
-            finally:
-                if was_enabled:
-                    gc.enable()
             if batch is None:
                 return
             yield batch
@@ -113,7 +107,7 @@ def _batches(
     rows = _Rows(include_headers)
     with borrowed_consumer(config) as consumer:
         for piece in slices:
-            reading = _SliceReading(consumer, piece, queue_id, stall_timeout_ms)
+            reading = SliceReading(consumer, piece, queue_id, stall_timeout_ms)
             early = None if hold_back is None else Early(piece, hold_back.now_ms)
             for messages, offsets in reading.messages():
                 if early is not None:
@@ -131,7 +125,7 @@ def _batches(
         yield rows.take()
 
 
-class _SliceReading:
+class SliceReading:
     """The messages of one slice, and the account of those that are missing."""
 
     def __init__(
@@ -203,10 +197,18 @@ class _SliceReading:
             if not ours.all():
                 self._filtered.append(offsets[~ours])
                 messages, offsets = _masked(messages, offsets, ours)
+        if (share := self._slice.share) is not None:
+            ours = np.fromiter(map(share.takes, map(Message.key, messages)), bool, len(messages))
+            messages, offsets = _masked(messages, offsets, ours)
         return messages, offsets
 
     def missing(self) -> Iterator[tuple[Missing, OffsetSet]]:
-        """What was not delivered, by reason; complete when all messages were taken."""
+        """What was not delivered, by reason; complete when all messages were taken.
+
+        Of tasks that share the keys of a slice, the first one speaks for all.
+        """
+        if self._slice.share is not None and self._slice.share.index:
+            return
         wanted = self._slice.offsets
         removed = OffsetSet.of(*self._removed) & wanted
         filtered = OffsetSet.union(OffsetSet.from_offsets(one.astype(np.uint64)) for one in self._filtered)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from spark_cursor_source.core.marker import MAX_LEASE_MS
+from spark_cursor_source.core.marker import MAX_LEASE_MS, End, KeepAlive, Marker, Release
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.kafka.confirmed import ConfirmedSender, cached
-from spark_cursor_source.wire.marker import MarkerV1, encode_v1
+from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1, encode_v1
 
 _ANY_PARTITION = -1
 # As kafka-mq-go's producer is set up: all markers of a queue id are in the partition of its key.
@@ -52,6 +52,30 @@ def _cut(marker: MarkerV1) -> MarkerV1:
     if marker.redeliver_after_ms <= MAX_LEASE_MS:
         return marker
     return replace(marker, redeliver_after_ms=MAX_LEASE_MS)
+
+
+def in_v1(marker: Marker, queue_id: bytes) -> Iterator[MarkerV1]:
+    """What a consumer says of messages of a queue, one marker for each.
+
+    A release is a lease that is over after its delay; without a delay the lease is left as it is.
+    """
+    match marker:
+        case End(cell=cell, offsets=offsets):
+            kind, lease_ms = END, 0
+        case KeepAlive(cell=cell, offsets=offsets, lease_ms=lease_ms):
+            kind = KEEPALIVE
+        case Release(cell=cell, offsets=offsets, delay_ms=int(lease_ms)):
+            kind = KEEPALIVE
+        case _:
+            return
+    for offset in offsets:
+        yield MarkerV1(
+            queue_id=queue_id,
+            type=kind,
+            partition=cell.partition,
+            offset=offset,
+            redeliver_after_ms=lease_ms,
+        )
 
 
 def cached_sender_v1(config: Mapping[str, Any], topic: str, partitions: int) -> MarkerSenderV1:

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
-from spark_cursor_source.core.cell import control_partition
+from spark_cursor_source.core.cell import Cell, control_partition
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.core.policy import RedeliveryPolicy
@@ -113,12 +113,14 @@ class Outbox:
         decisions: Sequence[Decision],
         cursors: Sequence[CursorSnapshot],
         next_markers: Mapping[int, int],
+        deleted: Sequence[Cell] = (),
         tables: Mapping[int, LeaseTable] | None = None,
         due: Mapping[int, LeaseTable] | None = None,
     ) -> bool:
         """Carry out a batch; False if it had been carried out before.
 
-        ``tables`` are lease tables by markers partition, and ``due`` what is to be appended again of each.
+        Of the cells that are ``deleted`` nothing stays in the cursors topic. ``tables`` are lease tables by
+        markers partition, and ``due`` what is to be appended again of each.
 
         A broker that is away is waited for. When this returns, all of it is on the brokers.
 
@@ -138,8 +140,9 @@ class Outbox:
         deadline = Deadline.after_ms(self._patience_ms)
         positions = dict.fromkeys(range(self._partitions[self._markers_topic]), 0)
         positions |= {**self._progress.next_markers, **next_markers}
-        wholes = {cursor.cell.key: cursor_wire.encode(cursor) for cursor in cursors}
+        wholes: dict[bytes, bytes | None] = {c.cell.key: cursor_wire.encode(c) for c in cursors}
         wholes |= self._encoded_tables(tables or {})
+        wholes |= dict.fromkeys((cell.key for cell in deleted), None)
         parts = {key: self._cursor_records(key, whole) for key, whole in wholes.items()}
         records = [*self._redelivery_records(decisions), *ends, *chain.from_iterable(parts.values())]
         while True:
@@ -159,7 +162,7 @@ class Outbox:
             partitions=self._partitions[self._markers_topic],
             next_markers=positions,
         )
-        self._parts |= {key: sum(r.value is not None for r in of) - 1 for key, of in parts.items()}
+        self._parts |= {key: max(0, sum(r.value is not None for r in of) - 1) for key, of in parts.items()}
         return True
 
     def copy(self, dead_letters: Sequence[DeadLetter]) -> Copied:
@@ -240,11 +243,13 @@ class Outbox:
             cell = table_wire.table_cell(self._reappend.queue_topic, self._markers_topic, partition)
             yield cell.key, table_wire.encode_record(table, cell)
 
-    def _cursor_records(self, key: bytes, whole: bytes) -> list[Record]:
+    def _cursor_records(self, key: bytes, whole: bytes | None) -> list[Record]:
         topic = self._cursors_topic
         # Parts too go where the cell belongs, not where their own keys would: a reader meets all or none.
         partition = control_partition(key, self._partitions[topic])
-        values = cursor_wire.to_records(key, whole, max_bytes=MAX_RECORD_BYTES)
+        values: list[tuple[bytes, bytes | None]] = [(key, None)]
+        if whole is not None:
+            values = [*cursor_wire.to_records(key, whole, max_bytes=MAX_RECORD_BYTES)]
         left = range(len(values) - 1, self._parts.get(key, 0))
         return [
             *(Record(topic, partition, part_key, value) for part_key, value in values),

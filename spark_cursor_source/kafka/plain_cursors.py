@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.plain_cursor import PlainCursor
-from spark_cursor_source.errors import ClientClosed, KafkaUnavailable, TrackerFenced
+from spark_cursor_source.errors import ClientClosed, TrackerFenced
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.fenced import FencedProducers, yield_turn
 from spark_cursor_source.kafka.publisher import Publisher
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
+from spark_cursor_source.kafka.transaction import Record, Uncertain
 from spark_cursor_source.wire import plain_cursor as wire
 
 logger = logging.getLogger(__name__)
-
-# For so long a setter that dies in its transaction hides what comes after it from readers.
-_TRANSACTION_TIMEOUT_MS = 10_000
-_CALL_TIMEOUT_MS = 5_000
-_OVERTAKEN_S = 0.1
 
 
 class PlainCursors:
@@ -33,9 +29,9 @@ class PlainCursors:
         self._kafka, self._topic, self._timeout_ms = kafka, topic, timeout_ms
         self._lock = threading.Lock()  # of the tail
         self._closed = False
-        self._fence_lock = threading.Lock()  # two threads would fence each other
+        self._fenced = FencedProducers(client_config(kafka, "producer"))
         self._topics = Topics(client_config(kafka, "admin"), timeout_ms=timeout_ms)
-        self._topics.ensure_cursors(topic)
+        self._is_there = False  # the topic
         self._tail = CursorTail(
             client_config(kafka, "consumer"), topic, timeout_ms=timeout_ms, stall_timeout_ms=timeout_ms
         )
@@ -48,7 +44,9 @@ class PlainCursors:
             InvalidControlRecord: the record of this cell is none.
             KafkaUnavailable, TopicNotFound, NotAuthorized, KafkaRefused
         """
-        return self._get(cell, Deadline.after_ms(self._timeout_ms))
+        deadline = Deadline.after_ms(self._timeout_ms)
+        self._ensure(deadline)
+        return self._get(cell, deadline)
 
     def set(self, cursor: PlainCursor) -> None:
         """Make it the cursor of its cell; when this returns, every in-sync replica has it.
@@ -63,12 +61,12 @@ class PlainCursors:
             InvalidControlRecord, TopicNotFound, NotAuthorized, KafkaRefused
         """
         deadline = Deadline.after_ms(self._timeout_ms)
+        self._ensure(deadline)
         if cursor.epoch is None:
             self._check_settable(cursor, deadline)
             self._put(cursor.cell.key, wire.encode(cursor), deadline)
             return
-        with self._fence_lock:
-            self._set_in_turn(cursor, deadline)
+        self._set_in_turn(cursor, deadline)
 
     def close(self) -> None:
         """End the clients."""
@@ -76,12 +74,20 @@ class PlainCursors:
             self._closed = True
             self._tail.close()
         self._publisher.close()
+        self._fenced.close()
+
+    def _ensure(self, deadline: Deadline) -> None:
+        """That the topic is there, and fit to keep cursors."""
+        if not self._is_there:
+            self._topics.within(deadline).ensure_cursors(self._topic)
+            self._is_there = True
 
     def _get(self, cell: Cell, deadline: Deadline) -> PlainCursor | None:
-        number, before = self._home(cell.key)
+        number, before = self._home(cell.key, deadline)
         # Outside of the lock: threads ask at the same time, and most find that nothing is new.
-        end = self._topics.end_offsets([(self._topic, number)], committed=False)[self._topic, number]
-        with self._lock:
+        place = (self._topic, number)
+        end = self._topics.within(deadline).end_offsets([place], committed=False)[place]
+        with self._tail_to(deadline):
             self._check_open()
             if end < before:
                 self._tail.refresh()  # the topic was made again
@@ -90,15 +96,18 @@ class PlainCursors:
         return None if value is None else wire.decode(value, cell)
 
     def _put(self, key: bytes, value: bytes, deadline: Deadline) -> None:
-        number, _ = self._home(key)
+        number, _ = self._home(key, deadline)
         offset = self._publisher.put(self._topic, number, key=key, value=value, deadline=deadline)
         with self._lock:
             self._tail.note(number, offset, key, value)  # else the next call would fetch it
 
-    def _home(self, key: bytes) -> tuple[int, int]:
-        with self._lock:
+    def _home(self, key: bytes, deadline: Deadline) -> tuple[int, int]:
+        with self._tail_to(deadline):
             self._check_open()
             return self._tail.home(key)
+
+    def _tail_to(self, deadline: Deadline) -> AbstractContextManager[None]:
+        return deadline.hold(self._lock, f"read cursors topic '{self._topic}'")
 
     def _check_open(self) -> None:
         if self._closed:
@@ -113,31 +122,19 @@ class PlainCursors:
         # A transactional id for each cell: opening it shuts out whoever opened it before, so that between
         # the look and the commit nobody else with an epoch writes. To read, write and read again would not
         # do: the late record of a lower epoch would be the one that compaction keeps.
-        name = f"cursorq-cursor-{self._topic}-{cursor.cell}"
-        producer = TransactionalProducer(
-            client_config(self._kafka, "producer"),
-            name,
-            call_timeout_ms=_CALL_TIMEOUT_MS,
-            transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
-        )
-        try:
+        with self._fenced.held(f"cursorq-cursor-{self._topic}-{cursor.cell}", deadline) as producer:
             while True:
                 try:
                     producer.open(deadline)
                     self._check_settable(cursor, deadline)
-                    producer.commit([self._record(cursor)], [], deadline)
+                    producer.commit([self._record(cursor, deadline)], [], deadline)
                     return
                 except Uncertain as failed:
                     producer.wait(failed, deadline)
                 except TrackerFenced as overtaken:
                     logger.debug("cursor %s: another setter came in between", cursor.cell)
-                    if deadline.over:
-                        what = f"set cursor '{cursor.cell}'"
-                        raise KafkaUnavailable(what, deadline.spent_ms, "others set it too") from overtaken
-                    deadline.pause(random.uniform(0, _OVERTAKEN_S))
-        finally:
-            producer.discard()
+                    yield_turn(f"set cursor '{cursor.cell}'", overtaken, deadline)
 
-    def _record(self, cursor: PlainCursor) -> Record:
+    def _record(self, cursor: PlainCursor, deadline: Deadline) -> Record:
         key = cursor.cell.key
-        return Record(self._topic, self._home(key)[0], key, wire.encode(cursor))
+        return Record(self._topic, self._home(key, deadline)[0], key, wire.encode(cursor))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
@@ -47,14 +47,30 @@ class Publisher:
         """Append a record, and wait until every in-sync replica has it; its offset.
 
         Raises:
+            as :meth:`put_all`.
+        """
+        (message,) = self.put_all(topic, [(partition, key, value)], deadline)
+        offset = message.offset()
+        assert offset is not None
+        return offset
+
+    def put_all(
+        self, topic: str, records: Iterable[tuple[int, bytes, bytes | None]], deadline: Deadline
+    ) -> list[Message]:
+        """Append (partition, key, value) records, and wait until every in-sync replica has them.
+
+        Raises:
             ClientClosed
-            KafkaUnavailable: no answer in time. The record may be there all the same, or come later.
+            KafkaUnavailable: no answer in time. They may be there all the same, or come later.
             NotAuthorized, KafkaRefused
         """
         operation = f"write to '{topic}'"
         try:
-            sent = self.send(topic, partition, key=key, value=value, deadline=deadline)
-            message = sent.result(deadline.left_s(least=0.05))
+            sent = [
+                self.send(topic, partition, key=key, value=value, deadline=deadline)
+                for partition, key, value in records
+            ]
+            return [future.result(deadline.left_s(least=0.05)) for future in sent]
         except FutureTimeout:
             raise unavailable(operation, deadline, None, self._complaints) from None
         except KafkaException as raised:
@@ -62,9 +78,6 @@ class Publisher:
             if error.code() in RETRIABLE:
                 raise unavailable(operation, deadline, error, self._complaints) from raised
             raise refusal(error, operation="write", resource=topic) from raised
-        offset = message.offset()
-        assert offset is not None
-        return offset
 
     def close(self) -> None:
         """Wait for what is on its way, at most for the timeout, and end the producer."""

@@ -21,10 +21,12 @@ from spark_cursor_source.kafka.copies import (
     Headers,
     headers_of,
     reading_rounds,
+    still_there,
     timestamp_of,
 )
 from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics
 from spark_cursor_source.kafka.dead_letters import HEADER_OFFSET, HEADER_PARTITION, dead_letter_headers
+from spark_cursor_source.kafka.records import place_of
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.transaction import Record
@@ -79,7 +81,6 @@ class Reappender:
         self._reader = TailReader(config, committed=False)
         # Over all partitions, as kafka-mq-go's own producers spread the messages of a queue.
         self._copies = Copies(config, patience_ms=patience_ms, settings={"partitioner": "random"})
-        self.reappended = 0  #: messages that were, since the start
         self.lost = 0  #: messages of which neither a record nor a Start is left
 
     def reappend(self, due: Mapping[int, LeaseTable]) -> list[Record]:
@@ -122,7 +123,7 @@ class Reappender:
         """Each message from the queue topic or, where retention has taken it, from its Start."""
         left = dict(wanted)
         for message in self._records(self._options.queue_topic, list(left)):
-            message_id = _place(message)
+            message_id = place_of(message)
             if left.pop(message_id, None) is not None:
                 yield (
                     message_id,
@@ -137,28 +138,18 @@ class Reappender:
             return
         starts = {start: message_id for message_id, start in left.items()}
         for message in self._records(self._markers_topic, list(starts)):
-            expected = starts.get(_place(message))
+            expected = starts.get(place_of(message))
             start = None if expected is None else _start_of(message, expected)
             if expected is not None and start is not None:
                 yield expected, _Found(key=start.key, value=start.value, headers=[], timestamp_ms=0)
 
     def _records(self, topic: str, places: Sequence[tuple[int, int]]) -> Iterator[Message]:
         """The records at these places and between them, as far as they are there."""
-        info = self._topics.existing([topic]).get(topic)
         by_partition: dict[int, list[int]] = {}
         for number, offset in places:
-            if info is not None and number < info.partitions:
-                by_partition.setdefault(number, []).append(offset)
-        asked = [(topic, number) for number in by_partition]
-        begins = self._topics.beginning_offsets(asked)
-        ends = self._topics.end_offsets(asked, committed=False)
-        there = {
-            number: OffsetSet.from_offsets(offsets)
-            .starting_at(begins[topic, number])
-            .below(ends[topic, number])
-            for number, offsets in by_partition.items()
-        }
-        for ranges in reading_rounds(there):
+            by_partition.setdefault(number, []).append(offset)
+        wanted = {number: OffsetSet.from_offsets(offsets) for number, offsets in by_partition.items()}
+        for ranges in reading_rounds(still_there(self._topics, topic, wanted)):
             yield from self._reader.read(topic, ranges)
 
     def _copy(self, message_id: MessageId, found: _Found) -> None:
@@ -183,13 +174,11 @@ class Reappender:
             headers=[*_own_left_out(found.headers), *own],
             timestamp_ms=found.timestamp_ms,
         )
-        self.reappended += 1
 
     def _dead_letter(self, message_id: MessageId, found: _Found, *, deliveries: int) -> None:
         (partition, offset), topic = message_id, self._options.queue_topic
         target = self._options.dead_letter_topic
-        there = self._topics.describe([topic])[topic].partitions
-        self._dead_letter_topics.ensure([target], like=topic, partitions=there)
+        self._dead_letter_topics.ensure([target], like=topic)
         subscription = subscription_of(self._options.marker_format)
         letter = DeadLetter(
             cell=Cell(subscription=subscription, topic=topic, partition=partition),
@@ -232,13 +221,6 @@ def _places(due: Mapping[int, LeaseTable]) -> dict[MessageId, tuple[int, int]]:
 
 def _own_left_out(headers: Headers) -> Headers:
     return [(name, value) for name, value in headers if name not in _REPLACED]
-
-
-def _place(message: Message) -> tuple[int, int]:
-    number, offset = message.partition(), message.offset()
-    assert number is not None
-    assert offset is not None
-    return number, offset
 
 
 def _start_of(message: Message, message_id: MessageId) -> marker_wire.MarkerV1 | None:

@@ -287,6 +287,11 @@ def offset_of(message: Message) -> int:
     return message.offset()  # type: ignore[return-value]  # None only of a message made by hand
 
 
+def place_of(message: Message) -> tuple[int, int]:
+    """Partition and offset of a record."""
+    return message.partition(), offset_of(message)  # type: ignore[return-value]  # as above
+
+
 def columns_of(
     messages: Sequence[Message],
 ) -> tuple[list[int], list[int], list[bytes | None], list[bytes | None]]:

@@ -88,7 +88,7 @@ class StartWriter:
                 continue
             if self._queue_id not in (None, key) or offset in without:
                 continue
-            started.add(key, offset, _delivery_count(message))
+            started.add(key, offset, delivery_count_of(message))
             yield MarkerV1(
                 queue_id=key,
                 type=START,
@@ -100,7 +100,8 @@ class StartWriter:
             )
 
 
-def _delivery_count(message: Message) -> int:
+def delivery_count_of(message: Message) -> int:
+    """How often the message was delivered, with this time: a copy says in a header how often it came back."""
     headers: Any = message.headers()  # a list of pairs, or None
     if not headers:
         return 1

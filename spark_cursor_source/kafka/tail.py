@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -58,7 +58,7 @@ class TailReader:
             ),
         )
 
-    def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
+    def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Generator[Message]:
         """The records of ``{partition: (start, stop)}``, in order within a partition.
 
         Records that retention has removed are passed over; a range above the end of its partition, as after
@@ -118,6 +118,8 @@ class _Reading:
         records: list[Message] = []
         for message in messages:
             number, offset, error = message.partition(), message.offset(), message.error()
+            if number is not None and number not in self._positions:
+                continue  # an error of the range before, which was told late
             if error is None or error.code() == KafkaError._PARTITION_EOF:
                 assert number is not None
                 assert offset is not None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from copy import copy
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaException, TopicPartition
 
+from spark_cursor_source.core.stream_metadata import Broker
 from spark_cursor_source.errors import (
     CursorqError,
     NotAuthorized,
@@ -23,16 +25,19 @@ from spark_cursor_source.kafka.control_topics import (
     ControlTopics,
     await_leaders,
     create_topics,
+    delete_records,
     delete_topics,
     describe_topics,
     ensure_control_topics,
     ensure_cursors_topic,
     ensure_markers_topic,
+    ensure_streams_topic,
     topic_settings,
 )
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.failures import RETRIABLE, error_of, refusal
 from spark_cursor_source.kafka.group_offsets import CommittedOffset, GroupOffsets
+from spark_cursor_source.kafka.groups import GroupMemberInfo, delete_group, group_members
 from spark_cursor_source.kafka.topic_pattern import matching_topics
 
 Partition = tuple[str, int]  #: (topic, partition)
@@ -63,8 +68,15 @@ class Topics:
         self._config = dict(config)
         self._calls = AdminCalls(config)
         self._timeout_ms = timeout_ms
+        self._until: Deadline | None = None
         self._groups_lock = threading.Lock()
         self._groups: dict[tuple[str, bool], GroupOffsets] = {}
+
+    def within(self, deadline: Deadline | None) -> Topics:
+        """The same view, whose calls end by a deadline, too."""
+        view = copy(self)
+        view._until = deadline
+        return view
 
     def ensure_control(
         self, *, markers: str, redeliveries: str, cursors: str, partitions: int = DEFAULT_PARTITIONS
@@ -91,6 +103,14 @@ class Topics:
         """The same for a cursors topic alone; how many partitions it has."""
         return ensure_cursors_topic(self._calls, cursors, partitions=partitions, deadline=self._deadline())
 
+    def ensure_streams(self, streams: str) -> int:
+        """The same for a streams topic, which is made with one partition.
+
+        Raises:
+            StreamsTopicUnfit: it is there with other settings.
+        """
+        return ensure_streams_topic(self._calls, streams, deadline=self._deadline())
+
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """Id and number of partitions of each topic.
 
@@ -104,7 +124,7 @@ class Topics:
             missing = tuple(name for name in wanted if name not in found)
             if not missing:
                 return found
-            if denial.over:
+            if denial.over or (self._until is not None and self._until.over):
                 raise TopicNotFound(missing)
             denial.pause(_PAUSE_S)
 
@@ -158,15 +178,24 @@ class Topics:
     ) -> bool:
         """Make one topic that is not there yet, and wait for its leaders; whether it was made."""
         deadline = self._deadline()
+        was_there = bool(self.existing([topic]))
         copies = -1 if replication is None else replication
-        if create_topics(self._calls, {topic: (partitions, settings)}, replication=copies, deadline=deadline):
+        new = {topic: (partitions, settings)}
+        asked = create_topics(self._calls, new, replication=copies, deadline=deadline).get(topic, 0)
+        if asked == 1 or (asked and was_there):
             return False
         await_leaders(self._calls, [topic], deadline=deadline)
         return True
 
     def delete(self, topic: str) -> bool:
         """Delete a topic; whether there was one."""
-        return not delete_topics(self._calls, [topic], deadline=self._deadline())
+        was_there = bool(self.existing([topic]))
+        asked = delete_topics(self._calls, [topic], deadline=self._deadline()).get(topic, 0)
+        return not asked or (asked > 1 and was_there)
+
+    def delete_records(self, positions: Mapping[Partition, int]) -> None:
+        """Delete the records below these positions; of a topic that is gone there are none."""
+        delete_records(self._calls, positions, deadline=self._deadline())
 
     def settings(self, topic: str) -> dict[str, str | None]:
         """A topic's configuration as it is in effect."""
@@ -174,7 +203,12 @@ class Topics:
 
     def matching(self, pattern: str) -> list[str]:
         """The topics whose whole name a Java regular expression matches, without the brokers' own."""
-        return matching_topics(pattern, self._names())
+        return matching_topics(pattern, list(self._cluster().topics))
+
+    def brokers(self) -> tuple[Broker, ...]:
+        """The brokers that are there, by their ids."""
+        found = sorted(self._cluster().brokers.values(), key=lambda one: one.id)
+        return tuple(Broker(id=one.id, host=one.host, port=one.port) for one in found)
 
     def end_offsets(self, partitions: Iterable[Partition], *, committed: bool) -> dict[Partition, int]:
         """The position after the last record; ``committed``: before the first open transaction."""
@@ -236,18 +270,30 @@ class Topics:
         """
         self._group(group).commit(offsets, self._deadline())
 
+    def group_members(self, group: str) -> tuple[GroupMemberInfo, ...]:
+        """Who is in a consumer group."""
+        return group_members(self._calls, group, deadline=self._deadline())
+
+    def delete_group(self, group: str) -> bool:
+        """Delete a consumer group with its offsets; whether there was one.
+
+        Raises:
+            GroupInUse: it has members.
+        """
+        return delete_group(self._calls, self._config, group, deadline=self._deadline())
+
     def _group(self, group: str, *, stable: bool = True) -> GroupOffsets:
         with self._groups_lock:
             if (group, stable) not in self._groups:
                 self._groups[group, stable] = GroupOffsets(self._config, group, stable=stable)
             return self._groups[group, stable]
 
-    def _names(self) -> list[str]:
+    def _cluster(self) -> Any:
         deadline = self._deadline()
         while True:
             try:
                 timeout_s = deadline.left_s(most=_ONE_REQUEST_S, least=0.05)
-                return list(self._calls.client.list_topics(timeout=timeout_s).topics)
+                return self._calls.client.list_topics(timeout=timeout_s)
             except KafkaException as raised:
                 error = error_of(raised)
                 if error.code() not in RETRIABLE:
@@ -280,9 +326,19 @@ class Topics:
         wanted = list(dict.fromkeys(partitions))
         if not wanted:
             return {}
-        found, _ = self._calls.ask(
-            "list offsets", wanted, request, deadline=self._deadline(), denied=self._why_denied
-        )
+        found: dict[Partition, Any] = {}
+        missing, deadline = wanted, self._deadline()
+        while missing:
+            answers, _ = self._calls.ask(
+                "list offsets", missing, request, deadline=deadline, denied=self._why_denied
+            )
+            found |= answers
+            # What a broker that went away has left unsaid comes as such an offset, and as no error.
+            missing = [partition for partition in missing if found[partition].offset == OFFSET_INVALID]
+            if missing:
+                if deadline.over:
+                    raise self._calls.unavailable("list offsets", deadline, None)
+                deadline.pause(_PAUSE_S)
         return {partition: found[partition] for partition in wanted}
 
     def _why_denied(self, partition: Partition) -> CursorqError | None:
@@ -296,4 +352,5 @@ class Topics:
         return TopicGone(topic, number) if number >= found.partitions else None
 
     def _deadline(self) -> Deadline:
-        return Deadline.after_ms(self._timeout_ms)
+        left_ms = None if self._until is None else int(self._until.left_s() * 1000)
+        return Deadline.after_ms(self._timeout_ms if left_ms is None else min(left_ms, self._timeout_ms))

@@ -103,6 +103,7 @@ class TransactionalProducer:
         self._group_metadata: Any = None
         self._producer: Producer | None = None
         self._undelivered: KafkaError | None = None
+        self._delivered: list[Message] | None = None  # kept where somebody inspects them
         self._written_to: set[str] = set()
 
     @property
@@ -134,9 +135,16 @@ class TransactionalProducer:
         deadline.pause(_PAUSE_S)
 
     def commit(
-        self, records: Iterable[Record], positions: Iterable[TopicPartition], deadline: Deadline
-    ) -> None:
-        """Write the records and the group's positions, all or nothing.
+        self,
+        records: Iterable[Record],
+        positions: Iterable[TopicPartition],
+        deadline: Deadline,
+        *,
+        inspect: Callable[[Sequence[Message]], bool] | None = None,
+    ) -> bool:
+        """Write the records and the group's positions, all or nothing; whether they were written.
+
+        ``inspect`` is given the records as the brokers have them, before they count, and may take them back.
 
         Raises:
             TrackerFenced: another producer of the id was opened later.
@@ -146,17 +154,22 @@ class TransactionalProducer:
         producer = self._producer
         assert producer is not None
         self._undelivered = None
+        self._delivered = None if inspect is None else []
         self._written_to.clear()
         try:
             producer.begin_transaction()
             for record in records:
                 self._produce(producer, record, deadline)
+            if inspect is not None and not inspect(self._flushed(producer, deadline)):
+                producer.abort_transaction(self._left_s(deadline))
+                return False
             offsets, timeout_s = list(positions), self._left_s(deadline)
             _returned_within(
                 timeout_s + _GRACE_S,
                 lambda: producer.send_offsets_to_transaction(offsets, self._group_metadata, timeout_s),
             )
             producer.commit_transaction(self._left_s(deadline))
+            return True
         except KafkaException as raised:
             raise self._given_up(raised, "commit a transaction") from raised
         except BaseException:
@@ -202,9 +215,27 @@ class TransactionalProducer:
                     raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from None
                 producer.poll(_POLL_S)
 
-    def _on_delivery(self, error: KafkaError | None, _: Message) -> None:
-        if error is not None and self._undelivered is None:
-            self._undelivered = error
+    def _flushed(self, producer: Producer, deadline: Deadline) -> Sequence[Message]:
+        until = Deadline.after_ms(int(self._left_s(deadline) * 1000))
+        while len(producer):
+            if until.over:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            # Not flush(): it goes on calling back after a callback has raised, as for a fatal error it does.
+            producer.poll(_POLL_S)
+        if (undelivered := self._undelivered) is not None:
+            if undelivered.code() == KafkaError._PURGE_QUEUE:
+                # The transaction has failed before the record was sent, and its end says why.
+                self._undelivered = None
+                producer.commit_transaction(self._left_s(deadline))
+            raise KafkaException(undelivered)
+        assert self._delivered is not None
+        return self._delivered
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._undelivered = self._undelivered or error
+        elif self._delivered is not None:
+            self._delivered.append(message)
 
     def _given_up(self, raised: KafkaException, operation: str) -> CursorqError | Uncertain:
         error = error_of(raised)

@@ -17,8 +17,11 @@ class BreakerLog:
     def __init__(self) -> None:
         self._open: dict[str, set[Cell]] = {}
 
-    def see(self, cursors: Iterable[CursorSnapshot]) -> None:
-        """Take in cursors that have changed."""
+    def see(self, cursors: Iterable[CursorSnapshot], deleted: Iterable[Cell] = ()) -> None:
+        """Take in cursors that have changed, and cells that are there no more."""
+        for cell in deleted:
+            if left := self._open.pop(cell.subscription, set()) - {cell}:
+                self._open[cell.subscription] = left
         by_subscription: dict[str, list[CursorSnapshot]] = {}
         for cursor in cursors:
             by_subscription.setdefault(cursor.cell.subscription, []).append(cursor)

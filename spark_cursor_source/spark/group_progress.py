@@ -6,41 +6,74 @@ import time
 from collections.abc import Mapping
 
 from spark_cursor_source.core.planning import TopicPartition
+from spark_cursor_source.core.source_options import SourceOptions
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.membership import Membership, Part
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.queue_view import QueueView
 
 GROUP_COMMIT_S = 1.0  #: how often the consumer group's offsets follow
 
 
+def take_part(options: SourceOptions, topics: Topics, query_id: str) -> Membership:
+    """The part of a query in the group of its subscription; it joins when it is asked what is its."""
+    part = Part(
+        group=options.group,
+        queue=repr(options.topics),
+        type=options.subscription_type,
+        session_ms=options.session_ms,
+        query_id=query_id,
+    )
+    return Membership(client_config(options.kafka, "consumer"), topics, part)
+
+
 class GroupProgress:
-    """The offsets of the group ``cursorq-<subscription>``."""
+    """The offsets of the subscription's group, committed by a member of it."""
 
-    def __init__(self, topics: Topics, subscription: str) -> None:
+    def __init__(self, topics: Topics, membership: Membership, group: str) -> None:
         self._topics = topics
-        self._group = f"cursorq-{subscription}"
+        self._membership = membership
+        self._group = group
         self._when = 0.0
-        self._committed: Mapping[TopicPartition, int] = {}
+        self._is_on_its_way = False  # what was last committed without waiting
+        self._committed: dict[TopicPartition, int] = {}
 
-    def beginning(
-        self, queue: QueueView, stored: Mapping[TopicPartition, int]
-    ) -> tuple[dict[TopicPartition, int], bool]:
-        """Where a query without a checkpoint begins, made durable; and whether its subscription is new.
+    def beginning(self, queue: QueueView, stored: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Where a query without a checkpoint begins.
 
-        From the group's offsets, else from what is ``stored``; a new subscription from where the options say.
+        From the group's offsets, which do not move before the first batch is complete; else from what is
+        ``stored``; a new subscription from where the options say.
         """
-        partitions = list(queue.partitions)
-        known = dict(stored) | dict(self._topics.committed(self._group, partitions))
-        missing = [tp for tp in partitions if tp not in known]
+        known = dict(stored) | self.known(frozenset(queue.partitions))
+        missing = [tp for tp in queue.partitions if tp not in known]
         is_new = not known
         # A partition that a subscription with a past does not know was added since.
         known |= queue.starting_positions(missing) if is_new else self._topics.beginning_offsets(missing)
-        self._topics.commit(self._group, known)
-        return known, is_new
+        return known
 
-    def follow(self, positions: Mapping[TopicPartition, int], *, force: bool = False) -> None:
-        """Let ordinary Kafka lag tools see how far the batches are; unless forced, once a second at most."""
+    def known(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+        """The group's positions, whoever has committed them."""
+        return self._topics.committed(self._group, partitions)
+
+    def keep(self, positions: Mapping[TopicPartition, int]) -> bool:
+        """Commit positions; they are on the broker when this returns. False: by no member of the group."""
+        if not self._membership.commit(positions):
+            return False
+        self._when, self._is_on_its_way = time.monotonic(), False
+        self._committed |= positions
+        return True
+
+    def follow(
+        self, positions: Mapping[TopicPartition, int], *, force: bool = False, wait: bool = False
+    ) -> None:
+        """Let ordinary Kafka lag tools see how far the batches are; unless forced, once a second at most.
+
+        With ``wait`` they see it when this returns: the query may end right after.
+        """
+        moved = {tp: at for tp, at in positions.items() if self._committed.get(tp) != at}
         is_due = force or time.monotonic() - self._when > GROUP_COMMIT_S
-        if self._committed == positions or not is_due:
-            return
-        self._topics.commit(self._group, dict(positions))
-        self._when, self._committed = time.monotonic(), dict(positions)
+        if wait and (moved or self._is_on_its_way):
+            self.keep(positions)
+        elif moved and is_due and self._membership.try_commit(moved):
+            self._when, self._is_on_its_way = time.monotonic(), True
+            self._committed |= moved

@@ -12,8 +12,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 _END_S = 30.0
-# A short life on few cores: the second compiler would take more time than it saves.
-_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: for a JVM of a short life on few cores: the second compiler would take more time than it saves
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def python_environment() -> dict[str, str]:
@@ -48,7 +48,7 @@ def local_session(
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", f"{memory_mb}m")
-        .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={temporary} {_JVM}")
+        .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={temporary} {SHORT_LIVED}")
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", str(cores))

@@ -1,13 +1,9 @@
-"""The tracker's source: the markers topic, folded on executors, and the broker's time."""
+"""The tracker's source: the markers topic, folded on executors."""
 
 from __future__ import annotations
 
 import json
-import logging
-import time
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,20 +11,13 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from spark_cursor_source.core.clock import BrokerClock
-from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker_clock import TrackerOffset, limit_markers
 from spark_cursor_source.core.tracker_options import TrackerOptions
-from spark_cursor_source.errors import MarkersGone, TrackerOwnedByAnother
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.cursors import CursorTail
-from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.lease_tables import LeaseTables
 from spark_cursor_source.kafka.records import columns_of, read_range
-from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.kafka.tracker_group import TrackerProgress, read_progress, tracker_group
-from spark_cursor_source.kafka.transaction import end_transactions
+from spark_cursor_source.spark.marker_planner import AllCursors, MarkerPlanner, MarkersSlice
 from spark_cursor_source.spark.marker_rows import (
     FOLDED_DDL,
     MarkerFold,
@@ -36,217 +25,9 @@ from spark_cursor_source.spark.marker_rows import (
     lease_table_row,
     tick_row,
 )
-from spark_cursor_source.spark.queue_watch import QueueWatch
 from spark_cursor_source.wire import tracker_offset_json
 
-log = logging.getLogger(__name__)
 SUBSCRIPTIONS = "subscriptions"  #: option with the settings of each subscription, as JSON
-_BEHIND_MS = 3_000  # so long the log of a new leader may end below what was read before
-
-
-@dataclass(frozen=True)
-class MarkersSlice(InputPartition):
-    """What one task reads: markers of one partition, and whether time passes after them."""
-
-    partition: int
-    start: int
-    stop: int
-    now_ms: int | None  #: leases that end before this run out; None where there is more to read first
-    tracker_id: str
-
-
-@dataclass(frozen=True)
-class AllCursors(InputPartition):
-    """The task of a new checkpoint: every cursor there is."""
-
-    value: None = None
-
-
-class MarkerPlanner:
-    """The driver's side: how far to read, and what time it is on the broker."""
-
-    def __init__(self, options: TrackerOptions) -> None:
-        self._options = options
-        admin = client_config(options.kafka, "admin")
-        self._topics = Topics(admin, timeout_ms=PATIENCE_MS)
-        self._partitions = self._topics.ensure_control(
-            markers=options.markers_topic,
-            redeliveries=options.redeliveries_topic,
-            cursors=options.cursors_topic,
-        ).markers
-        self._cursors = CursorTail(
-            client_config(options.kafka, "consumer"), options.cursors_topic, timeout_ms=PATIENCE_MS
-        )
-        self._tables: LeaseTables | None = None
-        if options.reappend is not None:
-            self._tables = LeaseTables(self._cursors, options.reappend.queue_topic, options.markers_topic)
-        self._watch = QueueWatch(options, self._topics, self._partitions)
-        self._clocks: dict[int, BrokerClock] = {}
-        self._seen: dict[int, int] = {}  # end of each partition when its last append time was read
-        self._fresh: set[int] = set()  # partitions that were appended to since: their clocks go right
-        self._checked = False
-
-    def initial_offset(self) -> TrackerOffset:
-        """Where a tracker without a checkpoint begins: after the markers that the cursors hold.
-
-        Or before: cursors tell which markers they hold, and a tracker that is still at work writes them.
-        """
-        positions = self._progress(stable=False).next_markers
-        beginnings = self._by_partition(self._topics.beginning_offsets(self._all()))
-        return TrackerOffset(
-            tracker_id=uuid.uuid4().hex,
-            next={p: max(positions.get(p, 0), at) for p, at in beginnings.items()},
-            resumed=False,
-        )
-
-    def latest_offset(self, start: TrackerOffset) -> TrackerOffset:
-        """Up to where the next batch goes; ``start`` where there is neither a marker nor anything due.
-
-        Raises:
-            TrackerOwnedByAnother: another tracker's work is there, and nobody said to take over.
-            MarkersGone: markers were removed before they were read.
-        """
-        self._check_owner(start, known=start)
-        # The instant before the ends: whatever was appended before it is below them.
-        instant = _monotonic_ms()
-        now = self._now(start, instant)
-        self._cursors.refresh()
-        cursors = self._cursors.all()
-        self._watch.look(cursors, {partition: now[partition] for partition in self._fresh & now.keys()})
-        ends = self._by_partition(self._topics.end_offsets(self._all(), committed=True))
-        self._read_clocks(ends)
-        self._check_log(start, ends)
-        reached = limit_markers(start.next, ends, self._options.max_markers_per_trigger)
-        moved = frozenset(p for p in ends if reached[p] > start.next.get(p, 0))
-        due = self._due(cursors.values(), now)
-        settled = (moved | due) & {p for p in now if reached[p] >= ends[p]}
-        if not start.resumed or moved or settled:
-            return TrackerOffset(tracker_id=start.tracker_id, next=reached, now_ms=now, settled=settled)
-        return start
-
-    def tasks(self, start: TrackerOffset, end: TrackerOffset) -> list[InputPartition]:
-        """What the tasks of a batch read.
-
-        Raises:
-            TrackerOwnedByAnother: as :meth:`latest_offset`, which a replayed batch is not asked for.
-        """
-        self._check_owner(start, known=end)
-        slices: list[InputPartition] = [
-            MarkersSlice(
-                partition=p,
-                start=start.next.get(p, 0),
-                stop=stop,
-                now_ms=end.now_ms.get(p) if p in end.settled else None,
-                tracker_id=end.tracker_id,
-            )
-            for p, stop in end.next.items()
-            if stop > start.next.get(p, 0) or p in end.settled
-        ]
-        return slices if start.resumed else [AllCursors(), *slices]
-
-    def close(self) -> None:
-        self._watch.close()
-        self._cursors.close()
-
-    def _check_owner(self, start: TrackerOffset, *, known: TrackerOffset) -> None:
-        """Once: that nobody has gone beyond what this checkpoint knows.
-
-        Not by ``initial_offset``: Spark asks it again, for another id, when the tracker died in its first
-        batch, and what was carried out then is our own.
-        """
-        if self._checked:
-            return
-        self._topics.check_allowed(
-            {
-                self._options.markers_topic: ("read",),
-                self._options.redeliveries_topic: ("write",),
-                self._options.cursors_topic: ("read", "write"),
-            }
-        )
-        self._check_progress(self._progress(stable=False), start, known)
-        # From here on nobody else carries out anything; and a batch that a tracker died in is ended, which
-        # the positions would else be waited for.
-        deadline = Deadline.after_ms(PATIENCE_MS)
-        end_transactions(
-            client_config(self._options.kafka, "producer"),
-            tracker_group(self._options.markers_topic),
-            deadline,
-        )
-        self._check_progress(self._progress(stable=True), start, known)
-        self._checked = True
-
-    def _check_progress(self, done: TrackerProgress, start: TrackerOffset, known: TrackerOffset) -> None:
-        ours = done.query_id in (None, known.tracker_id)
-        if start.resumed:
-            # State that somebody has gone beyond would bring old leases back.
-            if not ours or any(at > known.next.get(p, 0) for p, at in done.next_markers.items()):
-                raise TrackerOwnedByAnother(self._options.markers_topic, done.query_id or "", stale=True)
-        elif not ours and not self._options.take_over:
-            raise TrackerOwnedByAnother(self._options.markers_topic, done.query_id or "")
-
-    def _check_log(self, start: TrackerOffset, ends: Mapping[int, int]) -> None:
-        positions = dict(start.next)
-        if not start.resumed:
-            # Cursors of a topic that was there before: its markers would be taken for read.
-            self._cursors.refresh()
-            for cursor in self._cursors.all().values():
-                partition = cursor.markers_partition
-                positions[partition] = max(positions.get(partition, 0), cursor.next_marker)
-        changed = [p for p, end in ends.items() if end != positions.get(p, 0)]
-        if not changed:
-            return
-        topic = self._options.markers_topic
-        begins = self._by_partition(self._topics.beginning_offsets([(topic, p) for p in changed]))
-        deadline = Deadline.after_ms(_BEHIND_MS)
-        for partition in changed:
-            position, end = positions.get(partition, 0), ends[partition]
-            while position > end and not deadline.over:
-                deadline.pause(0.5)
-                found = self._topics.end_offsets([(topic, partition)], committed=True)
-                end = found[topic, partition]
-            if not begins[partition] <= position <= end:
-                raise MarkersGone(topic, partition, position, (begins[partition], end))
-
-    def _now(self, start: TrackerOffset, instant: int) -> dict[int, int]:
-        now: dict[int, int] = {}
-        for partition in range(self._partitions):
-            clock = self._clocks.setdefault(partition, BrokerClock(start.now_ms.get(partition)))
-            known = clock.now_ms(monotonic_ms=instant)
-            if known is not None:
-                now[partition] = known
-        return now
-
-    def _read_clocks(self, ends: Mapping[int, int]) -> None:
-        changed = [p for p, end in ends.items() if self._seen.get(p) != end]
-        if not changed:
-            return
-        times = self._topics.last_append_times(self._options.markers_topic, changed)
-        read_at = _monotonic_ms()
-        for partition, (_, timestamp_ms) in times.items():
-            self._clocks[partition].observe(broker_ms=timestamp_ms, monotonic_ms=read_at)
-        self._fresh |= {p for p in changed if p in self._seen}
-        self._seen |= {p: ends[p] for p in changed}
-
-    def _due(self, cursors: Iterable[CursorSnapshot], now: Mapping[int, int]) -> frozenset[int]:
-        """The partitions where the time of something is over: without one, nothing runs."""
-        events = [(cursor.markers_partition, cursor.next_event_ms) for cursor in cursors]
-        if self._tables is not None:
-            events += self._tables.next_events().items()
-        return frozenset(
-            partition
-            for partition, event_ms in events
-            if partition in now and event_ms is not None and event_ms < now[partition]
-        )
-
-    def _progress(self, *, stable: bool) -> TrackerProgress:
-        return read_progress(self._topics, self._options.markers_topic, stable=stable)
-
-    def _all(self) -> list[tuple[str, int]]:
-        return [(self._options.markers_topic, p) for p in range(self._partitions)]
-
-    @staticmethod
-    def _by_partition(offsets: Mapping[tuple[str, int], int]) -> dict[int, int]:
-        return {partition: at for (_, partition), at in offsets.items()}
 
 
 class MarkerStreamReader(DataSourceStreamReader):
@@ -327,7 +108,3 @@ class MarkerDataSource(DataSource):
         if (subscriptions := self.options.get(SUBSCRIPTIONS)) is not None:
             options[SUBSCRIPTIONS] = json.loads(subscriptions)
         return MarkerStreamReader(TrackerOptions.parse(options))
-
-
-def _monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

@@ -21,8 +21,8 @@ class MessageLeases:
 
     def step(
         self, markers: Sequence[MessageMarkers], resumed: LeaseTable | None, now_ms: int | None
-    ) -> tuple[LeaseTable, LeaseTable] | None:
-        """Take in a batch of markers: what is to be appended again, and the table then.
+    ) -> tuple[LeaseTable, bytes] | None:
+        """Take in a batch of markers: what is to be appended again, and the bytes of the table then.
 
         None where nothing has changed. ``resumed`` is a table to begin with; with ``now_ms`` leases run out.
         """
@@ -32,12 +32,13 @@ class MessageLeases:
         if markers:
             table = table.apply(MessageMarkers.concatenated(markers))
         due, table = table.settle(-1 if now_ms is None else now_ms, most=MOST_DUE)
-        self._table.update((table_wire.encode(table),))
+        stored = table_wire.encode(table)
+        self._table.update((stored,))
         if (next_ms := table.next_event_ms) is None:
             self._next.clear()
         else:
             self._next.update((next_ms,))
-        return due, table
+        return due, stored
 
     def _load(self) -> LeaseTable | None:
         stored = self._table.get()

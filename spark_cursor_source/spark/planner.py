@@ -9,41 +9,46 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.leftovers import leftovers
-from spark_cursor_source.core.marker import End, EndUpTo, KeepAlive, Marker, Release, Start
-from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.marker import KeepAlive, Marker, Release, Start
+from spark_cursor_source.core.paused import paused_queue_ends, unpaused_redeliveries
 from spark_cursor_source.core.planning import (
     BatchPlan,
     Delivery,
+    HandBack,
     RedeliveryRecord,
     SourceOffset,
-    Taken,
     TopicPartition,
     admit_queue,
     admit_redeliveries,
     plan,
-    plan_replay,
-    split,
 )
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.source_options import AckMode, Isolation, SourceOptions
+from spark_cursor_source.core.source_options import Isolation, SourceOptions
+from spark_cursor_source.core.subscription import SubscriptionType
+from spark_cursor_source.core.tasks import split, split_by_key
 from spark_cursor_source.errors import MarkerFormatChanged
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.markers import MarkerSender
-from spark_cursor_source.kafka.redeliveries import RedeliveryTail
+from spark_cursor_source.kafka.run import Run, TrackerAddress
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.spark.group_progress import GroupProgress
+from spark_cursor_source.spark.completion import Completion
+from spark_cursor_source.spark.group_progress import GroupProgress, take_part
+from spark_cursor_source.spark.holdings import Holdings
+from spark_cursor_source.spark.inbox import Inbox
 from spark_cursor_source.spark.lease_keeper import LeaseKeeper
 from spark_cursor_source.spark.patience import Patience
 from spark_cursor_source.spark.queue_view import QueueView
-from spark_cursor_source.spark.run import Run
+from spark_cursor_source.spark.replays import Replays
+from spark_cursor_source.spark.room import Room
 
 log = logging.getLogger(__name__)
 HANDED_BACK = "the run that held it died"
+STOOD_STILL = "it went to another query before its rows went out"
 
 
 class Planner:
@@ -58,37 +63,39 @@ class Planner:
             cursors=options.cursors_topic,
         )
         self.markers_partitions = control.markers
-        self._redelivery_partitions = range(control.redeliveries)
         self._sender = MarkerSender(
             client_config(options.kafka, "producer"), options.markers_topic, control.markers
         )
         self._cursors = CursorTail(
             client_config(options.kafka, "consumer"), options.cursors_topic, timeout_ms=PATIENCE_MS
         )
-        self._redeliveries = RedeliveryTail(
-            client_config(options.kafka, "consumer"), options.redeliveries_topic
-        )
         self._queue = QueueView(options, self._topics)
-        self._run = Run(uuid.uuid4().hex, options, self._cursors, self._send)
+        run_id = uuid.uuid4().hex
+        self._membership = take_part(options, self._topics, run_id)
+        self._group = GroupProgress(self._topics, self._membership, options.group)
+        tracker = TrackerAddress(
+            markers_topic=options.markers_topic,
+            cursors_topic=options.cursors_topic,
+            timeout_ms=options.tracker_timeout_ms,
+        )
+        self._run = Run(run_id, tracker, self._cursors, self._send)
+        self._holdings = Holdings(
+            options, self._queue, self._membership, self._group, self._run, self._cursors
+        )
+        partitions = range(control.redeliveries)
+        self._inbox = Inbox(options, self._topics, partitions, self._holdings, self._run)
+        self._replays = Replays(options, self._holdings, self._run)
+        self._completion = Completion(options, self._holdings, self._run, self._inbox, self._replays)
+        self._room = Room(options, self._cursors)
         self._keeper = LeaseKeeper(self._extend, lease_ms=options.lease_ms)
-        self._group = GroupProgress(self._topics, options.subscription)
         self._patience = Patience(options)
         self._began = False
-        self._new_subscription = False  # found so by initial_offset
         self._asked_for_latest = False
-        self._pending: list[RedeliveryRecord] = []
-        self._scanned: dict[int, int] = {}
-        self._taken = Taken()
         self._alone_last = False
-        self._first_planned: dict[TopicPartition, int] = {}
-        self._is_full = False  # maxOutstanding is reached
-        self.outstanding: int | None = None  #: with the batch to come, where there is a limit
         self.now_ms = 0  #: broker time of the last plan, by its Starts
         self._in_progress: BatchPlan | None = None
         self._beginning: SourceOffset | None = None  # of a query without a checkpoint
-        self._replayed: dict[Cell, OffsetSet] = {}
-        self._looked_back = False  # at what dead runs left
-        self._apart: set[Cell] = set()  # with messages that a cumulative ack must not end
+        self._origin: dict[TopicPartition, int] = {}  # of the batch to come
         self._last_ends = SourceOffset(queue={}, redeliveries={})
         self._bound: SourceOffset | None = None
 
@@ -112,15 +119,17 @@ class Planner:
         self._asked_for_latest = True
         self._finish_batch(start)
         if self._queue.discover():
-            self._cursors.refresh()
-            self._run.check_alone()
-        self._run.listen()
+            self._holdings.look_around()
+        self._holdings.take_up(start, wait=self._patience.drain and self._bound is None)
         queue_ends, redelivery_ends = self._ends()
-        self._collect(start, redelivery_ends)
-        origin = self._origin(start, queue_ends)
+        pending = self._inbox.pending(start, redelivery_ends)
+        origin = self._origin = self._find_origin(queue_ends)
+        paused = self._queue.paused
+        queue_ends = paused_queue_ends(queue_ends, origin, paused)
+        pending, redelivery_ends = unpaused_redeliveries(pending, redelivery_ends, paused)
         positions, taken, alone = admit_redeliveries(
-            self._pending,
-            {p: start.redeliveries.get(p, 0) for p in self._redelivery_partitions},
+            pending,
+            {p: start.redeliveries.get(p, 0) for _, p in self._inbox.partitions},
             redelivery_ends,
             budget=max_offsets,
             alone_next=not self._alone_last,
@@ -128,22 +137,25 @@ class Planner:
         if alone:
             queue = origin
         else:
-            limits = [] if max_offsets is None else [max(max_offsets - taken, 0)]
-            limits += self._room(origin)
+            most = None if max_offsets is None else max(max_offsets - taken, 0)
+            limits = [limit for limit in (most, self._room.left(origin)) if limit is not None]
             queue = admit_queue(origin, queue_ends, budget=min(limits, default=None))
         new = sum(max(queue[tp] - origin[tp], 0) for tp in queue)
         waiting = taken + new
         if not waiting or self._patience.waits_for_more(waiting):
-            self._group.follow(start.queue, force=True)
+            self._group.follow(self._holdings.next, force=True, wait=self._patience.drain)
             return start
         self._queue.refresh()
-        if self.outstanding is not None:
-            self.outstanding += new
-        return SourceOffset(
+        self._room.take(new)
+        end = SourceOffset(
             queue={**start.queue, **queue},
             redeliveries=positions,
             topic_ids={**start.topic_ids, **self._queue.topic_ids},
+            laps=start.laps,
+            origins={tp: at for tp, at in origin.items() if at != start.queue.get(tp)},
         )
+        # Reading that was sought back ends where it had: between equal offsets Spark would run no batch.
+        return replace(end, laps=start.laps + 1) if end == start else end
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[tuple[Slice, ...]]:
         """The slices of each task of a batch, its Starts acknowledged by the broker.
@@ -151,33 +163,25 @@ class Planner:
         Called once a batch, after Spark has logged its offsets and before any row of it reaches anybody.
         """
         self._begin(start)
-        records = self._redeliveries.between(start.redeliveries, end.redeliveries)
-        if self._asked_for_latest:
-            own = [
-                record.redeliver
-                for record in records
-                if record.redeliver.run_id == self._run.run_id and self._is_ours(record.redeliver.cell)
-            ]
-            batch = plan(
-                self._options.subscription,
-                start,
-                end,
-                own,
-                read_positions=self._read_positions(),
-                taken=self._taken,
+        records = self._inbox.between(start, end)
+        with self._membership.steady():  # a partition that is given away now has its Starts before it goes
+            batch = (
+                self._plan(start, end, records)
+                if self._asked_for_latest
+                else self._replays.plan(start, end, records)
             )
-            self._alone_last = any(redeliver.alone for redeliver in own)
-        else:
-            batch = self._replay(start, end, records)
-        # Start before the rows: a crash in between delivers twice; the other order, never.
-        self._sender.send([*self._starts(batch), *self._releases(batch)])
-        self.now_ms = max(self.now_ms, self._sender.flush() or 0)
-        for delivery in batch.deliveries:
-            self._taken.add(delivery)
+            # Start before the rows: a crash in between delivers twice; the other order, never.
+            self._sender.send([*self._starts(batch), *_releases(batch.hand_backs, HANDED_BACK)])
+            self.now_ms = max(self.now_ms, self._sender.flush() or 0)
+        batch, lost = self._holdings.without_lost(batch)
+        if lost:
+            self._send(_releases(lost, STOOD_STILL))
+        self._inbox.planned(batch, end)
         self._keeper.hold(batch.deliveries)
         self._in_progress = batch
         self._patience.planned()
-        self._redeliveries.discard(end.redeliveries)
+        if self._options.subscription_type is SubscriptionType.KEY_SHARED:
+            return split_by_key(batch.deliveries, min_partitions=self._options.min_partitions)
         return split(
             batch.deliveries,
             min_partitions=self._options.min_partitions,
@@ -188,6 +192,11 @@ class Planner:
         """Spark has committed the batch that ends here."""
         self._finish_batch(end)
 
+    @property
+    def outstanding(self) -> int | None:
+        """How many messages there are with the batch to come, where there is a limit."""
+        return self._room.outstanding
+
     def bound_by_now(self) -> None:
         """Trigger.AvailableNow: deliver what is there at the first question after this, then nothing more."""
         self._patience.drain = True
@@ -197,11 +206,13 @@ class Planner:
         return self._last_ends
 
     def close(self) -> None:
-        """Stop extending leases and close the clients. What is still leased runs out."""
+        """Stop extending leases, leave the group, close the clients. What is still leased runs out."""
         self._keeper.stop()
+        self._membership.close()
         self._sender.close()
         self._cursors.close()
-        self._redeliveries.close()
+        self._inbox.close()
+        self._queue.close()
 
     # -- the beginning of a run ------------------------------------------------------------------------
 
@@ -211,10 +222,16 @@ class Planner:
         self._cursors.refresh()
         cursors = {tp: self._cursors.get(self._cell(*tp)) for tp in self._queue.partitions}
         stored = {tp: cursor.read_position for tp, cursor in cursors.items() if cursor is not None}
-        known, self._new_subscription = self._group.beginning(self._queue, stored)
-        return SourceOffset(
-            queue=known, redeliveries=self._redelivery_ends(), topic_ids=dict(self._queue.topic_ids)
+        known = self._group.beginning(self._queue, stored)
+        beginning = SourceOffset(
+            queue=known, redeliveries=self._inbox.ends(), topic_ids=dict(self._queue.topic_ids)
         )
+        self._holdings.begin_at(beginning)
+        self._take_up_first(beginning)
+        return beginning
+
+    def _take_up_first(self, start: SourceOffset) -> None:
+        self._holdings.take_up(start, wait=self._options.subscription_type.is_sole)
 
     def _begin(self, start: SourceOffset) -> None:
         if self._began:
@@ -224,12 +241,8 @@ class Planner:
         self._queue.resume(start)
         if self._beginning is None:
             self._check_rights()
-        self._cursors.refresh()
-        positions = {self._cell(*tp): at for tp, at in start.queue.items()}
-        self._run.greet(positions, self._queue.topic_ids)
-        if not self._new_subscription:
-            self._run.wait_for(list(positions))
-        self._scanned = dict(start.redeliveries)
+        self._take_up_first(start)
+        self._inbox.begin(start)
         self._began = True
 
     def _check_rights(self) -> None:
@@ -240,31 +253,26 @@ class Planner:
                 self._options.markers_topic: ("write",),
                 self._options.redeliveries_topic: ("read",),
                 self._options.cursors_topic: ("read",),
+                self._options.streams_topic: ("read",),
             }
         )
 
-    def _replay(
-        self, start: SourceOffset, end: SourceOffset, records: Sequence[RedeliveryRecord]
-    ) -> BatchPlan:
-        batch = plan_replay(
+    # -- a batch ---------------------------------------------------------------------------------------
+
+    def _plan(self, start: SourceOffset, end: SourceOffset, records: Sequence[RedeliveryRecord]) -> BatchPlan:
+        held = self._holdings.still_held(self._origin)
+        own = self._inbox.ours(records)
+        ends = {tp: end.queue[tp] for tp in held if tp in end.queue}
+        batch = plan(
             self._options.subscription,
             start,
-            end,
-            [record.redeliver for record in records if self._is_ours(record.redeliver.cell)],
-            cursors=self._run.answers,
+            replace(end, queue=ends),
+            own,
+            read_positions={},
+            taken=self._inbox.taken,
         )
-        for (topic, partition), stop in end.queue.items():
-            begin = start.queue.get((topic, partition), 0)
-            self._replayed[self._cell(topic, partition)] = OffsetSet.of((begin, stop))
-        for record in records:
-            cell = record.redeliver.cell
-            self._replayed[cell] = self._replayed.get(cell, EMPTY) | record.redeliver.offsets
-        log.info(
-            "batch_replayed run=%s delivered=%d handed_back=%d",
-            self._run.run_id,
-            sum(len(d.offsets) for d in batch.deliveries),
-            sum(len(b.offsets) for b in batch.hand_backs),
-        )
+        self._alone_last = any(redeliver.alone for redeliver in own)
+        self._holdings.next |= {tp: max(at, self._origin[tp]) for tp, at in ends.items()}
         return batch
 
     # -- after a batch ---------------------------------------------------------------------------------
@@ -273,67 +281,29 @@ class Planner:
         """What a completed batch brings; asked on every trigger, because Spark's commit comes late."""
         batch, self._in_progress = self._in_progress, None
         self._keeper.let_go()
-        markers: list[Marker] = []
-        if self._options.ack_mode is not AckMode.INDIVIDUAL:
-            markers += self._ends_of_the_dead(end, batch)
-            for delivery in batch.deliveries if batch else ():
-                if self._options.ack_mode is AckMode.BATCH or delivery.cell in self._apart:
-                    markers.append(End(cell=delivery.cell, offsets=delivery.offsets, run_id=self._run.run_id))
-        if batch and self._options.ack_mode is AckMode.CUMULATIVE:
-            # Only where no others are outstanding: it would end them too.
-            markers += [
-                EndUpTo(cell=self._cell(*tp), position=position, run_id=self._run.run_id)
-                for tp, position in end.queue.items()
-                if position and self._cell(*tp) not in self._apart
-            ]
+        markers = self._completion.markers(batch, end, has_checkpoint=self._beginning is None)
         if markers:
             self._send(markers)
         if batch:
-            self._group.follow(end.queue)
-
-    def _ends_of_the_dead(self, end: SourceOffset, batch: BatchPlan | None) -> list[End]:
-        """Once a run: Ends for what dead runs left leased in batches that Spark has committed."""
-        if self._looked_back:
-            return []
-        self._looked_back = True
-        delivered: dict[Cell, OffsetSet] = {}
-        for delivery in batch.deliveries if batch else ():
-            delivered[delivery.cell] = delivered.get(delivery.cell, EMPTY) | delivery.offsets
-        later = self._redeliveries.between(end.redeliveries, self._redelivery_ends())
-        left = leftovers(
-            self._run.answers,
-            run_id=self._run.run_id,
-            end=end if self._beginning is None else None,
-            later=[record.redeliver for record in later],
-            replayed=self._replayed,
-            delivered=delivered,
-        )
-        self._apart |= left.unsure
-        return [End(cell=cell, offsets=offsets) for cell, offsets in left.committed.items()]
+            self._group.follow(self._holdings.next)
 
     # -- looking ahead ---------------------------------------------------------------------------------
 
-    def _origin(self, start: SourceOffset, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Where the next batch begins in each queue partition: a new one at its beginning, none below the
-        read position."""
-        found = self._queue.origin(start, ends)
-        new = {self._cell(*tp): at for tp, at in found.items() if tp not in start.queue}
-        self._run.greet(new, self._queue.topic_ids)
-        answered = {cell: answer.read_position for cell, answer in self._run.answers.items()}
-        origin = _not_below(found, answered)
-        if all(origin[tp] >= end for tp, end in ends.items()):
+    def _find_origin(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Where the next batch begins in each queue partition; none below the read position."""
+        origin = {tp: self._holdings.next[tp] for tp in ends if tp in self._holdings.next}
+        if all(origin[tp] >= ends[tp] for tp in origin):
             return origin
         if self._messages_expire():
             # As late as can be: what has expired is neither to be leased nor delivered.
             self._cursors.refresh()
-        return _not_below(origin, self._read_positions())
-
-    def _read_positions(self) -> dict[Cell, int]:
-        """Of the cells that the tracker has answered for, as far as is known: expiry moves them too."""
-        return {
-            cell: max(answer.read_position, (self._cursors.get(cell) or answer).read_position)
-            for cell, answer in self._run.answers.items()
-        }
+        for tp, position in origin.items():
+            cell = self._cell(*tp)
+            cursor = self._cursors.get(cell)
+            # Expiry and a skip move it; after a Seek it is for the next look around.
+            if cursor is not None and cursor.owner == self._run.id_of(cell):
+                origin[tp] = max(position, cursor.read_position)
+        return origin
 
     def _messages_expire(self) -> bool:
         cursors = (self._cursors.get(cell) or answer for cell, answer in self._run.answers.items())
@@ -343,8 +313,8 @@ class Planner:
         if self._bound is not None:
             return self._bound.queue, self._bound.redeliveries
         # One question to the broker where one will do: an idle query asks it a hundred times a second.
-        redeliveries = [(self._options.redeliveries_topic, p) for p in self._redelivery_partitions]
-        queue = list(self._queue.partitions)
+        redeliveries = self._inbox.partitions
+        queue = sorted(self._holdings.next)
         if self._read_committed:
             ends = self._topics.end_offsets([*queue, *redeliveries], committed=True)
         else:
@@ -357,52 +327,6 @@ class Planner:
         if self._patience.drain:
             self._bound = self._last_ends
         return self._last_ends.queue, self._last_ends.redeliveries
-
-    def _collect(self, start: SourceOffset, ends: Mapping[int, int]) -> None:
-        """Read on in the redeliveries topic and keep what is for this run."""
-        self._redeliveries.poll(ends)
-        self._pending = [
-            one for one in self._pending if one.offset >= start.redeliveries.get(one.partition, 0)
-        ]
-        for record in self._redeliveries.between(self._scanned, ends):
-            redeliver = record.redeliver
-            if redeliver.run_id != self._run.run_id or not self._is_ours(redeliver.cell):
-                continue
-            if self._taken.fresh(redeliver.cell, redeliver.offsets, delivery_count=redeliver.delivery_count):
-                self._pending.append(record)
-        self._scanned = dict(ends)
-
-    def _room(self, planned: Mapping[TopicPartition, int]) -> list[int]:
-        """How many more messages may be outstanding, where there is a limit.
-
-        What the tracker has not yet seen of this run counts as outstanding: the limit holds at any moment.
-        """
-        limit = self._options.max_outstanding
-        if limit is None:
-            return []
-        self._cursors.refresh()
-        outstanding = 0
-        for tp, position in planned.items():
-            cursor = self._cursors.get(self._cell(*tp))
-            seen = self._first_planned.setdefault(tp, position) if cursor is None else cursor.read_position
-            outstanding += max(position - seen, 0) + (len(cursor.outstanding) if cursor else 0)
-        self.outstanding = outstanding
-        room = max(limit - outstanding, 0)
-        if (room == 0) != self._is_full:
-            self._is_full = room == 0
-            log.info(
-                "%s subscription=%s outstanding=%d max_outstanding=%d",
-                "max_outstanding_reached" if self._is_full else "max_outstanding_left",
-                self._options.subscription,
-                outstanding,
-                limit,
-            )
-        return [room]
-
-    def _redelivery_ends(self) -> dict[int, int]:
-        topic = self._options.redeliveries_topic
-        ends = self._topics.end_offsets([(topic, p) for p in self._redelivery_partitions], committed=True)
-        return {partition: at for (_, partition), at in ends.items()}
 
     # -- small things ----------------------------------------------------------------------------------
 
@@ -417,35 +341,21 @@ class Planner:
                 offsets=delivery.offsets,
                 lease_ms=self._options.lease_ms,
                 delivery_count=delivery.delivery_count,
-                run_id=self._run.run_id,
+                run_id=self._run.id_of(delivery.cell),
             )
             for delivery in batch.deliveries
         ]
 
-    def _releases(self, batch: BatchPlan) -> list[Release]:
-        return [
-            Release(
-                cell=back.cell,
-                offsets=back.offsets,
-                delivery_count=back.delivery_count,
-                delay_ms=0,
-                reason=HANDED_BACK,
-            )
-            for back in batch.hand_backs
-        ]
-
     def _cell(self, topic: str, partition: int) -> Cell:
-        return Cell(subscription=self._options.subscription, topic=topic, partition=partition)
-
-    def _is_ours(self, cell: Cell) -> bool:
-        return cell.subscription == self._options.subscription and (
-            (cell.topic, cell.partition) in self._queue.partitions
-        )
+        return self._holdings.cell(topic, partition)
 
     def _extend(self, held: Sequence[Delivery]) -> None:
-        lease_ms, run_id = self._options.lease_ms, self._run.run_id
+        lease_ms, id_of = self._options.lease_ms, self._run.id_of
         self._send(
-            [KeepAlive(cell=d.cell, offsets=d.offsets, lease_ms=lease_ms, run_id=run_id) for d in held]
+            [
+                KeepAlive(cell=one.cell, offsets=one.offsets, lease_ms=lease_ms, run_id=id_of(one.cell))
+                for one in held
+            ]
         )
 
     def _send(self, markers: Sequence[Marker]) -> None:
@@ -454,13 +364,14 @@ class Planner:
         self._sender.flush()
 
 
-def _not_below(
-    positions: Mapping[TopicPartition, int], read_positions: Mapping[Cell, int]
-) -> dict[TopicPartition, int]:
-    """The positions, none of a cell below its read position."""
-    raised = dict(positions)
-    for cell, read_position in read_positions.items():
-        tp = (cell.topic, cell.partition)
-        if tp in raised:
-            raised[tp] = max(raised[tp], read_position)
-    return raised
+def _releases(hand_backs: Sequence[HandBack], reason: str) -> list[Release]:
+    return [
+        Release(
+            cell=back.cell,
+            offsets=back.offsets,
+            delivery_count=back.delivery_count,
+            delay_ms=0,
+            reason=reason,
+        )
+        for back in hand_backs
+    ]

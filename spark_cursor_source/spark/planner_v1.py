@@ -8,23 +8,26 @@ second Start: their tracker would deliver it again though it has ended, and agai
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.planning import Delivery, SourceOffset, TopicPartition, admit_queue, split
+from spark_cursor_source.core.paused import paused_queue_ends
+from spark_cursor_source.core.planning import Delivery, SourceOffset, TopicPartition, admit_queue
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.source_options import AckMode, Isolation, SourceOptions
+from spark_cursor_source.core.tasks import split
 from spark_cursor_source.errors import MarkerFormatChanged
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.data_loss import report_loss
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1
 from spark_cursor_source.kafka.starts_v1 import Range, StartWriter, started_in
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.spark.data_loss import report_loss
-from spark_cursor_source.spark.group_progress import GroupProgress
+from spark_cursor_source.spark.group_progress import GroupProgress, take_part
 from spark_cursor_source.spark.lease_keeper import LeaseKeeper
 from spark_cursor_source.spark.patience import Patience
 from spark_cursor_source.spark.queue_view import QueueView
@@ -53,6 +56,7 @@ class PlannerV1:
         self._options = options
         self._topics = Topics(client_config(options.kafka, "admin"), timeout_ms=PATIENCE_MS)
         self.markers_partitions = self._topics.ensure_markers(options.markers_topic)
+        self._markers = [(options.markers_topic, number) for number in range(self.markers_partitions)]
         self._sender = MarkerSenderV1(
             client_config(options.kafka, "producer"), options.markers_topic, self.markers_partitions
         )
@@ -64,10 +68,13 @@ class PlannerV1:
             lease_ms=options.lease_ms,
         )
         self._queue = QueueView(options, self._topics)
-        self._group = GroupProgress(self._topics, options.subscription)
+        self._membership = take_part(options, self._topics, uuid.uuid4().hex)
+        self._group = GroupProgress(self._topics, self._membership, options.group)
         self._keeper: LeaseKeeper[Started] = LeaseKeeper(self._extend, lease_ms=options.lease_ms)
         self._patience = Patience(options)
         self._began = False
+        self._next: dict[TopicPartition, int] = {}  # the first offset that was not planned
+        self._started: dict[int, OffsetSet] = {}  # at or above it, by partition: they have their Starts
         self._asked_for_latest = False
         self._beginning: SourceOffset | None = None
         self._in_progress: list[Started] = []
@@ -80,7 +87,10 @@ class PlannerV1:
         """Where a query without a checkpoint begins: the same answer again, in this run and in the next."""
         if self._beginning is None:
             self._queue.refresh()
-            positions, _ = self._group.beginning(self._queue, {})
+            held = self._membership.wait_for_part(self._queue.partitions)
+            positions = self._group.beginning(self._queue, {})
+            if held:
+                self._group.keep(positions)
             self._beginning = self._offset(positions)
         return self._beginning
 
@@ -90,14 +100,17 @@ class PlannerV1:
         self._asked_for_latest = True
         self.completed(start)
         self._queue.discover()
+        if not self._take_up(start):
+            return start
         ends = self._ends()
-        origin = self._queue.origin(start, ends)
-        queue = admit_queue(origin, ends, budget=max_offsets)
+        origin = {tp: self._next[tp] for tp in ends}
+        queue = admit_queue(origin, paused_queue_ends(ends, origin, self._queue.paused), budget=max_offsets)
         waiting = sum(queue[tp] - origin[tp] for tp in queue)
         if not waiting or self._patience.waits_for_more(waiting):
             return start
         self._queue.refresh()
-        return self._offset({**start.queue, **queue}, start.topic_ids)
+        origins = {tp: at for tp, at in origin.items() if at != start.queue.get(tp)}
+        return self._offset({**start.queue, **queue}, start.topic_ids, origins)
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[tuple[Slice, ...]]:
         """The slices of each task of a batch, a Start of each message acknowledged by the broker.
@@ -106,20 +119,26 @@ class PlannerV1:
         a run that died has started belongs to the tracker, which brings it back: it is not in the batch.
         """
         self._begin(start)
+        held = self._take_up(start)
+        is_replay = not self._asked_for_latest
         batch = {
             tp: (first, past)
             for tp, past in sorted(end.queue.items())
-            if (first := start.queue.get(tp, 0)) < past
+            if held and (first := end.origin(tp, start) if is_replay else self._next.get(tp, past)) < past
         }
-        without = {} if self._asked_for_latest else self._started_before(end, batch)
+        if is_replay:
+            self._started = self._started_in(batch, since=end.markers)
+            self._pass_over_started({tp: first for tp, (first, _) in batch.items()}, start)
         counts: dict[tuple[TopicPartition, int], list[OffsetSet]] = {}
         for tp, within in batch.items():
-            for count, offsets in self._start(tp, within, without.get(tp[1], EMPTY)):
+            for count, offsets in self._start(tp, within, self._started.get(tp[1], EMPTY)):
                 counts.setdefault((tp, count), []).append(offsets)
         # Start before the rows: a crash in between delivers twice; the other order, never.
         self._sender.flush()
         # As in kafka-mq-go, a Start takes a message from the queue: not even a lost checkpoint repeats it.
-        self._group.follow(end.queue, force=True)
+        positions = {tp: past for tp, (_, past) in batch.items()}
+        self._next |= positions
+        self._group.keep(positions)
         self._patience.planned()
         return split(
             [
@@ -148,7 +167,9 @@ class PlannerV1:
     def close(self) -> None:
         """Stop extending leases and close the clients. What is still leased runs out."""
         self._keeper.stop()
+        self._membership.close()
         self._sender.close()
+        self._queue.close()
 
     # -- a batch ---------------------------------------------------------------------------------------
 
@@ -180,11 +201,22 @@ class PlannerV1:
                 *(topic, partition, within[0], within[1] - 1, without_key),
             )
 
-    def _started_before(
-        self, end: SourceOffset, batch: Mapping[TopicPartition, Range]
+    def _pass_over_started(self, positions: Mapping[TopicPartition, int], start: SourceOffset) -> None:
+        """Whatever has a Start of what earlier batches were logged with, above where reading goes on.
+
+        It was not planned when it was logged; or it was, and this was no member any more that could commit.
+        """
+        doubtful = {tp: (at, start.queue[tp]) for tp, at in positions.items() if at < start.queue.get(tp, 0)}
+        if doubtful:
+            begins = self._topics.beginning_offsets(self._markers)
+            found = self._started_in(doubtful, since={p: at for (_, p), at in begins.items()})
+            self._started |= {p: self._started.get(p, EMPTY) | offsets for p, offsets in found.items()}
+
+    def _started_in(
+        self, batch: Mapping[TopicPartition, Range], *, since: Mapping[int, int]
     ) -> dict[int, OffsetSet]:
-        """The messages of a batch, by partition, that a run which died has started."""
-        ranges = {p: (end.markers.get(p, 0), at) for p, at in self._markers_ends().items()}
+        """The messages of these ranges, by partition, that have a Start among the markers ``since``."""
+        ranges = {p: (since.get(p, 0), at) for p, at in self._markers_ends().items()}
         reader = TailReader(client_config(self._options.kafka, "consumer"), committed=False)
         try:
             by_partition = {partition: within for (_, partition), within in batch.items()}
@@ -192,7 +224,7 @@ class PlannerV1:
         finally:
             reader.close()
         left = sum(map(len, found.values()))
-        log.info("batch_replayed subscription=%s left_to_tracker=%d", self._options.subscription, left)
+        log.info("started_before subscription=%s left_to_tracker=%d", self._options.subscription, left)
         return found
 
     # -- small things ----------------------------------------------------------------------------------
@@ -203,16 +235,35 @@ class PlannerV1:
         if not start.markers:
             raise MarkerFormatChanged("v2", "v1")
         self._queue.resume(start)
+        self._membership.wait_for_part(self._queue.partitions)
         self._began = True
 
+    def _take_up(self, start: SourceOffset) -> bool:
+        """Whether the subscription is this query's; what is new to it goes on where the group is."""
+        held = self._membership.mine(self._queue.partitions)
+        new = held - self._next.keys()
+        if new:
+            committed = self._group.known(new)
+            known = {**start.queue, **committed}
+            known |= self._queue.beginnings([tp for tp in new if tp not in known])
+            self._next |= {tp: known[tp] for tp in new}
+            self._pass_over_started(committed, start)
+        if not held:
+            self._next = {}
+        return bool(held)
+
     def _offset(
-        self, queue: Mapping[TopicPartition, int], topic_ids: Mapping[str, str] | None = None
+        self,
+        queue: Mapping[TopicPartition, int],
+        topic_ids: Mapping[str, str] | None = None,
+        origins: Mapping[TopicPartition, int] | None = None,
     ) -> SourceOffset:
         return SourceOffset(
             queue=queue,
             redeliveries={},
             topic_ids={**(topic_ids or {}), **self._queue.topic_ids},
             markers=self._markers_ends(),
+            origins=origins or {},
         )
 
     def _ends(self) -> Mapping[TopicPartition, int]:
@@ -225,10 +276,8 @@ class PlannerV1:
         return self._last_ends
 
     def _markers_ends(self) -> dict[int, int]:
-        topic = self._options.markers_topic
-        partitions = [(topic, number) for number in range(self.markers_partitions)]
         # Uncommitted: behind somebody's open transaction our own Starts would not be found.
-        ends = self._topics.end_offsets(partitions, committed=False)
+        ends = self._topics.end_offsets(self._markers, committed=False)
         return {number: at for (_, number), at in ends.items()}
 
     def _cell(self, topic: str, partition: int) -> Cell:

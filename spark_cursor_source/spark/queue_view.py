@@ -9,8 +9,9 @@ from spark_cursor_source.core.planning import SourceOffset, TopicPartition
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.core.topic_selection import Assign, Subscribe, SubscribePattern
 from spark_cursor_source.errors import QueueTopicEndsEarlier, QueueTopicRecreated
-from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.positions import starting_positions
+from spark_cursor_source.kafka.stream_states import StreamStates
 from spark_cursor_source.kafka.topics import Topics
 
 DISCOVERY_S = 2.0  #: how often an idle query looks for new partitions
@@ -27,6 +28,7 @@ class QueueView:
         self._discovered = 0.0
         self.partitions: tuple[TopicPartition, ...] = ()
         self.topic_ids: Mapping[str, str] = {}
+        self._states = StreamStates(options.kafka, options.streams_topic, topics, timeout_ms=PATIENCE_MS)
 
     def resume(self, start: SourceOffset) -> None:
         """Go on from these positions, which are those of topics with these ids.
@@ -40,13 +42,23 @@ class QueueView:
         self._check_ends(start.queue)
 
     def discover(self) -> bool:
-        """:meth:`refresh`, once in a while; whether it was time."""
+        """:meth:`refresh`, and a look at what is paused, once in a while; whether it was time."""
         now = time.monotonic()
         if now - self._discovered < DISCOVERY_S:
             return False
         self._discovered = now
         self.refresh()
+        self._states.refresh()
         return True
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that nothing is to be planned of, as of the last :meth:`discover`."""
+        return self._states.paused(self.partitions)
+
+    def close(self) -> None:
+        """End the clients."""
+        self._states.close()
 
     def refresh(self) -> None:
         """Ask the broker which partitions there are now.
@@ -83,11 +95,9 @@ class QueueView:
         """Where a new subscription begins, by the option startingOffsets and its like."""
         return starting_positions(self._options.starting_offsets, partitions, self._topics)
 
-    def origin(self, start: SourceOffset, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Where the next batch begins in each of the partitions: a new one at its beginning."""
-        new = [tp for tp in ends if tp not in start.queue]
-        found = dict(start.queue) | (self._topics.beginning_offsets(new) if new else {})
-        return {tp: found[tp] for tp in ends}
+    def beginnings(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the log of each begins."""
+        return self._topics.beginning_offsets(partitions) if partitions else {}
 
     def _check_ends(self, positions: Mapping[TopicPartition, int]) -> None:
         present = [tp for tp in positions if tp in self.partitions]

@@ -47,14 +47,15 @@ class QueueWatch:
     def _log_ends(self, cursors: Mapping[Cell, CursorSnapshot]) -> Iterator[LogEnd]:
         """The ends of the logs that have grown, of subscriptions with a TTL.
 
-        A cell of version 1 has no owner, and its topic holds the messages of other queues too.
+        A cell of version 1 has no owner, and its topic holds the messages of other queues too. One that was
+        sought is no such cell, and its owner is to come.
         """
         names = {cell.subscription for cell in cursors}
         ttls = {name: self._options.policy_for(name).message_ttl_ms for name in names}
         now, due = time.monotonic(), dict[Cell, bool]()
         for cell, cursor in cursors.items():
             ttl_ms = ttls[cell.subscription]
-            if ttl_ms is None or cursor.owner is None:
+            if ttl_ms is None or (cursor.owner is None and not cursor.sought):
                 continue
             last = self._looked.get(cell)
             if last is None or now - last >= look_every_ms(ttl_ms) / 1000:

@@ -23,10 +23,10 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.data_loss import report_loss
 from spark_cursor_source.kafka.due import HoldBack
 from spark_cursor_source.kafka.log import Missing, OnMissing, arrow_batches
 from spark_cursor_source.kafka.markers import cached_sender
-from spark_cursor_source.spark.data_loss import report_loss
 from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.spark.planner_v1 import PlannerV1
 from spark_cursor_source.wire import offset_json

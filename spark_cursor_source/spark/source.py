@@ -13,9 +13,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_cursor_source.core.ack_options import AckOptions
+from spark_cursor_source.core.enqueue_options import EnqueueOptions, is_enqueue
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.core.view_options import ViewOptions
 from spark_cursor_source.errors import MissingOption
+from spark_cursor_source.spark.enqueue import EnqueueStreamWriter, EnqueueWriter
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from spark_cursor_source.spark.schema import message_schema
 from spark_cursor_source.spark.view_columns import ddl
@@ -33,8 +35,10 @@ class CursorqDataSource(DataSource):
     - ``spark.readStream.format("cursorq")``: every message of a topic, under a lease.
     - ``spark.read.format("cursorq").option("view", ...)``: messages, cursors, outstanding, deadletters or
       markers; leases and moves nothing. See ``spark.views``.
-    - ``df.write.format("cursorq").option("action", ...).mode("append").save()``: acks, releases, rejects or
-      extends the message of each row; ``df.writeStream`` does the same. See ``spark.writer``.
+    - ``df.write.format("cursorq").option("topic", ...).mode("append").save()``: each row becomes a message;
+      ``df.writeStream`` does the same. See ``spark.enqueue``.
+    - The same with ``action``: acks, releases, rejects or extends the message of each row. See
+      ``spark.writer``.
     """
 
     @classmethod
@@ -61,12 +65,17 @@ class CursorqDataSource(DataSource):
         return view_reader(self._view_options())
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return AckWriter(AckOptions.parse(dict(self.options)), schema.fieldNames(), overwrite=overwrite)
+        options = dict(self.options)
+        if is_enqueue(options, schema.fieldNames()):
+            return EnqueueWriter(EnqueueOptions.parse(options), schema, overwrite=overwrite)
+        return AckWriter(AckOptions.parse(options), schema.fieldNames(), overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         options = {
             name: value for name, value in self.options.items() if name.lower() not in _OF_STREAMING_WRITES
         }
+        if is_enqueue(options, schema.fieldNames()):
+            return EnqueueStreamWriter(EnqueueOptions.parse(options), schema)
         return AckStreamWriter(AckOptions.parse(options), schema.fieldNames(), overwrite=overwrite)
 
     def _source_options(self) -> SourceOptions:

@@ -32,6 +32,7 @@ REDELIVER, DEAD_LETTER, CURSOR, POSITION, QUARANTINED = (
     "quarantined",
 )
 REAPPEND, LEASE_TABLE = "reappend", "lease_table"
+DELETED = "deleted"
 _NEVER = -1  #: a cell for which nothing waits for the clock
 
 
@@ -83,12 +84,12 @@ class TrackerProcessor(StatefulProcessor):
         for cell_key, tracker in trackers.items():
             for decision in tracker.settle(now_ms):
                 yield _decided(*_encoded(decision, partition))
-            yield self._store(cell_key, tracker.snapshot(), partition)
+            yield self._keep(cell_key, tracker.snapshot(), partition)
         if (stepped := self._messages.step(messages, table, now_ms)) is not None:
-            due, table = stepped
+            due, stored = stepped
             if len(due):
-                yield _decided(REAPPEND, partition, due.next_marker, table_wire.encode(due))
-            yield _decided(LEASE_TABLE, partition, table.next_marker, table_wire.encode(table))
+                yield _decided(REAPPEND, partition, 0, table_wire.encode(due))
+            yield _decided(LEASE_TABLE, partition, 0, stored)
 
     def close(self) -> None:
         pass
@@ -115,7 +116,11 @@ class TrackerProcessor(StatefulProcessor):
         policy = self._policy_for(cell.subscription)
         return CellTracker.resume(snapshot, cell=cell, policy=policy, markers_partition=partition)
 
-    def _store(self, cell_key: bytes, snapshot: CursorSnapshot, partition: int) -> Row:
+    def _keep(self, cell_key: bytes, snapshot: CursorSnapshot | None, partition: int) -> Row:
+        if snapshot is None:
+            self._cells.removeKey((cell_key,))
+            self._events.removeKey((cell_key,))
+            return _decided(DELETED, partition, 0, cell_key)
         body = cursor_wire.encode(snapshot)
         self._cells.updateValue((cell_key,), (body,))
         event_ms = snapshot.next_event_ms

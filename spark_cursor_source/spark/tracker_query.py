@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.duration import format_duration
 from spark_cursor_source.core.lease_table import LeaseTable
@@ -88,6 +89,7 @@ class TrackerBatch:
         """Spark's foreachBatch function."""
         decisions: list[Decision] = []
         cursors: list[CursorSnapshot] = []
+        deleted: list[Cell] = []
         tables: dict[int, LeaseTable] = {}
         due: dict[int, LeaseTable] = {}
         positions: dict[int, int] = {}
@@ -101,6 +103,8 @@ class TrackerBatch:
                     decisions.append(dead_letter_wire.decode(body))
                 case tracker_processor.CURSOR:
                     cursors.append(cursor_wire.decode(body))
+                case tracker_processor.DELETED:
+                    deleted.append(Cell.from_key(body))
                 case tracker_processor.LEASE_TABLE:
                     tables[row.markers_partition] = lease_table_wire.decode(body)
                 case tracker_processor.REAPPEND:
@@ -113,9 +117,15 @@ class TrackerBatch:
         if not tracker_id:
             return  # nothing was read, so nothing can have been decided
         self._opened(tracker_id).carry_out(
-            batch_id, decisions=decisions, cursors=cursors, tables=tables, due=due, next_markers=positions
+            batch_id,
+            decisions=decisions,
+            cursors=cursors,
+            deleted=deleted,
+            tables=tables,
+            due=due,
+            next_markers=positions,
         )
-        self._breakers.see(cursors)
+        self._breakers.see(cursors, deleted)
 
     def _opened(self, tracker_id: str) -> Outbox:
         if self._outbox is None:

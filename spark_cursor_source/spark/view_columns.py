@@ -16,14 +16,36 @@ Columns = Mapping[str, str]  #: name -> type in Spark's words, in the order of t
 #: half-open ranges of offsets
 RANGES = "ARRAY<STRUCT<start: BIGINT, stop: BIGINT>>"
 HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
+CONSUMERS = (
+    "ARRAY<STRUCT<query_id: STRING, type: STRING, host: STRING, since: STRING, partitions: ARRAY<INT>, "
+    "last_seen: TIMESTAMP, client_id: STRING>>"
+)
+POSITIONS = (
+    "ARRAY<STRUCT<partition: INT, mark_delete: BIGINT, read_position: BIGINT, log_end: BIGINT, "
+    "backlog: BIGINT>>"
+)
 
 _RANGE = pa.struct([("start", pa.int64()), ("stop", pa.int64())])
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_TEXTS = [(name, pa.string()) for name in ("query_id", "type", "host", "since")]
+_CONSUMER = pa.struct(
+    [
+        *_TEXTS,
+        ("partitions", pa.list_(pa.field("element", pa.int32()))),
+        ("last_seen", _TIMESTAMP),
+        ("client_id", pa.string()),
+    ]
+)
+_NUMBERS = [(name, pa.int64()) for name in ("mark_delete", "read_position", "log_end", "backlog")]
+_POSITION = pa.struct([("partition", pa.int32()), *_NUMBERS])
 _ARROW_TYPES = {
     "BINARY": pa.binary(),
     "STRING": pa.string(),
     "INT": pa.int32(),
     "BIGINT": pa.int64(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "TIMESTAMP": _TIMESTAMP,
+    CONSUMERS: pa.list_(pa.field("element", _CONSUMER)),
+    POSITIONS: pa.list_(pa.field("element", _POSITION)),
     RANGES: pa.list_(pa.field("element", _RANGE)),
     HEADERS: pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
 }

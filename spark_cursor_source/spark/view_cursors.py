@@ -12,10 +12,11 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.planning import TopicPartition
 from spark_cursor_source.core.source_options import Isolation
+from spark_cursor_source.core.stats import PartitionStats
 from spark_cursor_source.core.view_options import ViewOptions
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.oldest import oldest_unacked_ms
+from spark_cursor_source.kafka.oldest import ONE_MESSAGE, oldest_unacked_ms
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.view_columns import RANGES, Columns, rows_batch
 from spark_cursor_source.spark.view_ranges import ShareOfCells, reader_config, shares_of_cells, shown_cursors
@@ -43,8 +44,6 @@ COLUMNS: Columns = {
     "breaker_opened": "TIMESTAMP",
 }
 _HOLES_PER_BATCH = 500_000
-# One message of each cell is read, in about 3 ms rather than 15.
-_ONE_MESSAGE = {"fetch.wait.max.ms": "1", "fetch.message.max.bytes": "65536"}
 
 
 class CursorsReader(DataSourceReader):
@@ -87,7 +86,7 @@ class CursorsReader(DataSourceReader):
         ends = self._log_ends([(one.cell.topic, one.cell.partition) for one in cursors])
         rows: list[Sequence[Any]] = []
         holes = 0
-        with borrowed_consumer(_ONE_MESSAGE | reader_config(self._options)) as consumer:
+        with borrowed_consumer(ONE_MESSAGE | reader_config(self._options)) as consumer:
             for cursor in cursors:
                 end = ends.get((cursor.cell.topic, cursor.cell.partition))
                 oldest_ms = None if end is None else oldest_unacked_ms(consumer, cursor, end)
@@ -109,26 +108,23 @@ class CursorsReader(DataSourceReader):
 def _row(
     cursor: CursorSnapshot, ack_holes: OffsetSet, end: int | None, oldest_ms: int | None
 ) -> tuple[Any, ...]:
+    part = PartitionStats.of(cursor, log_end=end, oldest_ms=oldest_ms)
     cell, totals = cursor.cell, cursor.totals
-    leased, available = len(cursor.leased), len(cursor.waiting)
-    held = sum(len(offsets) for _, offsets in cursor.held)
-    outstanding = leased + available + held
-    backlog = None if end is None else outstanding + max(0, end - cursor.read_position)
     return (
         cell.subscription,
         cell.topic,
         cell.partition,
-        cursor.mark_delete,
-        cursor.read_position,
+        part.mark_delete,
+        part.read_position,
         ack_holes,
-        outstanding,
-        leased,
-        available,
-        sum(len(offsets) for _, offsets in cursor.delayed),
-        held,
+        part.outstanding,
+        part.leased,
+        part.available,
+        part.delayed,
+        part.held,
         oldest_ms,
         end,
-        backlog,
+        part.backlog,
         totals.delivered,
         totals.acked,
         totals.redelivered,

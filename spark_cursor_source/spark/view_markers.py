@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_cursor_source.core.marker import (
+    Delete,
     End,
     EndUpTo,
     Hello,
@@ -68,6 +69,7 @@ _TYPES: dict[type[Any], str] = {
     Resume: "RESUME",
     Hold: "HOLD",
     LogEnd: "LOG_END",
+    Delete: "DELETE",
 }
 
 

@@ -10,9 +10,10 @@ from pyspark.sql.datasource import InputPartition
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.planning import Delivery, TopicPartition, split
+from spark_cursor_source.core.planning import Delivery, TopicPartition
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.source_options import Isolation
+from spark_cursor_source.core.tasks import split
 from spark_cursor_source.core.topic_names import holds_dead_letters
 from spark_cursor_source.core.topic_selection import Assign, SubscribePattern, TopicSelection
 from spark_cursor_source.core.view_options import ViewOptions

@@ -1,8 +1,8 @@
 """The batch reads of ``spark.read.format("cursorq")``: which view is which reader, with which columns.
 
 ``messages``, ``deadletters`` and ``markers`` are ranges of a log, fixed when a DataFrame first runs, because
-Spark plans one of a Python source once: ``load()`` again for what came later. ``cursors`` and ``outstanding``
-are states, read anew by every action.
+Spark plans one of a Python source once: ``load()`` again for what came later. ``cursors``, ``stats`` and
+``outstanding`` are states, read anew by every action.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from spark_cursor_source.spark import (
     view_markers,
     view_messages,
     view_outstanding,
+    view_stats,
 )
 from spark_cursor_source.spark.view_columns import Columns
 
@@ -27,6 +28,8 @@ def view_columns(options: ViewOptions) -> Columns:
             return view_messages.columns(options)
         case View.CURSORS:
             return view_cursors.COLUMNS
+        case View.STATS:
+            return view_stats.COLUMNS
         case View.OUTSTANDING:
             return view_outstanding.COLUMNS
         case View.DEADLETTERS:
@@ -42,6 +45,8 @@ def view_reader(options: ViewOptions) -> DataSourceReader:
             return view_messages.MessagesReader(options)
         case View.CURSORS:
             return view_cursors.CursorsReader(options)
+        case View.STATS:
+            return view_stats.StatsReader(options)
         case View.OUTSTANDING:
             return view_outstanding.OutstandingReader(options)
         case View.DEADLETTERS:

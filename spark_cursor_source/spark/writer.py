@@ -57,7 +57,7 @@ class RowMarkers:
 
     def __init__(self, options: AckOptions, columns: Sequence[str], *, overwrite: bool) -> None:
         if overwrite:
-            raise OverwriteRefused
+            raise OverwriteRefused("acks")
         by_column = options.action is None and "action" in columns
         action = options.action or AckAction.ACK
         needed = needed_columns(options, by_column=by_column)

@@ -53,20 +53,22 @@ class FirstDeliveries(_message.Message):
     def __init__(self, offsets: _Optional[_Iterable[int]] = ..., at_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Totals(_message.Message):
-    __slots__ = ("delivered", "acked", "redelivered", "dead_lettered", "unknown_ends", "expired")
+    __slots__ = ("delivered", "acked", "redelivered", "dead_lettered", "unknown_ends", "expired", "overlapped")
     DELIVERED_FIELD_NUMBER: _ClassVar[int]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     REDELIVERED_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERED_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_ENDS_FIELD_NUMBER: _ClassVar[int]
     EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    OVERLAPPED_FIELD_NUMBER: _ClassVar[int]
     delivered: int
     acked: int
     redelivered: int
     dead_lettered: int
     unknown_ends: int
     expired: int
-    def __init__(self, delivered: _Optional[int] = ..., acked: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., unknown_ends: _Optional[int] = ..., expired: _Optional[int] = ...) -> None: ...
+    overlapped: int
+    def __init__(self, delivered: _Optional[int] = ..., acked: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., unknown_ends: _Optional[int] = ..., expired: _Optional[int] = ..., overlapped: _Optional[int] = ...) -> None: ...
 
 class Held(_message.Message):
     __slots__ = ("offsets", "delivery_count", "reason", "error", "last_delivery_ms")
@@ -110,7 +112,7 @@ class EndSeen(_message.Message):
     def __init__(self, at_ms: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
-    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition", "message_ttl_ms", "ends_seen", "expired_below", "held", "breaker", "first_deliveries", "topic_id", "epoch")
+    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition", "message_ttl_ms", "ends_seen", "expired_below", "held", "breaker", "first_deliveries", "topic_id", "sought", "owner_seen_ms", "epoch")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -133,6 +135,8 @@ class Cursor(_message.Message):
     BREAKER_FIELD_NUMBER: _ClassVar[int]
     FIRST_DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    SOUGHT_FIELD_NUMBER: _ClassVar[int]
+    OWNER_SEEN_MS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partition: int
@@ -156,8 +160,10 @@ class Cursor(_message.Message):
     breaker: Breaker
     first_deliveries: FirstDeliveries
     topic_id: str
+    sought: bool
+    owner_seen_ms: int
     epoch: int
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ..., message_ttl_ms: _Optional[int] = ..., ends_seen: _Optional[_Iterable[_Union[EndSeen, _Mapping]]] = ..., expired_below: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., breaker: _Optional[_Union[Breaker, _Mapping]] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ..., topic_id: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ..., message_ttl_ms: _Optional[int] = ..., ends_seen: _Optional[_Iterable[_Union[EndSeen, _Mapping]]] = ..., expired_below: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., breaker: _Optional[_Union[Breaker, _Mapping]] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ..., topic_id: _Optional[str] = ..., sought: bool = ..., owner_seen_ms: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class CursorPart(_message.Message):
     __slots__ = ("index", "parts", "crc32", "data")
@@ -194,6 +200,34 @@ class LeaseTable(_message.Message):
     deadlines_ms: bytes
     starts: bytes
     def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., table_version: _Optional[int] = ..., next_marker: _Optional[int] = ..., partitions: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., deadlines_ms: _Optional[bytes] = ..., starts: _Optional[bytes] = ...) -> None: ...
+
+class Stream(_message.Message):
+    __slots__ = ("version", "settings", "pause", "readonly")
+    class Settings(_message.Message):
+        __slots__ = ("subject", "optimistic_concurrency", "retention_messages")
+        SUBJECT_FIELD_NUMBER: _ClassVar[int]
+        OPTIMISTIC_CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+        RETENTION_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+        subject: str
+        optimistic_concurrency: bool
+        retention_messages: int
+        def __init__(self, subject: _Optional[str] = ..., optimistic_concurrency: bool = ..., retention_messages: _Optional[int] = ...) -> None: ...
+    class Pause(_message.Message):
+        __slots__ = ("paused", "resume_all")
+        PAUSED_FIELD_NUMBER: _ClassVar[int]
+        RESUME_ALL_FIELD_NUMBER: _ClassVar[int]
+        paused: bool
+        resume_all: bool
+        def __init__(self, paused: bool = ..., resume_all: bool = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
+    READONLY_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    settings: Stream.Settings
+    pause: Stream.Pause
+    readonly: bool
+    def __init__(self, version: _Optional[int] = ..., settings: _Optional[_Union[Stream.Settings, _Mapping]] = ..., pause: _Optional[_Union[Stream.Pause, _Mapping]] = ..., readonly: bool = ...) -> None: ...
 
 class DeadLetter(_message.Message):
     __slots__ = ("subscription", "topic", "partition", "offsets", "delivery_count", "reason", "error", "last_delivery_ms", "first_deliveries")

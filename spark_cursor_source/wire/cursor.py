@@ -69,6 +69,8 @@ def encode(cursor: CursorSnapshot) -> bytes:
         held=[HeldPb(offsets=encode_offsets(offsets), **held._asdict()) for held, offsets in cursor.held],
         breaker=None if cursor.breaker == Breaker() else _breaker(cursor.breaker),
         first_deliveries=encode_first_deliveries(cursor.first_deliveries),
+        sought=cursor.sought,
+        owner_seen_ms=cursor.owner_seen_ms,
     ).SerializeToString(deterministic=True)
 
 
@@ -157,6 +159,8 @@ def decode(value: bytes) -> CursorSnapshot:
             expired_below=pb.expired_below,
         ),
         first_deliveries=decode_first_deliveries(pb.first_deliveries),
+        sought=pb.sought,
+        owner_seen_ms=pb.owner_seen_ms,
     )
     _check(cursor)
     return cursor
@@ -192,7 +196,7 @@ def _check(cursor: CursorSnapshot) -> None:
     kinds = (cursor.leases, cursor.delayed, cursor.available, cursor.held)
     outstanding = cursor.outstanding
     numbers = [cursor.cell.partition, cursor.markers_partition, cursor.read_position, cursor.next_marker]
-    numbers.append(cursor.ages.expired_below)
+    numbers += [cursor.ages.expired_below, cursor.owner_seen_ms]
     ends = cursor.ages.ends
     if (
         min(numbers) < 0
@@ -241,7 +245,8 @@ def from_records(records: Mapping[bytes, bytes], key: bytes) -> bytes | None:
             raise InvalidControlRecord(f"part {len(parts)} of the cursor of {key!r} is missing")
         parts.append(_part(value))
     data = b"".join(part.data for part in parts)
-    if any(part.crc32 != zlib.crc32(data) for part in parts):
+    crc32 = zlib.crc32(data)
+    if any(part.crc32 != crc32 for part in parts):
         raise InvalidControlRecord(f"the parts of the cursor of {key!r} do not belong together")
     return data
 

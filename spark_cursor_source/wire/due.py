@@ -50,6 +50,15 @@ def due(headers: Iterable[tuple[str, bytes | None]], timestamp_ms: int | None) -
     return Due(at_ms, unreadable)
 
 
+def deliver_at(at_us: int) -> tuple[str, bytes]:
+    """The header of a message that is due at an instant, in microseconds since 1970; never before it.
+
+    >>> deliver_at(1_795_248_000_000_001), deliver_at(-1)
+    (('deliverAt', b'1795248000001'), ('deliverAt', b'0'))
+    """
+    return DELIVER_AT, b"%d" % max(0, -(-at_us // 1_000))
+
+
 def _instant(value: bytes | None) -> int | None:
     text = _text(value)
     if _MILLISECONDS.fullmatch(text):

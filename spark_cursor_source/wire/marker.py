@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
+    Delete,
     End,
     EndUpTo,
     Hello,
@@ -32,7 +33,7 @@ from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.wire.marker_pb2 import Marker as MarkerPb
 
 V1, V2 = 0, 1
-START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO, RESUME, HOLD, LOG_END = range(11)
+START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO, RESUME, HOLD, LOG_END, DELETE = range(12)
 MAX_REASON = 500  #: characters of a reason that are kept
 MAX_DUE_MS = 253_402_300_800_000  #: the end of the year 9999
 MAX_DELIVERY_COUNT = 10**9  #: no message was delivered more often; leaves room to count on in 32 bits
@@ -107,6 +108,8 @@ def encode(marker: Marker) -> bytes:
             pb.type, pb.reason = HOLD, _kept(trip)
         case LogEnd(position=position):
             pb.type, pb.position = LOG_END, position
+        case Delete():
+            pb.type = DELETE
         case _:
             assert_never(marker)
     return pb.SerializeToString(deterministic=True)
@@ -211,6 +214,8 @@ def _decode_v2(key: bytes, pb: MarkerPb) -> Marker:
             return Hold(cell=cell, trip=_kept(pb.reason))
         case 10:
             return LogEnd(cell=cell, position=_position(pb))
+        case 11:
+            return Delete(cell=cell)
         case 0 | 2 | 3 | 4 | 7 | 9:
             raise InvalidMarker(f"its type {pb.type} needs a delivery count, run or reason that it lacks")
         case _:

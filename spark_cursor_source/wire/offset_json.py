@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from spark_cursor_source.core.planning import SourceOffset
+from spark_cursor_source.core.planning import SourceOffset, TopicPartition
 from spark_cursor_source.errors import InvalidOffset
 
 VERSION = 1
@@ -17,16 +17,19 @@ def encode(offset: SourceOffset) -> dict[str, Any]:
     >>> encode(SourceOffset(queue={("orders", 0): 5}, redeliveries={1: 7}, topic_ids={"orders": "x"}))
     {'v': 1, 'queue': {'orders': {'0': 5}}, 'redeliveries': {'1': 7}, 'ids': {'orders': 'x'}}
     """
-    queue: dict[str, dict[str, int]] = {}
-    for (topic, partition), position in sorted(offset.queue.items()):
-        queue.setdefault(topic, {})[str(partition)] = position
-    encoded = {
+    encoded: dict[str, Any] = {
         "v": VERSION,
-        "queue": queue,
+        "queue": _by_topic(offset.queue),
         "redeliveries": _by_partition(offset.redeliveries),
         "ids": dict(sorted(offset.topic_ids.items())),
     }
-    return encoded | {"markers": _by_partition(offset.markers)} if offset.markers else encoded
+    if offset.markers:
+        encoded["markers"] = _by_partition(offset.markers)
+    if offset.laps:
+        encoded["laps"] = offset.laps
+    if offset.origins:
+        encoded["origins"] = _by_topic(offset.origins)
+    return encoded
 
 
 def decode(stored: Mapping[str, Any]) -> SourceOffset:
@@ -39,19 +42,32 @@ def decode(stored: Mapping[str, Any]) -> SourceOffset:
         if stored["v"] != VERSION:
             raise ValueError(f"version {stored['v']}")
         return SourceOffset(
-            queue={
-                (topic, int(partition)): _position(at)
-                for topic, positions in stored["queue"].items()
-                for partition, at in positions.items()
-            },
+            queue=_queue(stored["queue"]),
             redeliveries=_positions(stored["redeliveries"]),
             topic_ids=dict(stored["ids"]),
             markers=_positions(stored.get("markers", {})),
+            laps=_position(stored.get("laps", 0)),
+            origins=_queue(stored.get("origins", {})),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
         raise InvalidOffset(
             f"the checkpoint holds an offset that is none of cursorq's: {str(stored)[:200]}"
         ) from cause
+
+
+def _by_topic(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    by_topic: dict[str, dict[str, int]] = {}
+    for (topic, partition), position in sorted(positions.items()):
+        by_topic.setdefault(topic, {})[str(partition)] = position
+    return by_topic
+
+
+def _queue(stored: Mapping[str, Mapping[str, object]]) -> dict[TopicPartition, int]:
+    return {
+        (topic, int(partition)): _position(at)
+        for topic, positions in stored.items()
+        for partition, at in positions.items()
+    }
 
 
 def _by_partition(positions: Mapping[int, int]) -> dict[str, int]:

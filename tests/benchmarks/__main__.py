@@ -5,7 +5,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from tests.benchmarks import acks, catch_up, cursors, latency, lateness, read, scale, tracker
+from tests.benchmarks import (
+    acks,
+    catch_up,
+    cursors,
+    latency,
+    lateness,
+    queues,
+    read,
+    scale,
+    tracker,
+    write,
+)
 from tests.benchmarks.common import Bench, bench
 
 BENCHMARKS: dict[str, Callable[[Bench], None]] = {
@@ -17,6 +28,8 @@ BENCHMARKS: dict[str, Callable[[Bench], None]] = {
     "catch-up": catch_up.run,
     "scale": scale.run,
     "cursors": cursors.run,
+    "write": write.run,
+    "queues": queues.run,
 }
 
 

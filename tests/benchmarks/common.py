@@ -17,6 +17,7 @@ from typing import Any
 import pyspark
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
@@ -122,6 +123,7 @@ def spark_session(here: Bench, *, peer: bool = True, **conf: object) -> Iterator
             gateway.shutdown()
             gateway.proc.stdin.close()
             gateway.proc.wait(timeout=30)
+        SparkContext._gateway = SparkContext._jvm = None  # or the next session would look for this JVM
 
 
 def _token_provider_jar(here: Bench) -> str:

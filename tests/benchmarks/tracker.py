@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_cursor_source as cursorq
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import MAX_LEASE_MS, End, Marker, Start
+from spark_cursor_source.core.marker import MAX_LEASE_MS, End, Hello, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.markers import MarkerSender
@@ -68,13 +68,12 @@ class TrackerLoad:
     def deliver(self, cells: Sequence[Cell], share: int) -> float:
         """Lease so many messages of each cell; seconds of the trigger."""
         every = OffsetSet.of((0, share))
-        return self._folded(
-            [
-                Start(cell=cell, offsets=every, lease_ms=MAX_LEASE_MS, delivery_count=1, run_id="r")
-                for cell in cells
-            ],
-            change=share * len(cells),
-        )
+        greeted = [Hello(cell=cell, run_id="r", position=0) for cell in cells]
+        started = [
+            Start(cell=cell, offsets=every, lease_ms=MAX_LEASE_MS, delivery_count=1, run_id="r")
+            for cell in cells
+        ]
+        return self._folded([*greeted, *started], change=share * len(cells))
 
     def ack(self, cells: Sequence[Cell], offsets: Sequence[np.ndarray]) -> float:
         """Acknowledge outstanding offsets of each cell; seconds of the trigger."""

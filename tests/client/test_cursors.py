@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from confluent_kafka import Producer
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from spark_cursor_source.client import Client
 from spark_cursor_source.core.cell import control_partition
@@ -32,12 +33,11 @@ from spark_cursor_source.errors import (
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
-from tests.conftest import CreateTopic
+from tests.conftest import CreateTopic, DeleteTopic
 from tests.kafka.control_plane import (
     PARTITIONS,
     cell_of,
     cursor_of,
-    eventually,
     produce,
     read_all,
     transaction,
@@ -139,53 +139,99 @@ def test_a_fetch_sees_what_another_process_has_just_set(
 
 @dataclass(frozen=True)
 class Call:
-    """A set or a fetch of a cursor, from its beginning to its end."""
+    """A set or a fetch of one cursor, from its beginning to its end."""
 
-    partition: int
-    offset: int
+    is_set: bool
+    offset: int  #: that was set, or found
+    epoch: int | None
+    is_refused: bool
     began: float
     ended: float
 
-
-def judge(sets: list[Call], fetches: list[Call]) -> None:
-    """That each fetch gave what a dict could have given, were each call done at some instant of its own."""
-    by_offset = {call.offset: call for call in sets}
-    for fetch in fetches:
-        of_cell = [call for call in sets if call.partition == fetch.partition]
-        seen = by_offset.get(fetch.offset)
-        if seen is not None:
-            assert seen.partition == fetch.partition
-            assert seen.began < fetch.ended
-        since = float("-inf") if seen is None else seen.ended
-        assert not [call for call in of_cell if since < call.began and call.ended < fetch.began], fetch
+    def on(self, offset: int, epoch: int | None) -> tuple[int, int | None] | None:
+        """What a dict holds after it, that held this offset and epoch before; None: it says otherwise."""
+        if not self.is_set:
+            return (offset, epoch) if self.offset == offset else None
+        refused = epoch is not None and (self.epoch is None or self.epoch < epoch)
+        if refused is not self.is_refused:
+            return None
+        return (offset, epoch) if refused else (self.offset, self.epoch)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_setters_at_the_same_time_leave_what_a_dict_could_hold(new_client: MakeClient, seed: int) -> None:
-    clients = [new_client(), new_client()]
-    sets: list[Call] = []
-    fetches: list[Call] = []
+def is_as_of_a_dict(calls: Sequence[Call]) -> bool:
+    """Whether a dict says the same in some order, in which none comes before one that had ended by then."""
+    seen: set[tuple[frozenset[Call], int, int | None]] = set()
+    open_ends: list[tuple[frozenset[Call], int, int | None]] = [(frozenset(calls), -1, None)]
+    while open_ends:
+        left, *held = at = open_ends.pop()
+        if not left:
+            return True
+        if at in seen:
+            continue
+        seen.add(at)
+        first_end = min(call.ended for call in left)
+        for call in left:
+            after = call.on(*held) if call.began <= first_end else None
+            if after is not None:
+                open_ends.append((left - {call}, *after))
+    return False
+
+
+@pytest.fixture(scope="module")
+def two_clients(broker: EmbeddedKafka) -> Iterator[list[Client]]:
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap_servers,
+        "cursorsTopic": f"cursors-{uuid.uuid4().hex[:12]}",
+    }
+    with Client(options) as one, Client(options) as other:
+        yield [one, other]
+
+
+#: of a thread: with which client, which cursor, and the offset to set, or None to fetch it
+STEPS = st.tuples(st.integers(0, 1), st.integers(0, 1), st.none() | st.integers(0, 3))
+
+
+@settings(max_examples=25, deadline=None)
+@given(threads=st.lists(st.lists(STEPS, max_size=6), min_size=2, max_size=4), fenced=st.booleans())
+def test_setters_at_the_same_time_leave_what_a_dict_could_hold(
+    two_clients: list[Client], threads: list[list[tuple[int, int, int | None]]], *, fenced: bool
+) -> None:
+    name = uuid.uuid4().hex
+    calls: dict[int, list[Call]] = {0: [], 1: []}
 
     def work(number: int) -> None:
-        chance = random.Random(f"{seed} {number}")
-        for turn in range(40):
-            client, partition = chance.choice(clients), chance.randrange(4)
-            began = time.monotonic()
-            if chance.random() < 0.5:
-                offset = turn * 10 + number
-                client.set_cursor("mailer", "orders", partition, offset)
-                sets.append(Call(partition, offset, began, time.monotonic()))
+        for who, partition, offset in threads[number]:
+            epoch, refused, began = number if fenced and offset is not None else None, False, time.monotonic()
+            if offset is None:
+                found = two_clients[who].fetch_cursor(name, "orders", partition)
             else:
-                offset = client.fetch_cursor("mailer", "orders", partition)
-                fetches.append(Call(partition, offset, began, time.monotonic()))
+                found = offset
+                try:
+                    two_clients[who].set_cursor(name, "orders", partition, offset, epoch=epoch)
+                except CursorFenced:
+                    refused = True
+            done = Call(offset is not None, found, epoch, refused, began, time.monotonic())
+            calls[partition].append(done)
 
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(work, range(6)))
-    for partition in range(4):
-        began = time.monotonic()
-        offset = clients[0].fetch_cursor("mailer", "orders", partition)
-        fetches.append(Call(partition, offset, began, time.monotonic()))
-    judge(sets, fetches)
+    with ThreadPoolExecutor(len(threads)) as pool:
+        list(pool.map(work, range(len(threads))))
+    assert all(map(is_as_of_a_dict, calls.values())), calls
+
+
+def test_the_judge_of_setters_knows_what_a_dict_would_not_do() -> None:
+    # set 1 |----|          set 2 |----|
+    #              fetch |-|            fetch |-|
+    one, two = Call(True, 1, None, False, 0, 2), Call(True, 2, None, False, 5, 7)
+    assert is_as_of_a_dict([one, two, Call(False, 1, None, False, 3, 4), Call(False, 2, None, False, 8, 9)])
+    assert is_as_of_a_dict([one, two, Call(False, 1, None, False, 6, 7), Call(False, 2, None, False, 6, 7)])
+    assert not is_as_of_a_dict([one, two, Call(False, 2, None, False, 3, 4)])
+    assert not is_as_of_a_dict([one, two, Call(False, 1, None, False, 8, 9)])
+    assert not is_as_of_a_dict(
+        [one, two, Call(False, 2, None, False, 5, 5.5), Call(False, 1, None, False, 6, 6.5)]
+    )
+    late = Call(True, 3, 1, False, 8, 9)
+    assert not is_as_of_a_dict([one, Call(True, 2, 2, False, 5, 7), late])
+    assert is_as_of_a_dict([one, Call(True, 2, 2, False, 5, 7), replace(late, is_refused=True)])
 
 
 def test_a_lower_epoch_or_none_is_refused_and_changes_nothing(client: Client) -> None:
@@ -254,7 +300,7 @@ def test_calls_wait_for_what_stands_behind_an_open_transaction(
     new_client: MakeClient, config: dict[str, str], cursors: str
 ) -> None:
     # set 1 ---- a tracker's transaction begins ---- [set 2 waits, fetch waits] ---- it is committed
-    client, hasty = new_client(), new_client(clientTimeout="1s")
+    client, hasty = new_client(), new_client(clientTimeout="4s")
     client.set_cursor("mailer", "orders", 0, 1)
     producer = Producer({**config, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions(30)
@@ -305,15 +351,11 @@ def test_a_hundred_thousand_cursors_are_there_in_seconds(
 
 
 def test_a_topic_that_was_made_again_has_no_old_cursors(
-    client: Client, new_client: MakeClient, config: dict[str, str], cursors: str
+    client: Client, new_client: MakeClient, delete_topic: DeleteTopic, cursors: str
 ) -> None:
-    from confluent_kafka.admin import AdminClient
-
     for offset in range(5):
         client.set_cursor("mailer", "orders", 0, offset)
-    admin = AdminClient(config)
-    admin.delete_topics([cursors])[cursors].result(timeout=20)
-    eventually(lambda: cursors not in admin.list_topics(timeout=10).topics)
+    delete_topic(cursors)
     other = new_client()
     other.set_cursor("audit", "orders", 0, 7)
     assert client.fetch_cursor("mailer", "orders", 0) == -1

@@ -1,22 +1,18 @@
-"""What a batch holds: admission, plans, replays, tasks."""
+"""What a batch holds: admission, and plans."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Wait
-from spark_cursor_source.core.isolation import company
-from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.planning import (
     BatchPlan,
     Delivery,
-    HandBack,
     RedeliveryRecord,
     SourceOffset,
     Taken,
@@ -24,31 +20,20 @@ from spark_cursor_source.core.planning import (
     admit_queue,
     admit_redeliveries,
     plan,
-    plan_replay,
-    split,
 )
 from spark_cursor_source.core.tracker import Redeliver
-
-RUN, DEAD = "this run", "a run that died"
-TOPIC = "t"
-
-
-def cell(partition: int = 0) -> Cell:
-    return Cell(subscription="s", topic=TOPIC, partition=partition)
-
-
-def some(*offsets: int) -> OffsetSet:
-    return OffsetSet.from_offsets(offsets)
-
-
-def span(start: int, stop: int) -> OffsetSet:
-    return OffsetSet.of((start, stop))
-
-
-def announced(
-    offsets: OffsetSet, *, count: int = 1, partition: int = 0, alone: bool = False, run: str = RUN
-) -> Redeliver:
-    return Redeliver(cell=cell(partition), offsets=offsets, delivery_count=count, run_id=run, alone=alone)
+from tests.core.batches import (
+    TOPIC,
+    announced,
+    announcements,
+    at,
+    cell,
+    delivered,
+    delivery,
+    ranges,
+    some,
+    span,
+)
 
 
 def record(offset: int, size: int = 1, *, partition: int = 0, alone: bool = False) -> RedeliveryRecord:
@@ -56,19 +41,6 @@ def record(offset: int, size: int = 1, *, partition: int = 0, alone: bool = Fals
     return RedeliveryRecord(
         partition=partition, offset=offset, redeliver=announced(offsets, partition=partition, alone=alone)
     )
-
-
-def at(queue: Mapping[int, int], redeliveries: Mapping[int, int] | None = None) -> SourceOffset:
-    return SourceOffset(queue={(TOPIC, p): n for p, n in queue.items()}, redeliveries=redeliveries or {0: 0})
-
-
-def delivered(batch: BatchPlan) -> dict[tuple[int, int], tuple[tuple[int, int], ...]]:
-    """Ranges by (partition, delivery count)."""
-    return {(d.cell.partition, d.delivery_count): d.offsets.ranges for d in batch.deliveries}
-
-
-def handed_back(batch: BatchPlan) -> dict[tuple[int, int], tuple[tuple[int, int], ...]]:
-    return {(b.cell.partition, b.delivery_count): b.offsets.ranges for b in batch.hand_backs}
 
 
 # ---- the queue's share of a batch
@@ -264,14 +236,6 @@ def test_first_deliveries_come_from_the_queue_and_from_announcements_at_once() -
     assert delivered(batch) == {(0, 1): ((3, 4), (10, 12))}
 
 
-offset_sets = st.frozensets(st.integers(0, 30), max_size=12).map(OffsetSet.from_offsets)
-announcements = st.lists(
-    st.builds(announced, offset_sets.filter(bool), count=st.integers(1, 4), partition=st.integers(0, 1)),
-    max_size=6,
-)
-ranges = st.tuples(st.integers(0, 30), st.integers(0, 30)).map(sorted)
-
-
 @given(ranges, ranges, announcements, st.dictionaries(st.integers(0, 1), st.integers(0, 30)))
 def test_every_offset_of_a_batch_is_planned_exactly_once(
     first: list[int], second: list[int], records: list[Redeliver], read: dict[int, int]
@@ -285,238 +249,9 @@ def test_every_offset_of_a_batch_is_planned_exactly_once(
     planned = Counter((d.cell.partition, n) for d in batch.deliveries for n in d.offsets)
     assert planned == Counter(wanted)
     assert not batch.hand_backs
-    for delivery in batch.deliveries:
-        if delivery.delivery_count == 1:
-            assert (delivery.offsets.first or 0) >= read.get(delivery.cell.partition, 0)
-
-
-# ---- a batch whose run died
-
-
-def snapshot(
-    *,
-    read: int,
-    leases: Mapping[int, OffsetSet] | None = None,
-    available: Mapping[int, OffsetSet] | None = None,
-    delayed: Mapping[int, OffsetSet] | None = None,
-    max_deliveries: int | None = 5,
-) -> CursorSnapshot:
-    """A cursor: offsets by delivery count; what is leased was leased by a run that died."""
-    return CursorSnapshot(
-        cell=cell(),
-        read_position=read,
-        next_marker=0,
-        leases=tuple((Lease(60_000, n, DEAD), held) for n, held in (leases or {}).items()),
-        available=tuple((Wait(n, True), held) for n, held in (available or {}).items()),
-        delayed=tuple((Delay(60_000, n, True), held) for n, held in (delayed or {}).items()),
-        max_deliveries=max_deliveries,
-    )
-
-
-def replay(cursor: CursorSnapshot | None, *records: Redeliver, start: int = 0, stop: int = 10) -> BatchPlan:
-    cursors = {} if cursor is None else {cursor.cell: cursor}
-    return plan_replay("s", at({0: start}), at({0: stop}), records, cursors=cursors)
-
-
-def test_a_batch_whose_starts_were_never_written_is_delivered_for_the_first_time() -> None:
-    assert delivered(replay(None)) == {(0, 1): ((0, 10),)}
-    assert delivered(replay(snapshot(read=0))) == {(0, 1): ((0, 10),)}
-
-
-def test_the_first_replay_delivers_the_same_messages_less_those_that_have_ended() -> None:
-    # S(0-9, 1) -- End(0-3, 7) -- crash: 4-6, 8, 9 again, which is their second delivery
-    batch = replay(snapshot(read=10, leases={1: span(4, 10) - some(7)}))
-    assert delivered(batch) == {(0, 2): ((4, 7), (8, 10))}
-    assert not batch.hand_backs
-
-
-def test_the_second_replay_hands_back_what_is_still_open() -> None:
-    # S(0-9, 1) -- crash -- S(0-9, 2) -- End(0-4) -- crash: nothing is delivered
-    batch = replay(snapshot(read=10, leases={2: span(5, 10)}))
-    assert batch.deliveries == ()
-    assert handed_back(batch) == {(0, 2): ((5, 10),)}
-
-
-def test_a_batch_that_was_started_in_part_goes_on_with_the_rest() -> None:
-    # the Start of 0-9 was cut in two records, and the second one was lost with the run
-    batch = replay(snapshot(read=6, leases={1: span(0, 6)}))
-    assert delivered(batch) == {(0, 1): ((6, 10),), (0, 2): ((0, 6),)}
-
-
-def test_a_redelivery_that_died_is_replayed_with_its_next_count() -> None:
-    batch = replay(snapshot(read=10, leases={2: some(3)}), announced(some(3), run=DEAD), start=10, stop=10)
-    assert delivered(batch) == {(0, 3): ((3, 4),)}
-
-
-def test_what_is_available_is_left_to_its_announcement() -> None:
-    # announced to the dead run, planned, never started: this run's Hello has announced it again
-    batch = replay(snapshot(read=10, available={1: some(3)}), announced(some(3), run=DEAD), start=10, stop=10)
-    assert batch == BatchPlan(deliveries=())
-
-
-def test_what_waits_for_its_backoff_is_not_replayed() -> None:
-    assert replay(snapshot(read=10, delayed={1: span(0, 10)})) == BatchPlan(deliveries=())
-
-
-def test_what_was_not_due_is_left_to_its_announcement() -> None:
-    # S(0-9, 1) -- R(4-6, not due) -- 4 announced, S(4, 1) -- crash: 4 was delivered, 5 and 6 never
-    cursor = snapshot(read=10, leases={1: some(4, 9)}, available={0: some(5)}, delayed={0: some(6)})
-    batch = replay(cursor, announced(some(4), count=0))
-    assert delivered(batch) == {(0, 2): ((4, 5), (9, 10))}
-    assert not batch.hand_backs
-
-
-def test_a_message_at_its_last_delivery_is_left_to_its_lease() -> None:
-    assert replay(snapshot(read=10, leases={1: some(4)}, max_deliveries=1)) == BatchPlan(deliveries=())
-
-
-def test_near_the_last_delivery_suspects_are_handed_back_rather_than_replayed_in_company() -> None:
-    # next would be the 2nd of 2: each alone, and a replay cannot be split
-    batch = replay(snapshot(read=10, leases={1: span(0, 10)}, max_deliveries=2))
-    assert batch.deliveries == ()
-    assert handed_back(batch) == {(0, 1): ((0, 10),)}
-
-
-def test_a_lone_suspect_is_replayed_to_the_last() -> None:
-    batch = replay(snapshot(read=10, leases={1: some(9)}, max_deliveries=2))
-    assert delivered(batch) == {(0, 2): ((9, 10),)}
-
-
-def test_a_suspect_takes_no_innocent_one_along_in_a_replay() -> None:
-    # 0-4 were never started and 5 is at its last delivery: 5 goes back, the others are delivered
-    batch = replay(
-        snapshot(read=0, leases={4: some(5)}), announced(some(5), count=3, run=DEAD), start=6, stop=10
-    )
-    assert delivered(batch) == {(0, 1): ((6, 10),)}
-    assert handed_back(batch) == {(0, 4): ((5, 6),)}
-
-
-counted_sets = st.dictionaries(st.integers(1, 5), offset_sets, max_size=3)
-
-
-@st.composite
-def cursors_of_dead_runs(draw: st.DrawFn) -> CursorSnapshot:
-    """Disjoint groups below a read position."""
-    read = draw(st.integers(0, 30))
-    left = span(0, read)
-    groups: list[dict[int, OffsetSet]] = [{}, {}, {}]
-    for group in groups:
-        for count, offsets in draw(counted_sets).items():
-            if held := offsets & left:
-                group[count], left = held, left - held
-    limit = draw(st.none() | st.integers(1, 6))
-    leases, available, delayed = groups
-    return snapshot(read=read, leases=leases, available=available, delayed=delayed, max_deliveries=limit)
-
-
-@given(cursors_of_dead_runs(), ranges, announcements)
-def test_a_replay_delivers_or_hands_back_each_open_message_once_and_nothing_that_has_ended(
-    cursor: CursorSnapshot, queue: list[int], records: list[Redeliver]
-) -> None:
-    records = [one for one in records if one.cell == cursor.cell]
-    batch = replay(cursor, *records, start=queue[0], stop=queue[1])
-    planned = Counter(n for d in batch.deliveries for n in d.offsets)
-    back = Counter(n for b in batch.hand_backs for n in b.offsets)
-    assert all(times == 1 for times in (planned + back).values())
-    inside = OffsetSet.of((queue[0], queue[1])) | OffsetSet.union(one.offsets for one in records)
-    unseen = OffsetSet.of((queue[0], queue[1])).starting_at(cursor.read_position)
-    counts = {n: count for count, offsets in cursor.delivery_counts().items() for n in offsets}
-    limit = cursor.max_deliveries
-    for delivery in batch.deliveries:
-        assert delivery.offsets - inside == EMPTY
-        for n in delivery.offsets:
-            assert delivery.delivery_count == counts.get(n, 0) + 1
-            assert n in unseen or n in cursor.outstanding, "it has ended"
-            assert limit is None or delivery.delivery_count <= limit
-    for one in batch.hand_backs:
-        assert one.offsets - cursor.leased == EMPTY, "only what is leased can be released"
-        assert all(one.delivery_count == counts[n] for n in one.offsets)
-    exhausted = {n for n, count in counts.items() if limit is not None and count >= limit}
-    assert {n for n in cursor.leased & inside if n not in exhausted} <= set(planned) | set(back)
-    assert set(unseen) <= set(planned)
-
-
-@given(cursors_of_dead_runs(), ranges)
-def test_near_their_last_delivery_no_more_suspects_share_a_replay_than_may(
-    cursor: CursorSnapshot, queue: list[int]
-) -> None:
-    batch = replay(cursor, start=queue[0], stop=queue[1])
-    size = sum(len(d.offsets) for d in batch.deliveries)
-    for delivery in batch.deliveries:
-        if delivery.delivery_count > 1:
-            most = company(
-                delivery.delivery_count,
-                max_deliveries=cursor.max_deliveries,
-                suspects=len(delivery.offsets),
-            )
-            assert most is None or size <= most
-
-
-# ---- tasks
-
-
-def delivery(start: int, stop: int, *, partition: int = 0, count: int = 1) -> Delivery:
-    return Delivery(cell=cell(partition), offsets=span(start, stop), delivery_count=count)
-
-
-def sizes(tasks: list[tuple]) -> list[int]:
-    return [sum(len(one.offsets) for one in task) for task in tasks]
-
-
-def test_a_partition_is_one_task_with_all_its_delivery_counts() -> None:
-    tasks = split(
-        [delivery(5, 9), delivery(0, 2, count=2), delivery(0, 7, partition=1)],
-        min_partitions=None,
-        max_records=None,
-    )
-    assert [[(one.partition, one.delivery_count) for one in task] for task in tasks] == [
-        [(0, 1), (0, 2)],
-        [(1, 1)],
-    ]
-
-
-def test_as_many_tasks_as_partitions_need_no_split() -> None:
-    assert sizes(
-        split([delivery(0, 9), delivery(0, 1, partition=1)], min_partitions=2, max_records=None)
-    ) == [
-        9,
-        1,
-    ]
-
-
-def test_min_partitions_splits_in_proportion_to_size() -> None:
-    tasks = split([delivery(0, 90), delivery(0, 30, partition=1)], min_partitions=4, max_records=None)
-    assert sizes(tasks) == [30, 30, 30, 30]
-
-
-def test_max_records_bounds_each_task() -> None:
-    tasks = split([delivery(0, 25), delivery(0, 4, partition=1)], min_partitions=None, max_records=10)
-    assert sizes(tasks) == [10, 10, 5, 4]
-
-
-def test_an_empty_batch_has_no_tasks() -> None:
-    assert split([], min_partitions=4, max_records=3) == []
-
-
-@pytest.mark.parametrize("max_records", [None, 7])
-@given(
-    sets=st.lists(offset_sets.filter(bool), min_size=1, max_size=4),
-    min_partitions=st.none() | st.integers(1, 12),
-)
-def test_tasks_hold_every_message_of_the_batch_once(
-    max_records: int | None, sets: list[OffsetSet], min_partitions: int | None
-) -> None:
-    deliveries = [
-        Delivery(cell=cell(number // 2), offsets=offsets, delivery_count=1 + number % 2)
-        for number, offsets in enumerate(sets)
-    ]
-    tasks = split(deliveries, min_partitions=min_partitions, max_records=max_records)
-    wanted = Counter((d.cell.partition, d.delivery_count, n) for d in deliveries for n in d.offsets)
-    held = Counter((s.partition, s.delivery_count, n) for task in tasks for s in task for n in s.offsets)
-    assert held == wanted
-    assert all(sizes(tasks))
-    if max_records is not None:
-        assert max(sizes(tasks)) <= max_records
+    for one in batch.deliveries:
+        if one.delivery_count == 1:
+            assert (one.offsets.first or 0) >= read.get(one.cell.partition, 0)
 
 
 # ---- what a run has taken
@@ -546,11 +281,3 @@ def test_what_was_never_delivered_is_fresh_whatever_was_taken_before() -> None:
     assert taken.fresh(cell(), span(0, 4), delivery_count=1) == EMPTY
     taken.add(delivery(0, 2))  # the second delivery was taken back
     assert taken.fresh(cell(), span(0, 4), delivery_count=1) == span(0, 2)
-
-
-def test_hand_backs_name_the_delivery_that_is_given_back() -> None:
-    batch = replay(snapshot(read=10, leases={3: some(1), 2: some(2)}))
-    assert batch.hand_backs == (
-        HandBack(cell=cell(), offsets=some(3 - 2), delivery_count=3),
-        HandBack(cell=cell(), offsets=some(2), delivery_count=2),
-    )

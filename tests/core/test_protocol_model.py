@@ -23,9 +23,9 @@ from spark_cursor_source.core.planning import (
     Taken,
     admit_redeliveries,
     plan,
-    plan_replay,
 )
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
+from spark_cursor_source.core.replay import plan_replay
 from spark_cursor_source.core.tracker import EXPIRED, CellTracker, DeadLetter
 
 CELL = Cell(subscription="s", topic="t", partition=0)

@@ -23,6 +23,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import End, EndUpTo, Hello, Marker, Release, Start
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.subscription import group_id
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.tail import TailReader
@@ -206,6 +207,10 @@ class App:
         """The error that has ended the query."""
         return str(self.until(lambda: self.events("failed", run=run), "the query fails")[0]["error"])
 
+    def leave(self) -> None:
+        """Have one without Spark end its query as a query is ended."""
+        Path(self.config["leave"]).touch()
+
     def open_gate(self) -> None:
         """Let the handler go on."""
         Path(self.config["gate"]).unlink()
@@ -229,7 +234,14 @@ class Field:
     def __post_init__(self) -> None:
         self._config = {"bootstrap.servers": self.servers}
         self.topics = Topics(self._config)
+        # Of its own: in a group with a member of a moment ago, the next one waits until that one is given up.
+        self.group_prefix = f"cursorq-{uuid.uuid4().hex[:8]}"
         self._sender: MarkerSender | None = None
+
+    @property
+    def group(self) -> str:
+        """The consumer group of this subscription."""
+        return group_id(self.group_prefix, self.subscription)
 
     def close(self) -> None:
         for app in self.apps:
@@ -265,6 +277,7 @@ class Field:
                 "kafka.bootstrap.servers": self.servers,
                 "subscribe": self.topic,
                 "subscription": self.subscription,
+                "groupIdPrefix": self.group_prefix,
                 "leaseTimeout": "60s",
                 "trackerTimeout": f"{TIMEOUT_S:.0f}s",
                 **self.control,
@@ -272,6 +285,7 @@ class Field:
             },
             checkpoint=str(directory / "checkpoint"),
             gate=str(directory / "gate"),
+            leave=str(directory / "leave"),
             events=str(directory / "events"),
             per_row=per_row,
             wait_first=wait_first,
@@ -372,14 +386,16 @@ class Field:
         return found
 
     def cursors(self) -> list[Told]:
-        """Every cursor of this queue that was ever written; compaction is far away in these tests."""
+        """Every cursor of this queue since it was last deleted; compaction is far away in these tests."""
         values: defaultdict[int, dict[bytes, bytes]] = defaultdict(dict)
-        found = []
+        found: list[Told] = []
         for message in self.records(self.control["cursorsTopic"]):
             key, value = message.key(), message.value()
             values[message.partition()][key] = value
             cell = Cell.from_key(key)
-            if self._is_ours(cell):
+            if self._is_ours(cell) and value is None:
+                found = [told for told in found if told.cursor.cell != cell]
+            elif self._is_ours(cell):
                 found.append(Told(message.timestamp()[1], cursor_wire.decode(value)))
         return found
 
@@ -525,7 +541,8 @@ class Verdict:
         seen = tuple(
             sorted((one for app in consumers for one in app.seen()), key=lambda delivery: delivery.at_ms)
         )
-        duplicates, unexplained = _duplicates(seen, queue.announcements())
+        started = _starts(marked)
+        duplicates, unexplained = _duplicates(seen, started, queue.announcements())
         return cls(
             produced=produced,
             acked=acked,
@@ -538,7 +555,7 @@ class Verdict:
             copied_twice=frozenset(one.id for one, more in Counter(letters).items() if more > 1),
             wrongs=(
                 *unexplained,
-                *_not_started(seen, marked),
+                *_not_started(seen, started),
                 *(
                     f"{one} reached the handler and is not in the queue"
                     for one in {d.id for d in seen} - produced
@@ -572,8 +589,18 @@ def _members(
     return ((number, offset) for number, cursor in cursors.items() for offset in which(cursor))
 
 
+def _starts(marked: Iterable[Marked]) -> dict[tuple[MessageId, int], int]:
+    """When each delivery of each message was first started, by its count."""
+    started: dict[tuple[MessageId, int], int] = {}
+    for one in marked:
+        if isinstance(one.marker, Start):
+            for message in ids_of([one.marker]):
+                started.setdefault((message, one.marker.delivery_count or 1), one.at_ms)
+    return started
+
+
 def _duplicates(
-    seen: Iterable[Delivery], announced: Iterable[Announced]
+    seen: Iterable[Delivery], started: Mapping[tuple[MessageId, int], int], announced: Iterable[Announced]
 ) -> tuple[dict[MessageId, tuple[str, ...]], list[str]]:
     """Why each message came again: a batch that was replayed, or an announcement after a delivery."""
     announcements: defaultdict[MessageId, set[int]] = defaultdict(set)
@@ -586,6 +613,8 @@ def _duplicates(
     duplicates, unexplained = {}, []
     for message, deliveries in by_id.items():
         reasons = []
+        # One who stands still after the Start hands it to the handler after whoever had it next.
+        deliveries.sort(key=lambda one: (started.get((one.id, one.count), one.at_ms), one.at_ms))
         for before, after in pairwise(deliveries):
             if after.count <= before.count:
                 unexplained.append(f"{message} came with count {before.count}, then {after.count}")
@@ -600,13 +629,8 @@ def _duplicates(
     return duplicates, unexplained
 
 
-def _not_started(seen: Iterable[Delivery], marked: Iterable[Marked]) -> Iterator[str]:
+def _not_started(seen: Iterable[Delivery], started: Mapping[tuple[MessageId, int], int]) -> Iterator[str]:
     """Messages that reached the handler before a Start of that delivery was on the broker."""
-    started: dict[tuple[MessageId, int], int] = {}
-    for one in marked:
-        if isinstance(one.marker, Start):
-            for message in ids_of([one.marker]):
-                started.setdefault((message, one.marker.delivery_count or 1), one.at_ms)
     for delivery in seen:
         at_ms = started.get((delivery.id, delivery.count))
         if at_ms is None or at_ms > delivery.at_ms:

@@ -41,11 +41,11 @@ class MicroBatches:
         for directory in (self._offsets, self._commits):
             directory.mkdir(parents=True, exist_ok=True)
 
-    def run(self, pause_s: float) -> None:
-        """Batch after batch, for ever: first the one that was begun and not committed."""
+    def run(self, pause_s: float, *, until: Callable[[], bool] = lambda: False) -> None:
+        """Batch after batch: first the one that was begun and not committed."""
         if self._last(self._offsets) > self._last(self._commits):
             self._carry_out(self._last(self._offsets))
-        while True:
+        while not until():
             if not self._trigger():
                 time.sleep(pause_s)
 

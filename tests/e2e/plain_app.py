@@ -24,7 +24,7 @@ from spark_cursor_source.core.marker import End
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.kafka.markers import MarkerSender
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.membership import Membership
 from spark_cursor_source.spark.actions import markers_partitions
 from spark_cursor_source.spark.marker_rows import Kind
 from spark_cursor_source.spark.marker_source import MarkerStreamReader
@@ -45,13 +45,14 @@ def consume(config: dict[str, Any]) -> None:
     """The consumer, started again as often as ``config["restarts"]`` says; rows are handled one by one."""
     steps = Steps(config.get("die_at"), config["events"], str(config["run"]))
     steps.before(MarkerSender, "send", "flush")
-    steps.before(Topics, "commit")
+    steps.before(Membership, "commit")
     for attempt in range(config["restarts"] + 1):
         handling = OneByOne(config, f"{config['run']}.{attempt}", steps)
         reader = CursorqStreamReader(SourceOptions.parse(config["options"]))
         handling.note("started")
         try:
-            MicroBatches(reader, Path(config["checkpoint"]), handling.work, step=steps.step).run(0.05)
+            batches = MicroBatches(reader, Path(config["checkpoint"]), handling.work, step=steps.step)
+            batches.run(0.05, until=Path(config["leave"]).exists)
         except Exception as problem:  # noqa: BLE001 - whatever ended it, it is started again
             handling.note("failed", error=f"{type(problem).__name__}: {problem}")
         reader.stop()

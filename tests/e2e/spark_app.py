@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from spark_cursor_source.spark.local_session import local_session
 
 ROLES = {"consumer": "tests.e2e.consumer_app", "tracker": "tests.e2e.tracker_app"}
 
@@ -30,37 +30,17 @@ def record(path: str, **facts: object) -> None:
         os.close(file)
 
 
-def session(scratch: Path) -> SparkSession:
-    # The simple compiler and collector: half the time to the first batch of a JVM that lives for a minute.
-    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    made = (
-        SparkSession.builder.master("local[2]")
-        .appName("cursorq e2e")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", quick)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .config("spark.local.dir", str(scratch / "local"))
-        .getOrCreate()
-    )
-    made.sparkContext.setLogLevel("WARN")
-    # The first Python worker and the first job are slow: not in the time of a test.
-    made.range(2).mapInArrow(lambda batches: batches, "id BIGINT").collect()
-    return made
-
-
 def main() -> None:
-    spark = session(Path.cwd())
-    told = sys.stdin.readline()
-    if not told:
-        return
-    config: dict[str, Any] = json.loads(told)
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    importlib.import_module(ROLES[config["role"]]).run(spark, config)
+    with local_session("cursorq e2e", Path.cwd()) as spark:
+        spark.sparkContext.setLogLevel("WARN")
+        # The first Python worker and the first job are slow: not in the time of a test.
+        spark.range(2).mapInArrow(lambda batches: batches, "id BIGINT").collect()
+        told = sys.stdin.readline()
+        if not told:
+            return
+        config: dict[str, Any] = json.loads(told)
+        threading.Thread(target=end_with_parent, daemon=True).start()
+        importlib.import_module(ROLES[config["role"]]).run(spark, config)
 
 
 def end_with_parent() -> None:

@@ -96,4 +96,4 @@ def test_a_batch_that_was_not_committed_is_not_acked_by_the_source_without_its_c
 
 
 def _begun(queue: Field) -> bool:
-    return bool(queue.topics.committed(f"cursorq-{queue.subscription}", [(queue.topic, 0)]))
+    return bool(queue.topics.committed(queue.group, [(queue.topic, 0)]))

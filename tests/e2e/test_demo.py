@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_cursor_source.errors import DemoProcessEnded
 from tests.e2e.harness import ROOT, wait_until
 from tests.e2e.processes import TAG, Part, kill, pids_of, pids_with_tag
 
@@ -103,7 +104,8 @@ def test_a_demo_whose_tracker_ends_says_so_and_shows_its_log(tmp_path: Path) -> 
         demo.until_there_are(Part.PLANNER)
         kill(pids_of(demo.tag, Part.JVM))
         assert demo.process.wait(120) == 1, demo.text()
-        assert "of the demo ended by itself; its log says:" in demo.text()
+        told = [str(DemoProcessEnded(name, "")) for name in ("consumer", "tracker")]
+        assert any(one.strip() in demo.text() for one in told), demo.text()
         demo.until_all_ended()
         assert list(demo.temporary.iterdir()) == []
     finally:

@@ -32,7 +32,7 @@ STEPS = (
     "log the commit:1",
     "log offsets:2",
 )
-BEGINNING = "Topics.commit:1"  #: of a subscription
+BEGINNING = "Membership.commit:1"  #: of a subscription
 
 
 def test_a_query_that_dies_at_every_step_in_turn_loses_and_invents_nothing(

@@ -10,9 +10,11 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import Start
+from spark_cursor_source.core.marker import Hello, Start
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.subscription import group_id
 from spark_cursor_source.wire import marker as marker_wire
+from tests.conftest import DeleteTopic
 from tests.e2e.conftest import Outage
 from tests.e2e.harness import App, Field, wait_until
 
@@ -60,12 +62,18 @@ def test_of_two_queries_on_one_checkpoint_at_most_one_goes_on_and_a_restart_has_
 ) -> None:
     # first: S(1) held ------------------------ says what has happened and ends, or the second does
     # second:          Hello, the same batch
+    # In one group the second would be refused. The other one knows where the first batch began, too: or the
+    # second would begin behind what the first has started, and that lasts.
     queue = make_plain_queue()
+    prefix = f"other-{queue.topic}"
+    queue.topics.commit(group_id(prefix, queue.subscription), {(queue.topic, 0): 0})
     queue.tracker()
     queue.produce(["wait", "leave", "plain"])
     first = queue.consumer(gate=True, leaseTimeout="3s")
     first.until_seen(1)
-    second = App(queue.garage, first.config | {"events": first.config["events"] + "-second"}, runs=100)
+    its_own = {"events": first.config["events"] + "-second"}
+    its_own["options"] = first.config["options"] | {"groupIdPrefix": prefix}
+    second = App(queue.garage, first.config | its_own, runs=100)
     queue.apps.append(second)
     second.until_seen(1)
     first.open_gate()
@@ -83,13 +91,14 @@ def test_of_two_queries_on_one_checkpoint_at_most_one_goes_on_and_a_restart_has_
 
 
 def test_a_query_that_is_superseded_says_so_and_ends(make_plain_queue: MakeQueue) -> None:
-    # The later run has a checkpoint of its own, so no log of Spark's could tell the earlier one.
+    # Another group: the one of the first, which would refuse it, does not know the later query. It has a
+    # checkpoint of its own, too, so no log of Spark's could tell the earlier one.
     queue = make_plain_queue()
     queue.tracker()
     queue.produce(["plain"])
     first = queue.consumer()
     first.until(queue.all_settled, "the first is acked")
-    second = queue.consumer()
+    second = queue.consumer(groupIdPrefix="other")
     assert "RunSuperseded: another query reads" in first.until_failed()
     queue.produce(["leave", "flaky"])
     second.until(lambda: queue.verdict().acked >= {(0, 2)}, "the second goes on")
@@ -150,7 +159,7 @@ def test_markers_that_are_removed_before_the_tracker_has_read_them_stop_it(
 
 
 def test_a_markers_topic_that_is_created_again_stops_the_tracker_and_the_next_one_too(
-    make_plain_queue: MakeQueue, admin: AdminClient
+    make_plain_queue: MakeQueue, delete_topic: DeleteTopic
 ) -> None:
     queue = make_plain_queue()
     tracker = queue.tracker()
@@ -159,9 +168,7 @@ def test_a_markers_topic_that_is_created_again_stops_the_tracker_and_the_next_on
     consumer.until(queue.all_settled, "all is acked")
     consumer.kill_tree()
     tracker.kill_tree()
-    markers = queue.control["markersTopic"]
-    admin.delete_topics([markers])[markers].result(timeout=20)
-    wait_until(lambda: not queue.topics.existing([markers]), "it is gone")
+    delete_topic(queue.control["markersTopic"])
     tracker.start()
     assert "name new topics in markersTopic" in tracker.until_failed()
     another = queue.tracker(takeOver=True)
@@ -222,13 +229,16 @@ def _start_from_elsewhere(queue: Field, offsets: OffsetSet, *, timestamp_ms: int
     topic = queue.control["markersTopic"]
     wait_until(lambda: queue.topics.existing([topic]), "the tracker has made its topics")
     cell = Cell(subscription=queue.subscription, topic=queue.topic, partition=0)
-    start = Start(cell=cell, offsets=offsets, lease_ms=3_000, delivery_count=1, run_id="elsewhere")
+    run_id = "elsewhere"
+    hello = Hello(cell=cell, run_id=run_id, position=0)
+    start = Start(cell=cell, offsets=offsets, lease_ms=3_000, delivery_count=1, run_id=run_id)
     producer = Producer({"bootstrap.servers": queue.servers})
-    producer.produce(
-        topic,
-        marker_wire.encode(start),
-        cell.key,
-        partition=cell.control_partition(queue.topics.describe([topic])[topic].partitions),
-        timestamp=timestamp_ms,
-    )
+    for marker in (hello, start):
+        producer.produce(
+            topic,
+            marker_wire.encode(marker),
+            cell.key,
+            partition=cell.control_partition(queue.topics.describe([topic])[topic].partitions),
+            timestamp=timestamp_ms,
+        )
     assert producer.flush(30) == 0

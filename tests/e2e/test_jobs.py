@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import uuid
@@ -19,6 +20,7 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark.local_session import SHORT_LIVED
 from tests.e2e.harness import ROOT, wait_until
 from tests.e2e.processes import TAG, kill_tree
 
@@ -27,7 +29,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 ORDERS, NEGATIVE = 400, 4
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
 # Nothing that a user would need: three Sparks at once on a machine with two cores.
-MODEST = ("--conf", "spark.driver.memory=1g", "--conf", "spark.ui.enabled=false", "--master", "local[2]")
+MODEST = (
+    *("--conf", "spark.driver.memory=1g", "--conf", "spark.ui.enabled=false", "--master", "local[2]"),
+    *("--conf", f"spark.driver.extraJavaOptions={SHORT_LIVED}"),
+)
 DEFAULTS = ("--properties-file", str(ROOT / "conf" / "spark-defaults.conf"))
 
 
@@ -67,7 +72,7 @@ class Jobs:
         else:
             command = [sys.executable, script, *arguments]
         environment = {**os.environ, TAG: self._tag, "PYTHONPATH": str(ROOT)}
-        environment["PYSPARK_SUBMIT_ARGS"] = " ".join((*MODEST, "pyspark-shell"))
+        environment["PYSPARK_SUBMIT_ARGS"] = shlex.join((*MODEST, "pyspark-shell"))
         log = self._directory / f"{job}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -148,5 +153,5 @@ def test_the_jobs_produce_consume_and_track_as_their_files_say(jobs: Jobs, broke
 
 def test_a_job_is_parsing_and_one_call_in_less_than_30_lines() -> None:
     lengths = {path.name: len(path.read_text().splitlines()) for path in (ROOT / "jobs").glob("*.py")}
-    assert set(lengths) == {"tracker.py", "consume.py", "produce.py", "redrive.py"}
+    assert set(lengths) == {"tracker.py", "consume.py", "produce.py", "redrive.py", "pipeline.py"}
     assert max(lengths.values()) < 30

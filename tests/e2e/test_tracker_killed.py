@@ -65,10 +65,10 @@ def test_a_tracker_that_dies_inside_a_batch_repeats_it_and_takes_nothing_back(
 
 
 def test_a_tracker_that_was_away_for_many_leases_brings_nothing_back_that_was_acked(
-    make_queue: MakeQueue,
+    make_plain_queue: MakeQueue,
 ) -> None:
     # tracker: up ---- SIGKILL ........... four leases ......... up: first reads what happened
-    queue = make_queue(own_tracker=True)
+    queue = make_plain_queue()
     tracker = queue.tracker()
     consumer = queue.consumer(leaseTimeout="2s", maxOffsetsPerTrigger=5)
     queue.produce(["plain"] * 5)

@@ -50,9 +50,12 @@ def create_on() -> Callable[..., str]:
 @pytest.fixture(scope="session")
 def mortal_broker() -> Iterator[EmbeddedKafka]:
     """A broker that tests may stop, kill and pause, as long as it runs when they end."""
-    with EmbeddedKafka(
-        properties={"auto.create.topics.enable": False, "log.cleaner.backoff.ms": 100}
-    ) as running:
+    properties = {
+        "auto.create.topics.enable": False,
+        "log.cleaner.backoff.ms": 100,
+        "log.retention.hours": 100 * 365 * 24,  # messages of 1970 are kept
+    }
+    with EmbeddedKafka(properties=properties) as running:
         yield running
 
 

@@ -22,6 +22,7 @@ from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.wire import cursor as wire
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
+from tests.conftest import DeleteTopic
 from tests.kafka.control_plane import (
     PARTITIONS,
     Control,
@@ -225,14 +226,12 @@ def test_partitions_that_are_added_leave_no_old_cursor_in_force(control: Control
 
 
 def test_a_topic_that_was_made_again_is_read_from_its_beginning(
-    control: Control, tail: CursorTail, admin: AdminClient, topics: Topics
+    control: Control, tail: CursorTail, delete_topic: DeleteTopic, topics: Topics
 ) -> None:
     cell = cell_of("orders")
     write(control, *(cursor_of(cell, position) for position in range(5)))
     eventually(shows(tail, cursor_of(cell, 4)))
-    admin.delete_topics([control.cursors])[control.cursors].result(timeout=20)
-    while topics.existing([control.cursors]):
-        time.sleep(0.02)
+    delete_topic(control.cursors)
     topics.create({control.cursors: (PARTITIONS, {"cleanup.policy": "compact"})})
     write(control, cursor_of(cell, 9))
     eventually(shows(tail, cursor_of(cell, 9)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,10 +13,10 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.kafka.due import HoldBack
 from spark_cursor_source.kafka.log import Missing, arrow_batches
+from tests.conftest import CreateTopic
 
 pytestmark = pytest.mark.broker
 
-CreateTopic = Callable[..., str]
 NOW_MS = 1_700_000_000_000
 
 

@@ -6,7 +6,7 @@ import pickle
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,11 +22,11 @@ from spark_cursor_source.kafka import consumers
 from spark_cursor_source.kafka.consumers import borrowed_consumer, close_idle_consumers, reader_config
 from spark_cursor_source.kafka.log import Missing, arrow_batches, arrow_schema
 from spark_cursor_source.kafka.records import read_range
+from tests.conftest import CreateTopic, DeleteTopic
 from tests.kafka.control_plane import login
 
 pytestmark = pytest.mark.broker
 
-CreateTopic = Callable[..., str]
 Told = list[tuple[Slice, OffsetSet, Missing]]
 
 
@@ -309,12 +309,12 @@ def test_a_late_record_ends_the_wait(config: dict[str, str], create_topic: Creat
 
 
 def test_a_deleted_topic_is_said_to_be_gone(
-    config: dict[str, str], create_topic: CreateTopic, admin: AdminClient
+    config: dict[str, str], create_topic: CreateTopic, delete_topic: DeleteTopic
 ) -> None:
     topic = create_topic()
     produce(config["bootstrap.servers"], topic, [b"x"] * 3)
     assert len(rows(config, piece(topic, (0, 3)))) == 3
-    admin.delete_topics([topic])[topic].result(timeout=20)
+    delete_topic(topic)
     with borrowed_consumer(config) as consumer, pytest.raises(TopicGone):
         list(read_range(consumer, topic, 0, 0, 3, stall_timeout_ms=6_000))
     with borrowed_consumer(config) as consumer, pytest.raises(TopicGone):
@@ -322,13 +322,12 @@ def test_a_deleted_topic_is_said_to_be_gone(
 
 
 def test_a_topic_created_again_is_read_by_the_same_consumer(
-    config: dict[str, str], create_topic: CreateTopic, admin: AdminClient
+    config: dict[str, str], create_topic: CreateTopic, delete_topic: DeleteTopic
 ) -> None:
     topic = create_topic()
     produce(config["bootstrap.servers"], topic, [b"old"] * 3)
     assert len(rows(config, piece(topic, (0, 3)))) == 3
-    admin.delete_topics([topic])[topic].result(timeout=20)
-    time.sleep(1)
+    delete_topic(topic)
     create_topic(name=topic)
     produce(config["bootstrap.servers"], topic, [b"new"] * 2)
     assert [row["value"] for row in rows(config, piece(topic, (0, 2)))] == [b"new"] * 2
@@ -343,10 +342,10 @@ def test_an_abandoned_read_leaves_a_consumer_for_the_next(
     reading = arrow_batches(config, [whole], include_headers=False, queue_id=None, on_missing=lambda *_: None)
     assert next(reading).column("offset")[0].as_py() == 0
     reading.close()
-    ((_, kept),) = consumers._idle._consumers
+    ((_, kept),) = consumers._idle._clients
     assert kept.assignment() == []
     assert offsets(rows(config, whole)) == list(range(40_000))
-    assert [consumer for _, consumer in consumers._idle._consumers] == [kept]
+    assert [consumer for _, consumer in consumers._idle._clients] == [kept]
 
 
 def test_a_consumer_that_met_an_error_is_not_used_again(
@@ -364,7 +363,7 @@ def test_a_consumer_that_met_an_error_is_not_used_again(
                 config, [piece(topic, (0, 2))], include_headers=False, queue_id=None, on_missing=refuse
             )
         )
-    assert consumers._idle._consumers == []
+    assert consumers._idle._clients == []
 
 
 def test_two_threads_read_with_a_consumer_each(config: dict[str, str], create_topic: CreateTopic) -> None:

@@ -38,6 +38,7 @@ from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.outbox import Outbox, tracker_group
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.tracker_group import metadata, read_progress
+from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import redelivery as wire
 from tests.kafka.control_plane import (
     PARTITIONS,
@@ -202,10 +203,34 @@ def test_a_large_cursor_is_written_in_parts_which_a_small_one_removes(
     small = replace(large, available=())
     second.carry_out(1, decisions=[], cursors=[small], next_markers={})
     eventually(lambda: shows(control, small))
+    assert keys_of(control) == {large.cell.key}
+
+
+def test_nothing_is_left_of_a_deleted_cursor_nor_of_its_parts(
+    control: Control, new_outbox: MakeOutbox
+) -> None:
+    gone, other = cursor_of(cell_of("orders"), 40, (3, 9)), cursor_of(cell_of("orders", 1), 5)
+    for one, max_bytes in ((gone, 20), (other, 900_000)):
+        home = one.cell.control_partition(PARTITIONS)
+        values = cursor_wire.to_records(one.cell.key, cursor_wire.encode(one), max_bytes=max_bytes)
+        records = [{"key": key, "value": value, "partition": home} for key, value in values]
+        produce(control.config, control.cursors, records)
+    outbox = new_outbox(control)
+    outbox.open(take_over=False)
+    outbox.carry_out(0, decisions=[], cursors=[], deleted=[gone.cell], next_markers={})
+    eventually(lambda: keys_of(control) == {other.cell.key})
+    outbox.carry_out(1, decisions=[], cursors=[gone], next_markers={})
+    eventually(lambda: shows(control, gone, other))
+    assert keys_of(control) == {gone.cell.key, other.cell.key}
+
+
+def keys_of(control: Control) -> frozenset[bytes]:
+    """Of the records that are left in the cursors topic."""
     tail = CursorTail(control.config, control.cursors)
     tail.refresh()
-    assert tail.record_keys() == {large.cell.key}
+    keys = tail.record_keys()
     tail.close()
+    return keys
 
 
 # -- each batch once ---------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +16,7 @@ from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.kafka.redeliveries import RedeliveryTail
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.wire import redelivery as wire
+from tests.conftest import DeleteTopic
 from tests.kafka.control_plane import (
     PARTITIONS,
     Control,
@@ -146,12 +146,10 @@ def test_records_that_are_no_announcements_are_skipped_and_named(
 
 
 def test_a_range_of_a_topic_that_was_made_again_since_is_empty(
-    control: Control, admin: AdminClient, topics: Topics
+    control: Control, delete_topic: DeleteTopic, topics: Topics
 ) -> None:
     announce(control, 10)
-    admin.delete_topics([control.redeliveries])[control.redeliveries].result(timeout=20)
-    while topics.existing([control.redeliveries]):
-        time.sleep(0.02)
+    delete_topic(control.redeliveries)
     topics.create({control.redeliveries: (PARTITIONS, {})})
     announce(control, 2)
     tail = RedeliveryTail(control.config, control.redeliveries)

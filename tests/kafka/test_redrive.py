@@ -20,7 +20,7 @@ from spark_cursor_source.kafka import redrive as redriving
 from spark_cursor_source.kafka.dead_letters import DeadLetterCopier
 from spark_cursor_source.kafka.redrive import DeadLetterFilter, Redriven, redrive
 from spark_cursor_source.kafka.topics import Topics
-from tests.conftest import ROOT
+from tests.conftest import ROOT, DeleteTopic
 from tests.kafka.control_plane import cell_of, dead_letter_of, produce, read_all
 
 pytestmark = pytest.mark.broker
@@ -159,8 +159,9 @@ def test_a_topic_that_holds_other_records_is_refused(queue: Queue) -> None:
         redrive(queue.kafka, queue.topic)
 
 
-def test_dead_letters_of_a_queue_that_is_gone_are_passed_over(queue: Queue) -> None:
+def test_dead_letters_of_a_queue_that_is_gone_are_passed_over(
+    queue: Queue, delete_topic: DeleteTopic
+) -> None:
     queue.bury(queue.letter((0, 2)))
-    queue.topics._calls.client.delete_topics([queue.topic])[queue.topic].result(20)
-    time.sleep(1)
+    delete_topic(queue.topic)
     assert redrive(queue.kafka, queue.dead) == Redriven(sent=0, passed=2)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -26,12 +28,13 @@ from spark_cursor_source.errors import (
     TopicNotFound,
 )
 from spark_cursor_source.kafka.control_topics import ControlTopics
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.group_offsets import GroupOffsets
 from spark_cursor_source.kafka.topics import Topics
+from tests.conftest import CreateTopic, DeleteTopic
 from tests.kafka.control_plane import PARTITIONS, Control, login, produce
 
 pytestmark = pytest.mark.broker
-
-CreateTopic = Callable[..., str]
 
 
 def names() -> dict[str, str]:
@@ -105,14 +108,12 @@ def test_a_topic_that_no_cluster_can_have_is_refused(topics: Topics) -> None:
 
 
 def test_a_topic_that_is_made_again_has_another_id(
-    topics: Topics, create_topic: CreateTopic, admin: AdminClient
+    topics: Topics, create_topic: CreateTopic, delete_topic: DeleteTopic
 ) -> None:
     name = create_topic(2)
     before = topics.describe([name])[name]
     assert (before.name, before.partitions) == (name, 2)
-    admin.delete_topics([name])[name].result(timeout=20)
-    while topics.existing([name]):
-        time.sleep(0.02)
+    delete_topic(name)
     topics.create({name: (2, {})})
     assert topics.describe([name])[name].topic_id != before.topic_id
 
@@ -332,15 +333,31 @@ def test_answers_that_come_after_the_time_is_over_do_no_harm(
         lambda: hasty.create({"another": (1, {})}),
     ]
     mortal.pause()
-    for call in calls:
-        with pytest.raises(KafkaUnavailable):
-            call()
-    mortal.resume()
+    try:
+        for call in calls:
+            with pytest.raises(KafkaUnavailable):
+                call()
+    finally:
+        mortal.resume()
     patient.commit(group, {markers: 3})
     time.sleep(2)
     assert patient.committed(group, [markers])[markers] in (2, 3)  # both were under way
     patient.commit(group, {markers: 4})
     assert patient.committed(group, [markers]) == {markers: 4}
+
+
+def test_a_client_whose_commit_nobody_answers_ends_where_it_is_dropped(mortal: EmbeddedKafka) -> None:
+    # librdkafka keeps a commit that waits for a coordinator, and a processor busy, for a session's time; and
+    # what is in a cycle ends in whatever thread the garbage collector runs, and keeps that one waiting
+    config = {"bootstrap.servers": mortal.bootstrap_servers, "log_level": 0}
+    offsets = GroupOffsets(config, uuid.uuid4().hex)
+    mortal.stop()
+    with suppress(KafkaUnavailable):
+        offsets.commit({("any", 0): 1}, Deadline.after_ms(1_000))
+    ended, began = weakref.ref(offsets), time.monotonic()
+    del offsets
+    assert ended() is None
+    assert time.monotonic() - began < 20  # about 1 s
 
 
 def test_whoever_may_not_is_told_what(guarded_broker: EmbeddedKafka) -> None:

@@ -12,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import spark_cursor_source as cursorq
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.kafka.topics import Topics
+from tests.spark.control import Control
 from tests.spark.harness import CONTROL, POLICIES, Bench, start_patiently, wait_until
 
 
@@ -54,3 +55,13 @@ def bench(
     yield made
     made.close()
     assert tracker.isActive, tracker.exception()
+
+
+@pytest.fixture
+def control(
+    spark: SparkSession, broker: EmbeddedKafka, create_topic: Callable[..., str]
+) -> Iterator[Control]:
+    """Control topics of a test's own, written by hand: no tracker."""
+    made = Control(spark, broker.bootstrap_servers, create_topic)
+    yield made
+    made.close()

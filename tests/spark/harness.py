@@ -145,6 +145,8 @@ class Bench:
 
     def __post_init__(self) -> None:
         self._config = {"bootstrap.servers": self.servers}
+        # Of its own: in a group with a member of a moment ago, the next one waits until that one is given up.
+        self.group_prefix = f"cursorq-{self.directory.name}"
         self.topics = Topics(self._config)
         self._cursors = CursorTail(self._config, CONTROL["cursorsTopic"])
         self._lock = threading.Lock()
@@ -162,6 +164,7 @@ class Bench:
         return {
             "kafka.bootstrap.servers": self.servers,
             "subscription": subscription,
+            "groupIdPrefix": self.group_prefix,
             "leaseTimeout": "60s",
             **CONTROL,
             **named,
@@ -185,7 +188,9 @@ class Bench:
 
     def group(self, topic: str, subscription: str = "s", partition: int = 0) -> int | None:
         """What the subscription's consumer group has committed."""
-        return self.topics.committed(f"cursorq-{subscription}", [(topic, partition)]).get((topic, partition))
+        return self.topics.committed(f"{self.group_prefix}-{subscription}", [(topic, partition)]).get(
+            (topic, partition)
+        )
 
     # -- queries ---------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_cursor_source import AckSink
+from spark_cursor_source.client import Client
 from tests.spark.harness import Bench, Seen
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -131,6 +133,26 @@ def test_a_batch_is_split_as_the_options_say(
 
     bench.drain(options, AckSink(count_tasks, options))
     assert sorted(found) == (expected if option != "maxRecordsPerPartition" else [6, 10, 12, 12])
+
+
+def test_all_messages_of_a_key_go_to_one_task_in_order_however_a_partition_is_split(bench: Bench) -> None:
+    topic = bench.create_topic()
+    keys = [f"key {number}".encode() for number in range(10)]
+    bench.produce(topic, [{"key": key, "value": b"x"} for _ in range(4) for key in keys])
+    options = bench.options(topic, subscriptionType="key_shared", minPartitions=3)
+    tasks: list[list[tuple[bytes, int]]] = []
+
+    def collect_tasks(batch: DataFrame, batch_id: int) -> None:
+        rows = batch.select("key", "offset").rdd.glom().collect()
+        tasks.extend([(bytes(row.key), row.offset) for row in task] for task in rows)
+
+    bench.drain(options, AckSink(collect_tasks, options))
+    assert len(tasks) == 3
+    assert all(tasks)
+    assert sum(len({key for key, _ in task}) for task in tasks) == len(keys)
+    for task in tasks:
+        offsets = [offset for _, offset in task]
+        assert offsets == sorted(offsets)
 
 
 def test_a_batch_waits_for_enough_messages_but_not_for_ever(bench: Bench) -> None:
@@ -265,3 +287,35 @@ def test_headers_are_a_column_where_they_are_asked_for(bench: Bench) -> None:
     assert [(one.key, one.value) for one in first.headers] == headers
     assert (second.headers, second.key, second.value) == (None, None, None)
     assert "headers" not in bench.read(bench.options(topic)).columns
+
+
+def test_nothing_of_a_paused_partition_is_delivered_nor_comes_back_until_it_is_published_to(
+    bench: Bench,
+) -> None:
+    # p0: 0 delivered, left open -- paused -- 1 -- 0 is available again -- [nothing of p0] -- publish: 0 1 2
+    # p1:                                   -- 0: delivered
+    topic, streams = bench.create_topic(2), f"streams-{uuid.uuid4().hex[:8]}"
+    options = bench.options(topic, leaseTimeout="4s", streamsTopic=streams)
+    seen = Seen()
+
+    def ack_later(batch: DataFrame, batch_id: int) -> None:
+        import spark_cursor_source as cursorq
+
+        seen(batch, batch_id)
+        cursorq.ack(batch.where("partition = 1 or delivery_count > 1 or offset > 0"), options)
+
+    with Client({"kafka.bootstrap.servers": bench.servers, "streamsTopic": streams}) as client:
+        bench.produce(topic, [b"x"])
+        bench.start(options, ack_later)
+        bench.until(lambda: seen.ids(), "the first message is delivered")
+        client.pause_stream(topic, partitions=[0])
+        time.sleep(2.5)  # queries look every two seconds
+        bench.produce(topic, [b"x"])
+        bench.produce(topic, [b"x"], partition=1)
+        bench.until(lambda: (1, 0) in seen.ids(), "the other partition goes on")
+        bench.until(lambda: (c := bench.cursor(topic)) is not None and c.available, "its lease is over")
+        time.sleep(1.5)
+        assert seen.ids() == [(0, 0), (1, 0)]
+        client.publish(topic, b"x", partition=0)
+        bench.until_acked(topic, {0: 3, 1: 1})
+    assert (seen.ids(1), seen.ids(2)) == ([(0, 0), (0, 1), (0, 2), (1, 0)], [(0, 0)])

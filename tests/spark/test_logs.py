@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import closing
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_cursor_source import AckSink
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import Start
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.planning import SourceOffset
+from spark_cursor_source.core.source_options import SourceOptions
+from spark_cursor_source.errors import QueueTopicEndsEarlier
+from spark_cursor_source.spark.queue_view import QueueView
 from spark_cursor_source.wire import marker as marker_wire
 from tests.spark.harness import CONTROL, Bench, Seen
 
@@ -99,15 +105,10 @@ def messages_of(bench: Bench, topic: str) -> list:
 @pytest.mark.timeout(200)
 def test_a_queue_topic_that_was_deleted_and_created_again_is_detected(bench: Bench) -> None:
     # By a query that runs on, and by one that is started again: their positions mean other messages now.
-    topic = bench.create_topic()
-    bench.produce(topic, [b"x"] * 5)
-    options = bench.options(topic)
-    query = bench.start(options, AckSink(Seen(), options))
-    bench.until_acked(topic, 5)
+    topic, query = acked_queue(bench, 5)
     query.stop()
-    admin = AdminClient({"bootstrap.servers": bench.servers})
-    admin.delete_topics([topic])[topic].result(timeout=20)
     create_again(bench, topic)
+    options = bench.options(topic)
     bench.produce(topic, [b"y"] * 8)
     again = bench.start(options, AckSink(Seen(), options))
     text = bench.failure(again)
@@ -116,20 +117,20 @@ def test_a_queue_topic_that_was_deleted_and_created_again_is_detected(bench: Ben
 
 
 def test_a_queue_topic_that_was_created_again_is_no_place_for_its_old_subscription(bench: Bench) -> None:
-    # Without the checkpoint: the cursor knows the topic's id, and stands where the new one has nothing.
-    topic = bench.create_topic()
-    bench.produce(topic, [b"x"] * 5)
-    options = bench.options(topic)
-    query = bench.start(options, AckSink(Seen(), options))
-    bench.until_acked(topic, 5)
+    # Without the checkpoint: the cursor knows the topic's id.
+    topic, query = acked_queue(bench, 5)
     query.stop()
-    admin = AdminClient({"bootstrap.servers": bench.servers})
-    admin.delete_topics([topic])[topic].result(timeout=20)
     create_again(bench, topic)
+    options = bench.options(topic)
     bench.produce(topic, [b"y"] * 3)
     text = bench.failure(bench.start(options, AckSink(Seen(), options), checkpoint="another"))
-    assert "QueueTopicEndsEarlier" in text
-    assert f"topic '{topic}' partition 0 ends at offset 3, and the subscription stands at 5" in text
+    assert "QueueTopicRecreated" in text
+    # Positions of which nobody knows the topic's id.
+    with (
+        closing(QueueView(SourceOptions.parse(options), bench.topics)) as view,
+        pytest.raises(QueueTopicEndsEarlier, match=f"topic '{topic}' partition 0 ends at offset 3"),
+    ):
+        view.resume(SourceOffset(queue={(topic, 0): 5}, redeliveries={}))
     # Longer than the old one: by its position nobody could tell.
     bench.produce(topic, [b"y"] * 3)
     text = bench.failure(bench.start(options, AckSink(Seen(), options), checkpoint="a third one"))
@@ -143,20 +144,27 @@ def test_a_queue_topic_that_was_created_again_is_no_place_for_its_old_subscripti
 
 
 def test_a_queue_topic_that_is_created_again_while_the_query_runs_is_detected(bench: Bench) -> None:
-    topic = bench.create_topic()
-    bench.produce(topic, [b"x"] * 2)
-    options = bench.options(topic)
-    query = bench.start(options, AckSink(Seen(), options))
-    bench.until_acked(topic, 2)
-    admin = AdminClient({"bootstrap.servers": bench.servers})
-    admin.delete_topics([topic])[topic].result(timeout=20)
+    topic, query = acked_queue(bench, 2)
     create_again(bench, topic)
     text = bench.failure(query)
     # The query may have looked just when there was none.
     assert "QueueTopicRecreated" in text or "TopicNotFound" in text
 
 
+def acked_queue(bench: Bench, size: int) -> tuple[str, StreamingQuery]:
+    """A topic all of whose messages are acked, and the query that has done it."""
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * size)
+    options = bench.options(topic)
+    query = bench.start(options, AckSink(Seen(), options))
+    bench.until_acked(topic, size)
+    return topic, query
+
+
 def create_again(bench: Bench, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bench.servers})
+    admin.delete_topics([topic])[topic].result(timeout=20)
+
     def created() -> bool:
         if topic in bench.topics.existing([topic]):
             return False

@@ -235,5 +235,5 @@ def test_a_handler_that_returns_something_else_is_told_what_it_may_return(bench:
     bench.produce(topic, [b"x"])
     options = bench.options(topic)
     query = bench.start(options, AckSink.per_row(lambda message: 42, options))
-    assert "the handler returned a int: return None or True to ack" in bench.failure(query)
+    assert "UnknownOutcome: the handler returned a int: return None or True to ack" in bench.failure(query)
     assert bench.markers(topic, kind=End) == []

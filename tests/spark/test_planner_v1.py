@@ -50,13 +50,15 @@ class Desk:
         given = {
             "kafka.bootstrap.servers": self.config["bootstrap.servers"],
             "subscribe": self.queue,
-            "subscription": "s",
+            "subscription": self.queue,  # in a group of its own nobody is waited for that is gone
             "markerFormat": "v1",
             "markersTopic": self.markers_topic,
         }
         return SourceOptions.parse(given | {name: str(value) for name, value in more.items()})
 
     def planner(self, **more: object) -> PlannerV1:
+        """The next run, when the one before is gone."""
+        self.close()
         self._planners.append(PlannerV1(self.options(**more)))
         return self._planners[-1]
 
@@ -159,6 +161,29 @@ def test_starts_of_earlier_batches_do_not_count_for_a_replay(make_desk: Callable
     end = first.latest_offset(middle, max_offsets=None)
     assert sum(end.markers.values()) == 2, "where the markers ended before this batch's"
     assert ids(desk.planner().plan(logged(middle), logged(end))) == [(0, 2), (0, 3)]
+
+
+def test_what_was_logged_and_not_committed_gets_the_starts_that_it_does_not_have(
+    make_desk: Callable[..., Desk],
+) -> None:
+    # log(0-2) S -- log(2-5), and a member no more: a Start of 3 at most -- the next run goes on at 2
+    desk = make_desk()
+    desk.put(*[b"q"] * 6)
+    first = desk.planner()
+    start = first.initial_offset()
+    middle = first.latest_offset(start, max_offsets=2)
+    first.plan(start, middle)
+    end = first.latest_offset(middle, max_offsets=3)
+    with closing(MarkerSenderV1(desk.config, desk.markers_topic, PARTITIONS)) as sender:
+        sender.send([MarkerV1(queue_id=b"q", type=START, partition=0, offset=3, key=b"q")])
+        sender.flush()
+    second = desk.planner()
+    last = second.latest_offset(logged(end), max_offsets=None)
+    assert last.origins == {(desk.queue, 0): 2}
+    assert ids(second.plan(logged(end), logged(last))) == [(0, 2), (0, 4), (0, 5)]
+    assert desk.started() == [(0, n) for n in range(6)], "one Start each"
+    third = desk.planner()
+    assert ids(third.plan(logged(end), logged(last))) == [], "a replay begins where the batch began"
 
 
 def test_messages_without_a_key_belong_to_no_queue_and_are_counted(

@@ -137,7 +137,7 @@ def test_a_query_that_lacks_a_right_names_it_before_any_row_is_delivered(
 
 def test_a_query_that_lacks_the_right_to_its_group_names_it_too(guarded: Guarded) -> None:
     guarded.deny(ResourceType.GROUP, "cursorq-s", AclOperation.READ)
-    with pytest.raises(NotAuthorized, match="offsets of group on 'cursorq-s'"):
+    with pytest.raises(NotAuthorized, match="join group on 'cursorq-s'"):
         guarded.run(guarded.source())
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from chispa import assert_df_equality
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +21,7 @@ from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
 from spark_cursor_source.core.first_deliveries import FirstDeliveries
 from spark_cursor_source.core.marker import (
+    Delete,
     End,
     EndUpTo,
     Hello,
@@ -38,7 +38,6 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.core.view_options import View, ViewOptions
-from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import UnknownOption
 from spark_cursor_source.kafka.dead_letters import DeadLetterCopier
 from spark_cursor_source.spark.source import CursorqDataSource
@@ -46,21 +45,13 @@ from spark_cursor_source.spark.view_columns import arrow_schema, ddl
 from spark_cursor_source.spark.view_outstanding import outstanding_batches
 from spark_cursor_source.spark.views import view_columns
 from spark_cursor_source.wire import marker as marker_wire
+from tests.kafka.control_plane import eventually
 from tests.spark.control import Control, cell
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 AT_MS = time.time_ns() // 1_000_000 - 60_000  # of late: what is older than a topic's retention is removed
 MINUTE_MS = 60_000
-
-
-@pytest.fixture
-def control(
-    spark: SparkSession, broker: EmbeddedKafka, create_topic: Callable[..., str]
-) -> Iterator[Control]:
-    made = Control(spark, broker.bootstrap_servers, create_topic)
-    yield made
-    made.close()
 
 
 def some(*ranges: tuple[int, int]) -> OffsetSet:
@@ -409,10 +400,43 @@ def test_a_cursor_with_a_million_holes_in_parts_shows_all_of_them(control: Contr
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("view", ["cursors", "outstanding"])
+@pytest.mark.parametrize("view", ["cursors", "stats", "outstanding"])
 def test_without_a_cursors_topic_the_view_says_so(control: Control, view: str) -> None:
     with pytest.raises(PySparkException, match="topics that do not exist: 'no-cursors'"):
         control.view(view, cursorsTopic="no-cursors").count()
+
+
+# -- stats -----------------------------------------------------------------------------------------------
+
+
+def test_the_stats_of_a_subscription_are_one_row_with_its_consumers(control: Control) -> None:
+    topic = control.create_topic(2)
+    control.produce(topic, *({"value": b"v", "timestamp": AT_MS + n} for n in range(12)))
+    control.put(
+        CursorSnapshot(
+            cell=cell(topic),
+            read_position=10,
+            next_marker=0,
+            leases=((Lease(AT_MS, 1, "run"), some((3, 4))),),
+            delayed=((Delay(AT_MS, 2, False), some((5, 6))),),
+            totals=Totals(delivered=12, acked=6, redelivered=2, unknown_ends=1, overlapped=4),
+        ),
+        CursorSnapshot(cell=cell(topic, 1), read_position=0, next_marker=0),
+    )
+    member = Consumer({**control.config, "group.id": "etl-s", "client.id": "kcat"})
+    member.subscribe([topic])
+    eventually(lambda: member.poll(0.1) is not None or bool(member.assignment()))
+    (row,) = control.view("stats", subscribe=topic, groupIdPrefix="etl").collect()
+    member.close()
+    assert (row.topic, row.subscription, row.backlog, row.outstanding, row.leased) == (topic, "s", 4, 2, 1)
+    assert (row.available, row.delayed, row.held, row.ack_holes) == (1, 1, 0, 2)
+    assert (row.delivered, row.acked, row.unknown_ends, row.overlapped) == (12, 6, 1, 4)
+    assert row.oldest_unacked_age_ms == 8
+    assert [tuple(one) for one in row.positions] == [(0, 2, 10, 12, 4), (1, -1, 0, 0, 0)]
+    assert [(one.client_id, one.host, one.partitions) for one in row.consumers] == [
+        ("kcat", "127.0.0.1", [0, 1])
+    ]
+    assert control.view("stats", subscription="nobody").collect() == []
 
 
 # -- outstanding -----------------------------------------------------------------------------------------
@@ -645,14 +669,15 @@ def test_every_kind_of_marker_is_shown_decoded(control: Control) -> None:
     assert all(row.timestamp is not None and row.error is None for row in rows)
 
 
-def test_markers_of_the_breaker_and_of_the_ttl_are_shown(control: Control) -> None:
+def test_markers_of_the_breaker_the_ttl_and_the_operator_are_shown(control: Control) -> None:
     of = cell("t", 1)
-    control.send(Resume(cell=of), Hold(cell=of, trip="why"), LogEnd(cell=of, position=8))
+    control.send(Resume(cell=of), Hold(cell=of, trip="why"), LogEnd(cell=of, position=8), Delete(cell=of))
     rows = control.view("markers").orderBy("marker_offset").collect()
     assert [(row.type, row.partition, row.reason, row.position, row.error) for row in rows] == [
         ("RESUME", 1, None, None, None),
         ("HOLD", 1, "why", None, None),
         ("LOG_END", 1, None, 8, None),
+        ("DELETE", 1, None, None, None),
     ]
 
 

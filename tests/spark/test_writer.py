@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 import spark_cursor_source as cursorq
 from spark_cursor_source.core.cursor import CursorSnapshot, Lease
 from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.embedded import EmbeddedKafka
 from tests.spark.control import Control, cell
 from tests.spark.harness import Bench
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 SCHEMA = "topic STRING, partition INT, offset BIGINT, delivery_count INT"
-
-
-@pytest.fixture
-def control(
-    spark: SparkSession, broker: EmbeddedKafka, create_topic: Callable[..., str]
-) -> Iterator[Control]:
-    made = Control(spark, broker.bootstrap_servers, create_topic)
-    yield made
-    made.close()
 
 
 def some(*ranges: tuple[int, int]) -> OffsetSet:

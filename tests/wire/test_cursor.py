@@ -70,6 +70,16 @@ TWO = replace(
     ),
 )
 
+SOUGHT = CursorSnapshot(
+    cell=CELL,
+    read_position=5_000,
+    next_marker=812,
+    owner=RUN_A,
+    sought=True,
+    owner_seen_ms=1_700_000_060_123,
+    totals=Totals(delivered=12, acked=12, overlapped=7),
+)
+
 # ---- whole cursors
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -122,6 +132,8 @@ def cursors(draw: st.DrawFn) -> CursorSnapshot:
         max_deliveries=draw(st.none() | st.integers(1, 10**9)),
         markers_partition=draw(st.integers(0, 10_000)),
         topic_id=draw(st.none() | names),
+        sought=draw(st.booleans()),
+        owner_seen_ms=draw(times),
         totals=draw(totals),
         breaker=draw(breakers),
         ages=draw(ages),
@@ -144,6 +156,10 @@ def test_cursors_of_version_1_are_read_for_ever() -> None:
 
 def test_cursors_that_know_when_messages_were_delivered_are_read_for_ever() -> None:
     assert decode((GOLDEN / "cursor_v1_times.bin").read_bytes()) == TIMED
+
+
+def test_cursors_that_were_sought_are_read_for_ever() -> None:
+    assert decode((GOLDEN / "cursor_v1_sought.bin").read_bytes()) == SOUGHT
 
 
 def test_a_reader_of_liftbridges_cursors_finds_the_position_where_it_knows_it() -> None:
@@ -225,6 +241,7 @@ OTHER = Group(offsets=encode_offsets(OffsetSet.of((2, 3))), delivery_count=1, at
         },
         "ends of the log that go back": {"ends_seen": [{"position": 5}, {"position": 5}]},
         "a negative position of old messages": {"expired_below": -1},
+        "an owner seen before 1970": {"owner_seen_ms": -1},
     }.items(),
     ids=lambda case: case[0],
 )

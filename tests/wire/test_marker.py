@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
+    Delete,
     End,
     EndUpTo,
     Hello,
@@ -132,6 +133,7 @@ markers = st.one_of(
     st.builds(Resume, cell=cells),
     st.builds(Hold, cell=cells, trip=names),
     st.builds(LogEnd, cell=cells, position=positions),
+    st.builds(Delete, cell=cells),
 )
 GOLDEN_MARKERS: dict[str, Marker] = {
     "start": Start(cell=CELL, offsets=SOME, lease_ms=60_000, delivery_count=2, run_id=RUN),
@@ -150,6 +152,7 @@ GOLDEN_MARKERS: dict[str, Marker] = {
     "resume": Resume(cell=CELL),
     "hold": Hold(cell=CELL, trip="1700000000000@orders,3"),
     "log_end": LogEnd(cell=CELL, position=70_001),
+    "delete": Delete(cell=CELL),
 }
 
 
@@ -251,7 +254,7 @@ def test_each_type_is_read_when_nothing_is_missing(kind: int) -> None:
         ),
         pytest.param(CELL.key, v2(version=2), "version 2 is unknown", id="version 2, which nobody knows"),
         pytest.param(CELL.key, v2(version=-1), "version -1 is unknown", id="a negative version"),
-        pytest.param(CELL.key, v2(type=11), "type 11 is unknown", id="an unknown type"),
+        pytest.param(CELL.key, v2(type=12), "type 12 is unknown", id="an unknown type"),
         pytest.param(CELL.key, v2(type=-1), "type -1 is unknown", id="a negative type"),
         pytest.param(
             CELL.key, v2(version=V1, type=3), "unknown in version 1", id="a type that version 1 has not"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,8 @@ source_offsets = st.builds(
     redeliveries=st.dictionaries(st.integers(0, 20), positions, max_size=5),
     topic_ids=st.dictionaries(topics, st.text(max_size=5), max_size=3),
     markers=st.dictionaries(st.integers(0, 20), positions, max_size=5),
+    laps=st.just(0) | st.integers(1, 9),
+    origins=st.dictionaries(st.tuples(topics, st.integers(0, 20)), positions, max_size=5),
 )
 tracker_offsets = st.builds(
     TrackerOffset,
@@ -72,6 +75,7 @@ def test_equal_positions_are_equal_text_in_whatever_order_they_were_found() -> N
         {"v": 1, "queue": {"t": 5}, "redeliveries": {}, "ids": {}},
         {"v": 1, "queue": {}, "redeliveries": [], "ids": {}},
         {"v": 1, "queue": {}, "redeliveries": {}, "ids": 5},
+        {"v": 1, "queue": {}, "redeliveries": {}, "ids": {}, "origins": {"t": {"0": "5"}}},
     ],
     ids=str,
 )
@@ -84,3 +88,12 @@ def test_anything_else_is_no_position_of_the_source(stored: dict) -> None:
 def test_anything_else_is_no_position_of_the_tracker(stored: dict) -> None:
     with pytest.raises(InvalidOffset):
         tracker_offset_json.decode(stored)
+
+
+def test_an_offset_of_a_later_lap_is_another_one_and_a_first_lap_is_not_told() -> None:
+    once = SourceOffset(queue={("orders", 0): 5}, redeliveries={0: 7})
+    again = replace(once, laps=1)
+    assert "laps" not in offset_json.encode(once)
+    assert "origins" not in offset_json.encode(once)
+    assert offset_json.encode(again) != offset_json.encode(once)
+    assert offset_json.decode(offset_json.encode(again)) == again

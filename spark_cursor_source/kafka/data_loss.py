@@ -1,4 +1,4 @@
-"""What a query does about messages that are gone from the queue topic."""
+"""What a reader does about messages that are gone from the queue topic."""
 
 from __future__ import annotations
 

@@ -1,0 +1,45 @@
+"""The ``cursorq`` command: parse, make one call, print. The only part of the package that prints.
+
+A subcommand is a module with a function that adds its parser and sets ``run`` on it; all are listed in
+``SUBCOMMANDS``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from spark_cursor_source.cli.broker import add_broker
+from spark_cursor_source.cli.demo import add_demo
+from spark_cursor_source.cli.resume import add_resume
+from spark_cursor_source.cli.stats import add_stats
+from spark_cursor_source.cli.subscription import add_subscription
+from spark_cursor_source.errors import CursorqError
+
+if TYPE_CHECKING:
+    from spark_cursor_source.cli.arguments import Subcommands
+
+SUBCOMMANDS: tuple[Callable[[Subcommands], None], ...] = (
+    add_broker,
+    add_demo,
+    add_resume,
+    add_subscription,
+    add_stats,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 0 when it did its work, 1 on an error of ours (told on stderr), 2 on wrong usage."""
+    parser = argparse.ArgumentParser(prog="cursorq", description="Individual-ack queues on Kafka for Spark.")
+    subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for add in SUBCOMMANDS:
+        add(subcommands)
+    arguments = parser.parse_args(argv)
+    run: Callable[[argparse.Namespace], int] = arguments.run
+    try:
+        return run(arguments)
+    except CursorqError as error:
+        print(f"cursorq: {error}", file=sys.stderr)
+        return 1

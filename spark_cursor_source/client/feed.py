@@ -1,0 +1,137 @@
+"""What keeps a consumer's buffer filled: a thread that fetches, and what all that fetch have in common."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from spark_cursor_source.client.message import Delivery, QueueMessage, releases
+from spark_cursor_source.client.receive_buffer import ReceiveBuffer
+from spark_cursor_source.client.settler import Settler
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker_version import MarkerVersion
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.service_config import ServiceConfig
+from spark_cursor_source.errors import (
+    CursorqError,
+    KafkaUnavailable,
+    MarkersNotDurable,
+    NoTracker,
+    ReadStalled,
+)
+from spark_cursor_source.kafka.data_loss import report_loss
+from spark_cursor_source.kafka.deadline import Pace
+from spark_cursor_source.kafka.stream_keeper import FOLLOW_S
+from spark_cursor_source.kafka.stream_states import StreamStates
+from spark_cursor_source.kafka.topics import Topics
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.1  #: how long one look for messages takes, before something else is looked at
+_PASSING = (KafkaUnavailable, MarkersNotDurable, NoTracker, ReadStalled)
+_LEAST_PAUSE_S, _MOST_PAUSE_S = 0.1, 5.0
+
+
+class Feed(ABC):
+    """Fetches messages, has their Starts confirmed, and puts them into the buffer, while there is room.
+
+    What passes, such as brokers that are away, it tries again, and less and less often; the rest ends the
+    consumer. A message is put into the buffer only when the brokers have its Start. Of a partition that is
+    paused nothing more is started.
+    """
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        queue_id: bytes | None,
+        topics: Topics,
+        settler: Settler,
+        buffer: ReceiveBuffer,
+    ) -> None:
+        self._config, self._queue_id = config, queue_id
+        self._settler, self._buffer = settler, buffer
+        self._states = StreamStates(config.kafka, config.streams_topic, topics, timeout_ms=config.timeout_ms)
+        self._look_at_states = Pace(int(FOLLOW_S * 1000))
+        self._closing = threading.Event()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="cursorq-feed", daemon=True)
+
+    def start(self) -> None:
+        """Begin to fetch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Fetch no more; what was not received is given back."""
+        self._closing.set()
+        self._buffer.end()
+        self._thread.join()
+
+    def close(self) -> None:
+        """Leave the group and end the clients; after :meth:`stop`."""
+        if not self._closed:
+            self._closed = True
+            self._close()
+            self._states.close()
+
+    @abstractmethod
+    def _close(self) -> None: ...
+
+    @abstractmethod
+    def _step(self) -> None:
+        """One round: raise what is wrong, and take no longer than a moment."""
+
+    def _paused(self) -> frozenset[int]:
+        """The partitions that are paused, as of a moment ago."""
+        if self._look_at_states.is_time():
+            self._states.refresh()
+        return self._states.view.paused_in(self._config.message_topic)
+
+    def _withdraw(self, gone: Callable[[QueueMessage], bool]) -> None:
+        """Give back what nobody has received."""
+        for release in releases(self._buffer.withdraw(gone)):
+            self._settler.say(release)
+
+    def _work(self) -> None:
+        fatal: CursorqError | None = None
+        try:
+            self._fetch()
+        except CursorqError as why:
+            log.error("consumer_ends error=%s", why)
+            fatal = why
+        finally:
+            # Whatever has ended it, an accident too: nobody is to wait in vain.
+            self._buffer.end(fatal)
+            self._withdraw(lambda _: True)
+            if not self._closing.is_set():
+                self.close()  # or its partitions would be nobody's
+
+    def _fetch(self) -> None:
+        """Step by step, until it is stopped."""
+        pause_s = _LEAST_PAUSE_S
+        while not self._closing.is_set():
+            try:
+                self._step()
+            except _PASSING as trouble:
+                if self._buffer.trouble is None:
+                    log.warning("consumer_is_kept_waiting error=%s", trouble)
+                self._buffer.trouble = trouble
+                self._closing.wait(pause_s)
+                pause_s = min(2 * pause_s, _MOST_PAUSE_S)
+            else:
+                self._buffer.trouble, pause_s = None, _LEAST_PAUSE_S
+
+    def _delivery(self, cell: Cell, delivery_count: int, began_ms: int | None = None) -> Delivery:
+        return Delivery(
+            self._settler,
+            cell,
+            delivery_count,
+            lease_ms=self._config.redelivery_timeout_ms,
+            can_reject=self._config.marker_format is MarkerVersion.V2,
+            began_ms=began_ms,
+        )
+
+    def _on_removed(self, partition: int, first: int, past: int) -> None:
+        offsets = OffsetSet.of((first, past))
+        report_loss(self._config.message_topic, partition, offsets, fail=self._config.fail_on_data_loss)

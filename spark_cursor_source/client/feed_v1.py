@@ -1,0 +1,106 @@
+"""Messages for a consumer whose tracker is kafka-mq-go's: a marker of V1 for each message."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from spark_cursor_source.client.feed import LOOK_S, Feed
+from spark_cursor_source.client.message import QueueMessage
+from spark_cursor_source.client.receive_buffer import ReceiveBuffer
+from spark_cursor_source.client.settler import Settler
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.service_config import ServiceConfig
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.group_reader import GroupReader
+from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1
+from spark_cursor_source.kafka.queue_reader import Fetched, Record, offsets_of
+from spark_cursor_source.kafka.records import offset_of
+from spark_cursor_source.kafka.starts_v1 import delivery_count_of
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.wire.marker import START, MarkerV1
+
+_PATIENCE_S = 1.0  # a buffer that is full for longer is one whose messages take their time
+
+
+class FeedV1(Feed):
+    """As kafka-mq-go's consumer: the Start of each message, then the group's offset, then the message.
+
+    Its tracker appends what comes back to the queue topic again, so there is one thing to read. What is given
+    back has a lease that is over at once.
+    """
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        queue_id: bytes,
+        group: str,
+        topics: Topics,
+        sender: MarkerSenderV1,
+        settler: Settler,
+        buffer: ReceiveBuffer,
+    ) -> None:
+        super().__init__(config, queue_id, topics, settler, buffer)
+        self._sender, self._group, self._of = sender, group, queue_id
+        self._reader = GroupReader(
+            client_config(config.kafka, "consumer"),
+            config.message_topic,
+            group,
+            isolation=config.isolation.value,
+            session_ms=config.session_timeout_ms,
+            on_removed=self._on_removed,
+            on_revoked=self._revoked,
+        )
+        self._full_since: float | None = None
+
+    def _close(self) -> None:
+        self._reader.close()
+
+    def _step(self) -> None:
+        if not self._buffer.wait_for_room(LOOK_S):
+            self._full_since = self._full_since or time.monotonic()
+            if time.monotonic() - self._full_since > _PATIENCE_S:
+                self._reader.stay()
+            return
+        self._full_since = None
+        most = min(self._buffer.room, self._config.consumer_max_messages_per_commit)
+        self._reader.hold(self._paused())
+        fetched = self._reader.read(most, LOOK_S)
+        if not fetched:
+            return
+        ours = [(one, one.of_queue(self._of)) for one in fetched]
+        try:
+            self._sender.send(marker for one, messages in ours for marker in self._starts(one, messages))
+            # Start before the commit: a crash in between starts twice; the other order loses.
+            self._sender.flush(self._config.timeout_ms / 1000)
+            is_ours = self._reader.commit(Deadline.after_ms(self._config.timeout_ms))
+        except BaseException:
+            self._reader.follow({one.partition: one.start for one in fetched})
+            raise
+        if is_ours:
+            for one, messages in ours:
+                self._put(one.partition, messages)
+
+    def _starts(self, fetched: Fetched, messages: list[Record]) -> Iterator[MarkerV1]:
+        for message in messages:
+            yield MarkerV1(
+                queue_id=self._of,
+                type=START,
+                partition=fetched.partition,
+                offset=offset_of(message),
+                redeliver_after_ms=self._config.redelivery_timeout_ms,
+                key=self._of,
+                value=message.value() or b"",
+            )
+
+    def _put(self, partition: int, records: list[Record]) -> None:
+        if not records:
+            return
+        cell = Cell(subscription=self._group, topic=self._config.message_topic, partition=partition)
+        self._settler.hold(cell, offsets_of(records), run_id="")
+        deliveries = {count: self._delivery(cell, count) for count in set(map(delivery_count_of, records))}
+        self._buffer.put([QueueMessage(one, deliveries[delivery_count_of(one)]) for one in records])
+
+    def _revoked(self) -> None:
+        self._withdraw(lambda _: True)

@@ -1,0 +1,285 @@
+"""Messages for a consumer whose tracker is ours: one Start for many, and redeliveries in place."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+
+from spark_cursor_source.client.announced import Announced
+from spark_cursor_source.client.feed import LOOK_S, Feed
+from spark_cursor_source.client.following import Following
+from spark_cursor_source.client.message import QueueMessage, unreceived
+from spark_cursor_source.client.receive_buffer import ReceiveBuffer
+from spark_cursor_source.client.settler import Settler
+from spark_cursor_source.client.starts import Starts
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker import End, Hello, Marker, Release
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.planning import Delivery
+from spark_cursor_source.core.service_config import ServiceConfig
+from spark_cursor_source.core.slices import Slice
+from spark_cursor_source.core.subscription import SubscriptionType
+from spark_cursor_source.core.tracker import Redeliver
+from spark_cursor_source.errors import NoTracker
+from spark_cursor_source.kafka.collector import collector_paused
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.deadline import Deadline, Pace
+from spark_cursor_source.kafka.due import messages_not_due
+from spark_cursor_source.kafka.log import Missing
+from spark_cursor_source.kafka.markers import MarkerSender
+from spark_cursor_source.kafka.membership import Part
+from spark_cursor_source.kafka.queue_reader import Fetched, QueueReader, Record, offsets_of
+from spark_cursor_source.kafka.records import offset_of
+from spark_cursor_source.kafka.redelivered import redelivered
+from spark_cursor_source.kafka.run import Run, TrackerAddress
+from spark_cursor_source.kafka.topics import Topics
+
+
+class FeedV2(Feed):
+    """A member of the subscription's group, which shares its partitions with Spark queries.
+
+    As the planner of a query: Hello for each partition that it is given, and nothing of it before the tracker
+    has answered; the Start before the message; redeliveries that are for this run. A partition that goes to
+    another member goes with what nobody has received of it.
+    """
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        queue_id: bytes | None,
+        subscription: str,
+        topics: Topics,
+        redelivery_partitions: int,
+        sender: MarkerSender,
+        settler: Settler,
+        buffer: ReceiveBuffer,
+    ) -> None:
+        super().__init__(config, queue_id, topics, settler, buffer)
+        self._sender = sender
+        self._reading = reading = client_config(config.kafka, "consumer")
+        run_id = uuid.uuid4().hex
+        self._cursors = CursorTail(reading, config.cursors_topic, timeout_ms=config.timeout_ms)
+        tracker = TrackerAddress(
+            markers_topic=config.marker_topic,
+            cursors_topic=config.cursors_topic,
+            timeout_ms=config.tracker_timeout_ms,
+        )
+        self._run = Run(run_id, tracker, self._cursors, self._say_hello)
+        part = Part(
+            group=config.group_of(subscription),
+            queue=config.message_topic,
+            type=SubscriptionType.SHARED,
+            session_ms=config.session_timeout_ms,
+            query_id=run_id,
+        )
+        self._following = Following(reading, topics, part, self._run, self._send, subscription=subscription)
+        self._reader = QueueReader(
+            reading, config.message_topic, isolation=config.isolation.value, on_removed=self._on_removed
+        )
+        self._announced = Announced(reading, config.redeliveries_topic, redelivery_partitions, topics)
+        self._look_for_announced = Pace(int(LOOK_S * 1000))
+        self._starts = Starts(self._send, self._run.id_of, lease_ms=config.redelivery_timeout_ms)
+        self._started: Slice | None = None  # started, and not read
+        self._alone_until: Deadline | None = None
+
+    def _close(self) -> None:
+        self._following.close()
+        for client in (self._reader, self._announced, self._cursors):
+            client.close()
+
+    def _step(self) -> None:
+        if self._look_for_announced.is_time():
+            self._announced.look(self._is_ours)
+        self._leave(self._following.lost())
+        self._following.greet()
+        self._hear_the_tracker()
+        self._following.tell_how_far()
+        if not self._buffer.wait_for_room(LOOK_S):
+            return
+        paused = self._paused()
+        if not self._deliver_again(paused):
+            self._deliver_new(paused)
+
+    # -- which partitions ------------------------------------------------------------------------------
+
+    def _leave(self, numbers: Iterable[int]) -> None:
+        cells = self._following.leave(numbers)
+        if not cells:
+            return
+        gone = {cell.partition for cell in cells}
+        self._reader.leave(gone)
+        self._withdraw(lambda message: message.delivery.cell in cells)
+        self._announced.forget(cells)
+        if self._started is not None and self._started.partition in gone:
+            piece, self._started = self._started, None
+            cell = self._following.cell(piece.partition)
+            self._hand_back(cell, piece.offsets, piece.delivery_count, self._starts.began_ms)
+        for one in self._starts.forget(cells):
+            self._hand_back(one.cell, one.offsets, one.delivery_count, None)
+
+    def _hand_back(self, cell: Cell, offsets: OffsetSet, delivery_count: int, began_ms: int | None) -> None:
+        self._settler.say(unreceived(cell, offsets, delivery_count, began_ms=began_ms))
+
+    def _hear_the_tracker(self) -> None:
+        try:
+            begin = self._following.heard()
+        except NoTracker:
+            # To be greeted again: a tracker that was rebuilt may have lost the first Hello.
+            self._leave(self._following.waiting)
+            raise
+        if begin:
+            self._reader.follow(begin)
+
+    # -- messages for the first time -------------------------------------------------------------------
+
+    def _deliver_new(self, paused: frozenset[int]) -> None:
+        if not self._following.is_reading:
+            self._closing.wait(LOOK_S)
+            return
+        self._reader.hold(paused)
+        most = min(self._buffer.room, self._config.consumer_max_messages_per_commit)
+        with collector_paused():
+            fetched = self._reader.read(most, LOOK_S)
+            ours = {one.partition: self._wanted(one) for one in fetched}
+        try:
+            started = self._start_new({number: messages for number, messages in ours.items() if messages})
+        except BaseException:
+            self._reader.follow(
+                {one.partition: one.start for one in fetched if one.partition in self._following}
+            )
+            raise
+        for one in fetched:
+            if one.partition in self._following:
+                self._following[one.partition].passed = one.stop
+        for number in started:
+            self._put(number, ours[number], 1)
+
+    def _wanted(self, fetched: Fetched) -> Sequence[Record]:
+        """The messages of the queue, without those that the tracker has ended: expired or skipped ones."""
+        messages, cell = fetched.of_queue(self._queue_id), self._following.cell(fetched.partition)
+        known = self._cursors.get(cell)
+        if known is not None and known.ages.ttl_ms is not None:
+            self._cursors.refresh()
+            known = self._cursors.get(cell)
+        if not messages or known is None or offset_of(messages[0]) >= known.read_position:
+            return messages
+        # Those of a Start of this run that was written, though nobody said so, are not ended.
+        ours = self._starts.unconfirmed(cell)
+        return [
+            message
+            for message in messages
+            if offset_of(message) >= known.read_position or offset_of(message) in ours
+        ]
+
+    def _start_new(self, ours: Mapping[int, Sequence[Record]]) -> list[int]:
+        """Write the Starts of what was fetched; the partitions that are still this consumer's."""
+        if not ours:
+            return []
+        with self._following.steady():
+            mine = {number for number in self._following.mine() if number in self._following}
+            deliveries = [
+                Delivery(cell=self._following.cell(number), offsets=offsets_of(messages), delivery_count=1)
+                for number, messages in ours.items()
+                if number in mine
+            ]
+            self._start(deliveries)
+        self._leave(ours.keys() - mine)
+        for delivery in deliveries:
+            self._following[delivery.cell.partition].position = (delivery.offsets.last or 0) + 1
+        return [delivery.cell.partition for delivery in deliveries]
+
+    def _start(self, deliveries: Sequence[Delivery]) -> None:
+        """Write Starts, and keep the leases from now on."""
+        starts = self._starts.write(deliveries)
+        for start, delivery in zip(starts, deliveries, strict=True):
+            self._announced.started(delivery)
+            self._settler.hold(start.cell, start.offsets, run_id=start.run_id)
+
+    def _put(self, partition: int, messages: Sequence[Record], delivery_count: int) -> None:
+        """Let messages be received whose Starts are on the brokers, and hold back what is not due."""
+        cell = self._following.cell(partition)
+        if self._config.delayed_delivery:
+            piece = Slice(topic=cell.topic, partition=partition, offsets=EMPTY, delivery_count=delivery_count)
+            messages, early = messages_not_due(piece, messages, self._starts.now_ms)
+            for again_ms, offsets in early:
+                later = Release(cell=cell, offsets=offsets, delivery_count=delivery_count, due_ms=again_ms)
+                self._settler.say(later)
+        delivery = self._delivery(cell, delivery_count, self._starts.began_ms)
+        with collector_paused():
+            received = list(map(QueueMessage, messages, repeat(delivery)))
+        self._buffer.put(received)
+
+    # -- messages that come back -----------------------------------------------------------------------
+
+    def _is_ours(self, one: Redeliver) -> bool:
+        return one.run_id == self._run.id_of(one.cell) and one.cell in self._following.cells
+
+    def _deliver_again(self, paused: frozenset[int]) -> bool:
+        """Deliver some of what has come back; False where nothing has."""
+        if self._started is not None:
+            self._read_again(self._started)
+            self._started = None
+            return True
+        if self._is_kept_alone(self._announced.first(paused)):
+            return True
+        one = self._announced.take(self._buffer.room, paused)
+        if one is None:
+            return False
+        try:
+            self._start_again(one)
+        except BaseException:
+            self._announced.put_back(one)
+            raise
+        return True
+
+    def _is_kept_alone(self, next_one: Redeliver | None) -> bool:
+        """Whether to wait, because a message that may have killed processes goes, or went out, by itself."""
+        if self._alone_until is None:
+            if next_one is None or not next_one.alone or not self._settler.held:
+                return False
+            self._alone_until = Deadline.after_ms(self._config.redelivery_timeout_ms)
+        if self._settler.held and not self._alone_until.over:
+            self._closing.wait(LOOK_S)
+            return True
+        self._alone_until = None
+        return False
+
+    def _start_again(self, one: Redeliver) -> None:
+        delivery = Delivery(cell=one.cell, offsets=one.offsets, delivery_count=one.delivery_count + 1)
+        with self._following.steady():
+            if one.cell.partition not in self._following.mine():
+                return  # the tracker announces it to the next one
+            self._start([delivery])
+        if one.alone:
+            self._alone_until = Deadline.after_ms(self._config.redelivery_timeout_ms)
+        self._started = Slice(
+            topic=one.cell.topic,
+            partition=one.cell.partition,
+            offsets=delivery.offsets,
+            delivery_count=delivery.delivery_count,
+        )
+
+    def _read_again(self, piece: Slice) -> None:
+        messages, missing = redelivered(
+            self._reading | {"isolation.level": self._config.isolation.value},
+            piece,
+            stall_timeout_ms=self._config.timeout_ms,
+        )
+        self._put(piece.partition, messages, piece.delivery_count)
+        for why, offsets in missing:
+            # Without it, what is not there would come back for ever.
+            self._settler.say(End(cell=self._following.cell(piece.partition), offsets=offsets))
+            if why is Missing.RETENTION:
+                self._on_removed(piece.partition, offsets.first or 0, (offsets.last or 0) + 1)
+
+    # -- markers ---------------------------------------------------------------------------------------
+
+    def _say_hello(self, hellos: Sequence[Hello]) -> None:
+        self._send(hellos)
+
+    def _send(self, markers: Sequence[Marker]) -> int | None:
+        """Write markers; the broker's time when it had them."""
+        self._sender.send(markers)
+        return self._sender.flush(self._config.timeout_ms / 1000)

@@ -1,0 +1,89 @@
+"""What a client opens: each part when it is first used, and all of them ended together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from spark_cursor_source.core.client_options import ClientOptions
+from spark_cursor_source.errors import ClientClosed
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.expected_offset import ExpectedOffsets
+from spark_cursor_source.kafka.plain_cursors import PlainCursors
+from spark_cursor_source.kafka.publishing import Publishing
+from spark_cursor_source.kafka.stream_keeper import StreamKeeper
+from spark_cursor_source.kafka.stream_states import StreamStates
+from spark_cursor_source.kafka.streams import Streams
+from spark_cursor_source.kafka.subscribing import Subscribing
+from spark_cursor_source.kafka.topics import Topics
+
+
+class StreamParts:
+    """What is about streams, and shares one view of them."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        kafka, timeout_ms = options.kafka, options.timeout_ms
+        topics = Topics(client_config(kafka, "admin"), timeout_ms=timeout_ms)
+        self.states = StreamStates(kafka, options.streams_topic, topics, timeout_ms=timeout_ms)
+        self.keeper = StreamKeeper(self.states, topics)
+        self.streams = Streams(topics, self.states)
+        self._expected = ExpectedOffsets(kafka, topics, timeout_ms=timeout_ms)
+        self.publishing = Publishing(
+            kafka, self.streams, self.states, self.keeper, self._expected, timeout_ms=timeout_ms
+        )
+        self.subscribing = Subscribing(
+            kafka, topics, self.streams, self.states, self.keeper, timeout_ms=timeout_ms
+        )
+
+    def close(self) -> None:
+        """Wait for what is on its way, and end everything."""
+        self.publishing.close()
+        self._expected.close()
+        self.keeper.close()
+        self.states.close()
+
+
+class Parts:
+    """The parts of one client. Threads may share it."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = ClientOptions.parse(options)
+        self._lock = threading.Lock()
+        self._cursors: PlainCursors | None = None
+        self._streams: StreamParts | None = None
+        self._closed = False
+
+    def cursors(self) -> PlainCursors:
+        with self._lock:
+            self._check_open()
+            if self._cursors is None:
+                options = self.options
+                self._cursors = PlainCursors(
+                    options.kafka, options.cursors_topic, timeout_ms=options.timeout_ms
+                )
+            return self._cursors
+
+    def streams(self) -> StreamParts:
+        with self._lock:
+            self._check_open()
+            if self._streams is None:
+                self._streams = StreamParts(self.options)
+            return self._streams
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """End the parts; to do it again does nothing."""
+        with self._lock:
+            cursors, self._cursors = self._cursors, None
+            streams, self._streams = self._streams, None
+            self._closed = True
+        if streams is not None:
+            streams.close()
+        if cursors is not None:
+            cursors.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed

@@ -1,0 +1,115 @@
+"""A service of queues on one Kafka topic, after kafka-mq-go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spark_cursor_source.client.feed_v1 import FeedV1
+from spark_cursor_source.client.feed_v2 import FeedV2
+from spark_cursor_source.client.queue_consumer import QueueConsumer
+from spark_cursor_source.client.queue_producer import QueueProducer
+from spark_cursor_source.client.receive_buffer import ReceiveBuffer
+from spark_cursor_source.client.settler import Settler, Write
+from spark_cursor_source.core.marker import Marker
+from spark_cursor_source.core.marker_version import MarkerVersion
+from spark_cursor_source.core.service_config import ServiceConfig
+from spark_cursor_source.errors import InvalidArgument
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.markers import MarkerSender
+from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1, in_v1
+from spark_cursor_source.kafka.topics import Topics
+
+
+class Service:
+    """Queues that share a topic: the key of a message is the id of its queue.
+
+    It holds nothing that needs closing; producers and consumers do.
+
+    >>> service = Service(ServiceConfig(bootstrap_servers="broker:9092", message_topic="jobs"))
+    >>> with service.queue("mails").producer() as producer:  # doctest: +SKIP
+    ...     producer.send(b"to: you")
+    """
+
+    def __init__(self, config: ServiceConfig) -> None:
+        self._config = config
+
+    def queue(self, id: str | None = None, *, subscription: str | None = None) -> Queue:
+        """A queue: the messages whose key is ``id``, or all messages of the topic.
+
+        Who reads it under one subscription shares its messages; its name is the id, unless given. A Spark
+        query beside it names the same ``subscription``, and the same ``queueId``.
+
+        Raises:
+            InvalidArgument: there is no name for the subscription, or none that can be.
+        """
+        if id == "":
+            raise InvalidArgument("id", id, "a queue id is not empty")
+        return Queue(self._config, id, self._config.subscription_of(id, subscription))
+
+
+class Queue:
+    """Where producers and consumers of a queue come from."""
+
+    def __init__(self, config: ServiceConfig, id: str | None, subscription: str) -> None:
+        self._config, self._subscription = config, subscription
+        self._id = None if id is None else id.encode()
+
+    def producer(self) -> QueueProducer:
+        """A new producer, to be closed by who asked for it."""
+        return QueueProducer(self._config, self._id)
+
+    def consumer(self) -> QueueConsumer:
+        """A new consumer, to be closed by who asked for it; it begins to fetch at once.
+
+        Raises:
+            TopicNotFound: there is no such queue topic.
+            MarkersTopicNotLogAppendTime, CursorsTopicNotCompacted: a control topic is unfit.
+            InvalidArgument: V1 markers need a queue id.
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        config = self._config
+        topics = Topics(client_config(config.kafka, "admin"), timeout_ms=config.timeout_ms)
+        topics.describe([config.message_topic])
+        buffer = ReceiveBuffer(config.consumer_receive_buffer_capacity)
+        if config.marker_format is MarkerVersion.V1:
+            return self._consumer_v1(topics, buffer)
+        return self._consumer_v2(topics, buffer)
+
+    def _consumer_v1(self, topics: Topics, buffer: ReceiveBuffer) -> QueueConsumer:
+        config, queue_id = self._config, self._id
+        if queue_id is None:
+            raise InvalidArgument("id", None, "v1 markers name a queue by its id")
+        partitions = topics.ensure_markers(config.marker_topic)
+        sender = MarkerSenderV1(client_config(config.kafka, "producer"), config.marker_topic, partitions)
+
+        def write(markers: Sequence[Marker]) -> None:
+            sender.send(one for marker in markers for one in in_v1(marker, queue_id))
+            sender.flush(config.timeout_ms / 1000)
+
+        settler = self._settler(write)
+        group = config.group_of(self._subscription)
+        feed = FeedV1(config, queue_id, group, topics, sender, settler, buffer)
+        return QueueConsumer(feed, settler, buffer, sender, wait_ms=config.consumer_next_message_timeout_ms)
+
+    def _consumer_v2(self, topics: Topics, buffer: ReceiveBuffer) -> QueueConsumer:
+        config = self._config
+        control = topics.ensure_control(
+            markers=config.marker_topic,
+            redeliveries=config.redeliveries_topic,
+            cursors=config.cursors_topic,
+        )
+        sender = MarkerSender(client_config(config.kafka, "producer"), config.marker_topic, control.markers)
+
+        def write(markers: Sequence[Marker]) -> None:
+            sender.send(markers)
+            sender.flush(config.timeout_ms / 1000)
+
+        settler = self._settler(write)
+        feed = FeedV2(
+            config, self._id, self._subscription, topics, control.redeliveries, sender, settler, buffer
+        )
+        return QueueConsumer(feed, settler, buffer, sender, wait_ms=config.consumer_next_message_timeout_ms)
+
+    def _settler(self, write: Write) -> Settler:
+        config = self._config
+        return Settler(write, lease_ms=config.redelivery_timeout_ms, timeout_ms=config.timeout_ms)

@@ -1,0 +1,67 @@
+"""Outstanding messages in groups: those of one share a deadline, a delivery count, and what else there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+from spark_cursor_source.core.cursor import Delay, Held, Lease, Wait
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+
+_Group = TypeVar("_Group", Lease, Delay, Wait, Held)
+
+
+class Groups(Generic[_Group]):
+    """The offsets of each group of one kind; a group that has none left is gone.
+
+    >>> groups = Groups([(Wait(1, died=False), OffsetSet.of((0, 5)))])
+    >>> groups.add(Wait(2, died=False), OffsetSet.of((7, 9)))
+    >>> groups.take(OffsetSet.of((3, 20)))
+    4
+    >>> [(wait.delivery_count, offsets.ranges) for wait, offsets in groups.in_order()]
+    [(1, ((0, 3),))]
+    """
+
+    __slots__ = ("_offsets",)
+
+    def __init__(self, groups: Iterable[tuple[_Group, OffsetSet]] = ()) -> None:
+        self._offsets: dict[_Group, OffsetSet] = dict(groups)
+
+    def __contains__(self, group: _Group) -> bool:
+        return group in self._offsets
+
+    def __iter__(self) -> Iterator[tuple[_Group, OffsetSet]]:
+        return iter(list(self._offsets.items()))
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def in_order(self) -> tuple[tuple[_Group, OffsetSet], ...]:
+        """The groups and their offsets, by group, whatever came first."""
+        return tuple(sorted(self._offsets.items(), key=lambda item: item[0]))
+
+    def add(self, group: _Group, offsets: OffsetSet) -> None:
+        """Put offsets into a group."""
+        self._offsets[group] = self._offsets.get(group, EMPTY) | offsets
+
+    def remove(self, group: _Group, offsets: OffsetSet) -> None:
+        """Take offsets out of a group that has them."""
+        rest = self._offsets[group] - offsets
+        if rest:
+            self._offsets[group] = rest
+        else:
+            del self._offsets[group]
+
+    def take(self, offsets: OffsetSet) -> int:
+        """Take offsets out of whichever groups have them; how many there were."""
+        taken = 0
+        for group, held in self:
+            # Most groups have none of them, and their bitmaps are spared a copy.
+            if found := held & offsets:
+                self.remove(group, found)
+                taken += len(found)
+        return taken
+
+    def offsets(self) -> Iterable[OffsetSet]:
+        """The offsets of each group."""
+        return self._offsets.values()

@@ -1,0 +1,41 @@
+"""What a member of a subscription's consumer group says of itself, in a place that Kafka's own tools show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark_cursor_source.core.subscription import SubscriptionType
+
+_MARK = "cursorq"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberName:
+    """Who a member is: its client.id, and the metadata of the offsets that it commits.
+
+    >>> name = MemberName(
+    ...     type=SubscriptionType.SHARED, host="web-7", process="41@4026531836", query_id="q1",
+    ...     since="2026-01-31T08:30:00Z")
+    >>> str(name)
+    'cursorq shared web-7 41@4026531836 q1 2026-01-31T08:30:00Z'
+    >>> MemberName.parse(str(name)) == name, MemberName.parse("rdkafka")
+    (True, None)
+    """
+
+    type: SubscriptionType
+    host: str
+    process: str  #: its id, and that of the space of such ids: it is alive or dead on this host only
+    query_id: str  #: the run id of its planner, or of its queue client
+    since: str  #: by the clock of its host, ISO 8601: to be read by people
+
+    def __str__(self) -> str:
+        return f"{_MARK} {self.type.value} {self.host} {self.process} {self.query_id} {self.since}"
+
+    @classmethod
+    def parse(cls, text: str) -> MemberName | None:
+        """The name in a text, None where it is nobody's of ours."""
+        mark, *parts = text.split(" ")
+        if mark != _MARK or len(parts) != 5 or parts[0] not in list(SubscriptionType):
+            return None
+        kind, host, process, query_id, since = parts
+        return cls(type=SubscriptionType(kind), host=host, process=process, query_id=query_id, since=since)

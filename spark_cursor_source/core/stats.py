@@ -1,0 +1,168 @@
+"""Where subscriptions stand, as one value: what pulsar-admin's ``topics stats`` tells of a topic."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from typing import Any
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot, Totals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStats:
+    """One partition of a subscription; numbers of messages, but for positions and times."""
+
+    cell: Cell
+    mark_delete: int  #: everything up to it, itself included, is acknowledged; -1: nothing is
+    read_position: int  #: the first offset that was never leased
+    log_end: int | None  #: the offset after the last that can be read; None: the topic is gone
+    outstanding: int  #: delivered and not acknowledged: leased + available + held
+    leased: int  #: of these, under a lease
+    available: int  #: of these, to be delivered again, now or after a delay
+    delayed: int  #: of the available ones, those whose delay is not over
+    held: int  #: dead letters that wait for the breaker to close
+    ack_holes: int  #: ranges of acknowledged offsets above the mark-delete position
+    oldest_unacked_ms: (
+        int | None
+    )  #: timestamp of the first message outstanding or unread; None: there is none
+    owner: str | None  #: the run that redeliveries go to
+    owner_seen_ms: int | None  #: broker time of its last marker; one that has nothing to do writes none
+    totals: Totals
+
+    @classmethod
+    def of(cls, cursor: CursorSnapshot, *, log_end: int | None, oldest_ms: int | None) -> PartitionStats:
+        """Of a cursor, and what the log says."""
+        leased, available = len(cursor.leased), len(cursor.waiting)
+        held = sum(len(offsets) for _, offsets in cursor.held)
+        return cls(
+            cell=cursor.cell,
+            mark_delete=cursor.mark_delete,
+            read_position=cursor.read_position,
+            log_end=log_end,
+            outstanding=leased + available + held,
+            leased=leased,
+            available=available,
+            delayed=sum(len(offsets) for _, offsets in cursor.delayed),
+            held=held,
+            ack_holes=cursor.ack_holes.count_ranges(),
+            oldest_unacked_ms=oldest_ms,
+            owner=cursor.owner,
+            owner_seen_ms=cursor.owner_seen_ms or None,
+            totals=cursor.totals,
+        )
+
+    @property
+    def backlog(self) -> int | None:
+        """Outstanding and never read, gaps of the log among the latter; None: the topic is gone."""
+        if self.log_end is None:
+            return None
+        return self.outstanding + max(0, self.log_end - self.read_position)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerStats:
+    """A member of the subscription's group: the broker heard of it within its session timeout."""
+
+    client_id: str
+    query_id: str | None  #: None: a consumer that is not ours
+    type: str | None  #: of the subscription, as it asked for it
+    host: str  #: its name, or its address where it tells none
+    since: str | None  #: by the clock of its host, ISO 8601
+    partitions: tuple[int, ...]  #: of this topic, that are its own now
+    last_seen_ms: int | None  #: broker time of its last marker about these
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionStats:
+    """One subscription of one topic."""
+
+    topic: str
+    subscription: str
+    partitions: tuple[PartitionStats, ...]
+    consumers: tuple[ConsumerStats, ...]
+    newest_ms: (
+        int | None
+    )  #: the latest instant the brokers have told: of a marker, or of a message of the topic
+
+    def total(self, count: str) -> int:
+        """The sum over the partitions, of a count such as ``leased``, or of one of the totals."""
+        of_totals = count in {field.name for field in fields(Totals)}
+        return sum(getattr(one.totals if of_totals else one, count) for one in self.partitions)
+
+    @property
+    def backlog(self) -> int | None:
+        """Messages that are not acknowledged, the unread ones included; None: the topic is gone."""
+        parts = [one.backlog for one in self.partitions if one.backlog is not None]
+        return sum(parts) if parts else None
+
+    @property
+    def oldest_unacked_ms(self) -> int | None:
+        """The timestamp of the oldest message that is not acknowledged; None: there is none."""
+        times = (one.oldest_unacked_ms for one in self.partitions)
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def oldest_unacked_age_ms(self) -> int | None:
+        """How old that one was at the latest instant that the brokers told; no clock of ours is asked."""
+        if self.oldest_unacked_ms is None or self.newest_ms is None:
+            return None
+        return max(0, self.newest_ms - self.oldest_unacked_ms)
+
+
+SUMMED = ("outstanding", "leased", "available", "delayed", "held", "ack_holes")
+TOTALS = tuple(field.name for field in fields(Totals))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """A snapshot of subscriptions, by topic and name."""
+
+    subscriptions: tuple[SubscriptionStats, ...]
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """As ``{"topics": {topic: {"subscriptions": {name: …}}}}``, the way Pulsar nests them."""
+        topics: dict[str, dict[str, dict[str, Any]]] = {}
+        for one in self.subscriptions:
+            topics.setdefault(one.topic, {"subscriptions": {}})["subscriptions"][one.subscription] = _told(
+                one
+            )
+        return json.dumps({"topics": topics}, indent=indent)
+
+    def to_text(self) -> str:
+        """A line for each subscription."""
+        return "\n".join(map(_line, self.subscriptions))
+
+
+def _line(one: SubscriptionStats) -> str:
+    known = {
+        "backlog": one.backlog,
+        **{count: one.total(count) for count in (*SUMMED, "acked", "dead_lettered")},
+        "oldest_s": None if one.oldest_unacked_age_ms is None else one.oldest_unacked_age_ms // 1000,
+        "consumers": len(one.consumers),
+    }
+    counts = " ".join(f"{name}={'-' if count is None else count}" for name, count in known.items())
+    return f"{one.topic} {one.subscription} {counts}"
+
+
+def _told(one: SubscriptionStats) -> dict[str, Any]:
+    return {
+        "backlog": one.backlog,
+        **{count: one.total(count) for count in SUMMED},
+        "oldest_unacked_ms": one.oldest_unacked_ms,
+        "oldest_unacked_age_ms": one.oldest_unacked_age_ms,
+        "totals": {count: one.total(count) for count in TOTALS},
+        "consumers": [_plain(consumer) for consumer in one.consumers],
+        "partitions": {str(part.cell.partition): _told_of_partition(part) for part in one.partitions},
+    }
+
+
+def _told_of_partition(part: PartitionStats) -> dict[str, Any]:
+    told = _plain(part)
+    del told["cell"]
+    return {"backlog": part.backlog} | told | {"totals": _plain(part.totals)}
+
+
+def _plain(value: PartitionStats | ConsumerStats | Totals) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}

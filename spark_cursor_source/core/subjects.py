@@ -1,0 +1,62 @@
+"""NATS subjects: words between dots, by which a message finds the streams that are attached to it."""
+
+from __future__ import annotations
+
+ANY_WORD = "*"
+ANY_TAIL = ">"
+
+
+def why_no_subject(subject: str, *, wildcards: bool) -> str | None:
+    """Why this cannot be a subject; None when it can. What is published to has no wildcards.
+
+    >>> why_no_subject("orders.*.paid", wildcards=True) is None
+    True
+    >>> why_no_subject("orders..paid", wildcards=True)
+    'a subject has words between its dots'
+    >>> why_no_subject("orders.*", wildcards=False)
+    'nothing is published to wildcards'
+    """
+    if not subject.isprintable() or any(char.isspace() for char in subject):
+        return "a subject has no spaces and nothing that cannot be shown"
+    words = subject.split(".")
+    if not all(words):
+        return "a subject has words between its dots"
+    if ANY_TAIL in words[:-1]:
+        return "'>' can only be the last word"
+    if not wildcards and {ANY_WORD, ANY_TAIL} & set(words):
+        return "nothing is published to wildcards"
+    return None
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether a message to ``subject`` is for who listens to ``pattern``; ``*`` is a word, ``>`` one or more.
+
+    >>> matches("orders.*", "orders.eu"), matches("orders.*", "orders.eu.paid"), matches("orders.>", "orders")
+    (True, False, False)
+    """
+    wanted, given = pattern.split("."), subject.split(".")
+    if wanted[-1] == ANY_TAIL:
+        return len(given) >= len(wanted) and _same(wanted[:-1], given)
+    return len(given) == len(wanted) and _same(wanted, given)
+
+
+def attached(pattern: str, partitions: int, subject: str) -> list[int]:
+    """The partitions of a stream that a message to ``subject`` goes to, as in Liftbridge.
+
+    Partition 0 listens to the stream's own subject, and partition 3 to that with ``.3`` behind it.
+
+    >>> attached("orders", 4, "orders"), attached("orders", 4, "orders.3"), attached("orders", 4, "orders.4")
+    ([0], [3], [])
+    """
+    found = [0] if matches(pattern, subject) else []
+    base, _, last = subject.rpartition(".")
+    # Behind '>' nothing can stand.
+    if last.isascii() and last.isdigit() and str(int(last)) == last and not pattern.endswith(ANY_TAIL):
+        number = int(last)
+        if 0 < number < partitions and matches(pattern, base):
+            found.append(number)
+    return found
+
+
+def _same(wanted: list[str], given: list[str]) -> bool:
+    return all(word in (ANY_WORD, there) for word, there in zip(wanted, given, strict=False))

@@ -1,0 +1,333 @@
+"""A member of a consumer group that reads nothing: it is told its partitions, and commits offsets.
+
+With an ``instance_id`` it is a static member (KIP-345): the broker lets one of that name be there, and
+fences the one before when another comes. Else the group's assignor shares the partitions out.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from spark_cursor_source.core.member_name import MemberName
+from spark_cursor_source.errors import MemberFenced, TopicNotFound
+from spark_cursor_source.kafka.client_roles import consumer_config
+from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.failures import (
+    RETRIABLE,
+    UNAUTHORIZED,
+    UNKNOWN_TOPIC,
+    Complaints,
+    error_of,
+    failures_of_commit,
+    refusal,
+    unavailable,
+)
+
+log = logging.getLogger(__name__)
+SOLE = "sole"  #: how the instance id of a sole member begins
+_COMMIT = "commit offsets of group"
+_JOIN = "join group"
+_DISCOVERY_MS = 5_000  # new partitions are shared out so soon
+_HEARTBEAT_MS = 500  # that it was fenced, a member learns by the answer
+_POLL_S = 0.02
+_PAUSE_S = 0.02
+_CLOSE_S = 5.0
+_FENCED = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaError._FATAL})
+_NOT_A_MEMBER_NOW = frozenset(
+    {KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS}
+)
+
+Partition = tuple[str, int]  #: (topic, partition)
+
+
+class GroupMember:
+    """Joins when it is told which topics; a thread of its own keeps it in the group until :meth:`close`.
+
+    The partitions of a member that the group has given up, because it was not heard of for ``session_ms``,
+    are gone at once. Those that go to another member go while nobody is inside :meth:`steady`.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        group: str,
+        name: MemberName,
+        *,
+        session_ms: int,
+        instance_id: str | None = None,
+    ) -> None:
+        self._group, self._name = group, str(name)
+        self._sole, self._session_ms = instance_id is not None, session_ms
+        self._complaints = Complaints()
+        settings: dict[str, Any] = {
+            "group.id": group,
+            "client.id": self._name,
+            "session.timeout.ms": session_ms,
+            "heartbeat.interval.ms": min(session_ms // 6, _HEARTBEAT_MS),
+            "max.poll.interval.ms": max(session_ms, 300_000),
+            "partition.assignment.strategy": "cooperative-sticky",
+            "topic.metadata.refresh.interval.ms": _DISCOVERY_MS,
+            "error_cb": self._complaints,
+            "on_commit": self._on_commit,
+        }
+        if self._sole:
+            settings["group.instance.id"] = instance_id
+        self._consumer: Consumer = open_client(Consumer, consumer_config(config, settings))
+        self._lock = threading.Condition(threading.RLock())  # of what follows
+        self._wanted: frozenset[str] = frozenset()
+        self._partitions: frozenset[Partition] | None = None
+        self._failure: KafkaError | None = None
+        self._commit_lock = threading.Lock()
+        self._waiting = False  # for the answer to a commit
+        self._answers: list[tuple[str, KafkaError]] = []  # (topic, why) of the last one
+        self._committed: dict[Partition, int] = {}
+        self._requests: deque[list[TopicPartition]] = deque()  # commits, for the thread to send
+        self._heard_at = time.monotonic()
+        self.is_given_up = False  #: of a sole member: was not heard of for too long, and is in no group
+        self._is_doubtful = False  # stood still for so long that the group may have given it up
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cursorq-group-member", daemon=True)
+        self._thread.start()
+
+    def subscribe(self, topics: Collection[str]) -> None:
+        """Join the group for these topics, from now on."""
+        self._wanted = frozenset(topics)
+
+    @property
+    def partitions(self) -> frozenset[Partition] | None:
+        """What the group has assigned to this member; None before it has joined, and when it was given up.
+
+        Raises:
+            MemberFenced: another sole member has come.
+            NotAuthorized, KafkaRefused: the group does not take it.
+        """
+        with self._lock:
+            self._check()
+            return self._partitions
+
+    @contextmanager
+    def steady(self) -> Iterator[None]:
+        """Nothing that is assigned goes to another member inside of this, but for a member that is given up.
+
+        Keep it short: others wait for their partitions. Whether a process that was stopped for long is a
+        member still, :meth:`confirm` says before.
+        """
+        with self._lock:
+            yield
+
+    def confirm(self, *, in_doubt: bool = False) -> bool:
+        """:attr:`partitions` are as the broker sees it, though this process may have stood still until now.
+
+        Whether the broker had to be asked: what was assigned before may be another's since.
+
+        Raises:
+            MemberFenced: another sole member has come.
+            KafkaUnavailable: the broker did not answer.
+        """
+        if not in_doubt and not self._is_doubtful and self._silent_ms <= self._session_ms / 2:
+            return False
+        self._prove_membership()
+        return True
+
+    def commit(self, positions: Mapping[Partition, int], deadline: Deadline) -> None:
+        """Commit offsets as this member; they are on the broker when this returns.
+
+        Raises:
+            MemberFenced: another sole member has come.
+            TopicNotFound: a topic is gone.
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        with self._commit_lock:
+            self._commit(positions, self._name, deadline)
+
+    def try_commit(self, positions: Mapping[Partition, int]) -> bool:
+        """Let offsets be committed some time soon; False where the last ones are still on their way."""
+        if not positions or not self._commit_lock.acquire(blocking=False):
+            return False
+        try:
+            with self._lock:
+                if self._waiting or self._partitions is None:
+                    return False
+            self._request(positions, self._name)
+            return True
+        finally:
+            self._commit_lock.release()
+
+    def close(self, positions: Mapping[Partition, int] | None = None) -> None:
+        """Leave the group; a sole member says so in offsets that it commits a last time."""
+        if self._closing.is_set():
+            return
+        if self._sole and positions and self._partitions is not None:
+            try:
+                with self._commit_lock:
+                    self._commit(positions, "", Deadline.after_ms(int(_CLOSE_S * 1000)))
+            except Exception as why:  # noqa: BLE001 - it leaves all the same, a session timeout later
+                log.info("left_in_silence group=%s why=%s", self._group, why)
+        self._closing.set()
+        self._thread.join(_CLOSE_S)
+
+    # -- the thread of the member ----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        joined: frozenset[str] = frozenset()
+        while not self._closing.is_set():
+            # Here, because a call of another thread waits for ever while this one polls, again and again.
+            if joined != self._wanted:
+                joined = self._wanted
+                self._subscribe(joined)
+            while self._requests:
+                self._send(self._requests.popleft())
+            try:
+                told = self._consumer.poll(_POLL_S)
+            except KafkaException as raised:
+                self._take_in(error_of(raised))
+                continue
+            error = told.error() if told is not None else None
+            if error is not None:
+                self._take_in(error)
+            self._is_doubtful |= self._silent_ms > self._session_ms / 2
+            self._heard_at = time.monotonic()
+        self._consumer.close()
+
+    def _subscribe(self, topics: frozenset[str]) -> None:
+        self._consumer.subscribe(
+            sorted(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def _take_in(self, error: KafkaError) -> None:
+        if error.code() in _FENCED | UNAUTHORIZED or (error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL):
+            with self._lock:
+                self._failure = error
+                self._partitions = None
+                self._lock.notify_all()
+            self._closing.wait(1.0)  # what is fatal is told at every poll
+
+    def _on_assign(self, consumer: Consumer, added: list[TopicPartition]) -> None:
+        began = [TopicPartition(one.topic, one.partition, 0) for one in added]
+        consumer.incremental_assign(began)
+        if began:
+            consumer.pause(began)  # nothing is read here
+        with self._lock:
+            self._partitions = (self._partitions or frozenset()) | {
+                (one.topic, one.partition) for one in added
+            }
+            self._lock.notify_all()
+        log.info("assigned group=%s partitions=%d of=%d", self._group, len(added), len(self._partitions))
+
+    def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+        with self._lock:  # waits for whoever is inside steady
+            consumer.incremental_unassign(taken)
+            if not self._sole:  # a sole one has all of them for as long as it is there
+                gone = {(one.topic, one.partition) for one in taken}
+                self._partitions = (self._partitions or frozenset()) - gone
+        log.info("revoked group=%s partitions=%d", self._group, len(taken))
+
+    def _on_lost(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+        self._partitions = None  # whoever is inside steady: another one may have them by now
+        if self._sole:
+            # Before it lets go of them: then it would join again, and fence whoever has come meanwhile.
+            consumer.unsubscribe()
+            self.is_given_up = True
+        consumer.incremental_unassign(taken)
+        log.warning("given_up_by_group group=%s partitions=%d", self._group, len(taken))
+
+    # -- commits ---------------------------------------------------------------------------------------
+
+    def _commit(self, positions: Mapping[Partition, int], metadata: str, deadline: Deadline) -> None:
+        denial: Deadline | None = None
+        while positions:
+            self._await_answer(deadline)
+            self._request(positions, metadata)
+            self._await_answer(deadline)
+            with self._lock:
+                failed = list(self._answers)
+            if not failed:
+                return
+            for topic, error in failed:
+                if error.code() in _FENCED:
+                    raise MemberFenced(self._group)
+                if error.code() in UNKNOWN_TOPIC:
+                    denial = denial or Deadline.after_ms(3_000)
+                    if denial.over:
+                        raise TopicNotFound((topic,))
+                elif error.code() not in RETRIABLE | _NOT_A_MEMBER_NOW:
+                    raise refusal(error, operation=_COMMIT, resource=self._group)
+            if deadline.over:
+                raise unavailable(_COMMIT, deadline, failed[0][1], self._complaints)
+            deadline.pause(_PAUSE_S)
+
+    def _request(self, positions: Mapping[Partition, int], metadata: str) -> None:
+        offsets = [
+            TopicPartition(topic, number, at, metadata) for (topic, number), at in sorted(positions.items())
+        ]
+        with self._lock:
+            self._waiting, self._answers = True, []
+            self._committed |= positions
+        self._requests.append(offsets)
+
+    def _send(self, offsets: list[TopicPartition]) -> None:
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as raised:
+            self._on_commit(error_of(raised), [])
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        with self._lock:
+            self._waiting, self._answers = False, failures_of_commit(error, partitions)
+            self._lock.notify_all()
+
+    def _await_answer(self, deadline: Deadline) -> None:
+        with self._lock:
+            while self._waiting:
+                self._lock.wait(deadline.left_s(most=0.5, least=0.01))
+                self._check()
+                if deadline.over and self._waiting:
+                    raise unavailable(_COMMIT, deadline, None, self._complaints)
+
+    def _prove_membership(self) -> None:
+        """Returns when the broker has been asked whether this is a member still."""
+        deadline = Deadline.after_ms(self._session_ms)
+        asked_at = time.monotonic()
+        while self._heard_at < asked_at and not deadline.over:
+            deadline.pause(_PAUSE_S)
+        with self._commit_lock:
+            self._await_answer(deadline)
+            with self._lock:
+                mine = self._partitions or frozenset()
+                last = {tp: at for tp, at in self._committed.items() if self._sole or tp in mine}
+            if not last:
+                self._is_doubtful = False
+                return
+            # What was committed last, once more: the broker takes it from a member of this generation only.
+            self._request(last, self._name)
+            self._await_answer(deadline)
+            with self._lock:
+                codes = {error.code() for _, error in self._answers}
+                if codes & _FENCED:
+                    raise MemberFenced(self._group)
+                if codes & _NOT_A_MEMBER_NOW:
+                    self._partitions = None
+                self._is_doubtful = False
+
+    @property
+    def _silent_ms(self) -> float:
+        return (time.monotonic() - self._heard_at) * 1000
+
+    def _check(self) -> None:
+        if self.is_given_up:
+            raise MemberFenced(self._group)
+        error = self._failure
+        if error is None:
+            return
+        if error.code() in _FENCED:
+            raise MemberFenced(self._group)
+        raise refusal(error, operation=_JOIN, resource=self._group)

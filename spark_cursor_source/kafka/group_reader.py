@@ -1,0 +1,128 @@
+"""The tail of a queue topic as an ordinary member of a consumer group reads it, beside kafka-mq-go's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.failures import RETRIABLE, error_of, refusal, unavailable
+from spark_cursor_source.kafka.queue_reader import Fetched, QueueReader, Removed
+
+_ASK_MS = 10_000
+_MOVED = frozenset(
+    {
+        KafkaError._ASSIGNMENT_LOST,
+        KafkaError._STATE,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.UNKNOWN_MEMBER_ID,
+    }
+)
+# As kafka-mq-go's consumers: of two assignors, those that take all partitions away first.
+_EAGER = "range,roundrobin"
+
+
+class GroupReader(QueueReader):
+    """A consumer whose partitions the group assigns; one thread's. It begins where the group has committed.
+
+    ``on_revoked`` is called inside of :meth:`read`, when the partitions have gone to other members.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, str],
+        topic: str,
+        group: str,
+        *,
+        isolation: str,
+        session_ms: int,
+        on_removed: Removed,
+        on_revoked: Callable[[], None],
+    ) -> None:
+        settings = {
+            "group.id": group,
+            "partition.assignment.strategy": _EAGER,
+            "session.timeout.ms": str(session_ms),
+            "heartbeat.interval.ms": str(max(session_ms // 6, 1)),
+        }
+        super().__init__(config, topic, isolation=isolation, on_removed=on_removed, settings=settings)
+        self._group, self._on_revoked = group, on_revoked
+        self._new: list[int] = []  # assigned, and not read yet
+        self._is_paused = False
+        self._consumer.subscribe(
+            [topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
+        )
+
+    def read(self, most: int, wait_s: float) -> list[Fetched]:
+        """The next records, as :meth:`QueueReader.read`; the member joins and stays in the group by it."""
+        if self._is_paused:
+            self._consumer.resume(self._consumer.assignment())
+            self._is_paused = False
+            self._assign()
+        if self._new:
+            self._begin()
+        return self._read(most, wait_s)
+
+    def stay(self) -> None:
+        """Stay in the group, and read nothing for now."""
+        if not self._is_paused:
+            self._consumer.pause(self._consumer.assignment())
+            self._is_paused = True
+        self._read(1, 0)
+
+    def commit(self, deadline: Deadline) -> bool:
+        """Commit what was read; False where it is others' by now.
+
+        Raises:
+            KafkaUnavailable: not in time; it may be committed all the same.
+            NotAuthorized, KafkaRefused
+        """
+        offsets = [TopicPartition(self._topic, number, at) for number, at in self._positions.items()]
+        while offsets:
+            try:
+                answers = self._consumer.commit(offsets=offsets, asynchronous=False)
+                error = next((one.error for one in answers or [] if one.error is not None), None)
+            except KafkaException as raised:
+                error = error_of(raised)
+            if error is None:
+                break
+            if error.code() in _MOVED:
+                return False
+            if error.code() not in RETRIABLE:
+                raise refusal(error, operation="commit offsets of group", resource=self._group)
+            if deadline.over:
+                raise unavailable("commit offsets of group", deadline, error, self._complaints)
+            deadline.pause(0.1)
+        return True
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        # Where they begin is asked outside of this callback: what it raises would leave them unread.
+        self._new = [one.partition for one in partitions]
+        consumer.assign([])
+
+    def _begin(self) -> None:
+        """Read what was assigned, each partition from where the group is, or else from its beginning."""
+        asked = Deadline.after_ms(_ASK_MS)
+        places = [TopicPartition(self._topic, number) for number in self._new]
+        try:
+            for one in self._consumer.committed(places, timeout=asked.left_s()):
+                if one.error is not None:
+                    raise KafkaException(one.error)
+                place = TopicPartition(self._topic, one.partition)
+                low, _ = self._consumer.get_watermark_offsets(place, timeout=asked.left_s(least=0.1))
+                self._positions[one.partition] = one.offset if one.offset >= 0 else low
+        except KafkaException as raised:
+            self._positions = {}
+            error = error_of(raised)
+            if error.code() in RETRIABLE:
+                raise unavailable("read offsets of group", asked, error, self._complaints) from raised
+            raise refusal(error, operation="read offsets of group", resource=self._group) from raised
+        self._new = []
+        self._assign()
+
+    def _revoked(self, consumer: Consumer, _: list[TopicPartition]) -> None:
+        self._positions, self._new, self._is_paused = {}, [], False
+        consumer.unassign()
+        self._on_revoked()

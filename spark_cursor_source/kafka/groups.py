@@ -1,0 +1,150 @@
+"""Who is in a consumer group, and its end.
+
+Requests of an AdminClient about one group (DescribeConsumerGroups, DeleteGroups and those about offsets) end
+the process with SIGABRT when the connection to the group's coordinator breaks, or when it answers after their
+timeout (librdkafka issue 4605; seen here within seven restarts of a broker). Members are asked for by the
+older ``list_groups``, which outlives that; the deletion, which has no other way, is made by a process of its
+own, ``python -m`` this module, which may end as it likes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from spark_cursor_source.errors import GroupInUse
+from spark_cursor_source.kafka.admin_calls import AdminCalls
+from spark_cursor_source.kafka.client_roles import admin_config
+from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.failures import RETRIABLE, error_of, refusal
+from spark_cursor_source.wire.group_assignment import decode_assignment
+
+_DESCRIBE = "describe group"
+_DELETE = "delete group"
+_ONE_REQUEST_S = 10.0
+_PAUSE_S = 0.1
+_START_S = 10.0  # that a process may take to start and end
+_UUID_CHARS = 37  # at the end of a member id, with its dash
+_NO_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMemberInfo:
+    """A member of a consumer group: the broker heard of it within its session timeout."""
+
+    client_id: str  #: of a static member: that of the first one of its instance id
+    host: str  #: its address
+    instance_id: str | None  #: of a static member
+    partitions: frozenset[tuple[str, int]]
+
+
+def group_members(calls: AdminCalls, group: str, *, deadline: Deadline) -> tuple[GroupMemberInfo, ...]:
+    """The members of a group; none where there is no group, or none that may be seen.
+
+    Raises:
+        KafkaUnavailable, NotAuthorized, KafkaRefused
+    """
+    # Of several brokers the last answer counts, also where the one that knows the group did not answer: that
+    # nobody is there is believed when it is said twice.
+    return _members(calls, group, deadline) or _members(calls, group, deadline)
+
+
+def delete_group(calls: AdminCalls, config: Mapping[str, Any], group: str, *, deadline: Deadline) -> bool:
+    """Delete a group with its offsets; whether there was one.
+
+    Raises:
+        GroupInUse: it has members.
+        KafkaUnavailable, NotAuthorized, KafkaRefused
+    """
+    tried = False
+    while True:
+        error = _try_to_delete(admin_config(config), group, deadline)
+        if error is None:
+            return True
+        if error.code() in _NO_GROUP:
+            return tried  # an answer that did not arrive was that it is done
+        if error.code() == KafkaError.NON_EMPTY_GROUP:
+            raise GroupInUse(group)
+        tried = True
+        _pause(calls, error, _DELETE, group, deadline)
+
+
+def _members(calls: AdminCalls, group: str, deadline: Deadline) -> tuple[GroupMemberInfo, ...]:
+    while True:
+        groups: list[Any] = []
+        try:
+            timeout_s = deadline.left_s(most=_ONE_REQUEST_S, least=0.05)
+            groups += calls.client.list_groups(group, timeout=timeout_s)
+            error = next((one.error for one in groups if one.error is not None), None)
+        except KafkaException as raised:
+            error = error_of(raised)
+        if error is None or error.code() in _NO_GROUP:
+            return tuple(_info(member) for one in groups for member in one.members)
+        _pause(calls, error, _DESCRIBE, group, deadline)
+
+
+def _info(member: Any) -> GroupMemberInfo:
+    # Brokers make the id of a member from its instance id, or from its client id where it has none.
+    made_from = member.id[:-_UUID_CHARS]
+    return GroupMemberInfo(
+        client_id=member.client_id,
+        host=member.client_host.lstrip("/"),
+        instance_id=None if made_from == member.client_id else made_from,
+        partitions=frozenset(decode_assignment(member.assignment or b"")),
+    )
+
+
+def _try_to_delete(config: Mapping[str, Any], group: str, deadline: Deadline) -> KafkaError | None:
+    timeout_s = deadline.left_s(most=_ONE_REQUEST_S, least=1.0)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "spark_cursor_source.kafka.groups"],
+            input=json.dumps({"config": config, "group": group, "timeout_s": timeout_s}),
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            timeout=timeout_s + _START_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return KafkaError(KafkaError._TIMED_OUT)
+    if done.returncode != 0:
+        return KafkaError(KafkaError._TRANSPORT, f"the client ended with code {done.returncode}")
+    answer = json.loads(done.stdout)
+    return None if answer is None else KafkaError(answer["code"], answer["why"])
+
+
+def _pause(calls: AdminCalls, error: KafkaError, operation: str, group: str, deadline: Deadline) -> None:
+    if error.code() not in RETRIABLE | {KafkaError._PARTIAL}:
+        raise refusal(error, operation=operation, resource=group)
+    if deadline.over:
+        raise calls.unavailable(operation, deadline, error)
+    deadline.pause(_PAUSE_S)
+
+
+def main() -> None:
+    """The process that deletes a group: a question as JSON on stdin, the answer as JSON on stdout."""
+    told = json.load(sys.stdin)
+    client: AdminClient = open_client(AdminClient, told["config"])
+    group, timeout_s = told["group"], told["timeout_s"]
+    answer: dict[str, Any] | None = None
+    try:
+        client.delete_consumer_groups([group], request_timeout=timeout_s)[group].result(timeout_s + 5)
+    except KafkaException as raised:
+        error = error_of(raised)
+        answer = {"code": error.code(), "why": error.str()}
+    json.dump(answer, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""Messages of many rows to their queue topics, each confirmed by the brokers: for the tasks of a write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from spark_cursor_source.errors import (
+    CursorqError,
+    MessageRefused,
+    MessagesNotDurable,
+    NoSuchPartition,
+    NotAuthorized,
+    TopicNotFound,
+)
+from spark_cursor_source.kafka.admin_calls import DENIAL_MS
+from spark_cursor_source.kafka.client_roles import abandon, producer_config
+from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
+from spark_cursor_source.kafka.failures import (
+    RETRIABLE,
+    UNAUTHORIZED,
+    UNKNOWN_TOPIC,
+    Complaints,
+    error_of,
+    refusal,
+    shown,
+)
+from spark_cursor_source.kafka.idle_clients import IdleClients
+from spark_cursor_source.kafka.partition_count import partition_count
+
+ANY_PARTITION = -1  #: the one of the key, as producers of Kafka's Java client choose it; any, without a key
+
+_DEFAULTS = {
+    "message.timeout.ms": PATIENCE_MS,
+    "queue.buffering.max.kbytes": 64 << 10,
+    "queue.buffering.max.messages": 200_000,
+}
+_POLL_S = 0.01
+_FLUSH_S = 0.1
+_KEPT = 2  # idle senders per process: a task needs one, and a session seldom writes to two clusters
+
+Headers = list[tuple[str, str | bytes | None]] | None
+Row = tuple[str, bytes | None, bytes | None, int, Headers]  #: topic, key, value, partition, headers
+
+
+class _Failed(NamedTuple):
+    """A message that was not taken."""
+
+    topic: str
+    partition: int | None
+    size: int
+    error: KafkaError
+
+
+class MessageSender:
+    """An idempotent producer of messages, used by one task at a time.
+
+    Keys choose partitions as with Kafka's Java producers (murmur2), and so as with Spark's own Kafka sink.
+    After an error it is of no more use.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._complaints = Complaints()
+        settings = {
+            # Without it each of a million messages would call Python to say that all is well.
+            "delivery.report.only.error": True,
+            "on_delivery": self._on_failure,
+            "error_cb": self._complaints,
+            "partitioner": "murmur2_random",
+        }
+        self._producer = open_client(Producer, producer_config(_DEFAULTS | dict(config), settings))
+        self._partitions: dict[str, int] = {}
+        self._failed: _Failed | None = None
+        self._failures = 0
+
+    def admit(self, topic: str, partition: int | None) -> None:
+        """That messages can go there, None for a partition by key; told once of each before they are sent.
+
+        Raises:
+            TopicNotFound: there is no such topic, and the brokers do not make it.
+            NoSuchPartition: the topic has fewer.
+            NotAuthorized, MessagesNotDurable, KafkaRefused
+        """
+        count = self._partitions.get(topic)
+        if count is None:
+            count = self._partitions[topic] = self._count(topic)
+        if partition is not None and not 0 <= partition < count:
+            raise NoSuchPartition(topic, partition, count)
+
+    def send(self, rows: Iterable[Row]) -> None:
+        """Hand over messages to topics that were admitted; in order within a partition.
+
+        Raises:
+            MessageRefused, NotAuthorized, MessagesNotDurable: of these or of earlier ones.
+        """
+        produce = self._producer.produce
+        for topic, key, value, partition, headers in rows:
+            while True:
+                try:
+                    if headers is None:  # a third faster than headers=None
+                        produce(topic, value, key, partition)
+                    else:
+                        produce(topic, value, key, partition, headers=headers)
+                    break
+                except BufferError:
+                    self._producer.poll(_POLL_S)
+                    self._check()
+                except KafkaException as raised:
+                    size = _size(key, value, headers)
+                    at = None if partition == ANY_PARTITION else partition
+                    raise self._error(_Failed(topic, at, size, error_of(raised))) from raised
+        self._producer.poll(0)
+        self._check()
+
+    def flush(self) -> None:
+        """Wait until the brokers have confirmed all that was sent.
+
+        Raises:
+            MessageRefused, NotAuthorized, MessagesNotDurable: some may be there all the same.
+        """
+        while len(self._producer):
+            self._producer.flush(_FLUSH_S)
+            self._check()
+        self._check()  # of what the last flush has heard
+        self._partitions.clear()  # a topic may be another by the next task
+
+    def close(self) -> None:
+        """End the producer; what was not flushed is lost."""
+        abandon(self._producer)
+
+    def _count(self, topic: str) -> int:
+        deadline, denial = Deadline.after_ms(PATIENCE_MS), Deadline.after_ms(DENIAL_MS)
+        try:
+            return partition_count(self._producer, topic, deadline, denial=denial)
+        except KafkaException as raised:
+            error = error_of(raised)
+            if error.code() in UNKNOWN_TOPIC:
+                raise TopicNotFound((topic,)) from raised
+            if error.code() in RETRIABLE:
+                why = shown(self._complaints.during(deadline) or error)
+                raise MessagesNotDurable(topic, 0, why) from raised
+            raise refusal(error, operation="write", resource=topic) from raised
+
+    def _on_failure(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            return
+        self._failures += 1
+        size = _size(message.key(), message.value(), None)
+        # Messages that were sent together are refused together: the largest of them is too large, if any is.
+        larger = error.code() == KafkaError.MSG_SIZE_TOO_LARGE and size > getattr(self._failed, "size", 0)
+        if self._failed is None or larger:
+            partition = message.partition()
+            at = None if partition == ANY_PARTITION else partition
+            self._failed = _Failed(message.topic() or "", at, size, error)
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise self._error(self._failed)
+
+    def _error(self, failed: _Failed) -> CursorqError:
+        """Names where the message was to go and how large it is, and nothing of what is in it."""
+        error = failed.error
+        if error.code() in UNAUTHORIZED:
+            return NotAuthorized(failed.topic, "write")
+        if error.code() in UNKNOWN_TOPIC:
+            return TopicNotFound((failed.topic,))
+        if error.code() in RETRIABLE:
+            return MessagesNotDurable(failed.topic, self._failures + len(self._producer), shown(error))
+        return MessageRefused(failed.topic, failed.partition, failed.size, shown(error))
+
+
+@contextmanager
+def borrowed_sender(config: Mapping[str, str]) -> Iterator[MessageSender]:
+    """A sender of this configuration, kept by the process; after any exception it is ended.
+
+    What was sent and not flushed when the block ends is lost.
+    """
+    key = frozenset(config.items())
+    sender = _idle.take(key) or MessageSender(config)
+    try:
+        yield sender
+    except BaseException:
+        sender.close()
+        raise
+    else:
+        _idle.put(key, sender)
+
+
+def _size(key: Any, value: Any, headers: Headers) -> int:
+    named = sum(len(name) + len(content or b"") for name, content in headers or ())
+    return len(key or b"") + len(value or b"") + named
+
+
+_idle = IdleClients(MessageSender.close, kept=_KEPT)

@@ -1,0 +1,38 @@
+"""The members of a subscription's group, with what they say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from spark_cursor_source.core.member_name import MemberName
+from spark_cursor_source.kafka.group_member import SOLE
+from spark_cursor_source.kafka.groups import GroupMemberInfo
+from spark_cursor_source.kafka.topics import Partition, Topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedMember:
+    """A member, and its name where it is one of ours."""
+
+    info: GroupMemberInfo
+    name: MemberName | None
+
+    def __str__(self) -> str:
+        if self.name is None:
+            return f"a consumer '{self.info.client_id}' on host {self.info.host}"
+        return f"query {self.name.query_id} on host {self.name.host}, since {self.name.since}"
+
+
+def named_members(topics: Topics, group: str, partitions: Iterable[Partition]) -> list[NamedMember]:
+    """The members of a group, by client id; ``partitions`` are those that it commits offsets of."""
+    found = []
+    for info in sorted(topics.group_members(group), key=lambda one: (one.client_id, sorted(one.partitions))):
+        said = {info.client_id}
+        if info.instance_id == SOLE:
+            # It is shown with the client.id of the first one of its kind; its commits bear its own name.
+            committed = topics.committed_with_metadata(group, partitions)
+            said = {one.metadata for one in committed.values() if one.metadata} or said
+        name = next(filter(None, map(MemberName.parse, sorted(said))), None)
+        found.append(NamedMember(info=info, name=name))
+    return found

@@ -1,0 +1,252 @@
+"""Publishing of the client: which partition a message goes to, and what is known of it then."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, replace
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
+
+from spark_cursor_source.core.publish import (
+    HEADER_CORRELATION_ID,
+    HEADER_SUBJECT,
+    Ack,
+    AckPolicy,
+    KeyOrRoundRobin,
+    Partitioner,
+)
+from spark_cursor_source.errors import (
+    AckTimeout,
+    ClientClosed,
+    CursorqError,
+    InvalidArgument,
+    KafkaUnavailable,
+    NoSuchStream,
+    TopicGone,
+    TopicNotFound,
+)
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.expected_offset import ExpectedOffsets
+from spark_cursor_source.kafka.failures import RETRIABLE, UNKNOWN_TOPIC, error_of, refusal
+from spark_cursor_source.kafka.publisher import Publisher
+from spark_cursor_source.kafka.stream_keeper import StreamKeeper
+from spark_cursor_source.kafka.stream_states import StreamStates
+from spark_cursor_source.kafka.streams import Streams
+from spark_cursor_source.kafka.transaction import Record
+
+OnAck = Callable[[Ack | CursorqError], None]
+
+_ACKS = {AckPolicy.NONE: "0", AckPolicy.LEADER: "1", AckPolicy.ALL: "all"}
+_COUNT_PARTITIONS_EVERY_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A message that is to be published."""
+
+    stream: str
+    value: bytes | None
+    key: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    correlation_id: str | None
+    partition: int | None
+    partitioner: Partitioner | None
+    ack_policy: AckPolicy
+    expected_offset: int | None
+
+
+class Publishing:
+    """One producer for each ack policy, opened when it is first used. Threads may share it."""
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        streams: Streams,
+        states: StreamStates,
+        keeper: StreamKeeper,
+        expected: ExpectedOffsets,
+        *,
+        timeout_ms: int,
+    ) -> None:
+        self._timeout_ms = timeout_ms
+        self._streams, self._states, self._keeper, self._expected = streams, states, keeper, expected
+        self._in_turn = KeyOrRoundRobin()
+        self._lock = threading.Lock()
+        self._counts: dict[str, tuple[int, Deadline]] = {}  # stream -> its partitions, for how long
+        self._waiting = ThreadPoolExecutor(1, thread_name_prefix="cursorq-expected")
+        config = client_config(kafka, "producer")
+        self._publishers = {
+            policy: Publisher(config, timeout_ms=timeout_ms, acks=acks) for policy, acks in _ACKS.items()
+        }
+
+    def publish(self, message: Outgoing, *, timeout_ms: int | None) -> Ack:
+        """Append a message, and wait until it is confirmed as its policy says."""
+        deadline = Deadline.after_ms(self._timeout_ms if timeout_ms is None else timeout_ms)
+        partition = self._partition_to_write(message, deadline)
+        if message.expected_offset is not None:
+            return self._publish_expected(message, partition, message.expected_offset, deadline)
+        return self._confirmed(message, self._send(message, partition, deadline), deadline)
+
+    def publish_async(self, message: Outgoing, on_ack: OnAck) -> None:
+        """Append a message; what became of it is told to ``on_ack``."""
+        deadline = Deadline.after_ms(self._timeout_ms)
+        partition, expected = self._partition_to_write(message, deadline), message.expected_offset
+        if expected is not None:
+            # One after the other: they go by what the one before has left.
+            try:
+                waited = self._waiting.submit(self._publish_expected, message, partition, expected, deadline)
+            except RuntimeError:  # it was shut down since
+                raise ClientClosed from None
+            waited.add_done_callback(lambda done: on_ack(_outcome(done)))
+            return
+
+        def tell(sent: Future[Message]) -> None:
+            raised = sent.exception()
+            if raised is None:
+                on_ack(self._acked(message, sent.result()))
+            else:
+                assert isinstance(raised, KafkaException)
+                on_ack(_failure(message, error_of(raised), deadline))
+
+        self._send(message, partition, deadline).add_done_callback(tell)
+
+    def publish_to_subject(
+        self, subject: str, message: Outgoing, *, timeout_ms: int | None
+    ) -> tuple[Ack, ...]:
+        """Append a message to each stream that listens to the subject, and wait for all of them."""
+        deadline = Deadline.after_ms(self._timeout_ms if timeout_ms is None else timeout_ms)
+        self._keeper.start(deadline)
+        headers = (*message.headers, (HEADER_SUBJECT, subject.encode()))
+        copies = [
+            replace(message, stream=stream, partition=number, headers=headers)
+            for stream, number in self._streams.attached(subject, deadline)
+        ]
+        # All may be written to, or none is.
+        numbers = [self._partition_to_write(copy, deadline) for copy in copies]
+        sent = [self._send(copy, number, deadline) for copy, number in zip(copies, numbers, strict=True)]
+        return tuple(
+            self._confirmed(copy, future, deadline) for copy, future in zip(copies, sent, strict=True)
+        )
+
+    def forget(self, stream: str) -> None:
+        """The stream was deleted: how many partitions it had is of no more use."""
+        with self._lock:
+            self._counts.pop(stream, None)
+
+    def close(self) -> None:
+        """Wait for what is on its way, and end the producers."""
+        self._waiting.shutdown()
+        for publisher in self._publishers.values():
+            publisher.close()
+
+    def _partition_to_write(self, message: Outgoing, deadline: Deadline) -> int:
+        """The partition, which takes messages, and is not paused any more."""
+        self._keeper.start(deadline)
+        number = self._partition_of(message, deadline)
+        place = (message.stream, number)
+        self._states.view.check_writable(place)
+        if message.expected_offset is not None:
+            if not self._states.view.of(message.stream).optimistic_concurrency:
+                why = "the stream was not created with optimistic_concurrency"
+                raise InvalidArgument("expected_offset", message.expected_offset, why)
+            if message.ack_policy is not AckPolicy.ALL:
+                why = "a message at an expected offset is confirmed by every in-sync replica"
+                raise InvalidArgument("ack_policy", message.ack_policy.value, why)
+        # Before the message: who sees that it is there is to be delivered it too.
+        self._states.published([place], deadline)
+        return number
+
+    def _send(self, message: Outgoing, partition: int, deadline: Deadline) -> Future[Message]:
+        try:
+            return self._publishers[message.ack_policy].send(
+                message.stream,
+                partition,
+                key=message.key,
+                value=message.value,
+                headers=_headers(message),
+                deadline=deadline,
+            )
+        except KafkaException as raised:
+            raise _failure(message, error_of(raised), deadline) from raised
+
+    def _confirmed(self, message: Outgoing, sent: Future[Message], deadline: Deadline) -> Ack:
+        try:
+            return self._acked(message, sent.result(deadline.left_s()))
+        except FutureTimeout:
+            raise AckTimeout(message.stream, message.correlation_id, deadline.spent_ms) from None
+        except KafkaException as raised:
+            raise _failure(message, error_of(raised), deadline) from raised
+
+    def _publish_expected(self, message: Outgoing, partition: int, expected: int, deadline: Deadline) -> Ack:
+        record = Record(message.stream, partition, message.key, message.value, _headers(message))
+        try:
+            return self._acked(message, self._expected.publish(record, expected, deadline))
+        except KafkaUnavailable as why:
+            raise AckTimeout(message.stream, message.correlation_id, deadline.spent_ms) from why
+        except (TopicNotFound, TopicGone) as gone:
+            raise NoSuchStream(message.stream) from gone
+
+    def _acked(self, message: Outgoing, confirmed: Message) -> Ack:
+        ack = _ack(message, confirmed)
+        self._keeper.published((ack.stream, ack.partition), ack.offset)
+        return ack
+
+    def _partition_of(self, message: Outgoing, deadline: Deadline) -> int:
+        partitions = self._count(message.stream, deadline)
+        if message.partition is not None:
+            if not 0 <= message.partition < partitions:
+                raise NoSuchStream(message.stream, message.partition)
+            return message.partition
+        chosen = (message.partitioner or self._in_turn)(message.key, message.value, partitions)
+        if not 0 <= chosen < partitions:
+            raise InvalidArgument("partitioner", chosen, f"the stream has partitions 0 to {partitions - 1}")
+        return chosen
+
+    def _count(self, stream: str, deadline: Deadline) -> int:
+        with self._lock:
+            known = self._counts.get(stream)
+        if known is not None and not known[1].over:
+            return known[0]
+        partitions = self._streams.info(stream, deadline).partitions
+        with self._lock:
+            self._counts[stream] = (partitions, Deadline.after_ms(_COUNT_PARTITIONS_EVERY_MS))
+        return partitions
+
+
+def _headers(message: Outgoing) -> Sequence[tuple[str, bytes | None]]:
+    if message.correlation_id is None:
+        return message.headers
+    return (*message.headers, (HEADER_CORRELATION_ID, message.correlation_id.encode()))
+
+
+def _ack(message: Outgoing, confirmed: Message) -> Ack:
+    partition, offset, (kind, at_ms) = confirmed.partition(), confirmed.offset(), confirmed.timestamp()
+    assert partition is not None
+    return Ack(
+        stream=message.stream,
+        partition=partition,
+        offset=offset if offset is not None and offset >= 0 else None,
+        correlation_id=message.correlation_id,
+        ack_policy=message.ack_policy,
+        received_at_ms=at_ms if kind == TIMESTAMP_LOG_APPEND_TIME else None,
+    )
+
+
+def _outcome(done: Future[Ack]) -> Ack | CursorqError:
+    raised = done.exception()
+    if raised is None:
+        return done.result()
+    assert isinstance(raised, CursorqError)
+    return raised
+
+
+def _failure(message: Outgoing, error: KafkaError, deadline: Deadline) -> CursorqError:
+    if error.code() in RETRIABLE:
+        return AckTimeout(message.stream, message.correlation_id, deadline.spent_ms)
+    if error.code() in UNKNOWN_TOPIC:
+        return NoSuchStream(message.stream)
+    return refusal(error, operation="publish", resource=message.stream)

@@ -1,0 +1,137 @@
+"""A snapshot of subscriptions: the cursors topic, the ends of the logs, and who is in the groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.stats import ConsumerStats, PartitionStats, Stats, SubscriptionStats
+from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX, group_id
+from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.consumers import borrowed_consumer
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.named_members import NamedMember, named_members
+from spark_cursor_source.kafka.oldest import ONE_MESSAGE, oldest_unacked_ms
+from spark_cursor_source.kafka.topics import Partition, Topics
+
+
+def read_stats(
+    kafka: Mapping[str, str],
+    *,
+    subscription: str | None = None,
+    topic: str | None = None,
+    markers_topic: str = DEFAULT_MARKERS_TOPIC,
+    cursors_topic: str = DEFAULT_CURSORS_TOPIC,
+    group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX,
+) -> Stats:
+    """How every subscription stands, or one, or those of a topic; ``kafka`` are options of the Kafka clients.
+
+    Nothing is moved or written, and a subscription that nobody reads has no consumers. Where the tracker does
+    not know a subscription, there are no stats of it.
+
+    Raises:
+        TopicNotFound: there is no cursors topic, or no markers topic.
+        KafkaUnavailable, NotAuthorized, KafkaRefused
+    """
+    with closing(CursorTail(client_config(kafka, "consumer"), cursors_topic)) as tail:
+        tail.refresh()
+        cursors = tail.of(subscription=subscription, topic=topic)
+    return stats_of(cursors, kafka, markers_topic=markers_topic, group_id_prefix=group_id_prefix)
+
+
+def stats_of(
+    cursors: Mapping[Cell, CursorSnapshot],
+    kafka: Mapping[str, str],
+    *,
+    markers_topic: str,
+    group_id_prefix: str,
+    committed: bool = True,
+) -> Stats:
+    """The same of these cursors; where not ``committed``, messages of open transactions are counted too."""
+    topics = Topics(client_config(kafka, "admin"))
+    partitions = [(cell.topic, cell.partition) for cell in cursors]
+    ends = topics.existing_ends(partitions, committed=committed)
+    parts: dict[tuple[str, str], list[PartitionStats]] = {}
+    isolation = "read_committed" if committed else "read_uncommitted"
+    config = ONE_MESSAGE | client_config(kafka, "consumer") | {"isolation.level": isolation}
+    with borrowed_consumer(config) as consumer:
+        for cell, cursor in sorted(cursors.items()):
+            end = ends.get((cell.topic, cell.partition))
+            oldest_ms = None if end is None else oldest_unacked_ms(consumer, cursor, end)
+            part = PartitionStats.of(cursor, log_end=end, oldest_ms=oldest_ms)
+            parts.setdefault((cell.topic, cell.subscription), []).append(part)
+    newest_ms = _newest_ms(topics, ends, markers_topic)
+    members = {name: _members(topics, name, parts, group_id_prefix) for _, name in parts}
+    return Stats(
+        subscriptions=tuple(
+            SubscriptionStats(
+                topic=topic,
+                subscription=name,
+                partitions=tuple(own),
+                consumers=_consumers(members[name], topic, own),
+                newest_ms=newest_ms(topic),
+            )
+            for (topic, name), own in sorted(parts.items())
+        )
+    )
+
+
+def _members(
+    topics: Topics, subscription: str, parts: Mapping[tuple[str, str], Iterable[PartitionStats]], prefix: str
+) -> list[NamedMember]:
+    cells = [part.cell for (_, name), own in parts.items() if name == subscription for part in own]
+    partitions = [(cell.topic, cell.partition) for cell in cells]
+    return named_members(topics, group_id(prefix, subscription), partitions)
+
+
+def _newest_ms(
+    topics: Topics, partitions: Iterable[Partition], markers_topic: str
+) -> Callable[[str], int | None]:
+    """The latest instant that is known: of the last marker, or of the newest message of a topic.
+
+    While no query runs nobody writes markers, and while nothing is produced nothing gets older.
+    """
+    numbers: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        numbers.setdefault(topic, []).append(number)
+    numbers[markers_topic] = list(range(topics.describe([markers_topic])[markers_topic].partitions))
+    newest = {
+        topic: max((at_ms for _, at_ms in topics.last_append_times(topic, of).values()), default=0)
+        for topic, of in numbers.items()
+    }
+    return lambda topic: max(newest[markers_topic], newest.get(topic, 0)) or None
+
+
+def _consumers(
+    members: Iterable[NamedMember], topic: str, parts: Iterable[PartitionStats]
+) -> tuple[ConsumerStats, ...]:
+    known = {part.cell.partition: part for part in parts}
+    found = []
+    for member in members:
+        name, info = member.name, member.info
+        own = tuple(sorted(number for of, number in info.partitions if of == topic))
+        seen = [
+            part.owner_seen_ms
+            for part in (known[number] for number in own if number in known)
+            if name is not None and _is_run_of(part.owner, name.query_id)
+        ]
+        found.append(
+            ConsumerStats(
+                client_id=info.client_id if name is None else str(name),
+                query_id=None if name is None else name.query_id,
+                type=None if name is None else name.type.value,
+                host=info.host if name is None else name.host,
+                since=None if name is None else name.since,
+                partitions=own,
+                last_seen_ms=max((at for at in seen if at is not None), default=None),
+            )
+        )
+    return tuple(found)
+
+
+def _is_run_of(owner: str | None, query_id: str) -> bool:
+    # A query greets a cell that it gave up and meets again under an id of its own.
+    return owner is not None and owner.partition(".")[0] == query_id

@@ -1,0 +1,197 @@
+"""The streams topic: which partitions are paused or readonly, and what streams were created with."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from confluent_kafka import Message
+
+from spark_cursor_source.core.cell import control_partition
+from spark_cursor_source.core.stream_state import (
+    MadeReadonly,
+    Paused,
+    Settled,
+    StreamPartition,
+    StreamRecord,
+    StreamSettings,
+    StreamView,
+)
+from spark_cursor_source.errors import ClientClosed, InvalidControlRecord, TopicGone, TopicNotFound
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
+from spark_cursor_source.kafka.idle_clients import IdleClients
+from spark_cursor_source.kafka.publisher import Publisher
+from spark_cursor_source.kafka.tail import TailReader
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.wire import stream_record as wire
+
+logger = logging.getLogger(__name__)
+
+
+class StreamStates:
+    """What the streams topic said at the last :meth:`refresh`. Threads may share it.
+
+    To look at :attr:`view` costs nothing, and a refresh where nothing is new one or two small requests. The
+    topic is made when something is first written; without it every stream is an ordinary topic.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], topic: str, topics: Topics, *, timeout_ms: int) -> None:
+        self._kafka, self._topic, self._timeout_ms = kafka, topic, timeout_ms
+        self._topics = topics
+        self._publisher = Publisher(client_config(kafka, "producer"), timeout_ms=timeout_ms)
+        self._lock = threading.Lock()  # of the reader and the positions
+        self._reader: TailReader | None = None
+        self._positions: dict[int, int] = {}
+        self._closed = False
+        self.view = StreamView()  #: replaced as a whole, so that no lock is needed to look at it
+
+    def refresh(self, deadline: Deadline | None = None) -> StreamView:
+        """Read on to the present end, and give the view; by the deadline, or in the usual time.
+
+        Raises:
+            ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        deadline = deadline or Deadline.after_ms(self._timeout_ms)
+        with deadline.hold(self._lock, f"read streams topic '{self._topic}'"):
+            if self._closed:
+                raise ClientClosed
+            ends = self._ends(deadline)
+            if any(ends.get(number, 0) < position for number, position in self._positions.items()):
+                logger.warning("streams topic %s ends earlier than before: it is read anew", self._topic)
+                self._positions, self.view = {}, StreamView()
+            ranges = {
+                number: (self._positions.get(number, 0), end)
+                for number, end in ends.items()
+                if self._positions.get(number, 0) < end
+            }
+            if ranges:
+                self.view = self.view.after(self._read(ranges))
+                self._positions |= {number: stop for number, (_, stop) in ranges.items()}
+            return self.view
+
+    def paused(self, places: Collection[StreamPartition]) -> frozenset[StreamPartition]:
+        """Those of the partitions that are paused, as of the last refresh."""
+        return frozenset(place for place in places if self.view.state(place).paused)
+
+    def pause(self, stream: str, partitions: Iterable[int], *, resume_all: bool) -> None:
+        """Pause partitions, durably; other clients follow at their next refresh."""
+        self._write(
+            [Paused(place=(stream, number), paused=True, resume_all=resume_all) for number in partitions]
+        )
+
+    def set_readonly(self, stream: str, partitions: Iterable[int], *, readonly: bool) -> None:
+        """Make partitions readonly or writable, in the same way."""
+        self._write([MadeReadonly(place=(stream, number), readonly=readonly) for number in partitions])
+
+    def published(self, places: Iterable[StreamPartition], deadline: Deadline | None = None) -> None:
+        """End the pauses that end with messages to these partitions."""
+        resumed = {(stream, number) for stream, to in places for number in self.view.resumed_by((stream, to))}
+        self._write([Paused(place=place, paused=False) for place in sorted(resumed)], deadline)
+
+    def admit(self, stream: str, partition: int | None) -> None:
+        """That messages are about to go there, None for partitions that their keys decide; it ends pauses.
+
+        Where the keys decide, each partition counts as one that they may go to.
+
+        Raises:
+            ReadonlyPartition: a partition of them takes none.
+        """
+        numbers = self.view.states.get(stream, {}) if partition is None else [partition]
+        places = [(stream, number) for number in numbers]
+        for place in places:
+            self.view.check_writable(place)
+        self.published(places)
+
+    def resume(self, place: StreamPartition) -> None:
+        """End the pause of a partition, if it is paused."""
+        if self.view.state(place).paused:
+            self._write([Paused(place=place, paused=False)])
+
+    def define(self, stream: str, settings: StreamSettings) -> None:
+        """Say what a new stream is; what is known of an earlier one of the name is undone."""
+        records = self.refresh().records_of(stream)
+        if settings != StreamSettings():
+            records.append(Settled(stream=stream, settings=settings))
+        self._write(records)
+
+    def close(self) -> None:
+        """End the clients."""
+        with self._lock:
+            self._closed = True
+            if self._reader is not None:
+                self._reader.close()
+        self._publisher.close()
+
+    def now_ms(self) -> int:
+        """The brokers' time, which is that of a record written for it."""
+        (message,) = self._put([(wire.CLOCK_KEY, None)])
+        return message.timestamp()[1]
+
+    def _write(self, records: Sequence[StreamRecord], deadline: Deadline | None = None) -> None:
+        if records:
+            self._put([(wire.key_of(record), wire.encode(record)) for record in records], deadline)
+            self.refresh(deadline)
+
+    def _put(
+        self, records: Sequence[tuple[bytes, bytes | None]], deadline: Deadline | None = None
+    ) -> list[Message]:
+        deadline = deadline or Deadline.after_ms(self._timeout_ms)
+        # Each time: changes are rare, and the topic may be gone or have been altered.
+        count = self._topics.within(deadline).ensure_streams(self._topic)
+        placed = [(control_partition(key, count), key, value) for key, value in records]
+        return self._publisher.put_all(self._topic, placed, deadline)
+
+    def _ends(self, deadline: Deadline) -> dict[int, int]:
+        """The ends of the topic's partitions; none where there is no topic."""
+        topics = self._topics.within(deadline)
+        infos = topics.existing([self._topic])
+        numbers = range(infos[self._topic].partitions) if self._topic in infos else ()
+        places = [(self._topic, number) for number in numbers]
+        try:
+            ends = topics.end_offsets(places, committed=False)
+        except (TopicNotFound, TopicGone):  # deleted since
+            return {}
+        return {number: end for (_, number), end in ends.items()}
+
+    def _read(self, ranges: Mapping[int, tuple[int, int]]) -> list[tuple[StreamRecord, int]]:
+        if self._reader is None:
+            self._reader = TailReader(
+                client_config(self._kafka, "consumer"), committed=False, stall_timeout_ms=self._timeout_ms
+            )
+        found: list[tuple[StreamRecord, int]] = []
+        for message in self._reader.read(self._topic, ranges):
+            key = message.key() or b""
+            if key == wire.CLOCK_KEY:
+                continue
+            try:
+                found.append((wire.decode(key, message.value()), message.timestamp()[1]))
+            except InvalidControlRecord as why:
+                logger.warning(
+                    "streams topic %s, offset %s is skipped: %s", self._topic, message.offset(), why
+                )
+        return found
+
+
+@contextmanager
+def borrowed_states(kafka: Mapping[str, str], topic: str) -> Iterator[StreamStates]:
+    """What the streams topic says now, for a task; the clients are kept by the process for the next one."""
+    key = frozenset([*kafka.items(), (_TOPIC, topic)])
+    states = _idle.take(key)
+    if states is None:
+        topics = Topics(client_config(kafka, "admin"), timeout_ms=PATIENCE_MS)
+        states = StreamStates(kafka, topic, topics, timeout_ms=PATIENCE_MS)
+    try:
+        states.refresh()
+        yield states
+    except BaseException:
+        states.close()
+        raise
+    else:
+        _idle.put(key, states)
+
+
+_TOPIC = "streamsTopic"  # no option of a Kafka client has such a name
+_idle = IdleClients(StreamStates.close, kept=2)

@@ -1,0 +1,118 @@
+"""Where subscriptions of the client begin and end, as offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+
+from spark_cursor_source.core.stream_state import StreamPartition
+from spark_cursor_source.core.subscribe import Message, StartAt, StopAt, Where
+from spark_cursor_source.errors import NoSuchStream, TopicGone, TopicNotFound
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.stream_keeper import StreamKeeper
+from spark_cursor_source.kafka.stream_states import StreamStates
+from spark_cursor_source.kafka.streams import Streams
+from spark_cursor_source.kafka.subscription import Subscription
+from spark_cursor_source.kafka.tail import TailReader
+from spark_cursor_source.kafka.topics import Topics
+
+_LOOK_BACK = 64  # offsets: most often the newest is the last or the one before
+
+
+class Subscribing:
+    """Opens subscriptions, which live on their own. Threads may share it."""
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        topics: Topics,
+        streams: Streams,
+        states: StreamStates,
+        keeper: StreamKeeper,
+        *,
+        timeout_ms: int,
+    ) -> None:
+        self._kafka, self._topics, self._timeout_ms = kafka, topics, timeout_ms
+        self._streams, self._states, self._keeper = streams, states, keeper
+
+    def subscribe(
+        self,
+        stream: str,
+        partition: int,
+        start: StartAt,
+        stop: StopAt,
+        *,
+        resume: bool,
+        is_closed: Callable[[], bool],
+    ) -> Generator[Message]:
+        """The messages from ``start``, which is fixed now, and not when the first one is asked for."""
+        self._keeper.start(Deadline.after_ms(self._timeout_ms))
+        topic = self._streams.info(stream)
+        if not 0 <= partition < topic.partitions:
+            raise NoSuchStream(stream, partition)
+        place = (stream, partition)
+        if resume:
+            self._states.resume(place)
+        try:
+            first, behind = self._first(place, start), self._behind(place, stop)
+        except (TopicNotFound, TopicGone) as gone:
+            raise NoSuchStream(stream) from gone
+        return Subscription(
+            self._kafka,
+            self._topics,
+            topic,
+            partition,
+            start=first,
+            stop=behind,
+            state=lambda: self._states.view.state(place),
+            is_closed=is_closed,
+        ).messages()
+
+    def _first(self, place: StreamPartition, start: StartAt) -> int:
+        match start.where:
+            case Where.EARLIEST:
+                return self._topics.beginning_offsets([place])[place]
+            case Where.OFFSET:
+                return start.value
+            case Where.TIME:
+                return self._topics.offsets_for_time([place], start.value)[place]
+            case Where.AGO:
+                return self._topics.offsets_for_time([place], self._states.now_ms() - start.value)[place]
+            case Where.LATEST:
+                return self._newest(place)
+            case _:
+                return self._end(place)
+
+    def _behind(self, place: StreamPartition, stop: StopAt) -> int | None:
+        match stop.where:
+            case Where.OFFSET:
+                return stop.value + 1
+            case Where.LATEST:
+                return self._end(place)
+            case Where.TIME:
+                # The end first: what comes in between is after it, and was not there when this began.
+                end = self._end(place)
+                return min(end, self._topics.offsets_for_time([place], stop.value + 1)[place])
+            case _:
+                return None
+
+    def _end(self, place: StreamPartition) -> int:
+        # Of committed transactions: what is committed from now on is new.
+        return self._topics.end_offsets([place], committed=True)[place]
+
+    def _newest(self, place: StreamPartition) -> int:
+        """The offset of the newest message, or the end if there is none: behind it can be marks of
+        transactions and messages that were taken back."""
+        topic, number = place
+        end, oldest = self._end(place), self._topics.beginning_offsets([place])[place]
+        config = client_config(self._kafka, "consumer")
+        with closing(TailReader(config, committed=True, stall_timeout_ms=self._timeout_ms)) as reader:
+            back, stop = _LOOK_BACK, end
+            while stop > oldest:
+                begin = max(oldest, stop - back)
+                found = [message.offset() for message in reader.read(topic, {number: (begin, stop)})]
+                if found:
+                    return found[-1] or 0
+                back, stop = back * 2, begin
+        return end

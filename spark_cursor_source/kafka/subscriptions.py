@@ -1,0 +1,266 @@
+"""Subscriptions, administered: created at a position, moved, and deleted, also while a query reads them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.closed_at_exit import ClosedAtExit
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.marker import Delete, EndUpTo, Seek
+from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX, group_id
+from spark_cursor_source.core.topic_names import (
+    DEFAULT_CURSORS_TOPIC,
+    DEFAULT_MARKERS_TOPIC,
+    why_no_subscription,
+)
+from spark_cursor_source.core.topic_selection import (
+    FROM_EARLIEST,
+    FromEarliest,
+    FromLatest,
+    FromPositions,
+    FromTimestamp,
+    FromTimestamps,
+)
+from spark_cursor_source.errors import (
+    GroupInUse,
+    InvalidArgument,
+    SubscriptionExists,
+    SubscriptionHasConsumers,
+)
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.named_members import named_members
+from spark_cursor_source.kafka.positions import starting_positions
+from spark_cursor_source.kafka.topics import Partition, Topics
+from spark_cursor_source.kafka.tracker_talk import TrackerTalk
+
+__all__ = ["EARLIEST", "LATEST", "Position", "Subscriptions", "at_offsets", "at_time"]
+
+logger = logging.getLogger(__name__)
+
+Position = FromEarliest | FromLatest | FromPositions | FromTimestamp | FromTimestamps
+EARLIEST: Position = FROM_EARLIEST  #: the first record that is left
+LATEST: Position = FromLatest()  #: the end of the log
+TRACKER_TIMEOUT_MS = 60_000
+
+
+def at_time(timestamp_ms: int) -> Position:
+    """The first record of each partition with this timestamp (ms since 1970) or a later one."""
+    return FromTimestamp(timestamp_ms=timestamp_ms)
+
+
+def at_offsets(topic: str, offsets: Mapping[int, int]) -> Position:
+    """An offset for each of some partitions.
+
+    >>> at_offsets("orders", {1: 40, 0: 17})
+    FromPositions(positions=(('orders', 0, 17), ('orders', 1, 40)))
+    """
+    return FromPositions(positions=tuple((topic, number, at) for number, at in sorted(offsets.items())))
+
+
+class Subscriptions(ClosedAtExit):
+    """An operator's hand on the subscriptions of a markers topic; one thread's.
+
+    What it writes takes effect in the order of the markers topic, between what the queries write there. A
+    call returns when the cursors show it, with the positions by partition; ``NoTracker`` says that no tracker
+    was there to do it in ``tracker_timeout_ms``: it is done as soon as one runs.
+
+    >>> with Subscriptions({"bootstrap.servers": "broker:9092"}) as subscriptions:  # doctest: +SKIP
+    ...     subscriptions.create("billing", "orders", LATEST)
+    ...     subscriptions.seek("billing", "orders", at_time(1_700_000_000_000))
+    {0: 812, 1: 790}
+    {0: 640, 1: 655}
+    """
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        *,
+        markers_topic: str = DEFAULT_MARKERS_TOPIC,
+        cursors_topic: str = DEFAULT_CURSORS_TOPIC,
+        group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX,
+        tracker_timeout_ms: int = TRACKER_TIMEOUT_MS,
+    ) -> None:
+        """``kafka`` are options of the Kafka clients.
+
+        Raises:
+            TopicNotFound: no tracker was ever started, or for other topics.
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        self._prefix = group_id_prefix
+        self._topics = Topics(client_config(kafka, "admin"))
+        self._tracker = TrackerTalk(
+            kafka,
+            self._topics,
+            markers_topic=markers_topic,
+            cursors_topic=cursors_topic,
+            timeout_ms=tracker_timeout_ms,
+        )
+
+    def create(self, subscription: str, topic: str, at: Position) -> dict[int, int]:
+        """Make a subscription of a topic that begins at a position, before any query reads it.
+
+        A partition that the position does not name begins with the first record that is left.
+
+        Raises:
+            SubscriptionExists: it has a cursor, or its consumer group has offsets.
+            InvalidArgument, TopicNotFound, NoTracker, MarkersNotDurable
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        if (why := why_no_subscription(subscription)) is not None:
+            raise InvalidArgument("subscription", subscription, why)
+        partitions = self._partitions(topic)
+        group = group_id(self._prefix, subscription)
+        if self._tracker.find(subscription, topic) or self._topics.committed(group, partitions):
+            raise SubscriptionExists(subscription, topic)
+        positions = self._positions(topic, partitions, at)
+        # Where it begins is durable before anything is told: a query that starts now begins there.
+        self._commit(subscription, positions)
+        return self._seek(subscription, positions)
+
+    def seek(self, subscription: str, topic: str, to: Position) -> dict[int, int]:
+        """Go on from a position, back or forward: what is outstanding is forgotten (Pulsar's reset-cursor).
+
+        A query that runs follows. Partitions that the position does not name stay where they are, and one
+        beyond an end of the log becomes that end.
+
+        Raises:
+            UnknownSubscription: there is no cursor of it.
+            InvalidArgument, TopicNotFound, NoTracker, MarkersNotDurable
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        self._known(subscription, topic)
+        named = _named(to)
+        partitions = [tp for tp in self._partitions(topic) if named is None or tp in named]
+        positions = self._positions(topic, partitions, to)
+        self._commit(subscription, positions)
+        return self._seek(subscription, positions)
+
+    def skip(
+        self, subscription: str, topic: str, messages: int, *, partition: int | None = None
+    ) -> dict[int, int]:
+        """End the next messages that are outstanding or unread, so many in each partition or in the one.
+
+        Offsets that hold no message are counted among the unread.
+
+        Raises:
+            UnknownSubscription: there is no cursor of it.
+            InvalidArgument: nothing to skip, or no cursor of that partition.
+            TopicNotFound, NoTracker, MarkersNotDurable
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        if messages < 1:
+            raise InvalidArgument("messages", messages, "there is nothing to skip")
+        cursors = self._known(subscription, topic, partition)
+        ends = self._ends(cursors)
+        return self._end_up_to(
+            {cell: cursor.position_past(messages, end=ends[cell]) for cell, cursor in cursors.items()}
+        )
+
+    def skip_all(self, subscription: str, topic: str) -> dict[int, int]:
+        """End every message that can be read now (Pulsar's clear-backlog).
+
+        Those of a transaction that is open come later, and are not skipped.
+
+        Raises:
+            As :meth:`skip`.
+        """
+        cursors = self._known(subscription, topic)
+        return self._end_up_to(self._ends(cursors))
+
+    def delete(self, subscription: str, *, force: bool = False) -> bool:
+        """Forget a subscription, of all its topics; whether its consumer group is gone too.
+
+        With ``force`` also one with consumers, whose group then stays: a query that runs on makes the
+        subscription anew, where it stands. The messages and the dead letters stay where they are.
+
+        Raises:
+            SubscriptionHasConsumers: its consumer group has members, and it is not forced.
+            UnknownSubscription: it has neither a cursor nor a consumer group.
+            NoTracker, MarkersNotDurable, KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        cursors = self._tracker.find(subscription)
+        group = group_id(self._prefix, subscription)
+        # The group first: that it has members is its coordinator's word, and nothing is lost if we end here.
+        try:
+            was_there, in_use = self._topics.delete_group(group), False
+        except GroupInUse as refused:
+            was_there, in_use = True, True
+            if not force:
+                partitions = [(cell.topic, cell.partition) for cell in cursors]
+                members = map(str, named_members(self._topics, group, partitions))
+                raise SubscriptionHasConsumers(subscription, tuple(members)) from refused
+        if not cursors and not was_there:
+            raise self._tracker.unknown(subscription)
+        self._tracker.tell([Delete(cell=cell) for cell in cursors])
+        logger.info("subscription_deleted subscription=%s partitions=%d", subscription, len(cursors))
+        return not in_use
+
+    def close(self) -> None:
+        """End the clients."""
+        self._tracker.close()
+
+    def _known(
+        self, subscription: str, topic: str | None, partition: int | None = None
+    ) -> dict[Cell, CursorSnapshot]:
+        found = self._tracker.find(subscription, topic)
+        cursors = {cell: one for cell, one in found.items() if partition in (None, cell.partition)}
+        if not found:
+            raise self._tracker.unknown(subscription, topic)
+        if not cursors:
+            raise InvalidArgument("partition", partition, f"'{subscription}' has no cursor of it")
+        return cursors
+
+    def _partitions(self, topic: str) -> list[Partition]:
+        count = self._topics.describe([topic])[topic].partitions
+        return [(topic, number) for number in range(count)]
+
+    def _positions(
+        self, topic: str, partitions: Sequence[Partition], wanted: Position
+    ) -> dict[Partition, int]:
+        there = {(topic, number) for _, number in self._partitions(topic)}
+        for name, number in sorted((_named(wanted) or set()) - there):
+            raise InvalidArgument("position", f"{name} {number}", f"'{topic}' has no such partition")
+        begins = self._topics.beginning_offsets(partitions)
+        ends = self._topics.end_offsets(partitions, committed=False)
+        found = starting_positions(wanted, partitions, self._topics)
+        return {tp: min(max(at, begins[tp]), ends[tp]) for tp, at in found.items()}
+
+    def _ends(self, cursors: Mapping[Cell, CursorSnapshot]) -> dict[Cell, int]:
+        partitions = [(cell.topic, cell.partition) for cell in cursors]
+        ends = self._topics.end_offsets(partitions, committed=True)
+        return {cell: ends[cell.topic, cell.partition] for cell in cursors}
+
+    def _seek(self, subscription: str, positions: Mapping[Partition, int]) -> dict[int, int]:
+        seeks = [
+            Seek(cell=Cell(subscription=subscription, topic=topic, partition=number), position=at)
+            for (topic, number), at in positions.items()
+        ]
+        self._tracker.tell(seeks)
+        logger.info("subscription_sought subscription=%s partitions=%d", subscription, len(seeks))
+        return {seek.cell.partition: seek.position for seek in seeks}
+
+    def _end_up_to(self, positions: Mapping[Cell, int]) -> dict[int, int]:
+        cursors = self._tracker.tell([EndUpTo(cell=cell, position=at) for cell, at in positions.items()])
+        for cell, cursor in cursors.items():
+            if cursor is not None:
+                self._commit(cell.subscription, {(cell.topic, cell.partition): cursor.read_position})
+        logger.info("messages_skipped partitions=%d", len(positions))
+        return {cell.partition: at for cell, at in positions.items()}
+
+    def _commit(self, subscription: str, positions: Mapping[Partition, int]) -> None:
+        """Let the consumer group's offsets follow, unless they belong to members that commit their own."""
+        try:
+            self._topics.commit(group_id(self._prefix, subscription), positions)
+        except GroupInUse:
+            logger.info("group_in_use subscription=%s: its members commit what they read", subscription)
+
+
+def _named(position: Position) -> set[Partition] | None:
+    """The partitions that a position is about; None: all."""
+    match position:
+        case FromPositions(positions=named) | FromTimestamps(timestamps_ms=named):
+            return {(topic, number) for topic, number, _ in named}
+        case _:
+            return None

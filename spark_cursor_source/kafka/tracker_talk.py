@@ -1,0 +1,87 @@
+"""Something said to the tracker by an operator, and the cursors that answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.marker import Marker
+from spark_cursor_source.errors import NoTracker, UnknownSubscription
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.markers import MarkerSender
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.tracker_group import read_progress
+
+_PAUSE_S = 0.05
+
+
+class TrackerTalk:
+    """One thread's. What is told is in the markers topic, and done as soon as a tracker has read it."""
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        topics: Topics,
+        *,
+        markers_topic: str,
+        cursors_topic: str,
+        timeout_ms: int,
+    ) -> None:
+        self._topics = topics
+        self._markers_topic, self._cursors_topic = markers_topic, cursors_topic
+        self._timeout_ms = timeout_ms
+        self._partitions = topics.describe([markers_topic])[markers_topic].partitions
+        self._sender = MarkerSender(client_config(kafka, "producer"), markers_topic, self._partitions)
+        self._cursors = CursorTail(client_config(kafka, "consumer"), cursors_topic)
+
+    def find(self, subscription: str, topic: str | None = None) -> dict[Cell, CursorSnapshot]:
+        """The cursors of a subscription as they are now, of one topic or of all; none, maybe."""
+        self._cursors.refresh()
+        return self._cursors.of(subscription=subscription, topic=topic)
+
+    def unknown(self, subscription: str, topic: str | None = None) -> UnknownSubscription:
+        """The error that there is no such cursor."""
+        known = {cell.subscription for cell in self._cursors.all() if topic in (None, cell.topic)}
+        return UnknownSubscription(subscription, topic, self._cursors_topic, tuple(sorted(known)))
+
+    def tell(self, markers: Sequence[Marker]) -> dict[Cell, CursorSnapshot | None]:
+        """Write markers, and wait for the cursors of their cells that hold their effect.
+
+        Raises:
+            NoTracker: none has read them in time; they stand, and take effect when one does.
+            MarkersNotDurable: the tracker may not have been told.
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        self._sender.send(markers)
+        self._sender.flush()
+        cells = list(dict.fromkeys(marker.cell for marker in markers))
+        homes = {cell.control_partition(self._partitions) for cell in cells}
+        topic = self._markers_topic
+        ends = self._topics.end_offsets([(topic, number) for number in homes], committed=False)
+        deadline = Deadline.after_ms(self._timeout_ms)
+        while not self._has_read({number: end for (_, number), end in ends.items()}):
+            if deadline.over:
+                raise NoTracker(len(cells), self._timeout_ms, topic, self._cursors_topic)
+            deadline.pause(_PAUSE_S)
+        return self._answers(cells)
+
+    def close(self) -> None:
+        """End the clients."""
+        self._sender.close()
+        self._cursors.close()
+
+    def _has_read(self, ends: Mapping[int, int]) -> bool:
+        # As told by the offsets that it commits with the cursors, in one transaction.
+        read = read_progress(self._topics, self._markers_topic, stable=False).next_markers
+        return all(read.get(number, 0) >= end for number, end in ends.items())
+
+    def _answers(self, cells: Sequence[Cell]) -> dict[Cell, CursorSnapshot | None]:
+        homes = {self._cursors.home(cell.key)[0] for cell in cells}
+        # Ends of all records: offsets of a transaction can be seen before its records may be read.
+        ends = self._topics.end_offsets([(self._cursors_topic, one) for one in homes], committed=False)
+        for (_, number), end in ends.items():
+            self._cursors.read_up_to(number, end, Deadline.after_ms(self._timeout_ms))
+        return {cell: self._cursors.get(cell) for cell in cells}

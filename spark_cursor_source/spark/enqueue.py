@@ -1,0 +1,84 @@
+"""``df.write.format("cursorq").option("topic", ...)``: each row becomes a message of a queue topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from spark_cursor_source.core.enqueue_options import EnqueueOptions
+from spark_cursor_source.errors import OverwriteRefused
+from spark_cursor_source.kafka.collector import collector_paused
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.message_sender import borrowed_sender
+from spark_cursor_source.kafka.stream_states import borrowed_states
+from spark_cursor_source.spark.message_rows import check_columns, messages, targets
+
+
+@dataclass
+class Enqueued(WriterCommitMessage):
+    """How many messages a task has written; the brokers have confirmed them."""
+
+    rows: int
+
+
+class EnqueuedRows:
+    """The task that sends rows: columns key, value, headers, topic, partition, deliverAt, and no others.
+
+    At least once: a task that Spark repeats, or a batch that it replays, sends its rows again.
+    """
+
+    def __init__(self, options: EnqueueOptions, schema: StructType) -> None:
+        check_columns(schema, topic=options.topic)
+        self._options = options
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send every row; every in-sync replica has it when this returns.
+
+        Raises:
+            UnfitMessageColumn: a row has no topic, or a header without a key.
+            ReadonlyPartition: a row is for a partition, or by its key could be, that takes no messages.
+            TopicNotFound, NoSuchPartition, MessageRefused, NotAuthorized, MessagesNotDurable
+        """
+        options = self._options
+        topic, sent = options.topic, 0
+        with (
+            borrowed_states(options.kafka, options.streams_topic) as states,
+            borrowed_sender(client_config(options.kafka, "producer")) as sender,
+        ):
+            for batch in batches:
+                for name, partition in targets(batch, topic):
+                    sender.admit(name, partition)
+                    states.admit(name, partition)
+                with collector_paused():
+                    sender.send(messages(batch, topic))
+                sent += batch.num_rows
+            sender.flush()
+        return Enqueued(sent)
+
+
+class EnqueueWriter(EnqueuedRows, DataSourceArrowWriter):
+    """``df.write.format("cursorq").option("topic", "orders").mode("append").save()``.
+
+    Raises:
+        OverwriteRefused: the mode is overwrite.
+    """
+
+    def __init__(self, options: EnqueueOptions, schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise OverwriteRefused("messages")
+        super().__init__(options, schema)
+
+
+class EnqueueStreamWriter(EnqueuedRows, DataSourceStreamArrowWriter):
+    """``df.writeStream.format("cursorq").option("topic", "orders")``: the same for each micro-batch.
+
+    In complete mode each batch appends the whole result, as Spark's Kafka sink does.
+    """

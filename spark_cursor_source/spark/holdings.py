@@ -1,0 +1,149 @@
+"""The queue partitions that a query holds: taken up, answered for by the tracker, and given up again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import replace
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.planning import BatchPlan, HandBack, SourceOffset, TopicPartition
+from spark_cursor_source.core.source_options import SourceOptions
+from spark_cursor_source.errors import RunSuperseded
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.membership import Membership
+from spark_cursor_source.kafka.run import Run
+from spark_cursor_source.spark.group_progress import GroupProgress
+from spark_cursor_source.spark.queue_view import QueueView
+
+log = logging.getLogger(__name__)
+
+
+class Holdings:
+    """What the consumer group gives to this query, and where each partition of it goes on.
+
+    A partition with a past goes on where the tracker says: it has then read every marker of whoever had it
+    before. Until then it is held, and nothing of it is planned.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        queue: QueueView,
+        membership: Membership,
+        group: GroupProgress,
+        run: Run,
+        cursors: CursorTail,
+    ) -> None:
+        self._options = options
+        self._queue = queue
+        self._membership = membership
+        self._group = group
+        self._run = run
+        self._cursors = cursors
+        self._held: frozenset[TopicPartition] = frozenset()
+        self._beginning: SourceOffset | None = None
+        #: the first offset that was not planned, of each partition that batches may be planned of
+        self.next: dict[TopicPartition, int] = {}
+
+    def begin_at(self, beginning: SourceOffset) -> None:
+        """The query has no checkpoint: partitions that nobody knows begin here."""
+        self._beginning = beginning
+
+    def take_up(self, start: SourceOffset, *, wait: bool = False) -> None:
+        """Follow what the group gives and takes; ``wait`` until it is known, and the tracker has answered.
+
+        Raises:
+            SubscriptionInUse, MemberFenced: somebody else has the subscription.
+            NoTracker, QueueTopicRecreated: as :meth:`Run.listen`.
+        """
+        everything = self._queue.partitions
+        held = self._membership.wait_for_part(everything) if wait else self._membership.mine(everything)
+        self._give_up(self._held - held)
+        if (new := held - self._held) and not self._adopt(new, start):
+            held -= new
+        self._held = held
+        if wait:
+            self._run.wait_for([self.cell(*tp) for tp in held if tp not in self.next])
+        self._run.listen()
+        for tp in held - self.next.keys():
+            answer = self._run.answers.get(self.cell(*tp))
+            if answer is not None:
+                # Not where the checkpoint says: a batch may have been logged and then not planned.
+                self.next[tp] = answer.read_position
+
+    def look_around(self) -> None:
+        """Whether redeliveries still come here: after a Seek the cell is met anew.
+
+        Raises:
+            RunSuperseded: they go to a later run, though the subscription is this one's alone.
+        """
+        for cell, owner in self._run.taken_over().items():
+            tp = (cell.topic, cell.partition)
+            if owner is not None and self._options.subscription_type.is_sole:
+                self._membership.confirm(in_doubt=True)
+                if self.still_held([tp]):
+                    raise RunSuperseded(cell.subscription, cell.topic, cell.partition)
+                return  # somebody else's turn: it was given up while this process stood still
+            log.info("met_anew run=%s cell=%s owner=%s", self._run.run_id, cell, owner)
+            self._give_up({tp})
+
+    def still_held(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        """Those of the partitions that the group has not taken away since; what it has taken is given up."""
+        self._give_up(self._held - self._membership.mine(self._queue.partitions))
+        return self._held & frozenset(partitions)
+
+    def without_lost(self, batch: BatchPlan) -> tuple[BatchPlan, tuple[HandBack, ...]]:
+        """The batch without what went to another query while this process stood still, and that.
+
+        It is to be given back: where the source acks, a later run would take it for delivered.
+        """
+        if not self._membership.confirm():
+            return batch, ()
+        held = self.still_held({(one.cell.topic, one.cell.partition) for one in batch.deliveries})
+        kept = tuple(one for one in batch.deliveries if (one.cell.topic, one.cell.partition) in held)
+        lost = tuple(
+            HandBack(cell=one.cell, offsets=one.offsets, delivery_count=one.delivery_count)
+            for one in batch.deliveries
+            if (one.cell.topic, one.cell.partition) not in held
+        )
+        log.warning("stood_still kept=%d of=%d", len(kept), len(batch.deliveries))
+        return replace(batch, deliveries=kept), lost
+
+    def holds(self, cell: Cell) -> bool:
+        """Whether a cell is one of this query's."""
+        return cell.subscription == self._options.subscription and (cell.topic, cell.partition) in self._held
+
+    def cell(self, topic: str, partition: int) -> Cell:
+        return Cell(subscription=self._options.subscription, topic=topic, partition=partition)
+
+    def _adopt(self, new: Collection[TopicPartition], start: SourceOffset) -> bool:
+        """Greet the tracker; False where this query is no member any more, and must not."""
+        committed = self._group.known(frozenset(new))
+        self._cursors.refresh()
+        past: dict[TopicPartition, int] = {}
+        fresh: list[TopicPartition] = []
+        for tp in new:
+            cursor = self._cursors.get(self.cell(*tp))
+            if tp in committed or cursor is not None:
+                past[tp] = committed.get(tp, cursor.read_position if cursor else 0)
+            elif self._beginning is None and tp in start.queue:
+                past[tp] = start.queue[tp]
+            else:
+                fresh.append(tp)
+        begun = self._beginning.queue if self._beginning is not None else {}
+        unknown = [tp for tp in fresh if tp not in begun]
+        found = {tp: begun[tp] for tp in fresh if tp in begun} | self._queue.beginnings(unknown)
+        # Durable before anything of it is planned: `latest` is somewhere else for the next one who asks.
+        if not self._group.keep(found | {tp: at for tp, at in past.items() if tp not in committed}):
+            return False
+        positions = {self.cell(*tp): at for tp, at in (past | found).items()}
+        self._run.greet(positions, self._queue.topic_ids)
+        self.next |= found
+        return True
+
+    def _give_up(self, gone: Collection[TopicPartition]) -> None:
+        self._held -= frozenset(gone)
+        self._run.give_up([self.cell(*tp) for tp in gone])
+        for tp in gone:
+            self.next.pop(tp, None)

@@ -1,0 +1,144 @@
+"""Rows as messages to send: which columns there may be, and what each becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from spark_cursor_source.errors import NoMessageColumn, UnfitMessageColumn
+from spark_cursor_source.kafka.message_sender import ANY_PARTITION, Headers, Row
+from spark_cursor_source.wire.due import DELIVER_AT, deliver_at
+
+_Column = Any  # of pyarrow, which has no types
+
+_HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
+
+
+def check_columns(schema: StructType, *, topic: str | None) -> None:
+    """That rows can be sent, by the rules of Spark's Kafka sink; ``topic`` is where all go, None if they say.
+
+    Raises:
+        NoMessageColumn: there is no value, or nothing says the topic.
+        UnfitMessageColumn: a column has another type than it must.
+    """
+    has = tuple(schema.fieldNames())
+    if "value" not in has:
+        raise NoMessageColumn("value", has, "name what is to be sent value, STRING or BINARY")
+    if topic is None and "topic" not in has:
+        raise NoMessageColumn("topic", has, "give the option topic, or a column topic")
+    for name, (fits, wanted) in _TYPES.items():
+        if name in has and not fits(schema[name].dataType):
+            raise UnfitMessageColumn(name, f"is a {schema[name].dataType.simpleString()}", wanted)
+
+
+def targets(batch: pa.RecordBatch, topic: str | None) -> set[tuple[str, int | None]]:
+    """Where the rows go: each topic and partition once, None for a partition that the key decides.
+
+    Raises:
+        UnfitMessageColumn: a row has no topic.
+    """
+    names = [name for name in _where(topic) if name in batch.schema.names]
+    if not batch.num_rows:
+        return set()
+    if not names and topic is not None:
+        return {(topic, None)}
+    found = pa.table({name: batch.column(name) for name in names}).group_by(names).aggregate([]).to_pylist()
+    where = {(topic if topic is not None else one["topic"], one.get("partition")) for one in found}
+    if any(name is None for name, _ in where):
+        raise UnfitMessageColumn("topic", "has a null", "the option topic, which is for all rows")
+    return where
+
+
+def messages(batch: pa.RecordBatch, topic: str | None) -> Iterator[Row]:
+    """Each row as the sender takes it, in order.
+
+    ``deliverAt`` becomes the header of that name, after those of the column headers, so that it counts.
+
+    Raises:
+        UnfitMessageColumn: a header has no key.
+    """
+    names = batch.schema.names
+    no_key: Iterator[Any] = repeat(None)
+    return zip(
+        repeat(topic) if topic is not None else _values(batch.column("topic")),
+        _bytes(batch.column("key")) if "key" in names else no_key,
+        _bytes(batch.column("value")),
+        batch.column("partition").fill_null(ANY_PARTITION).to_numpy(zero_copy_only=False).tolist()
+        if "partition" in names
+        else repeat(ANY_PARTITION),
+        _headers(batch),
+        strict=False,
+    )
+
+
+def _where(topic: str | None) -> tuple[str, ...]:
+    return ("partition",) if topic is not None else ("topic", "partition")
+
+
+def _values(column: _Column) -> list[Any]:
+    # Many times as fast as to_pylist, which makes an object of pyarrow's for each value first.
+    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return values
+
+
+def _bytes(column: _Column) -> list[Any]:
+    return _values(column.cast(pa.large_binary()))
+
+
+def _headers(batch: pa.RecordBatch) -> Iterator[Headers] | list[Headers]:
+    names = batch.schema.names
+    given = _given_headers(batch.column("headers")) if "headers" in names else None
+    if DELIVER_AT not in names:
+        return repeat(None) if given is None else given
+    column = batch.column(DELIVER_AT).cast(pa.int64())
+    asked: list[Headers] = [None if at_us is None else [deliver_at(at_us)] for at_us in column.to_pylist()]
+    if given is None:
+        return asked
+    return [(some or []) + (due or []) or None for some, due in zip(given, asked, strict=True)]
+
+
+def _given_headers(column: _Column) -> list[Headers]:
+    keys, values = column.flatten().flatten()
+    if keys.null_count:
+        raise UnfitMessageColumn("headers", "has a header without a key", "each header a key")
+    pairs = list(zip(_values(keys), _bytes(values), strict=True))
+    found: list[Headers] = []
+    at = 0
+    for length in column.value_lengths().to_pylist():
+        found.append(pairs[at : at + length] if length else None)
+        at += length or 0
+    return found
+
+
+def _is(kind: type[DataType], *others: type[DataType]) -> Callable[[DataType], bool]:
+    return lambda found: isinstance(found, (kind, *others))
+
+
+def _is_headers(found: DataType) -> bool:
+    element = found.elementType if isinstance(found, ArrayType) else None
+    if not isinstance(element, StructType):
+        return False
+    fields = [(one.name, type(one.dataType)) for one in element.fields]
+    return fields == [("key", StringType), ("value", BinaryType)]
+
+
+_TYPES: dict[str, tuple[Callable[[DataType], bool], str]] = {
+    "topic": (_is(StringType), "a STRING"),
+    "key": (_is(StringType, BinaryType), "a STRING or BINARY"),
+    "value": (_is(StringType, BinaryType), "a STRING or BINARY"),
+    "partition": (_is(IntegerType), "an INT"),
+    "headers": (_is_headers, f"an {_HEADERS}"),
+    DELIVER_AT: (_is(TimestampType), "a TIMESTAMP"),
+}

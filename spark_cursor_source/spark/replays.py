@@ -1,0 +1,67 @@
+"""Batches that a run before this one has begun and Spark asks for again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.planning import BatchPlan, RedeliveryRecord, SourceOffset, TopicPartition
+from spark_cursor_source.core.replay import plan_replay
+from spark_cursor_source.core.source_options import SourceOptions
+from spark_cursor_source.kafka.run import Run
+from spark_cursor_source.spark.holdings import Holdings
+
+log = logging.getLogger(__name__)
+
+
+class Replays:
+    """Plans such a batch again: the same messages, less what has ended.
+
+    A second replay hands them back: the batch runs empty, and they come again as redeliveries.
+    """
+
+    def __init__(self, options: SourceOptions, holdings: Holdings, run: Run) -> None:
+        self._options, self._holdings, self._run = options, holdings, run
+        self.held: dict[Cell, OffsetSet] = {}  #: all that these batches held, delivered again or not
+
+    def plan(self, start: SourceOffset, end: SourceOffset, records: Sequence[RedeliveryRecord]) -> BatchPlan:
+        """What the batch holds now; ``records`` are all redeliveries of its range."""
+        if not self._options.subscription_type.is_sole:
+            # The partitions may be others' by now. What was started comes back when its leases are over, and
+            # what was not is planned where the tracker says that the partition goes on.
+            log.info("batch_given_up run=%s", self._run.run_id)
+            return BatchPlan(deliveries=())
+        held = self._holdings.still_held(end.queue)
+        origins = {tp: end.origin(tp, start) for tp in end.queue}
+        ends = {
+            tp: at for tp, at in end.queue.items() if tp in held and not self._goes_on_below(tp, origins[tp])
+        }
+        batch = plan_replay(
+            self._options.subscription,
+            start,
+            replace(end, queue=ends),
+            [record.redeliver for record in records if self._holdings.holds(record.redeliver.cell)],
+            cursors=self._run.answers,
+        )
+        for tp, stop in end.queue.items():  # of what this run does not hold it has delivered nothing, too
+            self.held[self._holdings.cell(*tp)] = OffsetSet.of((origins[tp], stop))
+        for tp, stop in ends.items():
+            self._holdings.next[tp] = max(self._holdings.next.get(tp, 0), stop)
+        for record in records:
+            cell = record.redeliver.cell
+            self.held[cell] = self.held.get(cell, EMPTY) | record.redeliver.offsets
+        log.info(
+            "batch_replayed run=%s delivered=%d handed_back=%d",
+            self._run.run_id,
+            sum(len(d.offsets) for d in batch.deliveries),
+            sum(len(b.offsets) for b in batch.hand_backs),
+        )
+        return batch
+
+    def _goes_on_below(self, tp: TopicPartition, origin: int) -> bool:
+        """Whether reading goes on below the batch, which then holds nothing that is to be read first."""
+        answer = self._run.answers.get(self._holdings.cell(*tp))
+        return answer is not None and answer.read_position < origin

@@ -1,0 +1,55 @@
+"""How many more messages a query may have outstanding."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.planning import TopicPartition
+from spark_cursor_source.core.source_options import SourceOptions
+from spark_cursor_source.kafka.cursors import CursorTail
+
+log = logging.getLogger(__name__)
+
+
+class Room:
+    """What ``maxOutstanding`` leaves for the next batch.
+
+    What the tracker has not yet seen of this run counts as outstanding: the limit holds at any moment.
+    """
+
+    def __init__(self, options: SourceOptions, cursors: CursorTail) -> None:
+        self._subscription, self._limit = options.subscription, options.max_outstanding
+        self._cursors = cursors
+        self._first_planned: dict[TopicPartition, int] = {}
+        self._is_full = False
+        self.outstanding: int | None = None  #: with the batch to come, where there is a limit
+
+    def left(self, planned: Mapping[TopicPartition, int]) -> int | None:
+        """How many more there may be, when all below these positions is planned; None without a limit."""
+        if self._limit is None:
+            return None
+        self._cursors.refresh()
+        outstanding = 0
+        for tp, position in planned.items():
+            cursor = self._cursors.get(Cell(subscription=self._subscription, topic=tp[0], partition=tp[1]))
+            seen = self._first_planned.setdefault(tp, position) if cursor is None else cursor.read_position
+            outstanding += max(position - seen, 0) + (len(cursor.outstanding) if cursor else 0)
+        self.outstanding = outstanding
+        room = max(self._limit - outstanding, 0)
+        if (room == 0) != self._is_full:
+            self._is_full = room == 0
+            log.info(
+                "%s subscription=%s outstanding=%d max_outstanding=%d",
+                "max_outstanding_reached" if self._is_full else "max_outstanding_left",
+                self._subscription,
+                outstanding,
+                self._limit,
+            )
+        return room
+
+    def take(self, messages: int) -> None:
+        """So many are in the batch to come."""
+        if self.outstanding is not None:
+            self.outstanding += messages

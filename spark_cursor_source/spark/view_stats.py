@@ -1,0 +1,118 @@
+"""The view ``stats``: every subscription of a topic in one row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from spark_cursor_source.core.source_options import Isolation
+from spark_cursor_source.core.stats import TOTALS, SubscriptionStats
+from spark_cursor_source.core.view_options import ViewOptions
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.stats import stats_of
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark.view_columns import CONSUMERS, POSITIONS, Columns, rows_batch
+from spark_cursor_source.spark.view_ranges import ALL_CELLS, shown_cursors
+
+COLUMNS: Columns = {
+    "topic": "STRING",
+    "subscription": "STRING",
+    "backlog": "BIGINT",
+    "outstanding": "BIGINT",
+    "leased": "BIGINT",
+    "available": "BIGINT",
+    "delayed": "BIGINT",
+    "held": "BIGINT",
+    "ack_holes": "BIGINT",
+    "oldest_unacked": "TIMESTAMP",
+    "oldest_unacked_age_ms": "BIGINT",
+    "consumers": CONSUMERS,
+    "positions": POSITIONS,
+    **dict.fromkeys(TOTALS, "BIGINT"),
+}
+
+
+class StatsReader(DataSourceReader):
+    """``view=stats``: one row for each topic and subscription that the tracker knows.
+
+    Of the given subscription and topics, or of all; read anew by every action::
+
+        topic STRING, subscription STRING
+        backlog        BIGINT     messages that are not acknowledged: outstanding + what was never read;
+                                  null: the topic is gone
+        outstanding, leased, available, delayed, held
+                       BIGINT     as in the view cursors, of all partitions
+        ack_holes      BIGINT     ranges of acknowledged offsets above the mark-delete positions
+        oldest_unacked TIMESTAMP  of the oldest message that is outstanding or was never read; null: none
+        oldest_unacked_age_ms
+                       BIGINT     its age when the brokers last told the time: at the last marker, or at the
+                                  newest message of the topic
+        consumers      ARRAY<STRUCT<query_id, type, host, since: STRING, partitions: ARRAY<INT>,
+                                    last_seen: TIMESTAMP, client_id: STRING>>
+                                  the members of its consumer group, as of now. last_seen is the broker's
+                                  time of a query's last marker; one that has nothing to do writes none
+        positions      ARRAY<STRUCT<partition: INT, mark_delete, read_position, log_end, backlog: BIGINT>>
+        delivered, acked, redelivered, dead_lettered, unknown_ends, expired, overlapped
+                       BIGINT     messages, since the subscription began. Unknown ends were acknowledged
+                                  but not outstanding; overlapped were delivered or ended by a query that
+                                  did not own their partition any more
+    """
+
+    def __init__(self, options: ViewOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        Topics(client_config(self._options.kafka, "admin")).describe([self._options.cursors_topic])
+        return [ALL_CELLS]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        options = self._options
+        stats = stats_of(
+            {cursor.cell: cursor for cursor in shown_cursors(options)},
+            options.kafka,
+            markers_topic=options.markers_topic,
+            group_id_prefix=options.group_id_prefix,
+            committed=options.isolation is Isolation.READ_COMMITTED,
+        )
+        if stats.subscriptions:
+            yield rows_batch(COLUMNS, [_row(one) for one in stats.subscriptions])
+
+
+def _row(one: SubscriptionStats) -> tuple[Any, ...]:
+    return (
+        one.topic,
+        one.subscription,
+        one.backlog,
+        *(
+            one.total(count)
+            for count in ("outstanding", "leased", "available", "delayed", "held", "ack_holes")
+        ),
+        one.oldest_unacked_ms,
+        one.oldest_unacked_age_ms,
+        [
+            {
+                "query_id": consumer.query_id,
+                "type": consumer.type,
+                "host": consumer.host,
+                "since": consumer.since,
+                "partitions": list(consumer.partitions),
+                "last_seen": None if consumer.last_seen_ms is None else consumer.last_seen_ms * 1000,
+                "client_id": consumer.client_id,
+            }
+            for consumer in one.consumers
+        ],
+        [
+            {
+                "partition": part.cell.partition,
+                "mark_delete": part.mark_delete,
+                "read_position": part.read_position,
+                "log_end": part.log_end,
+                "backlog": part.backlog,
+            }
+            for part in one.partitions
+        ],
+        *(one.total(count) for count in TOTALS),
+    )

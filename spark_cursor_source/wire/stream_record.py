@@ -1,0 +1,100 @@
+"""Records of the streams topic to bytes and back: the key says of what, the value what is so now."""
+
+from __future__ import annotations
+
+from google.protobuf.message import DecodeError
+
+from spark_cursor_source.core.stream_state import (
+    MadeReadonly,
+    Paused,
+    Settled,
+    StreamPartition,
+    StreamRecord,
+    StreamSettings,
+)
+from spark_cursor_source.errors import InvalidControlRecord
+from spark_cursor_source.wire.control_pb2 import Stream as StreamPb
+
+VERSION = 1
+CLOCK_KEY = b","  #: of records that say nothing: what they are written for is the time they get
+
+_PAUSED = "paused"
+_READONLY = "readonly"
+
+
+def key_of(record: StreamRecord) -> bytes:
+    """The record key; a name of a stream has no comma.
+
+    >>> key_of(Paused(place=("orders", 3), paused=True))
+    b'orders,3,paused'
+    """
+    match record:
+        case Settled(stream=stream):
+            return stream.encode()
+        case Paused(place=(stream, partition)):
+            return f"{stream},{partition},{_PAUSED}".encode()
+        case MadeReadonly(place=(stream, partition)):
+            return f"{stream},{partition},{_READONLY}".encode()
+
+
+def encode(record: StreamRecord) -> bytes | None:
+    """The record value; None, a tombstone, for what is as if it never was.
+
+    >>> encode(MadeReadonly(place=("orders", 3), readonly=True)).hex(" ", 1)
+    '08 01 20 01'
+    """
+    pb = StreamPb(version=VERSION)
+    match record:
+        case Settled(settings=None) | Paused(paused=None) | MadeReadonly(readonly=None):
+            return None
+        case Settled(settings=StreamSettings() as settings):
+            pb.settings.CopyFrom(
+                StreamPb.Settings(
+                    subject=settings.subject,
+                    optimistic_concurrency=settings.optimistic_concurrency,
+                    retention_messages=settings.retention_messages,
+                )
+            )
+        case Paused(paused=bool() as paused, resume_all=resume_all):
+            pb.pause.CopyFrom(StreamPb.Pause(paused=paused, resume_all=resume_all))
+        case MadeReadonly(readonly=bool() as readonly):
+            pb.readonly = readonly
+    return pb.SerializeToString(deterministic=True)
+
+
+def decode(key: bytes, value: bytes | None) -> StreamRecord:
+    """The record of these bytes.
+
+    Raises:
+        InvalidControlRecord: it is none, or one of a later version.
+    """
+    stream, place, what = _parsed(key)
+    try:
+        pb = None if value is None else StreamPb.FromString(value)
+    except DecodeError as cause:
+        raise InvalidControlRecord(f"the record {key!r} is no protobuf message of streams") from cause
+    if pb is not None and (pb.version != VERSION or pb.WhichOneof("what") != what):
+        raise InvalidControlRecord(f"the record {key!r} has version {pb.version} and is not about {what}")
+    if place is None:
+        return Settled(stream=stream, settings=None if pb is None else _settings(pb.settings))
+    if what == "pause":
+        paused = None if pb is None else pb.pause.paused
+        return Paused(place=place, paused=paused, resume_all=pb is not None and pb.pause.resume_all)
+    return MadeReadonly(place=place, readonly=None if pb is None else pb.readonly)
+
+
+def _parsed(key: bytes) -> tuple[str, StreamPartition | None, str]:
+    words = key.decode(errors="replace").split(",")
+    if len(words) == 1 and words[0]:
+        return words[0], None, "settings"
+    if len(words) == 3 and words[1].isascii() and words[1].isdigit() and words[2] in (_PAUSED, _READONLY):
+        return words[0], (words[0], int(words[1])), "pause" if words[2] == _PAUSED else "readonly"
+    raise InvalidControlRecord(f"{key!r} is no key of a record of streams")
+
+
+def _settings(pb: StreamPb.Settings) -> StreamSettings:
+    return StreamSettings(
+        subject=pb.subject if pb.HasField("subject") else None,
+        optimistic_concurrency=pb.optimistic_concurrency,
+        retention_messages=pb.retention_messages if pb.HasField("retention_messages") else None,
+    )

@@ -1,0 +1,194 @@
+"""What the tests of the client share: clients, and queues with a tracker that needs no JVM."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from spark_cursor_source.client import Client, QueueConsumer, QueueMessage, Service, ServiceConfig
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.topics import Topics
+from tests.client.plain_tracker import PlainTracker
+from tests.kafka.control_plane import Control, eventually, new_control
+
+OpenClient = Callable[..., Client]
+Id = tuple[int, int]  #: partition and offset
+
+
+@pytest.fixture(scope="module")
+def config(broker: EmbeddedKafka) -> dict[str, str]:
+    return {"bootstrap.servers": broker.bootstrap_servers}
+
+
+@pytest.fixture(scope="module")
+def streams_topic() -> str:
+    """The name of a streams topic that is not there yet."""
+    return f"streams-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="module")
+def open_client(config: dict[str, str], streams_topic: str) -> Iterator[OpenClient]:
+    """``open_client(clientTimeout="1s")``: one more client of the session's broker."""
+    made: list[Client] = []
+
+    def make(**options: str) -> Client:
+        servers = {"kafka.bootstrap.servers": config["bootstrap.servers"]}
+        made.append(Client({**servers, "streamsTopic": streams_topic, **options}))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+@pytest.fixture(scope="module")
+def client(open_client: OpenClient) -> Client:
+    """One for all tests of a module: a new one takes a second to publish for the first time."""
+    return open_client()
+
+
+@pytest.fixture
+def stream(client: Client) -> str:
+    """A stream of three partitions."""
+    name = f"stream-{uuid.uuid4().hex[:12]}"
+    client.create_stream(name, 3)
+    return name
+
+
+@dataclass
+class Rig:
+    """A queue topic, its control topics, and what a test opens on them, which ends with the test."""
+
+    control: Control
+    partitions: int
+    stack: ExitStack = field(default_factory=ExitStack)
+
+    def __post_init__(self) -> None:
+        self.topics = Topics(self.control.config)
+        self.topics.create({self.topic: (self.partitions, {})})
+        self._tail = CursorTail(self.control.config, self.control.cursors)
+        self.stack.callback(self._tail.close)
+
+    @property
+    def topic(self) -> str:
+        return self.control.queue
+
+    def tracker(self, **options: object) -> None:
+        """Run a tracker until the test ends."""
+        names = {
+            "markersTopic": self.control.markers,
+            "redeliveriesTopic": self.control.redeliveries,
+            "cursorsTopic": self.control.cursors,
+        }
+        servers = {"kafka.bootstrap.servers": self.control.config["bootstrap.servers"]}
+        self.stack.enter_context(PlainTracker({"trigger": "20ms", **servers, **names, **options}))
+
+    def service(self, **more: Any) -> Service:
+        settings: dict[str, Any] = {
+            "bootstrap_servers": self.control.config["bootstrap.servers"],
+            "message_topic": self.topic,
+            "marker_topic": self.control.markers,
+            "redeliveries_topic": self.control.redeliveries,
+            "cursors_topic": self.control.cursors,
+            "consumer_receive_buffer_capacity": 10,
+            "session_timeout_ms": 6_000,
+        }
+        return Service(ServiceConfig(**(settings | more)))
+
+    def consumer(self, id: str | None = None, subscription: str = "s", **more: Any) -> QueueConsumer:
+        queue = self.service(**more).queue(id, subscription=subscription)
+        return self.stack.enter_context(queue.consumer())
+
+    def send(self, *payloads: bytes, id: str | None = None) -> list[Id]:
+        """Send messages and say where they are."""
+        with self.service().queue(id, subscription="s").producer() as producer:
+            acks = [producer.send(payload) for payload in payloads]
+        return [(ack.partition, ack.offset or 0) for ack in acks]
+
+    def cursor(self, partition: int = 0, subscription: str = "s") -> CursorSnapshot | None:
+        self._tail.refresh()
+        return self._tail.get(Cell(subscription=subscription, topic=self.topic, partition=partition))
+
+    def cursors(self, subscription: str = "s") -> list[CursorSnapshot]:
+        found = [self.cursor(partition, subscription) for partition in range(self.partitions)]
+        return [one for one in found if one is not None]
+
+    def all_acked(self, count: int, subscription: str = "s") -> None:
+        """Wait until the tracker has read the acks of so many messages, and knows of no other."""
+
+        def done() -> bool:
+            cursors = self.cursors(subscription)
+            return sum(one.totals.acked for one in cursors) >= count and not any(
+                one.outstanding for one in cursors
+            )
+
+        eventually(done, seconds=30)
+
+
+def receive(consumer: QueueConsumer, count: int, *, seconds: float = 30.0) -> list[QueueMessage]:
+    """So many messages, or an error that says how many came."""
+    found: list[QueueMessage] = []
+
+    def done() -> bool:
+        message = consumer.receive(500)
+        if message is not None:
+            found.append(message)
+        return len(found) >= count
+
+    eventually(done, seconds=seconds)
+    return found
+
+
+def ids(messages: Sequence[QueueMessage]) -> list[Id]:
+    return sorted((message.partition, message.offset) for message in messages)
+
+
+def counts(messages: Sequence[QueueMessage]) -> Counter[int]:
+    return Counter(message.delivery_count for message in messages)
+
+
+@pytest.fixture
+def make_rig(broker: EmbeddedKafka) -> Iterator[Callable[..., Rig]]:
+    """``make_rig(partitions=1, config=None)``: a queue without a tracker."""
+    with ExitStack() as stack:
+
+        def make(partitions: int = 1, config: dict[str, str] | None = None) -> Rig:
+            rig = Rig(new_control(config or {"bootstrap.servers": broker.bootstrap_servers}), partitions)
+            stack.enter_context(rig.stack)
+            return rig
+
+        yield make
+
+
+@pytest.fixture
+def rig(make_rig: Callable[..., Rig]) -> Rig:
+    """A queue of two partitions whose tracker runs."""
+    made = make_rig(2)
+    made.tracker()
+    return made
+
+
+def unique(name: str) -> str:
+    return f"{name}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="session")
+def mortal_broker() -> Iterator[EmbeddedKafka]:
+    """A broker that tests may kill, as long as it runs when they end."""
+    with EmbeddedKafka(properties={"auto.create.topics.enable": False}) as running:
+        yield running
+
+
+@pytest.fixture
+def mortal(mortal_broker: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
+    yield mortal_broker.start()
+    mortal_broker.start()

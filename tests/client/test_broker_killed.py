@@ -1,0 +1,169 @@
+"""A broker is killed and comes back during calls of each kind: they end well, and what they said is true."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import islice
+
+import pytest
+
+from spark_cursor_source.client import Ack, Client, StartAt, StopAt
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.errors import (
+    AckTimeout,
+    CursorqError,
+    IncorrectOffset,
+    KafkaUnavailable,
+)
+
+pytestmark = pytest.mark.broker
+
+EARLIEST = StartAt.earliest()
+
+
+@pytest.fixture
+def mortal() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka() as running:
+        yield running
+
+
+class Calls:
+    """Calls of one kind, one after the other in a thread, until it is told that it is enough."""
+
+    def __init__(self, call: Callable[[int], None]) -> None:
+        self._call = call
+        self._enough = threading.Event()
+        self._error: BaseException | None = None
+        self.done = 0
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def end(self) -> int:
+        self._enough.set()
+        self._thread.join(60)
+        if self._error is not None:
+            raise self._error
+        return self.done
+
+    def _run(self) -> None:
+        try:
+            while not self._enough.is_set():
+                self._call(self.done)
+                self.done += 1
+        except BaseException as raised:  # noqa: BLE001 told to the test
+            self._error = raised
+
+
+def test_calls_of_each_kind_outlive_a_broker_that_is_killed_and_comes_back(mortal: EmbeddedKafka) -> None:
+    # all kinds of calls in a row ---- kill ---- back ---- each kind goes on, and nothing is lost or doubled
+    client = Client({"kafka.bootstrap.servers": mortal.bootstrap_servers, "clientTimeout": "60s"})
+    client.create_stream("plain", 2)
+    client.create_stream("ledger", optimistic_concurrency=True)
+    acked: list[Ack | CursorqError] = []
+    expected = [0]
+
+    def publish_expected(number: int) -> None:
+        ack = client.publish("ledger", b"%d" % number, expected_offset=expected[0])
+        assert ack.offset is not None
+        expected[0] = ack.offset + 1
+
+    def set_cursor(number: int) -> None:
+        client.set_cursor("reader", "plain", 0, number)
+        assert client.fetch_cursor("reader", "plain", 0) == number
+
+    def pause(number: int) -> None:
+        client.set_stream_readonly("ledger", readonly=False)
+        client.pause_stream("plain", partitions=[1])
+        assert client.fetch_partition_metadata("plain", 1).paused
+
+    kinds: dict[str, Callable[[int], None]] = {
+        "publish": lambda number: acked.append(client.publish("plain", b"%d" % number, partition=0)),
+        "expected": publish_expected,
+        "set_cursor": set_cursor,
+        "fenced": lambda number: client.set_cursor("owner", "plain", 0, number, epoch=1),
+        "pause": pause,
+        "metadata": lambda _: client.fetch_metadata().streams["plain"],
+        "create": lambda number: client.create_stream(f"new-{number}"),
+    }
+    try:
+        with closing(client.subscribe("plain", start=EARLIEST)) as messages:
+            calls = {kind: Calls(call) for kind, call in kinds.items()}
+            first = [message.value for message in islice(messages, 50)]
+            before = {kind: each.done for kind, each in calls.items()}
+            mortal.kill()
+            mortal.restart()
+            found = first + [message.value for message in islice(messages, 200)]
+        done = {kind: each.end() for kind, each in calls.items()}
+        assert all(done[kind] > before[kind] for kind in kinds), (before, done)
+        assert found == [b"%d" % number for number in range(250)]
+        ledger = client.subscribe("ledger", start=EARLIEST, stop=StopAt.latest())
+        assert [message.value for message in ledger] == [b"%d" % number for number in range(done["expected"])]
+        offsets = [ack.offset for ack in acked if isinstance(ack, Ack)]
+        assert offsets == list(range(done["publish"]))
+    finally:
+        client.close()
+
+
+def test_who_does_not_wait_long_is_told_in_time_by_each_kind_of_call(mortal: EmbeddedKafka) -> None:
+    with Client({"kafka.bootstrap.servers": mortal.bootstrap_servers, "clientTimeout": "5s"}) as client:
+        client.create_stream("plain")
+        client.create_stream("ledger", optimistic_concurrency=True)
+        client.publish("plain", b"")
+        client.publish("ledger", b"", expected_offset=0)
+        client.set_cursor("reader", "plain", 0, 1)
+        outcomes: list[Ack | CursorqError] = []
+        with closing(client.subscribe("plain", start=EARLIEST)) as messages:
+            assert next(messages).offset == 0
+            mortal.kill()
+            with pytest.raises(AckTimeout):
+                client.publish("plain", b"", timeout_ms=500)
+            with pytest.raises((AckTimeout, IncorrectOffset)):
+                client.publish("ledger", b"", expected_offset=1, timeout_ms=500)
+            client.publish_async("plain", b"", on_ack=outcomes.append)
+            calls: list[Callable[[], object]] = [
+                lambda: client.set_cursor("reader", "plain", 0, 2),
+                lambda: client.fetch_cursor("reader", "plain", 0),
+                lambda: client.pause_stream("plain"),
+                lambda: client.set_stream_readonly("plain"),
+                lambda: client.fetch_metadata(),
+                lambda: client.fetch_partition_metadata("plain", 0),
+                lambda: client.create_stream("new"),
+                lambda: client.delete_stream("plain"),
+                lambda: client.subscribe("plain"),
+                lambda: client.publish_to_subject("plain", b""),
+                lambda: next(messages),
+            ]
+            with ThreadPoolExecutor(len(calls)) as pool:
+                for failed in [pool.submit(call) for call in calls]:
+                    with pytest.raises(KafkaUnavailable, match="see that the brokers"):
+                        failed.result(60)
+    assert [type(outcome) for outcome in outcomes] == [AckTimeout]
+
+
+def test_callers_at_the_same_time_wait_for_their_own_time_each() -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.log_level": "0", "clientTimeout": "2s"}
+    with Client(options) as client:
+
+        def waited(call: Callable[[], object]) -> float:
+            began = time.monotonic()
+            with pytest.raises(KafkaUnavailable, match="no answer from Kafka"):
+                call()
+            return time.monotonic() - began
+
+        hasty = [lambda: client.publish("plain", b"", timeout_ms=300)] * 4
+        patient: list[Callable[[], object]] = [
+            lambda: client.set_cursor("reader", "plain", 0, 1),
+            lambda: client.set_cursor("owner", "plain", 0, 1, epoch=1),
+            lambda: client.fetch_cursor("reader", "plain", 0),
+            lambda: client.subscribe("plain"),
+            lambda: client.publish_to_subject("plain", b""),
+            lambda: client.pause_stream("plain"),
+        ]
+        with ThreadPoolExecutor(len(hasty) + len(patient)) as pool:
+            of_hasty, of_patient = pool.map(waited, hasty), pool.map(waited, patient)
+        assert max(of_hasty) < 1.5
+        assert max(of_patient) < 4.0

@@ -1,0 +1,481 @@
+"""Queues of the plain client on our tracker: receive, and settle each message by itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from spark_cursor_source.client import QueueMessage, Service, ServiceConfig
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.errors import (
+    AlreadySettled,
+    ClientClosed,
+    DataLoss,
+    InvalidArgument,
+    KafkaFailure,
+    MissingOption,
+    NoSuchStream,
+    NothingReceived,
+    NotSettled,
+    TopicNotFound,
+)
+from spark_cursor_source.kafka.subscriptions import EARLIEST, Subscriptions
+from tests.client.conftest import OpenClient, Rig, counts, ids, receive, unique
+from tests.conftest import ROOT
+from tests.kafka.control_plane import eventually, read_all
+
+pytestmark = pytest.mark.broker
+
+MakeRig = Callable[..., Rig]
+
+
+def test_what_is_received_and_acked_is_gone(rig: Rig) -> None:
+    sent = rig.send(*(b"%d" % number for number in range(25)))
+    consumer = rig.consumer()
+    messages = receive(consumer, 25)
+    assert ids(messages) == sorted(sent)
+    assert counts(messages) == {1: 25}
+    messages[0].ack()
+    for message in messages[1:]:
+        message.ack_async()
+    consumer.flush()
+    rig.all_acked(25)
+    assert consumer.receive(300) is None
+
+
+def test_a_message_is_what_was_sent(rig: Rig) -> None:
+    service = rig.service()
+    with service.queue(subscription="s").producer() as producer:
+        ack = producer.send(b"payload", key=b"key", headers=[("trace", b"\x00")])
+        producer.send(None, key=b"key")
+    by_payload = {message.payload: message for message in receive(rig.consumer(), 2)}
+    message = by_payload[b"payload"]
+    assert (message.topic, message.partition, message.offset) == (rig.topic, ack.partition, ack.offset)
+    assert (message.key, list(message.headers)) == (b"key", [("trace", b"\x00")])
+    assert message.timestamp_ms > 10**12
+    assert by_payload[None].headers == ()
+    assert repr(message) == f"QueueMessage({rig.topic}-{ack.partition} offset {ack.offset})"
+
+
+def test_a_queue_has_the_messages_of_its_id_and_passes_over_the_others(make_rig: MakeRig) -> None:
+    rig = make_rig(1)
+    rig.tracker()
+    rig.send(*(b"other" for _ in range(40)), id="others")
+    mine = rig.send(b"a", b"b", id="mine")
+    rig.send(*(b"other" for _ in range(40)), id="others")
+    consumer = rig.consumer("mine", "mine")
+    messages = receive(consumer, 2)
+    assert ids(messages) == mine
+    assert {message.key for message in messages} == {b"mine"}
+    for message in messages:
+        message.ack()
+    # What is not of this queue is never outstanding, and does not hold up the cursor.
+    eventually(lambda: (at := rig.cursor(0, "mine")) is not None and at.mark_delete == 81)
+
+
+def test_a_message_given_back_comes_again_at_once_or_after_its_delay(rig: Rig) -> None:
+    # 0 nack  3 back
+    rig.send(b"at once", b"later")
+    consumer = rig.consumer()
+    began = time.monotonic()
+    for message in receive(consumer, 2):
+        message.nack(0 if message.payload == b"at once" else 3_000, reason="not now")
+    first, second = receive(consumer, 2)
+    assert (first.payload, first.delivery_count) == (b"at once", 2)
+    assert (second.payload, second.delivery_count) == (b"later", 2)
+    assert time.monotonic() - began > 2.5
+    first.ack()
+    second.ack()
+    rig.all_acked(2)
+
+
+def test_a_rejected_message_is_a_dead_letter_with_its_reason(rig: Rig) -> None:
+    rig.send(b"bad")
+    (message,) = receive(rig.consumer(), 1)
+    message.reject("no such customer")
+    target = f"{rig.topic}-s-DLQ"
+    eventually(lambda: target in rig.topics.existing([target]), seconds=30)
+    eventually(lambda: len(read_all(rig.control.config, target)) == 1, seconds=30)
+    (letter,) = read_all(rig.control.config, target)
+    assert letter.value() == b"bad"
+    assert b"no such customer" in [value for _, value in letter.headers() or []]
+
+
+def test_a_held_message_keeps_its_lease_and_one_that_is_left_comes_back(make_rig: MakeRig) -> None:
+    # 0 S(1s) K K K K 4 ack: never a second delivery
+    rig = make_rig(1)
+    rig.tracker()
+    rig.send(b"slow")
+    with rig.service(redelivery_timeout_ms=1_000).queue(subscription="s").consumer() as consumer:
+        (message,) = receive(consumer, 1)
+        assert consumer.receive(4_000) is None
+        message.ack()
+        rig.all_acked(1)
+        rig.send(b"left")
+        receive(consumer, 1)
+    (again,) = receive(rig.consumer(), 1)
+    assert (again.payload, again.delivery_count) == (b"left", 2)
+
+
+def test_extend_sets_the_deadline_of_one_message(make_rig: MakeRig) -> None:
+    # a: S(60s) extend(20s), closed at 1: leased until 21; b: S(60s) extend(1s): back at 2
+    rig = make_rig(1)
+    rig.tracker()
+    rig.send(b"a", b"b")
+    consumer = rig.consumer()
+    for message in receive(consumer, 2):
+        message.extend(20_000 if message.payload == b"a" else 1_000)
+    consumer.close()
+    other = rig.consumer()
+    (again,) = receive(other, 1)
+    assert (again.payload, again.delivery_count) == (b"b", 2)
+    assert other.receive(1_500) is None
+
+
+def test_a_message_is_settled_once(rig: Rig) -> None:
+    rig.send(b"a", b"b", b"c")
+    acked, given_back, rejected = receive(rig.consumer(), 3)
+    acked.ack()
+    acked.ack()
+    with pytest.raises(AlreadySettled, match=r"offset \d+\) was acked already: ack, nack or reject"):
+        acked.nack()
+    given_back.nack(60_000)
+    with pytest.raises(AlreadySettled, match="was given back already"):
+        given_back.ack()
+    rejected.reject()
+    with pytest.raises(AlreadySettled, match="was rejected already"):
+        rejected.extend()
+    with pytest.raises(InvalidArgument, match=r"^delay_ms=-1"):
+        rejected.nack(-1)
+
+
+def test_a_slow_consumer_leases_no_more_than_its_buffer_holds(make_rig: MakeRig) -> None:
+    rig = make_rig(1)
+    rig.tracker()
+    rig.send(*(b"%d" % number for number in range(30)))
+    slow = rig.consumer(consumer_receive_buffer_capacity=4)
+    (message,) = receive(slow, 1)
+    leased = []
+    for _ in range(20):
+        time.sleep(0.1)
+        cursor = rig.cursor()
+        leased.append(0 if cursor is None else len(cursor.leased))
+    assert max(leased) == 5  # one received, four that wait
+    message.ack()
+    for message in receive(slow, 29):
+        message.ack_async()
+    slow.flush()
+    rig.all_acked(30)
+
+
+def test_consumers_share_the_partitions_and_one_that_leaves_hands_over_what_it_has(rig: Rig) -> None:
+    first, second = rig.consumer(), rig.consumer()
+    seen: dict[int, list[QueueMessage]] = {0: [], 1: []}
+
+    def both_work() -> bool:
+        rig.send(b"x", b"y", b"z")
+        for number, consumer in enumerate((first, second)):
+            while (message := consumer.receive(100)) is not None:
+                seen[number].append(message)
+                message.ack()
+        return all({message.partition for message in seen[n]} for n in seen) and all(
+            len({message.partition for message in messages[-3:]}) == 1 for messages in seen.values()
+        )
+
+    eventually(both_work, seconds=40)
+    sent = rig.send(*(b"%d" % number for number in range(12)))
+    time.sleep(1.0)  # the first has some in its buffer that nobody receives
+    first.close()
+    messages = receive(second, len(sent))
+    assert ids(messages) == sorted(sent)
+    assert counts(messages) == {1: 12}  # what nobody has received was not delivered
+    for message in messages:
+        message.ack()
+    rig.all_acked(len(sent) + sum(map(len, seen.values())))
+
+
+_KILLED = """
+import sys, time
+from spark_cursor_source.client import Service, ServiceConfig
+config = ServiceConfig(
+    bootstrap_servers=sys.argv[1], message_topic=sys.argv[2], marker_topic=sys.argv[3],
+    redeliveries_topic=sys.argv[4], cursors_topic=sys.argv[5], consumer_receive_buffer_capacity=10,
+    redelivery_timeout_ms=2_000, session_timeout_ms=6_000)
+consumer = Service(config).queue(subscription="s").consumer()
+received = 0
+while received < 3:
+    message = consumer.receive()
+    if message is not None:
+        received += 1
+        if received == 1:
+            message.ack()
+print("received", flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_a_killed_process_held_comes_back_to_another(make_rig: MakeRig) -> None:
+    rig = make_rig(1)
+    rig.tracker(maxDeliveries=2)
+    sent = rig.send(*(b"%d" % number for number in range(6)))
+    names = (rig.control.markers, rig.control.redeliveries, rig.control.cursors)
+    servers = rig.control.config["bootstrap.servers"]
+    command = [sys.executable, "-c", _KILLED, servers, rig.topic, *names]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "received\n"
+        process.kill()
+    consumer = rig.consumer()
+    messages = receive(consumer, 1, seconds=60)
+    # The last delivery of a message that may have killed a process: nothing else is out meanwhile.
+    assert consumer.receive(1_000) is None
+    messages[0].ack()
+    for _ in range(4):
+        messages += receive(consumer, 1)
+        messages[-1].ack()
+    assert ids(messages) == sorted(sent)[1:]
+    assert counts(messages) == {2: 5}
+    rig.all_acked(6)
+
+
+def test_a_consumer_follows_what_an_operator_skips_and_seeks(make_rig: MakeRig) -> None:
+    rig = make_rig(1)
+    rig.tracker()
+    rig.send(*(b"%d" % number for number in range(10)))
+    consumer = rig.consumer(consumer_receive_buffer_capacity=2)
+    (message,) = receive(consumer, 1)
+    message.ack()
+    kafka = rig.control.config
+    names = {"markers_topic": rig.control.markers, "cursors_topic": rig.control.cursors}
+    with Subscriptions(kafka, **names) as subscriptions:
+        subscriptions.skip_all("s", rig.topic)
+        time.sleep(2.5)  # until the consumer has looked
+        left = [message.offset for message in receive(consumer, 2)]
+        assert left == [1, 2]  # they were in the buffer
+        assert consumer.receive(1_000) is None
+        subscriptions.seek("s", rig.topic, EARLIEST)
+    again = receive(consumer, 10)
+    assert [message.offset for message in again] == list(range(10))
+    assert counts(again) == {1: 10}
+    for message in again:
+        message.ack_async()
+    consumer.flush()
+    rig.all_acked(10)
+
+
+def test_a_paused_partition_rests_and_publishing_to_it_wakes_it(
+    make_rig: MakeRig, open_client: OpenClient
+) -> None:
+    # 0 nack(1.5s) ---- pause [nothing new, nothing back] ---- publish ---- everything
+    rig, streams = make_rig(2), unique("streams")
+    client = open_client(streamsTopic=streams)
+    rig.tracker()
+    consumer = rig.consumer(streams_topic=streams)
+    client.publish(rig.topic, b"back", partition=0)
+    receive(consumer, 1)[0].nack(1_500)
+    client.pause_stream(rig.topic, partitions=[0])
+    time.sleep(1.0)  # until the consumer has looked
+    with rig.service().queue("q").producer() as unaware:  # of this streams topic, and of the pause
+        for _ in range(10):
+            unaware.send(b"held")
+    others = rig.topics.end_offsets([(rig.topic, 1)], committed=True)[rig.topic, 1]
+    assert all(message.partition == 1 for message in receive(consumer, others))
+    assert consumer.receive(2_000) is None
+    client.publish(rig.topic, b"wake", partition=0)
+    woken = receive(consumer, 12 - others)
+    assert {message.partition for message in woken} == {0}
+    assert {message.payload: message.delivery_count for message in woken} == {
+        b"back": 2,
+        **({b"held": 1} if others < 10 else {}),
+        b"wake": 1,
+    }
+
+
+def test_threads_share_a_consumer_and_each_message_goes_to_one(rig: Rig) -> None:
+    sent = rig.send(*(b"%d" % number for number in range(200)))
+    consumer = rig.consumer(consumer_receive_buffer_capacity=50)
+    found: list[QueueMessage] = []
+
+    def work() -> None:
+        for message in consumer:
+            found.append(message)
+            message.ack()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    rig.all_acked(200)
+    consumer.close()
+    for thread in threads:
+        thread.join(10)
+    assert ids(found) == sorted(sent)
+
+
+def test_a_closed_consumer_is_closed_for_good(rig: Rig) -> None:
+    rig.send(b"a")
+    consumer = rig.consumer()
+    (message,) = receive(consumer, 1)
+    future = message.ack_async()
+    consumer.close()
+    consumer.close()
+    assert future.result(0) is None  # close has written it
+    with pytest.raises(ClientClosed):
+        consumer.receive()
+    with pytest.raises(ClientClosed):
+        message.ack()
+    assert list(consumer) == []
+    producer = rig.service().queue("q").producer()
+    producer.close()
+    producer.close()
+    with pytest.raises(ClientClosed):
+        producer.send(b"")
+    rig.all_acked(1)
+
+
+def test_sends_that_nobody_waits_for_are_told_and_flushed(rig: Rig) -> None:
+    outcomes: list[object] = []
+    with rig.service().queue("q").producer() as producer:
+        for _ in range(50):
+            producer.send_async(b"x", on_ack=outcomes.append)
+        producer.flush()
+        assert len(outcomes) == 50
+        with pytest.raises(InvalidArgument, match=r"^key=b'k': the key of this queue's messages is its id"):
+            producer.send(b"", key=b"k")
+    assert {message.key() for message in read_all(rig.control.config, rig.topic)} == {b"q"}
+
+
+def test_without_a_tracker_receive_says_so_and_goes_on_when_one_comes(make_rig: MakeRig) -> None:
+    rig = make_rig(1)
+    rig.send(b"a")
+    consumer = rig.consumer(tracker_timeout_ms=1_000)
+    with pytest.raises(NothingReceived, match=r"tracker.*tries on"):
+        receive(consumer, 1)
+    rig.tracker()
+
+    def received() -> bool:
+        try:
+            return consumer.receive(500) is not None
+        except NothingReceived:
+            return False
+
+    eventually(received, seconds=30)
+
+
+def test_messages_wait_for_the_time_in_their_headers(make_rig: MakeRig) -> None:
+    rig = make_rig(1)
+    rig.tracker()
+    consumer = rig.consumer()
+    began = time.monotonic()
+    with rig.service().queue(subscription="s").producer() as producer:
+        producer.send(b"later", headers=[("deliverAfter", b"8s")])
+        producer.send(b"now")
+    first, second = receive(consumer, 2)
+    assert (first.payload, second.payload) == (b"now", b"later")
+    assert (second.delivery_count, time.monotonic() - began > 7.5) == (1, True)
+
+
+def test_messages_that_retention_took_are_data_loss_or_passed_over(make_rig: MakeRig) -> None:
+    rig = make_rig(1)
+    rig.tracker()
+    rig.send(b"0", b"1")
+    with rig.service().queue(subscription="s").consumer() as consumer:
+        for message in receive(consumer, 2):
+            message.ack()
+    rig.send(b"2", b"3", b"4")
+    _delete_below(rig, 4)
+    strict = rig.consumer()
+    with pytest.raises(DataLoss, match=r"messages 2 to 3 \(2 of them\)"):
+        receive(strict, 1)
+    with pytest.raises(DataLoss):
+        strict.receive()
+    (message,) = receive(rig.consumer(fail_on_data_loss=False), 1, seconds=60)
+    assert message.payload == b"4"
+
+
+def _delete_below(rig: Rig, offset: int) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient(rig.control.config)
+    for future in admin.delete_records([TopicPartition(rig.topic, 0, offset)]).values():
+        future.result(20)
+
+
+def test_brokers_that_are_killed_and_come_back_lose_and_invent_nothing(
+    mortal: EmbeddedKafka, make_rig: MakeRig
+) -> None:
+    rig = make_rig(1, {"bootstrap.servers": mortal.bootstrap_servers})
+    rig.tracker(maxDeliveries=0)
+    sent = rig.send(*(b"%d" % number for number in range(20)))
+    consumer = rig.consumer(
+        consumer_receive_buffer_capacity=3, timeout_ms=2_000, redelivery_timeout_ms=10_000
+    )
+    messages = receive(consumer, 5)
+    mortal.kill()
+    with pytest.raises(NotSettled, match="the consumer tries on"):
+        messages[0].ack()
+    later = messages[1].ack_async()
+
+    def take_what_is_in_the_buffer() -> None:
+        while (message := consumer.receive(3_000)) is not None:
+            messages.append(message)
+
+    with pytest.raises(NothingReceived, match="is kept waiting") as waited:
+        take_what_is_in_the_buffer()
+    assert isinstance(waited.value.__cause__, KafkaFailure)
+    mortal.start()
+    later.result(60)
+    for message in messages[2:]:
+        message.ack(60_000)
+
+    def all_came() -> bool:
+        try:
+            message = consumer.receive(500)
+        except NothingReceived:
+            return False
+        if message is not None:
+            messages.append(message)
+            message.ack_async()
+        return set(ids(messages)) == set(sent)
+
+    eventually(all_came, seconds=60)
+    consumer.flush(60_000)
+    rig.all_acked(20)
+
+
+def test_a_configuration_that_cannot_be_is_refused_at_once(rig: Rig) -> None:
+    given = {"bootstrap_servers": "b:9092", "message_topic": "jobs"}
+    with pytest.raises(InvalidArgument, match=r"^redelivery_timeout_ms=43200001"):
+        ServiceConfig(**given, redelivery_timeout_ms=12 * 3_600_000 + 1)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"^consumer_receive_buffer_capacity=0"):
+        ServiceConfig(**given, consumer_receive_buffer_capacity=0)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"^marker_format='v3': it is none of v1, v2"):
+        ServiceConfig(**given, marker_format="v3")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"^marker_topic='jobs': message_topic is the same"):
+        ServiceConfig(**given, marker_topic="jobs")
+    with pytest.raises(MissingOption, match="bootstrap"):
+        ServiceConfig(message_topic="jobs")
+    service = Service(ServiceConfig(**given, kafka={"sasl.password": "hunter2"}))  # type: ignore[arg-type]
+    assert "hunter2" not in repr(service.queue("q").producer().__dict__)
+    with pytest.raises(InvalidArgument, match=r"^subscription=None"):
+        service.queue()
+    with pytest.raises(InvalidArgument, match=r"^id=''"):
+        service.queue("")
+    nowhere = rig.service(message_topic="not-here").queue("q")
+    with pytest.raises(TopicNotFound, match="not-here"):
+        nowhere.consumer()
+    with nowhere.producer() as producer, pytest.raises(NoSuchStream):
+        producer.send(b"")
+
+
+def test_defaults_are_those_of_kafka_mq_go() -> None:
+    config = ServiceConfig(bootstrap_servers="b:9092", message_topic="jobs")
+    assert config.redelivery_timeout_ms == 60_000
+    assert config.consumer_receive_buffer_capacity == 1
+    assert config.consumer_next_message_timeout_ms == 1_000
+    assert config.consumer_max_messages_per_commit == 1_000

@@ -1,0 +1,164 @@
+"""What threads say of messages at once, and while brokers do not take it; no broker is needed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import Message
+
+from spark_cursor_source.client import QueueMessage
+from spark_cursor_source.client.message import Delivery
+from spark_cursor_source.client.receive_buffer import ReceiveBuffer
+from spark_cursor_source.client.settler import Settler
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker import End, KeepAlive, Marker, Release
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.errors import AlreadySettled, ClientClosed, MarkersNotDurable, NotSettled
+from spark_cursor_source.kafka.deadline import Deadline
+
+CELL = Cell(subscription="s", topic="t", partition=0)
+
+MakeSettler = Callable[..., Settler]
+
+
+@pytest.fixture
+def make_settler() -> Iterator[MakeSettler]:
+    """``make_settler(write, timeout_ms=20_000, lease_ms=60_000)``: one that works until the test ends."""
+    made: list[Settler] = []
+
+    def make(
+        write: Callable[[Sequence[Marker]], None], timeout_ms: int = 20_000, lease_ms: int = 60_000
+    ) -> Settler:
+        made.append(Settler(write, lease_ms=lease_ms, timeout_ms=timeout_ms))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for settler in made:
+        settler.close()
+
+
+def message(settler: Settler, offset: int) -> QueueMessage:
+    record = Message(topic="t", partition=0, offset=offset)
+    return QueueMessage(record, Delivery(settler, CELL, 1, lease_ms=60_000))
+
+
+def test_of_threads_that_settle_a_message_in_two_ways_one_wins(make_settler: MakeSettler) -> None:
+    written: list[Marker] = []
+    settler = make_settler(written.extend)
+    refused: list[int] = []
+    together = threading.Barrier(2)
+
+    def settle(one: QueueMessage, way: str) -> None:
+        together.wait()
+        try:
+            one.ack_async() if way == "ack" else one.nack(0)
+        except AlreadySettled:
+            refused.append(one.offset)
+
+    messages = [message(settler, offset) for offset in range(300)]
+    with ThreadPoolExecutor(2) as pool:
+        for way in ("ack", "nack"):
+            pool.submit(lambda way=way: [settle(one, way) for one in messages])
+    settler.flush(None)
+    ended = {offset for marker in written if isinstance(marker, End) for offset in marker.offsets}
+    given_back = {offset for marker in written if isinstance(marker, Release) for offset in marker.offsets}
+    assert sorted(refused) == list(range(300))
+    assert ended | given_back == set(range(300))
+    assert not ended & given_back
+
+
+def test_acks_that_are_told_late_are_written_once_and_a_thousand_are_few_markers(
+    make_settler: MakeSettler, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[Sequence[Marker]] = []
+
+    def write(markers: Sequence[Marker]) -> None:
+        tries.append(markers)
+        if len(tries) == 1:
+            raise MarkersNotDurable("markers", 1, "no answer")
+
+    settler = make_settler(write)
+    with caplog.at_level(logging.WARNING):
+        for offset in range(1_000):
+            message(settler, offset).ack_async()
+        settler.flush(None)
+    written = [marker for markers in tries[1:] for marker in markers]
+    assert sum(len(marker.offsets) for marker in written if isinstance(marker, End)) == 1_000
+    assert len(written) < 20
+    assert "settlement_is_late" in caplog.text
+
+
+def test_no_keep_alive_speaks_after_what_gives_back(make_settler: MakeSettler) -> None:
+    # write: ack of 0 .......... | KeepAlive that is due, Release of 1: the other way round V1 markers would
+    # said:      Release of 1      have the lease begin anew, since what gives back is a KeepAlive there
+    written: list[Marker] = []
+    writing, go_on = threading.Event(), threading.Event()
+
+    def write(markers: Sequence[Marker]) -> None:
+        written.extend(markers)
+        writing.set()
+        go_on.wait(20)
+
+    settler = make_settler(write, lease_ms=300)
+    settler.hold(CELL, OffsetSet.of((0, 2)), run_id="r")
+    message(settler, 0).ack_async()
+    assert writing.wait(20)
+    time.sleep(0.15)
+    settler.say(Release(cell=CELL, offsets=OffsetSet.of((1, 2)), delivery_count=1, delay_ms=0))
+    go_on.set()
+    settler.flush(None)
+    of_it = [type(one) for one in written if isinstance(one, (KeepAlive, Release)) and 1 in one.offsets]
+    assert of_it[-2:] == [KeepAlive, Release]
+
+
+def test_a_close_that_brokers_do_not_let_settle_says_so() -> None:
+    def write(markers: Sequence[Marker]) -> None:
+        time.sleep(0.05)
+        raise MarkersNotDurable("markers", len(markers), "no answer")
+
+    settler = Settler(write, lease_ms=60_000, timeout_ms=100)
+    settler.start()
+    future = message(settler, 1).ack_async()
+    with pytest.raises(NotSettled, match="what is not confirmed comes again"):
+        settler.close()
+    assert isinstance(future.exception(0), MarkersNotDurable)
+    settler.close()
+    with pytest.raises(ClientClosed):
+        message(settler, 2).ack()
+
+
+def test_each_message_of_a_buffer_goes_to_one_of_those_that_take(make_settler: MakeSettler) -> None:
+    settler, buffer = make_settler(lambda _: None), ReceiveBuffer(50)
+    taken: list[int] = []
+
+    def take() -> None:
+        while True:
+            try:
+                taken.append(buffer.messages.popleft().offset)  # as receive() does first
+                buffer.taken()
+            except IndexError:
+                try:
+                    found = buffer.take(Deadline.after_ms(5))
+                except ClientClosed:
+                    return
+                if found is not None:
+                    taken.append(found.offset)
+
+    with ThreadPoolExecutor(6) as pool:
+        takers = [pool.submit(take) for _ in range(6)]
+        for first in range(0, 6_000, 3):
+            while not buffer.room:
+                buffer.wait_for_room(0.1)
+            buffer.put([message(settler, offset) for offset in range(first, first + 3)])
+        while buffer.messages:
+            time.sleep(0.001)
+        buffer.end()
+        for taker in takers:
+            taker.result(10)
+    assert sorted(taken) == list(range(6_000))

@@ -1,0 +1,116 @@
+"""Who is in a consumer group is told, and a group is deleted, also while its broker restarts."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+
+import pytest
+from confluent_kafka import Consumer
+
+from spark_cursor_source.core.subscription import SubscriptionType
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.errors import GroupInUse, KafkaUnavailable, MemberFenced
+from spark_cursor_source.kafka.group_member import GroupMember
+from spark_cursor_source.kafka.this_process import name_member
+from spark_cursor_source.kafka.topics import Topics
+from tests.kafka.control_plane import eventually
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4().hex[:8]}"
+
+
+def test_members_are_told_with_their_partitions_and_static_ones_by_their_instance(
+    config: dict[str, str], topics: Topics, group: str
+) -> None:
+    assert topics.group_members(group) == ()
+    topics.create({group: (3, {})})
+    both = [
+        Consumer({**config, "group.id": group, "client.id": f"client-{number}", **more})
+        for number, more in enumerate(({}, {"group.instance.id": "sole-one"}))
+    ]
+    try:
+        for one in both:
+            one.subscribe([group])
+        eventually(lambda: sum(map(is_assigned, both)) == 2, seconds=60)
+        dynamic, static = sorted(topics.group_members(group), key=lambda one: one.client_id)
+        with pytest.raises(GroupInUse):
+            topics.delete_group(group)
+    finally:
+        for one in both:
+            one.close()
+    assert (dynamic.client_id, dynamic.instance_id) == ("client-0", None)
+    assert (static.client_id, static.instance_id) == ("client-1", "sole-one")
+    assert dynamic.host == "127.0.0.1"
+    assert dynamic.partitions | static.partitions == {(group, number) for number in range(3)}
+
+
+def is_assigned(consumer: Consumer) -> bool:
+    consumer.poll(0.05)  # may tell that the topic is not known yet
+    return bool(consumer.assignment())
+
+
+def test_a_sole_member_is_told_when_another_takes_its_place(
+    config: dict[str, str], topics: Topics, group: str
+) -> None:
+    topics.create({group: (2, {})})
+
+    def join(query_id: str) -> GroupMember:
+        name = name_member(SubscriptionType.EXCLUSIVE, query_id)
+        member = GroupMember(config, group, name, session_ms=6_000, instance_id="sole-one")
+        member.subscribe([group])
+        return member
+
+    first = join("first")
+    try:
+        eventually(lambda: first.partitions is not None, seconds=30)
+        second = join("second")
+        try:
+            with pytest.raises(MemberFenced, match=f"another query has taken the place .* group '{group}'"):
+                eventually(lambda: first.partitions is None, seconds=30)
+        finally:
+            second.close()
+    finally:
+        first.close()
+
+
+def test_a_group_is_deleted_with_its_offsets_once(config: dict[str, str], topics: Topics, group: str) -> None:
+    topics.create({group: (1, {})})
+    topics.commit(group, {(group, 0): 0})
+    assert topics.delete_group(group)
+    assert topics.committed(group, [(group, 0)]) == {}
+    assert not topics.delete_group(group)
+
+
+def test_a_broker_that_restarts_is_waited_for_and_ends_nobody(mortal: EmbeddedKafka, group: str) -> None:
+    # Requests of an AdminClient about the group would end this process here.
+    topics = Topics({"bootstrap.servers": mortal.bootstrap_servers})
+    topics.create({group: (1, {})})
+    topics.commit(group, {(group, 0): 0})
+    stopped = threading.Event()
+    answers: list[object] = []
+
+    def ask() -> None:
+        while not stopped.is_set():
+            try:
+                answers.append(topics.group_members(group))
+            except KafkaUnavailable as away:
+                answers.append(away)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    deleting = threading.Thread(target=lambda: answers.append(topics.delete_group(group)))
+    mortal.kill()
+    deleting.start()
+    time.sleep(0.5)
+    mortal.start()
+    deleting.join(60)
+    stopped.set()
+    asking.join(60)
+    assert True in answers
+    assert set(answers) <= {True, ()}

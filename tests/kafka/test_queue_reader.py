@@ -1,0 +1,59 @@
+"""The reader of a queue topic that belongs to no group: positions that the log cannot have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from confluent_kafka import Producer
+
+from spark_cursor_source.errors import QueueTopicEndsEarlier
+from spark_cursor_source.kafka.queue_reader import QueueReader
+from tests.conftest import CreateTopic
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def topic(config: dict[str, str], create_topic: CreateTopic) -> str:
+    name = create_topic()
+    producer = Producer(config)
+    for _ in range(3):
+        producer.produce(name, b"x", partition=0)
+    assert producer.flush(30) == 0
+    return name
+
+
+@pytest.fixture
+def reader(config: dict[str, str], topic: str) -> Iterator[QueueReader]:
+    def on_removed(partition: int, start: int, stop: int) -> None:
+        raise AssertionError(f"nothing was removed of {partition}: {start} to {stop}")
+
+    with closing(QueueReader(config, topic, isolation="read_committed", on_removed=on_removed)) as made:
+        yield made
+
+
+def read_all(reader: QueueReader, count: int) -> list[int]:
+    found: list[int] = []
+    while len(found) < count:
+        for one in reader.read(10, 0.2):
+            found += [message.offset() or 0 for message in one.messages]
+    return found
+
+
+def test_partitions_are_read_from_where_they_are_followed(reader: QueueReader) -> None:
+    reader.follow({0: 1})
+    assert read_all(reader, 2) == [1, 2]
+    reader.follow({0: 0})
+    assert read_all(reader, 3) == [0, 1, 2]
+    reader.leave([0])
+    assert reader.read(10, 0.2) == []
+
+
+def test_a_log_that_ends_before_the_position_is_an_error_after_a_while(
+    reader: QueueReader, topic: str
+) -> None:
+    reader.follow({0: 5})
+    with pytest.raises(QueueTopicEndsEarlier, match=f"topic '{topic}' partition 0 ends at offset 3"):
+        read_all(reader, 1)

@@ -1,0 +1,44 @@
+"""A run and a tracker that does not answer, without either."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.marker import Hello
+from spark_cursor_source.errors import NoTracker
+from spark_cursor_source.kafka.run import REPEATS, Run, TrackerAddress
+
+CELL = Cell(subscription="s", topic="t", partition=0)
+TIMEOUT_S = 0.4
+
+
+class Sought:
+    """The cursors of a subscription that somebody has sought, and nobody owns since."""
+
+    def refresh(self) -> bool:
+        return False
+
+    def get(self, cell: Cell) -> CursorSnapshot:
+        return CursorSnapshot(cell=cell, read_position=4, next_marker=2, sought=True)
+
+
+def test_a_seek_before_the_answer_is_met_anew_once_and_then_the_tracker_is_missed() -> None:
+    # Hello -- Seek -- Hello under another id, and no third one: the tracker is away
+    said: list[Hello] = []
+    address = TrackerAddress(markers_topic="m", cursors_topic="c", timeout_ms=int(TIMEOUT_S * 1000))
+    run = Run("run", address, Sought(), said.extend)
+    run.greet({CELL: 0}, {})
+    assert run.taken_over() == {}, "it may yet answer"
+    time.sleep(TIMEOUT_S / REPEATS)
+    assert run.taken_over() == {CELL: None}
+    run.give_up([CELL])
+    run.greet({CELL: 0}, {})
+    assert [hello.run_id for hello in said] == ["run", "run.1"]
+    time.sleep(TIMEOUT_S)
+    assert run.taken_over() == {}
+    with pytest.raises(NoTracker, match="no tracker answered for 1 queue"):
+        run.listen()

@@ -1,0 +1,120 @@
+"""A snapshot of subscriptions, of cursors that are there and of members that are in their groups."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer
+
+from spark_cursor_source.core.cursor import CursorSnapshot, Lease, Totals
+from spark_cursor_source.core.member_name import MemberName
+from spark_cursor_source.core.stats import ConsumerStats, Stats
+from spark_cursor_source.core.subscription import SubscriptionType
+from spark_cursor_source.errors import TopicNotFound
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.group_member import GroupMember
+from spark_cursor_source.kafka.stats import read_stats
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.wire import cursor as cursor_wire
+from tests.kafka.control_plane import Control, cell_of, cursor_of, eventually, offsets, produce
+
+pytestmark = pytest.mark.broker
+
+FIRST_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def known(control: Control) -> Control:
+    """A queue of two partitions with ten messages in the first; a cursor of one run, and one of nobody's."""
+    Topics(control.config).create({control.queue: (2, {})})
+    produce(
+        control.config,
+        control.queue,
+        [{"value": b"%d" % at, "timestamp": FIRST_MS + 1_000 * at} for at in range(10)],
+    )
+    read = CursorSnapshot(
+        cell=cell_of(control.queue),
+        read_position=8,
+        next_marker=7,
+        leases=((Lease(FIRST_MS, 1, "run"), offsets((3, 5), (7, 8))),),
+        owner="run",
+        owner_seen_ms=FIRST_MS + 500,
+        totals=Totals(delivered=8, acked=5),
+    )
+    cursors = [
+        read,
+        cursor_of(cell_of(control.queue, 1), 0),
+        cursor_of(cell_of(control.queue, 0, "shipping"), 2),
+    ]
+    records = [{"key": one.cell.key, "value": cursor_wire.encode(one)} for one in cursors]
+    produce(control.config, control.cursors, records)
+    return control
+
+
+def stats(control: Control, **of: str) -> Stats:
+    return read_stats(control.config, markers_topic=control.markers, cursors_topic=control.cursors, **of)
+
+
+def test_stats_tell_where_each_subscription_stands(known: Control) -> None:
+    billing, shipping = stats(known).subscriptions
+    assert (billing.topic, billing.subscription, billing.consumers) == (known.queue, "billing", ())
+    assert (billing.backlog, billing.total("outstanding"), billing.total("leased")) == (3 + 2, 3, 3)
+    assert (billing.total("ack_holes"), billing.total("acked")) == (1, 5)
+    assert (billing.oldest_unacked_ms, billing.oldest_unacked_age_ms) == (FIRST_MS + 3_000, 6_000)
+    assert [(part.mark_delete, part.read_position, part.log_end) for part in billing.partitions] == [
+        (2, 8, 10),
+        (-1, 0, 0),
+    ]
+    assert (shipping.backlog, shipping.oldest_unacked_ms) == (8, FIRST_MS + 2_000)
+    assert [one.subscription for one in stats(known, subscription="shipping").subscriptions] == ["shipping"]
+    assert stats(known, topic="another").subscriptions == ()
+
+
+def test_the_age_of_the_oldest_message_grows_with_the_markers_too(known: Control) -> None:
+    produce(known.config, known.markers, [{"key": b"k", "value": b"no marker"}])
+    ages = [one.oldest_unacked_age_ms for one in stats(known).subscriptions]
+    assert all(age is not None and age > 10**10 for age in ages), "years, by the clock of the broker"
+
+
+def test_consumers_are_the_members_of_the_group_ours_with_what_they_say_of_themselves(known: Control) -> None:
+    since = "2026-01-31T08:30:00Z"
+    name = MemberName(
+        type=SubscriptionType.EXCLUSIVE, host="web-7", process="41@7", query_id="run", since=since
+    )
+    member = GroupMember(known.config, "cursorq-billing", name, session_ms=6_000)
+    foreign = Consumer({**known.config, "group.id": "cursorq-shipping", "client.id": "kcat"})
+    try:
+        member.subscribe({known.queue})
+        foreign.subscribe([known.queue])
+        eventually(lambda: bool(member.partitions))
+        member.commit({(known.queue, 0): 8}, Deadline.after_ms(10_000))
+        eventually(lambda: foreign.poll(0.1) is not None or bool(foreign.assignment()))
+        billing, shipping = stats(known).subscriptions
+    finally:
+        member.close()
+        foreign.close()
+    assert billing.consumers == (
+        ConsumerStats(
+            client_id=str(name),
+            query_id="run",
+            type="exclusive",
+            host="web-7",
+            since=since,
+            partitions=(0, 1),
+            last_seen_ms=FIRST_MS + 500,
+        ),
+    )
+    (stranger,) = shipping.consumers
+    assert (stranger.client_id, stranger.query_id, stranger.partitions) == ("kcat", None, (0, 1))
+
+
+def test_the_stats_of_a_topic_that_is_gone_tell_what_the_cursor_knows(known: Control) -> None:
+    gone = CursorSnapshot(cell=cell_of("never-there"), read_position=8, next_marker=7)
+    records = [{"key": gone.cell.key, "value": cursor_wire.encode(gone)}]
+    produce(known.config, known.cursors, records)
+    (one,) = stats(known, topic="never-there").subscriptions
+    assert (one.backlog, one.oldest_unacked_ms, one.partitions[0].mark_delete) == (None, None, 7)
+
+
+def test_without_control_topics_stats_say_so(config: dict[str, str]) -> None:
+    with pytest.raises(TopicNotFound, match="no-such-cursors"):
+        read_stats(config, cursors_topic="no-such-cursors")

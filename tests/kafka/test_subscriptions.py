@@ -1,0 +1,291 @@
+"""Subscriptions are created, moved and deleted by a tracker that is at work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.marker import End, EndUpTo, Hello, KeepAlive, Start
+from spark_cursor_source.core.offsets import EMPTY
+from spark_cursor_source.errors import (
+    InvalidArgument,
+    NoTracker,
+    SubscriptionExists,
+    SubscriptionHasConsumers,
+    TopicNotFound,
+    UnknownSubscription,
+)
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.subscriptions import (
+    EARLIEST,
+    LATEST,
+    Position,
+    Subscriptions,
+    at_offsets,
+    at_time,
+)
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.tracker_talk import TrackerTalk
+from tests.kafka.control_plane import Control, cell_of, eventually, offsets, produce
+from tests.kafka.tracker_thread import running_tracker
+
+pytestmark = pytest.mark.broker
+
+FIRST_MS = 1_700_000_000_000
+Send = Callable[..., None]
+
+
+@pytest.fixture
+def tracked(control: Control, tmp_path: Path) -> Iterator[Control]:
+    """Control topics with a tracker, and a queue of two partitions with ten messages each, a second apart."""
+    Topics(control.config).create({control.queue: (2, {})})
+    records = [
+        {"partition": number, "value": b"%d" % at, "timestamp": FIRST_MS + 1_000 * at}
+        for number in range(2)
+        for at in range(10)
+    ]
+    produce(control.config, control.queue, records)
+    with running_tracker(control, tmp_path / "tracker"):
+        yield control
+
+
+@pytest.fixture
+def subscriptions(tracked: Control) -> Iterator[Subscriptions]:
+    with open_subscriptions(tracked) as opened:
+        yield opened
+
+
+@pytest.fixture
+def send(control: Control) -> Iterator[Send]:
+    """``send(marker, ...)``: what queries write, and the tracker has read when it returns."""
+    talk = TrackerTalk(
+        control.config,
+        Topics(control.config),
+        markers_topic=control.markers,
+        cursors_topic=control.cursors,
+        timeout_ms=60_000,
+    )
+    yield lambda *markers: talk.tell(markers)
+    talk.close()
+
+
+def open_subscriptions(control: Control, *, tracker_timeout_ms: int = 60_000) -> Subscriptions:
+    return Subscriptions(
+        control.config,
+        markers_topic=control.markers,
+        cursors_topic=control.cursors,
+        tracker_timeout_ms=tracker_timeout_ms,
+    )
+
+
+def cursors(control: Control) -> dict[Cell, CursorSnapshot]:
+    tail = CursorTail(control.config, control.cursors)
+    tail.refresh()
+    found = tail.all()
+    tail.close()
+    return found
+
+
+def committed(control: Control, subscription: str = "billing") -> dict[int, int]:
+    partitions = [(control.queue, number) for number in range(2)]
+    found = Topics(control.config).committed(f"cursorq-{subscription}", partitions)
+    return {number: at for (_, number), at in found.items()}
+
+
+def start(cell: Cell, *span: int, run: str = "run") -> Start:
+    return Start(
+        cell=cell, offsets=offsets((span[0], span[1])), lease_ms=60_000, delivery_count=1, run_id=run
+    )
+
+
+def hello(cell: Cell, *, run: str = "run", position: int = 0) -> Hello:
+    return Hello(cell=cell, run_id=run, position=position)
+
+
+# ---- create
+
+
+def test_a_subscription_is_created_at_a_position(tracked: Control, subscriptions: Subscriptions) -> None:
+    queue = tracked.queue
+    begins: dict[str, tuple[Position, dict[int, int]]] = {
+        "earliest": (EARLIEST, {0: 0, 1: 0}),
+        "latest": (LATEST, {0: 10, 1: 10}),
+        "by-time": (at_time(FIRST_MS + 3_500), {0: 4, 1: 4}),
+        "by-offset": (at_offsets(queue, {0: 7}), {0: 7, 1: 0}),
+    }
+    for name, (at, positions) in begins.items():
+        assert subscriptions.create(name, queue, at) == positions, name
+    found = cursors(tracked)
+    for name, (_, positions) in begins.items():
+        cells = {number: found[cell_of(queue, number, name)] for number in range(2)}
+        assert {number: cursor.read_position for number, cursor in cells.items()} == positions
+        assert all(cursor.sought and cursor.owner is None for cursor in cells.values())
+        assert committed(tracked, name) == positions
+        with pytest.raises(SubscriptionExists, match=f"'{name}' of topic '{queue}' exists: seek"):
+            subscriptions.create(name, queue, LATEST)
+
+
+def test_what_cannot_be_created_is_refused_before_anything_is_written(
+    tracked: Control, subscriptions: Subscriptions
+) -> None:
+    with pytest.raises(InvalidArgument, match="subscription="):
+        subscriptions.create("a,b", tracked.queue, LATEST)
+    with pytest.raises(TopicNotFound, match="nowhere"):
+        subscriptions.create("billing", "nowhere", LATEST)
+    with pytest.raises(InvalidArgument, match="no such partition"):
+        subscriptions.create("billing", tracked.queue, at_offsets(tracked.queue, {2: 0}))
+    with pytest.raises(InvalidArgument, match="no such partition"):
+        subscriptions.create("billing", tracked.queue, at_offsets("another", {0: 0}))
+    assert (cursors(tracked), committed(tracked)) == ({}, {})
+
+
+def test_without_a_tracker_it_is_said_so_and_done_as_soon_as_one_runs(
+    control: Control, tmp_path: Path
+) -> None:
+    Topics(control.config).create({control.queue: (2, {})})
+    with (
+        open_subscriptions(control, tracker_timeout_ms=200) as subscriptions,
+        pytest.raises(NoTracker, match="2 queue partitions"),
+    ):
+        subscriptions.create("billing", control.queue, EARLIEST)
+    assert committed(control) == {0: 0, 1: 0}
+    with running_tracker(control, tmp_path / "tracker"):
+        eventually(lambda: len(cursors(control)) == 2)
+
+
+# ---- seek
+
+
+def test_a_seek_forgets_what_is_outstanding_and_keeps_late_markers_of_the_run_before_out(
+    tracked: Control, subscriptions: Subscriptions, send: Send
+) -> None:
+    cell = cell_of(tracked.queue)
+    send(hello(cell), start(cell, 0, 8), End(cell=cell, offsets=offsets((2, 4))))
+    assert subscriptions.seek("billing", tracked.queue, at_offsets(tracked.queue, {0: 3})) == {0: 3}
+    send(start(cell, 8, 10), EndUpTo(cell=cell, position=10, run_id="run"), hello(cell, run="next"))
+    assert subscriptions.seek("billing", tracked.queue, at_time(FIRST_MS + 8_500)) == {0: 9, 1: 9}
+    found = cursors(tracked)
+    assert {one.partition: found[one].read_position for one in found} == {0: 9, 1: 9}
+    assert (found[cell].outstanding, found[cell].owner) == (EMPTY, None)
+    assert found[cell].totals.overlapped == 2
+    assert committed(tracked) == {0: 9, 1: 9}
+    assert subscriptions.seek("billing", tracked.queue, EARLIEST) == {0: 0, 1: 0}
+    beyond = at_offsets(tracked.queue, {1: 999})
+    assert subscriptions.seek("billing", tracked.queue, beyond) == {1: 10}, "the end of the log"
+
+
+def test_what_is_not_there_is_told_apart_from_what_is(
+    tracked: Control, subscriptions: Subscriptions, send: Send
+) -> None:
+    subscriptions.create("billing", tracked.queue, EARLIEST)
+    with pytest.raises(UnknownSubscription, match=r"'biling' of topic .*; it knows billing"):
+        subscriptions.seek("biling", tracked.queue, EARLIEST)
+    with pytest.raises(UnknownSubscription):
+        subscriptions.skip("biling", tracked.queue, 1)
+    with pytest.raises(UnknownSubscription):
+        subscriptions.skip_all("biling", tracked.queue)
+    with pytest.raises(UnknownSubscription, match="it knows billing"):
+        subscriptions.delete("biling")
+    with pytest.raises(InvalidArgument, match="partition=7"):
+        subscriptions.skip("billing", tracked.queue, 1, partition=7)
+    with pytest.raises(InvalidArgument, match="messages=0"):
+        subscriptions.skip("billing", tracked.queue, 0)
+
+
+# ---- skip
+
+
+def test_messages_are_skipped_from_the_oldest_on_whether_they_are_outstanding_or_unread(
+    tracked: Control, subscriptions: Subscriptions, send: Send
+) -> None:
+    first, second = cell_of(tracked.queue, 0), cell_of(tracked.queue, 1)
+    send(hello(first), start(first, 0, 6), End(cell=first, offsets=offsets((1, 3))), hello(second))
+    assert subscriptions.skip("billing", tracked.queue, 2, partition=0) == {0: 4}
+    found = cursors(tracked)
+    assert (found[first].outstanding, found[first].read_position) == (offsets((4, 6)), 6)
+    assert (found[first].owner, found[first].sought) == ("run", False), "the query goes on"
+    assert subscriptions.skip("billing", tracked.queue, 3) == {0: 7, 1: 3}
+    found = cursors(tracked)
+    assert (found[first].outstanding, found[first].read_position) == (EMPTY, 7)
+    assert (found[second].read_position, found[second].totals.acked) == (3, 0)
+    assert subscriptions.skip("billing", tracked.queue, 99) == {0: 10, 1: 10}
+    assert committed(tracked) == {0: 10, 1: 10}
+
+
+def test_all_messages_that_there_are_can_be_skipped_at_once(
+    tracked: Control, subscriptions: Subscriptions, send: Send
+) -> None:
+    first, second = cell_of(tracked.queue, 0), cell_of(tracked.queue, 1)
+    send(hello(first), start(first, 0, 6), hello(second))
+    assert subscriptions.skip_all("billing", tracked.queue) == {0: 10, 1: 10}
+    assert all(cursor.mark_delete == 9 for cursor in cursors(tracked).values())
+
+
+# ---- delete
+
+
+def test_nothing_is_left_of_a_deleted_subscription_whatever_its_last_run_still_writes(
+    tracked: Control, subscriptions: Subscriptions, send: Send
+) -> None:
+    cell, other = cell_of(tracked.queue), cell_of(tracked.queue, subscription="shipping")
+    subscriptions.create("billing", tracked.queue, EARLIEST)
+    send(hello(cell), start(cell, 0, 6), hello(other), start(other, 0, 6))
+    assert subscriptions.delete("billing")
+    assert (list(cursors(tracked)), committed(tracked)) == ([other], {})
+    late = KeepAlive(cell=cell, offsets=offsets((0, 6)), lease_ms=60_000, run_id="run")
+    send(start(cell, 6, 9), late, End(cell=cell, offsets=offsets((0, 6))))
+    assert list(cursors(tracked)) == [other]
+    with pytest.raises(UnknownSubscription):
+        subscriptions.delete("billing")
+    assert subscriptions.create("billing", tracked.queue, LATEST) == {0: 10, 1: 10}
+    send(hello(cell, run="next"), start(cell, 10, 12, run="next"))
+    assert subscriptions.skip("billing", tracked.queue, 1, partition=0) == {0: 11}
+
+
+def test_a_deletion_outlives_a_restart_of_the_tracker_and_one_that_has_nothing_but_the_cursors(
+    control: Control, send: Send, tmp_path: Path
+) -> None:
+    Topics(control.config).create({control.queue: (1, {})})
+    cell, other = cell_of(control.queue), cell_of(control.queue, subscription="shipping")
+    with open_subscriptions(control) as subscriptions:
+        with running_tracker(control, tmp_path / "one"):
+            subscriptions.create("billing", control.queue, EARLIEST)
+            subscriptions.create("shipping", control.queue, EARLIEST)
+            send(hello(cell), start(cell, 0, 6))
+            subscriptions.delete("billing")
+        with running_tracker(control, tmp_path / "one"):
+            send(start(cell, 6, 9))
+            assert list(cursors(control)) == [other]
+        with running_tracker(control, tmp_path / "another", takeOver="true"):
+            send(start(cell, 9, 12))
+            assert list(cursors(control)) == [other]
+            send(hello(cell, run="next", position=12))
+            assert list(cursors(control)) == [cell, other]
+        # Rebuilt from the cursors, with the deletion yet to be read.
+        hasty = open_subscriptions(control, tracker_timeout_ms=100)
+        with hasty, pytest.raises(NoTracker):
+            hasty.delete("billing")
+        with running_tracker(control, tmp_path / "third", takeOver="true"):
+            send(start(cell, 12, 15))
+            assert list(cursors(control)) == [other]
+
+
+def test_a_subscription_with_consumers_is_deleted_by_force_only(
+    tracked: Control, subscriptions: Subscriptions
+) -> None:
+    subscriptions.create("billing", tracked.queue, EARLIEST)
+    member = Consumer({**tracked.config, "group.id": "cursorq-billing", "client.id": "the holder"})
+    member.subscribe([tracked.queue])
+    eventually(lambda: member.poll(0.1) is not None or bool(member.assignment()))
+    with pytest.raises(SubscriptionHasConsumers, match="the holder"):
+        subscriptions.delete("billing")
+    assert len(cursors(tracked)) == 2
+    assert not subscriptions.delete("billing", force=True), "the group is its member's"
+    assert cursors(tracked) == {}
+    member.close()
+    assert subscriptions.delete("billing"), "what is left of it is the group"
