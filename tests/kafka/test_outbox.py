@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -510,6 +511,38 @@ def test_a_tracker_that_lost_its_producer_does_not_push_its_successor_out(
     with pytest.raises(TrackerFenced):
         first.carry_out(1, **batch)
     assert successor.carry_out(3, **batch) is True
+
+
+def test_a_successor_whose_commit_is_not_seen_yet_is_not_pushed_out(
+    control: Control, new_outbox: MakeOutbox
+) -> None:
+    # first: batch 0 -- its producer is thrown away ------ batch 1 again: fenced, and nobody else is
+    # successor:        batch 1 -- positions of batch 2 ------ their commit ---------- batch 3
+    first = new_outbox(control)
+    first.open(take_over=False)
+    first.carry_out(0, decisions=[], cursors=[], next_markers={})
+    successor = Producer({**control.config, "transactional.id": tracker_group(control.markers)})
+    successor.init_transactions(30)
+    member = Consumer({**control.config, "group.id": tracker_group(control.markers)})
+
+    def send_positions(batch_id: int) -> None:
+        successor.begin_transaction()
+        reached = TopicPartition(control.markers, 0, 9, metadata("query", batch_id, PARTITIONS))
+        successor.send_offsets_to_transaction([reached], member.consumer_group_metadata(), 30)
+
+    send_positions(1)
+    successor.commit_transaction(30)
+    send_positions(2)
+    with ThreadPoolExecutor(1) as pool:
+        first._producer.discard()
+        reopening = pool.submit(first.carry_out, 1, decisions=[], cursors=[], next_markers={})
+        time.sleep(0.5)
+        successor.commit_transaction(30)
+        with pytest.raises(TrackerFenced):
+            reopening.result(30)
+    send_positions(3)
+    successor.commit_transaction(30)
+    member.close()
 
 
 def test_offsets_that_another_tool_has_set_belong_to_nobody(
