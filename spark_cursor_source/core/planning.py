@@ -34,6 +34,10 @@ class SourceOffset:
         """Where the batch that ends here, after the one that ends ``before``, begins in a queue partition."""
         return self.origins.get(tp, before.queue.get(tp, 0))
 
+    def begun_elsewhere(self, begins: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Of where the next batch begins: what is not where this one ended, the ``origins`` of the next."""
+        return {tp: at for tp, at in begins.items() if at != self.queue.get(tp)}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedeliveryRecord:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.planning import BatchPlan, HandBack, SourceOffset, TopicPartition
+from spark_cursor_source.core.planning import BatchPlan, Delivery, SourceOffset, TopicPartition
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.errors import RunSuperseded
 from spark_cursor_source.kafka.cursors import CursorTail
@@ -93,22 +93,20 @@ class Holdings:
         self._give_up(self._held - self._membership.mine(self._queue.partitions))
         return self._held & frozenset(partitions)
 
-    def without_lost(self, batch: BatchPlan) -> tuple[BatchPlan, tuple[HandBack, ...]]:
+    def without_lost(self, batch: BatchPlan) -> tuple[BatchPlan, Sequence[Delivery]]:
         """The batch without what went to another query while this process stood still, and that.
 
         It is to be given back: where the source acks, a later run would take it for delivered.
         """
         if not self._membership.confirm():
             return batch, ()
+        kept: list[Delivery] = []
+        lost: list[Delivery] = []
         held = self.still_held({(one.cell.topic, one.cell.partition) for one in batch.deliveries})
-        kept = tuple(one for one in batch.deliveries if (one.cell.topic, one.cell.partition) in held)
-        lost = tuple(
-            HandBack(cell=one.cell, offsets=one.offsets, delivery_count=one.delivery_count)
-            for one in batch.deliveries
-            if (one.cell.topic, one.cell.partition) not in held
-        )
+        for one in batch.deliveries:
+            (kept if (one.cell.topic, one.cell.partition) in held else lost).append(one)
         log.warning("stood_still kept=%d of=%d", len(kept), len(batch.deliveries))
-        return replace(batch, deliveries=kept), lost
+        return replace(batch, deliveries=tuple(kept)), lost
 
     def holds(self, cell: Cell) -> bool:
         """Whether a cell is one of this query's."""

@@ -152,7 +152,7 @@ class Planner:
             redeliveries=positions,
             topic_ids={**start.topic_ids, **self._queue.topic_ids},
             laps=start.laps,
-            origins={tp: at for tp, at in origin.items() if at != start.queue.get(tp)},
+            origins=start.begun_elsewhere(origin),
         )
         # Reading that was sought back ends where it had: between equal offsets Spark would run no batch.
         return replace(end, laps=start.laps + 1) if end == start else end
@@ -364,14 +364,14 @@ class Planner:
         self._sender.flush()
 
 
-def _releases(hand_backs: Sequence[HandBack], reason: str) -> list[Release]:
+def _releases(given_back: Sequence[HandBack | Delivery], reason: str) -> list[Release]:
     return [
         Release(
-            cell=back.cell,
-            offsets=back.offsets,
-            delivery_count=back.delivery_count,
+            cell=one.cell,
+            offsets=one.offsets,
+            delivery_count=one.delivery_count,
             delay_ms=0,
             reason=reason,
         )
-        for back in hand_backs
+        for one in given_back
     ]

@@ -109,8 +109,7 @@ class PlannerV1:
         if not waiting or self._patience.waits_for_more(waiting):
             return start
         self._queue.refresh()
-        origins = {tp: at for tp, at in origin.items() if at != start.queue.get(tp)}
-        return self._offset({**start.queue, **queue}, start.topic_ids, origins)
+        return self._offset({**start.queue, **queue}, start.topic_ids, start.begun_elsewhere(origin))
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[tuple[Slice, ...]]:
         """The slices of each task of a batch, a Start of each message acknowledged by the broker.

@@ -19,10 +19,12 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.wire import marker as marker_wire
+from spark_cursor_source.wire import offset_json
 
 TIMEOUT_S = 90.0
 CONTROL = {
@@ -54,6 +56,11 @@ def wait_until(
         assert time.monotonic() < until, f"not in {timeout_s:.0f} s: {what}"
         time.sleep(0.1)
     return answer
+
+
+def logged(offset: SourceOffset) -> SourceOffset:
+    """What a later run reads in Spark's offset log."""
+    return offset_json.decode(offset_json.encode(offset))
 
 
 def start_patiently(start: Callable[[], StreamingQuery]) -> StreamingQuery:

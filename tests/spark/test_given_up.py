@@ -24,10 +24,9 @@ from spark_cursor_source.kafka.subscriptions import Subscriptions, at_offsets
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.spark.planner_v1 import PlannerV1
-from spark_cursor_source.wire import offset_json
 from tests.kafka.control_plane import Control, new_control, produce
 from tests.kafka.tracker_thread import running_tracker
-from tests.spark.harness import wait_until
+from tests.spark.harness import logged, wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -196,11 +195,6 @@ def next_batch(planner: Planner | PlannerV1, start: SourceOffset) -> SourceOffse
 
     found: SourceOffset = wait_until(asked, "there is a batch", timeout_s=30)
     return found
-
-
-def logged(offset: SourceOffset) -> SourceOffset:
-    """What Spark hands back of its offset log."""
-    return offset_json.decode(offset_json.encode(offset))
 
 
 def offsets(tasks: list[tuple[Slice, ...]]) -> OffsetSet:

@@ -21,11 +21,10 @@ from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.spark.planner_v1 import PlannerV1
-from spark_cursor_source.wire import offset_json
 from spark_cursor_source.wire.marker import END, KEEPALIVE, START, MarkerV1, decode
 from spark_cursor_source.wire.redelivery_count import HEADER_REDELIVERY_COUNT
 from tests.kafka.control_plane import produce, read_all
-from tests.spark.harness import wait_until
+from tests.spark.harness import logged, wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -90,11 +89,6 @@ def make_desk(broker: EmbeddedKafka, create_topic: Callable[..., str]) -> Iterat
     yield make
     for desk in made:
         desk.close()
-
-
-def logged(offset: SourceOffset) -> SourceOffset:
-    """What a later run reads in Spark's offset log."""
-    return offset_json.decode(offset_json.encode(offset))
 
 
 def ids(tasks: Sequence[Sequence[Slice]], count: int | None = None) -> list[tuple[int, int]]:
