@@ -16,12 +16,7 @@ from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.reappend_options import ReappendOptions
 from spark_cursor_source.core.tracker import DeadLetter, Decision, Redeliver
-from spark_cursor_source.errors import (
-    KafkaUnavailable,
-    MarkersPartitionsChanged,
-    TrackerFenced,
-    TrackerOwnedByAnother,
-)
+from spark_cursor_source.errors import MarkersPartitionsChanged, TrackerFenced, TrackerOwnedByAnother
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.dead_letters import Copied, DeadLetterCopier
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
@@ -31,6 +26,7 @@ from spark_cursor_source.kafka.tracker_group import (
     TrackerProgress,
     metadata,
     read_progress,
+    read_progress_of_others,
     tracker_group,
 )
 from spark_cursor_source.kafka.transaction import CALL_TIMEOUT_MS, Record, TransactionalProducer, Uncertain
@@ -43,7 +39,6 @@ __all__ = ["Outbox", "tracker_group"]
 logger = logging.getLogger(__name__)
 
 MAX_RECORD_BYTES = 900_000  #: of a part of a cursor; a topic with Kafka's default limits takes it
-_COMMIT_SEEN_MS = 3_000
 
 _PART = cursor_wire.PART_MARK
 
@@ -193,13 +188,7 @@ class Outbox:
         return read_progress(self._topics, self._markers_topic)
 
     def _progress_before_fencing(self) -> TrackerProgress:
-        # A commit is seen a little after its call has returned: without waiting, a tracker that is at work
-        # would look like one that has done less. One that died before its commit is not waited for longer.
-        at_work = Deadline.after_ms(min(_COMMIT_SEEN_MS, self._patience_ms))
-        try:
-            return read_progress(self._topics.within(at_work), self._markers_topic)
-        except KafkaUnavailable:
-            return read_progress(self._topics, self._markers_topic, stable=False)
+        return read_progress_of_others(self._topics, self._markers_topic)
 
     def _reopened(self, batch_id: int, deadline: Deadline) -> TrackerProgress:
         """What has been carried out, with a producer that is open."""

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spark_cursor_source.errors import KafkaUnavailable
+from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.topics import Topics
+
+_COMMIT_SEEN_MS = 3_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,18 @@ def read_progress(topics: Topics, markers_topic: str, *, stable: bool = True) ->
         partitions=last[2],
         next_markers={number: own[number].position for number in sorted(own)},
     )
+
+
+def read_progress_of_others(topics: Topics, markers_topic: str) -> TrackerProgress:
+    """The progress of a tracker that may be at work, before anybody fences it.
+
+    A commit is seen a little after its call has returned: not to wait for that would make a tracker look as
+    if it had done less. A commit that nobody ends is not waited for any longer than that.
+    """
+    try:
+        return read_progress(topics.within(Deadline.after_ms(_COMMIT_SEEN_MS)), markers_topic)
+    except KafkaUnavailable:
+        return read_progress(topics, markers_topic, stable=False)
 
 
 _UNKNOWN: tuple[str | None, int, int | None] = (None, -1, None)

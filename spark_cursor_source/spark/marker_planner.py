@@ -20,7 +20,12 @@ from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.lease_tables import LeaseTables
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.kafka.tracker_group import TrackerProgress, read_progress, tracker_group
+from spark_cursor_source.kafka.tracker_group import (
+    TrackerProgress,
+    read_progress,
+    read_progress_of_others,
+    tracker_group,
+)
 from spark_cursor_source.kafka.transaction import end_transactions
 from spark_cursor_source.spark.queue_watch import QueueWatch
 
@@ -147,7 +152,8 @@ class MarkerPlanner:
                 self._options.cursors_topic: ("read", "write"),
             }
         )
-        self._check_progress(self._progress(stable=False), start, known)
+        others = read_progress_of_others(self._topics, self._options.markers_topic)
+        self._check_progress(others, start, known)
         # From here on nobody else carries out anything; and a batch that a tracker died in is ended, which
         # the positions would else be waited for.
         deadline = Deadline.after_ms(PATIENCE_MS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from confluent_kafka import Producer
 
 from tests.e2e.harness import App, Field
+from tests.kafka.control_plane import transaction
 
 pytestmark = [
     pytest.mark.e2e,
@@ -73,12 +73,5 @@ def _die(consumer: App, before: Sequence[str]) -> None:
 
 def _abort(queue: Field, partition: int) -> None:
     """Messages that nobody will ever see, in the middle of the queue."""
-    producer = Producer(
-        {"bootstrap.servers": queue.servers, "transactional.id": f"{queue.topic}-{partition}"}
-    )
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    for _ in range(2):
-        producer.produce(queue.topic, b"aborted", partition=partition)
-    producer.flush(30)
-    producer.abort_transaction(30)
+    aborted = {"value": b"aborted", "partition": partition}
+    transaction({"bootstrap.servers": queue.servers}, [(queue.topic, aborted)] * 2, commit=False)

@@ -99,14 +99,27 @@ def produce(config: dict[str, str], topic: str, records: Iterable[dict[str, Any]
 def transaction(
     config: dict[str, str], records: Iterable[tuple[str, dict[str, Any]]], *, commit: bool = True
 ) -> None:
-    """Write records in one transaction; that its end is to be seen by readers comes a little later."""
+    """Write records in one transaction, and wait until its end is in the log.
+
+    A producer is told of the end before: what is appended then may come between the records and their end.
+    """
+    last: dict[tuple[str, int], int] = {}
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        last[str(message.topic()), int(message.partition() or 0)] = int(message.offset() or 0)
+
     producer = Producer({**config, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions(30)
     producer.begin_transaction()
     for topic, record in records:
-        producer.produce(topic, **({"partition": 0} | record))
+        producer.produce(topic, **({"partition": 0} | record), on_delivery=delivered)
     assert producer.flush(30) == 0
     (producer.commit_transaction if commit else producer.abort_transaction)(30)
+    topics = Topics(config)
+    eventually(
+        lambda: all(end > last[tp] + 1 for tp, end in topics.end_offsets(last, committed=True).items())
+    )
 
 
 def read_all(config: dict[str, str], topic: str, *, committed: bool = True) -> list[Message]:

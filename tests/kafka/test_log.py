@@ -23,7 +23,7 @@ from spark_cursor_source.kafka.consumers import borrowed_consumer, close_idle_co
 from spark_cursor_source.kafka.log import Missing, arrow_batches, arrow_schema
 from spark_cursor_source.kafka.records import read_range
 from tests.conftest import CreateTopic, DeleteTopic
-from tests.kafka.control_plane import login
+from tests.kafka.control_plane import login, transaction
 
 pytestmark = pytest.mark.broker
 
@@ -52,14 +52,9 @@ def produce(servers: str, topic: str, values: Iterable[Any], *, partition: int =
 
 def transactions(servers: str, topic: str, *steps: tuple[str, int]) -> None:
     """Each step is ``("commit" | "abort", records)`` and leaves one control record at its end."""
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": uuid.uuid4().hex})
-    producer.init_transactions(30)
     for end, count in steps:
-        producer.begin_transaction()
-        for number in range(count):
-            producer.produce(topic, b"%s %d" % (end.encode(), number), partition=0)
-        assert producer.flush(30) == 0
-        (producer.commit_transaction if end == "commit" else producer.abort_transaction)(30)
+        records = [(topic, {"value": b"%s %d" % (end.encode(), number)}) for number in range(count)]
+        transaction({"bootstrap.servers": servers}, records, commit=end == "commit")
 
 
 def piece(topic: str, *ranges: tuple[int, int], partition: int = 0, count: int = 1) -> Slice:

@@ -744,12 +744,7 @@ def test_a_record_of_an_aborted_transaction_is_copied_as_it_is(
 ) -> None:
     # A reader of isolation=read_uncommitted was given it, and has rejected it.
     topics.create({control.queue: (1, {})})
-    producer = Producer({**control.config, "transactional.id": control.queue})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(control.queue, b"aborted", partition=0)
-    assert producer.flush(30) == 0
-    producer.abort_transaction(30)
+    transaction(control.config, [(control.queue, {"value": b"aborted"})], commit=False)
     outbox.carry_out(
         0, decisions=[dead_letter_of(cell_of(control.queue), (0, 1))], cursors=[], next_markers={}
     )

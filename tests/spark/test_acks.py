@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
 import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink, Leave
 from spark_cursor_source.core.marker import End, EndUpTo
 from spark_cursor_source.core.offsets import OffsetSet
+from tests.kafka.control_plane import transaction
 from tests.spark.harness import Bench, Seen
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -87,12 +87,7 @@ def test_several_actions_on_a_batch_read_kafka_once_if_it_is_persisted(
 ) -> None:
     # Each read ends the control record of the transaction, which nobody can ack: its Ends count the reads.
     topic = bench.create_topic()
-    producer = Producer({"bootstrap.servers": bench.servers, "transactional.id": topic})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    for number in range(5):
-        producer.produce(topic, b"%d" % number, partition=0)
-    producer.commit_transaction(30)
+    transaction({"bootstrap.servers": bench.servers}, [(topic, {"value": b"%d" % n}) for n in range(5)])
     options = bench.options(topic)
     found: list[Any] = []
 

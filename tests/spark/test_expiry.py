@@ -7,10 +7,10 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from spark_cursor_source import AckSink, Reject, Release
 from spark_cursor_source.cli import main
+from tests.kafka.control_plane import transaction
 from tests.spark.harness import CONTROL, Bench, Seen
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -28,13 +28,7 @@ def test_messages_expire_while_no_consumer_runs_and_the_next_one_sees_none_of_th
         return Release(delay="10m") if message.offset == 1 else None
 
     bench.drain(options, AckSink.per_row(handle, options))
-    producer = Producer({"bootstrap.servers": bench.servers, "transactional.id": topic})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(topic, b"aborted", partition=0)
-    producer.produce(topic, b"aborted", partition=0)
-    assert producer.flush(30) == 0
-    producer.abort_transaction(30)
+    transaction({"bootstrap.servers": bench.servers}, [(topic, {"value": b"aborted"})] * 2, commit=False)
     # Their producer's clock is not believed.
     written = time.monotonic()
     bench.produce(topic, [{"value": b"%d" % n, "timestamp": 1_000_000} for n in (5, 6, 7)])

@@ -20,35 +20,32 @@ from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.errors import QueueTopicEndsEarlier
 from spark_cursor_source.spark.queue_view import QueueView
 from spark_cursor_source.wire import marker as marker_wire
+from tests.kafka.control_plane import transaction
 from tests.spark.harness import CONTROL, Bench, Seen
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
-def transactional(bench: Bench, name: str) -> Producer:
-    producer = Producer({"bootstrap.servers": bench.servers, "transactional.id": name})
+def open_transaction(bench: Bench, topic: str) -> Producer:
+    """Who has written two messages and not ended the transaction."""
+    producer = Producer({"bootstrap.servers": bench.servers, "transactional.id": topic})
     producer.init_transactions(30)
-    return producer
-
-
-def write(producer: Producer, topic: str, count: int) -> None:
     producer.begin_transaction()
-    for number in range(count):
+    for number in range(2):
         producer.produce(topic, b"%d" % number, partition=0)
     assert producer.flush(30) == 0
+    return producer
 
 
 def test_transactions_leave_no_hole_for_ever_wherever_they_end(bench: Bench) -> None:
     # 0-2 committed, 3 control, 4-5 aborted, 6 control, 7 plain, 8-9 aborted, 10 control: the end of the log
     topic = bench.create_topic()
     options = bench.options(topic)
-    producer = transactional(bench, topic)
-    write(producer, topic, 3)
-    producer.commit_transaction(30)
-    write(producer, topic, 2)
-    producer.abort_transaction(30)
+    config = {"bootstrap.servers": bench.servers}
+    transaction(config, [(topic, {"value": b"%d" % number}) for number in range(3)])
+    transaction(config, [(topic, {"value": b"%d" % number}) for number in range(2)], commit=False)
     bench.produce(topic, [b"plain"])
-    write(producer, topic, 2)
+    producer = open_transaction(bench, topic)
     seen = Seen()
     bench.start(options, AckSink(seen, options))
     bench.until_acked(topic, 8)
@@ -63,8 +60,7 @@ def test_transactions_leave_no_hole_for_ever_wherever_they_end(bench: Bench) -> 
 def test_uncommitted_messages_are_read_where_that_is_asked_for(bench: Bench) -> None:
     topic = bench.create_topic()
     options = bench.options(topic, isolation="read_uncommitted")
-    producer = transactional(bench, topic)
-    write(producer, topic, 2)
+    producer = open_transaction(bench, topic)
     seen = Seen()
     bench.start(options, AckSink(seen, options))
     bench.until_acked(topic, 2)

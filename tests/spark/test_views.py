@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from chispa import assert_df_equality
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,7 +45,7 @@ from spark_cursor_source.spark.view_columns import arrow_schema, ddl
 from spark_cursor_source.spark.view_outstanding import outstanding_batches
 from spark_cursor_source.spark.views import view_columns
 from spark_cursor_source.wire import marker as marker_wire
-from tests.kafka.control_plane import eventually
+from tests.kafka.control_plane import eventually, transaction
 from tests.spark.control import Control, cell
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -174,13 +174,8 @@ def test_with_a_subscription_each_message_says_how_often_it_was_delivered(contro
 
 def test_messages_of_transactions_are_read_as_isolation_says(control: Control) -> None:
     topic = control.create_topic()
-    producer = Producer({**control.config, "transactional.id": uuid.uuid4().hex})
-    producer.init_transactions(30)
-    for end in (producer.commit_transaction, producer.abort_transaction):
-        producer.begin_transaction()
-        producer.produce(topic, b"x", partition=0)
-        producer.flush(30)  # or the aborted one would never be sent
-        end(30)
+    for commit in (True, False):
+        transaction(control.config, [(topic, {"value": b"x"})], commit=commit)
     assert offsets(control.view("messages", subscribe=topic)) == [(0, 0)]
     assert offsets(control.view("messages", subscribe=topic, isolation="read_uncommitted")) == [
         (0, 0),
@@ -338,13 +333,8 @@ def test_the_oldest_message_is_looked_for_behind_gaps_and_removed_records(
 ) -> None:
     # offsets 0: committed, 1: its control record, 2: aborted, 3: control record, 4: a message, 5, 6 ...
     topic = control.create_topic()
-    producer = Producer({**control.config, "transactional.id": uuid.uuid4().hex})
-    producer.init_transactions(30)
-    for end in (producer.commit_transaction, producer.abort_transaction):
-        producer.begin_transaction()
-        producer.produce(topic, b"x", partition=0, timestamp=AT_MS)
-        producer.flush(30)
-        end(30)
+    for commit in (True, False):
+        transaction(control.config, [(topic, {"value": b"x", "timestamp": AT_MS})], commit=commit)
     control.produce(topic, *({"value": b"v", "timestamp": AT_MS + n} for n in range(4, 10)))
 
     def oldest(*outstanding: tuple[int, int], read_position: int = 8) -> int | None:
