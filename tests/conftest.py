@@ -32,17 +32,31 @@ os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _USERS = f'{_PLAIN} required username="admin" password="of-admin" user_admin="of-admin" user_bob="of-bob";'
 
+# A client that still asks for a deleted topic must not bring it back; and messages of 1970 are kept.
+_PROPERTIES = {"auto.create.topics.enable": False, "log.retention.hours": 100 * 365 * 24}
+
 CreateTopic = Callable[..., str]
 DeleteTopic = Callable[[str], None]
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[EmbeddedKafka]:
-    """The broker of the session. A test that stops or kills it starts one of its own instead."""
-    # A client that still asks for a deleted topic must not bring it back; and messages of 1970 are kept.
-    properties = {"auto.create.topics.enable": False, "log.retention.hours": 100 * 365 * 24}
-    with EmbeddedKafka(properties=properties) as running:
+    """The broker of the session, which nobody stops: see ``mortal``."""
+    with EmbeddedKafka(properties=_PROPERTIES) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def mortal_broker() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(properties={**_PROPERTIES, "log.cleaner.backoff.ms": 100}) as running:
+        yield running
+
+
+@pytest.fixture
+def mortal(mortal_broker: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
+    """A broker that tests may stop, kill and pause; the next one finds it running."""
+    yield mortal_broker.start()
+    mortal_broker.start()
 
 
 @pytest.fixture(scope="session")

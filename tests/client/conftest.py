@@ -179,16 +179,3 @@ def rig(make_rig: Callable[..., Rig]) -> Rig:
 
 def unique(name: str) -> str:
     return f"{name}-{uuid.uuid4().hex[:8]}"
-
-
-@pytest.fixture(scope="session")
-def mortal_broker() -> Iterator[EmbeddedKafka]:
-    """A broker that tests may kill, as long as it runs when they end."""
-    with EmbeddedKafka(properties={"auto.create.topics.enable": False}) as running:
-        yield running
-
-
-@pytest.fixture
-def mortal(mortal_broker: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
-    yield mortal_broker.start()
-    mortal_broker.start()

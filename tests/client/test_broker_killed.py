@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice
@@ -23,12 +23,6 @@ from spark_cursor_source.errors import (
 pytestmark = pytest.mark.broker
 
 EARLIEST = StartAt.earliest()
-
-
-@pytest.fixture
-def mortal() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka() as running:
-        yield running
 
 
 class Calls:

@@ -18,13 +18,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.broker, pytest.mar
 
 
 @pytest.fixture
-def mortal() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(properties={"auto.create.topics.enable": False}) as broker:
-        yield broker
-        broker.start()
-
-
-@pytest.fixture
 def queue(mortal: EmbeddedKafka, garage: Garage, tmp_path: Path) -> Iterator[Field]:
     topic = f"orders-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": mortal.bootstrap_servers, "log_level": "0"})

@@ -58,7 +58,7 @@ def test_a_failover_query_takes_over_in_a_session_timeout_and_loses_nothing(
         {"killed": first.kill_tree, "paused": first.process.pause, "left": first.leave}[how]()
         wait_until(lambda: second.seen() or third.seen(), "one of those that wait takes over")
         # A look each half second, the join, and the tracker's answer.
-        assert time.monotonic() - end < (0.0 if how == "left" else SESSION_S) + 6.0
+        assert time.monotonic() - end < (0.0 if how == "left" else SESSION_S) + 10.0
         if how == "paused":
             first.process.resume()
         time.sleep(2.0)

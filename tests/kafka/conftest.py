@@ -1,9 +1,9 @@
-"""Brokers that may be stopped, or that ask who is there; control topics of a test's own."""
+"""Control topics of a test's own, on the session's broker or another."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -45,21 +45,3 @@ def create_on() -> Callable[..., str]:
         return name
 
     return create
-
-
-@pytest.fixture(scope="session")
-def mortal_broker() -> Iterator[EmbeddedKafka]:
-    """A broker that tests may stop, kill and pause, as long as it runs when they end."""
-    properties = {
-        "auto.create.topics.enable": False,
-        "log.cleaner.backoff.ms": 100,
-        "log.retention.hours": 100 * 365 * 24,  # messages of 1970 are kept
-    }
-    with EmbeddedKafka(properties=properties) as running:
-        yield running
-
-
-@pytest.fixture
-def mortal(mortal_broker: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
-    yield mortal_broker.start()
-    mortal_broker.start()
