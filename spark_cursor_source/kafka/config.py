@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from confluent_kafka import KafkaException, Producer
 
@@ -23,6 +23,7 @@ from spark_cursor_source.kafka.client_names import (
     TRANSLATED,
     is_secret,
 )
+from spark_cursor_source.kafka.interruptible import INTERRUPTIBLE
 from spark_cursor_source.kafka.java_config import translate
 from spark_cursor_source.kafka.properties_file import read_properties_file
 
@@ -77,10 +78,11 @@ def open_client(make: Callable[[dict[str, Any]], ClientT], config: Mapping[str, 
     """``make(config)``, such as ``open_client(Consumer, config)``; what librdkafka refuses is our error.
 
     What librdkafka writes to stderr unasked is left out but for what is critical: why a call failed is in our
-    errors. ``kafka.log_level`` brings it back.
+    errors. ``kafka.log_level`` brings it back. A Producer or Consumer is one that Ctrl-C ends.
     """
+    made: Any = INTERRUPTIBLE.get(make, make)
     try:
-        return make({"log_level": _LOG_LEVEL, **config})
+        return cast("ClientT", made({"log_level": _LOG_LEVEL, **config}))
     except KafkaException as refusal:
         text = _message(refusal)
         named = re.search(r'property "([^"]*)"|: ([a-z0-9._]+) failed:', text)

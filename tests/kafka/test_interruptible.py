@@ -1,0 +1,79 @@
+"""Ctrl-C, amid the callbacks of a client, is Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.kafka.config import open_client
+from tests.conftest import CreateTopic
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C does what it does in a terminal, wherever the tests run."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+class Interrupted:
+    """A callback in which the user presses Ctrl-C, once."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, *_: object) -> None:
+        self.calls += 1
+        if self.calls == 1:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda producer: producer.flush(20), id="flush"),
+        pytest.param(lambda producer: producer.poll(20), id="poll"),
+    ],
+)
+def test_a_producer_that_is_interrupted_says_so_and_delivers_on(
+    broker: EmbeddedKafka, create_topic: CreateTopic, call: Callable[[Producer], object]
+) -> None:
+    topic, interrupted = create_topic(), Interrupted()
+    producer = open_client(Producer, {"bootstrap.servers": broker.bootstrap_servers})
+    for _ in range(10):
+        producer.produce(topic, b"x", on_delivery=interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        call(producer)
+    assert producer.flush(20) == 0
+    assert interrupted.calls == 10
+
+
+@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
+def test_a_transaction_that_is_interrupted_says_so(
+    broker: EmbeddedKafka, create_topic: CreateTopic, end: str
+) -> None:
+    topic = create_topic()
+    config = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic}
+    producer = open_client(Producer, config)
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", on_delivery=Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        getattr(producer, end)(20)
+
+
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_a_consumer_that_is_interrupted_says_so(call: str) -> None:
+    config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "tests", "error_cb": Interrupted()}
+    consumer = open_client(Consumer, config)
+    consumer.assign([TopicPartition("any", 0, 0)])
+    with pytest.raises(KeyboardInterrupt):
+        consumer.poll(20) if call == "poll" else consumer.consume(1, 20)
+    consumer.close()
