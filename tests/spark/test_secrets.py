@@ -14,6 +14,8 @@ from confluent_kafka import Producer
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
+from tests.e2e.processes import TAG, pids_with_tag
+from tests.spark.harness import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -56,10 +58,12 @@ def test_secrets_appear_in_no_log_error_repr_checkpoint_marker_or_event_log(tmp_
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=Path(__file__).resolve().parents[2],
-                env=dict(os.environ),
+                env={**os.environ, TAG: str(tmp_path)},
                 timeout=380,
                 check=False,
             )
+        # Its JVM outlives it by a moment, and deletes files.
+        wait_until(lambda: not pids_with_tag(str(tmp_path)), "all of it has ended", timeout_s=60)
         text = said.read_text(errors="replace")
         assert life.returncode == 0, text[-5000:]
         assert "all done" in text
