@@ -41,8 +41,9 @@ class AdminCalls:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._complaints = Complaints()
-        self._config = admin_config(config) | {"error_cb": self._complaints}
-        self.client: admin.AdminClient = open_client(admin.AdminClient, self._config)
+        self.client: admin.AdminClient = open_client(
+            admin.AdminClient, admin_config(config) | {"error_cb": self._complaints}
+        )
 
     def ask(
         self,
@@ -70,7 +71,6 @@ class AdminCalls:
         while waiting:
             again: list[ItemT] = []
             timeout_s = deadline.left_s(most=_ONE_REQUEST_S, least=0.05)
-            client = self.client  # kept for the round: with its client a request ends
             for item, answer in zip(waiting, self._round(request, waiting, timeout_s), strict=True):
                 if not isinstance(answer, KafkaError):
                     answers[item] = answer
@@ -90,7 +90,6 @@ class AdminCalls:
             if again and (deadline.over or self._is_turned_away(deadline)):
                 raise self.unavailable(operation, deadline, last)
             if again:
-                self._replace(client, last, timeout_s)
                 deadline.pause(_PAUSE_S)
             waiting = again
         return answers, refused
@@ -99,17 +98,6 @@ class AdminCalls:
         """Our error for a deadline that is over, with what the brokers complained about meanwhile."""
         self.client.poll(0)
         return unavailable(operation, deadline, last, self._complaints)
-
-    def _replace(self, client: admin.AdminClient, last: KafkaError | None, waited_s: float) -> None:
-        """Open another client in the place of one that has waited for long, and in vain.
-
-        librdkafka lets go of brokers that metadata does not name, as it does while a lone broker that stood
-        still is fenced. One that comes back just then may stay unknown to the client until its next look at
-        the metadata, five minutes later.
-        """
-        in_vain = last is not None and last.code() == KafkaError._TIMED_OUT and waited_s >= _ONE_REQUEST_S
-        if in_vain and self.client is client:
-            self.client = open_client(admin.AdminClient, self._config)
 
     def _is_turned_away(self, deadline: Deadline) -> bool:
         self.client.poll(0)

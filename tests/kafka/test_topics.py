@@ -27,7 +27,6 @@ from spark_cursor_source.errors import (
     TopicGone,
     TopicNotFound,
 )
-from spark_cursor_source.kafka import admin_calls
 from spark_cursor_source.kafka.control_topics import ControlTopics
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.group_offsets import GroupOffsets
@@ -345,16 +344,6 @@ def test_answers_that_come_after_the_time_is_over_do_no_harm(
     assert patient.committed(group, [markers])[markers] in (2, 3)  # both were under way
     patient.commit(group, {markers: 4})
     assert patient.committed(group, [markers]) == {markers: 4}
-
-
-def test_a_client_that_has_lost_its_brokers_is_replaced(
-    config: dict[str, str], create_topic: CreateTopic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # librdkafka may lose a broker that was fenced for a moment; here it never finds one
-    monkeypatch.setattr(admin_calls, "_ONE_REQUEST_S", 1.0)
-    name, topics = create_topic(), Topics(config)
-    topics._calls.client = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
-    assert topics.describe([name])
 
 
 def test_a_client_whose_commit_nobody_answers_ends_where_it_is_dropped(mortal: EmbeddedKafka) -> None:
