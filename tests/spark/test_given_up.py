@@ -34,6 +34,13 @@ SESSION_S = 3.0
 MakePlanner = Callable[..., Planner | PlannerV1]
 
 
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[EmbeddedKafka]:
+    """A broker that stands still for a while."""
+    with EmbeddedKafka(properties={"auto.create.topics.enable": False}) as broker:
+        yield broker
+
+
 @pytest.fixture
 def control(mortal: EmbeddedKafka, tmp_path: Path) -> Iterator[Control]:
     """A queue of ten messages with keys, and its tracker."""
