@@ -542,7 +542,7 @@ class Verdict:
             sorted((one for app in consumers for one in app.seen()), key=lambda delivery: delivery.at_ms)
         )
         started = _starts(marked)
-        duplicates, unexplained = _duplicates(seen, started, queue.announcements())
+        duplicates, unexplained = why_again(seen, marked, queue.announcements())
         return cls(
             produced=produced,
             acked=acked,
@@ -599,14 +599,32 @@ def _starts(marked: Iterable[Marked]) -> dict[tuple[MessageId, int], int]:
     return started
 
 
-def _duplicates(
-    seen: Iterable[Delivery], started: Mapping[tuple[MessageId, int], int], announced: Iterable[Announced]
+def why_again(
+    seen: Iterable[Delivery], marked: Iterable[Marked], announced: Iterable[Announced]
 ) -> tuple[dict[MessageId, tuple[str, ...]], list[str]]:
     """Why each message came again: a batch that was replayed, or an announcement after a delivery."""
+    starts = [one for one in marked if isinstance(one.marker, Start)]
+    started = _starts(starts)
+    runs: defaultdict[tuple[MessageId, int], set[str]] = defaultdict(set)
+    for one in starts:
+        for message in ids_of([one.marker]):
+            runs[message, one.marker.delivery_count or 1].add(one.marker.run_id)
     announcements: defaultdict[MessageId, set[int]] = defaultdict(set)
-    for one in announced:
-        for offset in one.redeliver.offsets:
-            announcements[one.redeliver.cell.partition, offset].add(one.redeliver.delivery_count)
+    for told in announced:
+        for message in ids_of([told.redeliver]):
+            announcements[message].add(told.redeliver.delivery_count)
+
+    def is_replay_of_unseen(message: MessageId, count: int, after: int) -> bool:
+        """Whether a run died between the Start of an announced delivery and its handler, and this is its
+        replay: there is one of these at most, because what was replayed before is handed back."""
+        unseen = count - 1
+        return (
+            unseen > after
+            and unseen - 1 in announcements[message]
+            and bool(runs[message, unseen])
+            and runs[message, unseen].isdisjoint(runs[message, count])
+        )
+
     by_id: defaultdict[MessageId, list[Delivery]] = defaultdict(list)
     for delivery in seen:
         by_id[delivery.id].append(delivery)
@@ -620,7 +638,9 @@ def _duplicates(
                 unexplained.append(f"{message} came with count {before.count}, then {after.count}")
             elif after.batch == before.batch and after.run != before.run:
                 reasons.append("replay")
-            elif after.count - 1 in announcements[message]:
+            elif after.count - 1 in announcements[message] or is_replay_of_unseen(
+                message, after.count, before.count
+            ):
                 reasons.append("redelivery")
             else:
                 unexplained.append(f"{message} came again as {after}, which nobody announced")
