@@ -5,10 +5,11 @@ BIN := .venv/bin
 WORKERS ?= 2
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
-.PHONY: help setup jars demo test test-interop lint types bench broker clean check-python check-java
+.PHONY: help setup jars demo check test test-interop lint types bench broker clean check-python check-java
 
 help:
 	@echo "make demo    broker, messages, consumer, tracker, a crash: a live table and a verdict"
+	@echo "make check   lint, types, tests without broker and Spark: in a minute"
 	@echo "make test    all tests      make lint    ruff       make types   mypy"
 	@echo "make broker  a Kafka broker until Ctrl-C            make bench   ours against the peers"
 	@echo "make setup   only .venv     make clean   remove what was made here"
@@ -40,6 +41,12 @@ jars: check-java setup
 
 demo: check-java setup
 	@$(BIN)/cursorq demo
+
+# What to run after each edit: no broker, no Spark.
+PURE := tests/core tests/wire tests/test_layout.py tests/test_errors.py tests/test_promises.py \
+  spark_cursor_source/core spark_cursor_source/wire spark_cursor_source/errors
+check: lint types
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(PURE)
 
 test: jars
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile

@@ -14,6 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_cursor_source.embedded import EmbeddedKafka
+from tests.schedule import (  # noqa: F401 - hooks of pytest
+    pytest_collection_modifyitems,
+    pytest_terminal_summary,
+    pytest_xdist_make_scheduler,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
