@@ -27,6 +27,7 @@ from spark_cursor_source.kafka.tracker_group import (
     tracker_group,
 )
 from spark_cursor_source.kafka.transaction import end_transactions
+from spark_cursor_source.spark.marker_ends import MarkerEnds
 from spark_cursor_source.spark.queue_watch import QueueWatch
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class MarkerPlanner:
         if options.reappend is not None:
             self._tables = LeaseTables(self._cursors, options.reappend.queue_topic, options.markers_topic)
         self._watch = QueueWatch(options, self._topics, self._partitions)
+        self._ends = MarkerEnds(self._topics, options.markers_topic, self._partitions)
         self._clocks: dict[int, BrokerClock] = {}
         self._seen: dict[int, int] = {}  # end of each partition when its last append time was read
         self._fresh: set[int] = set()  # partitions that were appended to since: their clocks go right
@@ -81,7 +83,9 @@ class MarkerPlanner:
         Or before: cursors tell which markers they hold, and a tracker that is still at work writes them.
         """
         positions = self._progress(stable=False).next_markers
-        beginnings = self._by_partition(self._topics.beginning_offsets(self._all()))
+        beginnings = self._by_partition(
+            self._topics.beginning_offsets((self._options.markers_topic, p) for p in range(self._partitions))
+        )
         return TrackerOffset(
             tracker_id=uuid.uuid4().hex,
             next={p: max(positions.get(p, 0), at) for p, at in beginnings.items()},
@@ -96,19 +100,20 @@ class MarkerPlanner:
             MarkersGone: markers were removed before they were read.
         """
         self._check_owner(start, known=start)
-        # The instant before the ends: whatever was appended before it is below them.
+        # The instant before the ends: whatever was appended before it is below them, or hidden.
         instant = _monotonic_ms()
         now = self._now(start, instant)
         self._cursors.refresh()
         cursors = self._cursors.all()
         self._watch.look(cursors, {partition: now[partition] for partition in self._fresh & now.keys()})
-        ends = self._by_partition(self._topics.end_offsets(self._all(), committed=True))
+        found = self._ends.look()
+        ends = found.readable
         self._read_clocks(ends)
         self._check_log(start, ends)
         reached = limit_markers(start.next, ends, self._options.max_markers_per_trigger)
         moved = frozenset(p for p in ends if reached[p] > start.next.get(p, 0))
         due = self._due(cursors.values(), now)
-        settled = (moved | due) & {p for p in now if reached[p] >= ends[p]}
+        settled = (moved | due) & {p for p in found.whole & now.keys() if reached[p] >= ends[p]}
         if not start.resumed or moved or settled:
             return TrackerOffset(tracker_id=start.tracker_id, next=reached, now_ms=now, settled=settled)
         return start
@@ -230,9 +235,6 @@ class MarkerPlanner:
 
     def _progress(self, *, stable: bool) -> TrackerProgress:
         return read_progress(self._topics, self._options.markers_topic, stable=stable)
-
-    def _all(self) -> list[tuple[str, int]]:
-        return [(self._options.markers_topic, p) for p in range(self._partitions)]
 
     @staticmethod
     def _by_partition(offsets: Mapping[tuple[str, int], int]) -> dict[int, int]:

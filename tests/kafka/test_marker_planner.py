@@ -1,0 +1,132 @@
+"""How far the tracker's driver lets each batch read, and where it lets leases run out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot, Lease
+from spark_cursor_source.core.marker import End, Marker
+from spark_cursor_source.core.tracker_options import TrackerOptions
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark import marker_ends
+from spark_cursor_source.spark.marker_ends import MarkerEnds
+from spark_cursor_source.spark.marker_planner import MarkerPlanner
+from spark_cursor_source.wire import cursor as cursor_wire
+from spark_cursor_source.wire import marker as marker_wire
+from tests.kafka.control_plane import PARTITIONS, Control, cell_of, eventually, offsets, produce
+
+pytestmark = pytest.mark.broker
+
+MakePlanner = Callable[..., MarkerPlanner]
+
+
+@pytest.fixture
+def planner(control: Control) -> Iterator[MakePlanner]:
+    """``planner(**options)``: the driver's side of a tracker of the test's control topics."""
+    made: list[MarkerPlanner] = []
+
+    def make(**given: Any) -> MarkerPlanner:
+        made.append(MarkerPlanner(options_of(control, **given)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def options_of(control: Control, **given: Any) -> TrackerOptions:
+    return TrackerOptions.parse(
+        {
+            "kafka": control.config,
+            "checkpointLocation": "cp",
+            "markersTopic": control.markers,
+            "redeliveriesTopic": control.redeliveries,
+            "cursorsTopic": control.cursors,
+            **given,
+        }
+    )
+
+
+def home(cell: Cell) -> int:
+    return cell.control_partition(PARTITIONS)
+
+
+def leased(cell: Cell, *, deadline_ms: int, **more: Any) -> CursorSnapshot:
+    """A cursor with one message, whose lease is over after ``deadline_ms``."""
+    return CursorSnapshot(
+        **{
+            "cell": cell,
+            "read_position": 1,
+            "next_marker": 0,
+            "owner": "run",
+            "markers_partition": home(cell),
+            "leases": ((Lease(deadline_ms, 1, "run"), offsets((0, 1))),),
+            **more,
+        }
+    )
+
+
+def put_cursor(control: Control, cursor: CursorSnapshot) -> None:
+    record = {"key": cursor.cell.key, "value": cursor_wire.encode(cursor), "partition": home(cursor.cell)}
+    produce(control.config, control.cursors, [record])
+
+
+def put_markers(control: Control, *markers: Marker) -> None:
+    produce(
+        control.config,
+        control.markers,
+        [
+            {"key": one.cell.key, "value": marker_wire.encode(one), "partition": home(one.cell)}
+            for one in markers
+        ],
+    )
+
+
+def test_no_lease_runs_out_while_a_transaction_hides_what_was_appended(
+    control: Control, planner: MakePlanner
+) -> None:
+    # lease over   a stranger's transaction begins | an End in time behind it | the transaction ends
+    cell = cell_of(control.queue)
+    put_markers(control, End(cell=cell, offsets=offsets((7, 8))))
+    tracker = planner()
+    start = tracker.latest_offset(tracker.initial_offset())
+    put_cursor(control, leased(cell, deadline_ms=1, next_marker=1))
+    assert tracker.latest_offset(start).settled == {home(cell)}, "without a transaction it runs out"
+    stranger = Producer({**control.config, "transactional.id": control.name})
+    stranger.init_transactions(30)
+    stranger.begin_transaction()
+    stranger.produce(control.markers, b"?", b"?", partition=home(cell))
+    assert stranger.flush(30) == 0
+    put_markers(control, End(cell=cell, offsets=offsets((0, 1))))
+    hidden = tracker.latest_offset(start)
+    assert (hidden.settled, hidden.next) == (frozenset(), start.next)
+    stranger.abort_transaction(30)
+    # The broker answers before the end of the transaction is in the log.
+    eventually(lambda: tracker.latest_offset(start).settled == {home(cell)})
+    assert tracker.latest_offset(start).next[home(cell)] == start.next[home(cell)] + 3
+
+
+def test_a_transaction_that_stays_open_in_the_markers_topic_is_told_once(
+    control: Control, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marker_ends, "HIDDEN_S", 0.0)
+    ends = MarkerEnds(Topics(control.config), control.markers, PARTITIONS)
+    stranger = Producer({**control.config, "transactional.id": control.name})
+    stranger.init_transactions(30)
+    stranger.begin_transaction()
+    stranger.produce(control.markers, b"?", b"?", partition=3)
+    assert stranger.flush(30) == 0
+    with caplog.at_level("INFO", marker_ends.__name__):
+        for _ in range(3):
+            assert ends.look().whole == set(range(PARTITIONS)) - {3}
+        stranger.abort_transaction(30)
+        eventually(lambda: 3 in ends.look().whole)
+    assert [record.message.split()[0] for record in caplog.records] == [
+        "markers_hidden",
+        "markers_readable_again",
+    ]
