@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from spark_cursor_source.core.checkpoint_owner import CheckpointOwner
 from spark_cursor_source.core.kafka_options import KafkaOptions
 from spark_cursor_source.core.marker_version import (
     MARKER_FORMAT,
@@ -221,6 +222,14 @@ class SourceOptions:
     def group(self) -> str:
         """The consumer group of the subscription."""
         return group_id(self.group_id_prefix, self.subscription)
+
+    @property
+    def checkpoint_owner(self) -> CheckpointOwner:
+        """Whose positions the checkpoint of such a query holds; V1 markers go without the other topics."""
+        owner = {"subscription": self.subscription, "markersTopic": self.markers_topic}
+        if self.marker_version is MarkerVersion.V2:
+            owner |= {"redeliveriesTopic": self.redeliveries_topic, "cursorsTopic": self.cursors_topic}
+        return CheckpointOwner(owner)
 
     @property
     def control_topics(self) -> tuple[str, str, str, str]:

@@ -69,6 +69,7 @@ from spark_cursor_source.errors.sink import (
     UnknownOutcome,
 )
 from spark_cursor_source.errors.source import (
+    CheckpointOfAnother,
     DataLoss,
     MarkerFormatChanged,
     QueueTopicEndsEarlier,
@@ -114,6 +115,7 @@ __all__ = [
     "BrokerError",
     "BrokerNotReady",
     "BrokerNotRunning",
+    "CheckpointOfAnother",
     "ClientClosed",
     "ClientError",
     "ConflictingOptions",

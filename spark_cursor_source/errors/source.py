@@ -55,6 +55,22 @@ class MarkerFormatChanged(SourceError):
         )
 
 
+class CheckpointOfAnother(SourceError):
+    """A checkpoint was written by a query of another subscription, or with other control topics."""
+
+    def __init__(self, option: str, was: str, now: str) -> None:
+        super().__init__(option, was, now)
+        self.option, self.was, self.now = option, was, now
+
+    def __str__(self) -> str:
+        return (
+            f"this checkpoint was written with {self.option}={self.was}, and the query has"
+            f" {self.option}={self.now}: its positions are not those of this query, which would skip messages"
+            " that it never had; give the query a checkpointLocation of its own, or set"
+            f" {self.option}={self.was} to go on with this one"
+        )
+
+
 class DataLoss(SourceError):
     """Messages that were not acked are gone from the queue topic."""
 

@@ -20,6 +20,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Marker, Release
 from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.kafka.config import client_config
@@ -58,7 +59,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_planner": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        return offset_json.encode(self._driver().initial_offset())
+        return self._encode(self._driver().initial_offset())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.max_offsets_per_trigger
@@ -66,9 +67,9 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        begin = offset_json.decode(start)
+        begin = self._decode(start)
         end = self._driver().latest_offset(begin, max_offsets=most)
-        return start if end is begin else offset_json.encode(end)
+        return start if end is begin else self._encode(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """What Spark shows as ``latestOffset`` in its progress, and never reads again."""
@@ -83,12 +84,14 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return shown
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        first, past = self._decode(start), self._decode(end)
         planner = self._driver()
-        tasks = planner.plan(offset_json.decode(start), offset_json.decode(end))
+        tasks = planner.plan(first, past)
         return [LeasedSlices(slices, planner.markers_partitions, planner.now_ms) for slices in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._driver().completed(offset_json.decode(end))
+        position = self._decode(end)
+        self._driver().completed(position)
 
     def stop(self) -> None:
         if self._planner is not None:
@@ -154,6 +157,14 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _cell(self, piece: Slice) -> Cell:
         return Cell(subscription=self._options.subscription, topic=piece.topic, partition=piece.partition)
+
+    def _encode(self, offset: SourceOffset) -> dict[str, Any]:
+        return offset_json.encode(offset, self._options.checkpoint_owner)
+
+    def _decode(self, stored: dict[str, Any]) -> SourceOffset:
+        # Before any broker is asked: going on from another's positions would skip what this one never had.
+        self._options.checkpoint_owner.check(offset_json.owner_of(stored))
+        return offset_json.decode(stored)
 
     def _driver(self) -> Planner | PlannerV1:
         if self._planner is None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from spark_cursor_source.core.checkpoint_owner import CheckpointOwner
 from spark_cursor_source.core.planning import SourceOffset, TopicPartition
 from spark_cursor_source.errors import InvalidOffset
 
 VERSION = 1
 
 
-def encode(offset: SourceOffset) -> dict[str, Any]:
+def encode(offset: SourceOffset, owner: CheckpointOwner | None = None) -> dict[str, Any]:
     """Objects of plain JSON, keys sorted, so that equal positions are equal text.
+
+    The ``owner`` stands beside the positions, so that nobody else goes on from them.
 
     >>> encode(SourceOffset(queue={("orders", 0): 5}, redeliveries={1: 7}, topic_ids={"orders": "x"}))
     {'v': 1, 'queue': {'orders': {'0': 5}}, 'redeliveries': {'1': 7}, 'ids': {'orders': 'x'}}
@@ -29,7 +32,23 @@ def encode(offset: SourceOffset) -> dict[str, Any]:
         encoded["laps"] = offset.laps
     if offset.origins:
         encoded["origins"] = _by_topic(offset.origins)
+    if owner is not None:
+        encoded["owner"] = dict(sorted(owner.options.items()))
     return encoded
+
+
+def owner_of(stored: Mapping[str, Any]) -> CheckpointOwner | None:
+    """Who wrote such JSON; None where an older version did, which did not say.
+
+    Raises:
+        InvalidOffset: it is no position of the source.
+    """
+    owner = stored.get("owner")
+    if owner is None:
+        return None
+    if not isinstance(owner, Mapping) or not all(isinstance(value, str) for value in owner.values()):
+        raise _invalid(stored)
+    return CheckpointOwner(dict(owner))
 
 
 def decode(stored: Mapping[str, Any]) -> SourceOffset:
@@ -50,9 +69,11 @@ def decode(stored: Mapping[str, Any]) -> SourceOffset:
             origins=_queue(stored.get("origins", {})),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
-        raise InvalidOffset(
-            f"the checkpoint holds an offset that is none of cursorq's: {str(stored)[:200]}"
-        ) from cause
+        raise _invalid(stored) from cause
+
+
+def _invalid(stored: Mapping[str, Any]) -> InvalidOffset:
+    return InvalidOffset(f"the checkpoint holds an offset that is none of cursorq's: {str(stored)[:200]}")
 
 
 def _by_topic(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
