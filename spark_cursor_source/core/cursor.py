@@ -61,6 +61,13 @@ class Totals:
     overlapped: int = 0  #: delivered or ended by a run that was not the owner
 
 
+class MarkersLog(NamedTuple):
+    """The markers topic that a cell's tracker reads."""
+
+    topic: str
+    topic_id: str  #: a topic made again under the same name has another
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorSnapshot:
     """Everything the tracker knows of a cell: what a ``resume`` needs and nothing else.
@@ -90,6 +97,8 @@ class CursorSnapshot:
     first_deliveries: FirstDeliveries = UNKNOWN  #: of the outstanding offsets
     sought: bool = False  #: there was a Seek: from it on, only what the owner delivers counts
     owner_seen_ms: int = 0  #: broker time of the owner's last marker; 0: not known
+    #: where its markers are read; None: not told, as in a tracker's state and by earlier versions
+    log: MarkersLog | None = None
 
     @property
     def leased(self) -> OffsetSet:

@@ -29,6 +29,7 @@ from spark_cursor_source.errors.control_topics import (
     MarkersGone,
     MarkersPartitionsChanged,
     MarkersTopicNotLogAppendTime,
+    MarkersTopicRecreated,
     StreamsTopicUnfit,
 )
 from spark_cursor_source.errors.cursors import CursorFenced, CursorOfTracker
@@ -91,6 +92,7 @@ from spark_cursor_source.errors.subscriptions import (
     SubscriptionExists,
     SubscriptionHasConsumers,
     SubscriptionInUse,
+    TrackedElsewhere,
     UnknownSubscription,
 )
 from spark_cursor_source.errors.tracker import NoTracker, TrackerFenced, TrackerOwnedByAnother
@@ -148,6 +150,7 @@ __all__ = [
     "MarkersNotDurable",
     "MarkersPartitionsChanged",
     "MarkersTopicNotLogAppendTime",
+    "MarkersTopicRecreated",
     "MemberFenced",
     "MessageRefused",
     "MessagesNotDurable",
@@ -185,6 +188,7 @@ __all__ = [
     "SubscriptionInUse",
     "TopicGone",
     "TopicNotFound",
+    "TrackedElsewhere",
     "TrackerFenced",
     "TrackerOwnedByAnother",
     "UnfitColumn",

@@ -69,6 +69,21 @@ class MarkersPartitionsChanged(ControlTopicUnfit):
         )
 
 
+class MarkersTopicRecreated(ControlTopicUnfit):
+    """The markers topic was deleted and created again, and the cursors tell of markers of the one before."""
+
+    def __init__(self, topic: str, was: str, now: str) -> None:
+        super().__init__(topic, was, now)
+        self.topic, self.was, self.now = topic, was, now
+
+    def __str__(self) -> str:
+        return (
+            f"markers topic '{self.topic}' was deleted and created again (its id was {self.was} and is"
+            f" {self.now}): the cursors tell of markers that are gone; name new topics in markersTopic,"
+            " redeliveriesTopic and cursorsTopic, for the tracker and all queries"
+        )
+
+
 class MarkersGone(ControlTopicUnfit):
     """Markers that the tracker has not read are not there any more."""
 

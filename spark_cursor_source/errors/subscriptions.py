@@ -38,6 +38,22 @@ class UnknownSubscription(KafkaFailure):
         )
 
 
+class TrackedElsewhere(KafkaFailure):
+    """The subscription belongs to the tracker of another markers topic, which would not see these markers."""
+
+    def __init__(self, subscription: str, topic: str, markers_topic: str, found: str) -> None:
+        super().__init__(subscription, topic, markers_topic, found)
+        self.subscription, self.topic = subscription, topic
+        self.markers_topic, self.found = markers_topic, found
+
+    def __str__(self) -> str:
+        return (
+            f"subscription '{self.subscription}' of topic '{self.topic}' is tracked through markers topic"
+            f" '{self.found}', and this is to use '{self.markers_topic}': set markersTopic to '{self.found}',"
+            " or choose another subscription"
+        )
+
+
 class SubscriptionExists(KafkaFailure):
     """A subscription was to be created that is there already."""
 

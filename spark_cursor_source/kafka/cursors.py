@@ -8,7 +8,12 @@ from typing import Any
 
 from spark_cursor_source.core.cell import Cell, control_partition
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.errors import InvalidControlRecord, KafkaUnavailable, LaterCursorVersion
+from spark_cursor_source.errors import (
+    InvalidControlRecord,
+    KafkaUnavailable,
+    LaterCursorVersion,
+    TrackedElsewhere,
+)
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
@@ -33,8 +38,11 @@ class CursorTail:
         *,
         timeout_ms: int = 30_000,
         stall_timeout_ms: int = PATIENCE_MS,
+        markers_topic: str | None = None,
     ) -> None:
+        """With ``markers_topic``, :meth:`all` leaves out cells of other markers topics' trackers."""
         self._topic = topic
+        self._markers_topic = markers_topic
         self._topics = Topics(config, timeout_ms=timeout_ms)
         self._reader = TailReader(config, committed=True, stall_timeout_ms=stall_timeout_ms)
         self._positions: dict[int, int] = {}
@@ -127,7 +135,12 @@ class CursorTail:
         """All cursors of subscriptions, by cell, in the order of their keys."""
         cells = [cell for key in wire.cell_keys(self.record_keys()) if (cell := _cell(key)) is not None]
         found = {cell: self.get(cell) for cell in cells}
-        return {cell: cursor for cell, cursor in found.items() if cursor is not None}
+        return {
+            cell: cursor
+            for cell, cursor in found.items()
+            if cursor is not None
+            and self._markers_topic in (None, tracked_through(cursor, self._markers_topic))
+        }
 
     def value(self, key: bytes) -> bytes | None:
         """The latest value of a record key, put together where it is in parts; None if there is none.
@@ -190,6 +203,36 @@ class CursorTail:
             logger.debug("cursors topic %s: record %r is of cell %s", self._topic, key, cursor.cell)
             return None
         return cursor
+
+
+def tracked_through(cursor: CursorSnapshot, unknown: str | None) -> str | None:
+    """The markers topic of a cursor's tracker; ``unknown`` for a cursor that does not tell it."""
+    return unknown if cursor.log is None else cursor.log.topic
+
+
+def check_tracked_through(markers_topic: str, cell: Cell, cursor: CursorSnapshot | None) -> None:
+    """Refuse a cell that the tracker of another markers topic has.
+
+    Raises:
+        TrackedElsewhere: the cursor tells of another one.
+    """
+    if cursor is not None and (found := tracked_through(cursor, markers_topic)) != markers_topic:
+        raise TrackedElsewhere(cell.subscription, cell.topic, markers_topic, str(found))
+
+
+def tracked_here(cursors: Mapping[Cell, CursorSnapshot], markers_topic: str) -> dict[Cell, CursorSnapshot]:
+    """The cursors that the tracker of a markers topic has.
+
+    Raises:
+        TrackedElsewhere: there are cursors, and all of them are of other trackers.
+    """
+    found = {
+        cell: one for cell, one in cursors.items() if tracked_through(one, markers_topic) == markers_topic
+    }
+    if not found:
+        for cell, cursor in cursors.items():
+            check_tracked_through(markers_topic, cell, cursor)
+    return found
 
 
 def _cell(key: bytes) -> Cell | None:

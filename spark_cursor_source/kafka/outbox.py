@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from confluent_kafka import TopicPartition
 
 from spark_cursor_source.core.cell import Cell, control_partition
-from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.cursor import CursorSnapshot, MarkersLog
 from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.reappend_options import ReappendOptions
@@ -81,6 +82,7 @@ class Outbox:
         self._producer = TransactionalProducer(config, group, call_timeout_ms=call_timeout_ms)
         self._partitions: dict[str, int] = {}  # control topic -> its partitions
         self._parts: dict[bytes, int] = {}  # key of a cursor -> how many parts it has in the topic
+        self._log = MarkersLog(markers_topic, "")  # its id is known when the outbox is open
         self._progress: TrackerProgress | None = None
         self._fenced = False
         self.copied = 0  #: dead letters written since the outbox was made
@@ -99,6 +101,7 @@ class Outbox:
         names = (self._markers_topic, self._redeliveries_topic, self._cursors_topic)
         found = self._topics.describe(names)
         self._partitions = {name: info.partitions for name, info in found.items()}
+        self._log = MarkersLog(self._markers_topic, found[self._markers_topic].topic_id)
         self._find_parts()
         progress = self._open_producer(deadline)
         # Again: until it was fenced, the other one may have gone on.
@@ -117,11 +120,13 @@ class Outbox:
         deleted: Sequence[Cell] = (),
         tables: Mapping[int, LeaseTable] | None = None,
         due: Mapping[int, LeaseTable] | None = None,
+        identity: str = "",
     ) -> bool:
         """Carry out a batch; False if it had been carried out before.
 
         Of the cells that are ``deleted`` nothing stays in the cursors topic. ``tables`` are lease tables by
-        markers partition, and ``due`` what is to be appended again of each.
+        markers partition, and ``due`` what is to be appended again of each. ``identity`` is committed with
+        the batch, for the host to tell whether a repetition of it is the same batch.
 
         A broker that is away is waited for. When this returns, all of it is on the brokers.
 
@@ -141,7 +146,9 @@ class Outbox:
         deadline = Deadline.after_ms(self._patience_ms)
         positions = dict.fromkeys(range(self._partitions[self._markers_topic]), 0)
         positions |= {**self._progress.next_markers, **next_markers}
-        wholes: dict[bytes, bytes | None] = {c.cell.key: cursor_wire.encode(c) for c in cursors}
+        wholes: dict[bytes, bytes | None] = {
+            c.cell.key: cursor_wire.encode(replace(c, log=self._log)) for c in cursors
+        }
         wholes |= self._encoded_tables(tables or {})
         wholes |= dict.fromkeys((cell.key for cell in deleted), None)
         parts = {key: self._cursor_records(key, whole) for key, whole in wholes.items()}
@@ -150,7 +157,8 @@ class Outbox:
             try:
                 if self._reopened(batch_id, deadline).includes(self._query_id, batch_id):
                     break  # a commit that was not answered had succeeded
-                self._producer.commit(records, self._group_offsets(batch_id, positions), deadline)
+                offsets = self._group_offsets(batch_id, positions, identity)
+                self._producer.commit(records, offsets, deadline)
                 break
             except Uncertain as failed:
                 self._producer.wait(failed, deadline)
@@ -162,6 +170,7 @@ class Outbox:
             batch_id=batch_id,
             partitions=self._partitions[self._markers_topic],
             next_markers=positions,
+            identity=identity,
         )
         self._parts |= {key: max(0, sum(r.value is not None for r in of) - 1) for key, of in parts.items()}
         return True
@@ -257,7 +266,9 @@ class Outbox:
             *(Record(topic, partition, key + _PART + str(number).encode(), None) for number in left),
         ]
 
-    def _group_offsets(self, batch_id: int, positions: Mapping[int, int]) -> list[TopicPartition]:
+    def _group_offsets(
+        self, batch_id: int, positions: Mapping[int, int], identity: str
+    ) -> list[TopicPartition]:
         # All of them each time, so that one metadata stands for the whole group.
-        text = metadata(self._query_id, batch_id, self._partitions[self._markers_topic])
+        text = metadata(self._query_id, batch_id, self._partitions[self._markers_topic], identity)
         return [TopicPartition(self._markers_topic, number, at, text) for number, at in positions.items()]

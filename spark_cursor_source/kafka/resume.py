@@ -10,7 +10,7 @@ from spark_cursor_source.core.marker import Resume
 from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
 from spark_cursor_source.errors import UnknownSubscription
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.cursors import CursorTail, tracked_here
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.topics import Topics
 
@@ -33,12 +33,13 @@ def resume(
 
     Raises:
         UnknownSubscription: the tracker has no cursor of it.
+        TrackedElsewhere: another markers topic's tracker has it.
         MarkersNotDurable: the tracker may not have been told.
         TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
     """
     with closing(CursorTail(client_config(kafka, "consumer"), cursors_topic)) as cursors:
         cursors.refresh()
-        cells = list(cursors.of(subscription=subscription, topic=topic))
+        cells = list(tracked_here(cursors.of(subscription=subscription, topic=topic), markers_topic))
         if not cells:
             known = {cell.subscription for cell in cursors.all() if topic in (None, cell.topic)}
             raise UnknownSubscription(subscription, topic, cursors_topic, tuple(sorted(known)))

@@ -12,6 +12,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Hello
 from spark_cursor_source.errors import NoTracker, QueueTopicRecreated
+from spark_cursor_source.kafka.cursors import check_tracked_through
 
 log = logging.getLogger(__name__)
 POLL_S = 0.05
@@ -69,7 +70,8 @@ class Run:
         the deletion or after it, nobody remembers.
 
         Raises:
-            QueueTopicRecreated: a cursor at hand is that of another topic of the same name.
+            QueueTopicRecreated: a cursor is that of another topic of the same name.
+            TrackedElsewhere: a cursor is that of another markers topic's tracker.
         """
         new = {c: at for c, at in positions.items() if c not in self._greeted and c not in self.answers}
         if not new:
@@ -85,8 +87,9 @@ class Run:
             )
             for cell, at in new.items()
         ]
+        self._cursors.refresh()  # before the Hello: it makes a cell with the tracker that reads it
         for hello in hellos:
-            _check_topic(hello, self._cursors.get(hello.cell))
+            self._check(hello, self._cursors.get(hello.cell))
         self._send(hellos)
         self._greeted |= {hello.cell: (now, hello) for hello in hellos}
         log.info("run_begins run=%s cells=%d", self.run_id, len(new))
@@ -143,7 +146,7 @@ class Run:
         for cell, (_, hello) in list(self._greeted.items()):
             cursor = self._cursors.get(cell)
             if cursor is not None and cursor.owner == self.id_of(cell):
-                _check_topic(hello, cursor)
+                self._check(hello, cursor)
                 self.answers[cell] = cursor
                 del self._greeted[cell]
                 self._sought.discard(cell)
@@ -178,12 +181,12 @@ class Run:
                 self._left_off.pop(cell, None)
         return others
 
+    def _check(self, hello: Hello, cursor: CursorSnapshot | None) -> None:
+        check_tracked_through(self._tracker.markers_topic, hello.cell, cursor)
+        was, now = None if cursor is None else cursor.topic_id, hello.topic_id
+        if was is not None and now is not None and was != now:
+            raise QueueTopicRecreated(hello.cell.topic, was, now)
+
     def _no_tracker(self, cells: int) -> NoTracker:
         tracker = self._tracker
         return NoTracker(cells, tracker.timeout_ms, tracker.markers_topic, tracker.cursors_topic)
-
-
-def _check_topic(hello: Hello, cursor: CursorSnapshot | None) -> None:
-    was, now = None if cursor is None else cursor.topic_id, hello.topic_id
-    if was is not None and now is not None and was != now:
-        raise QueueTopicRecreated(hello.cell.topic, was, now)

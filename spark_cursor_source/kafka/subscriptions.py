@@ -105,6 +105,7 @@ class Subscriptions(ClosedAtExit):
 
         Raises:
             SubscriptionExists: it has a cursor, or its consumer group has offsets.
+            TrackedElsewhere: another markers topic's tracker has it.
             InvalidArgument, TopicNotFound, NoTracker, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
@@ -127,6 +128,7 @@ class Subscriptions(ClosedAtExit):
 
         Raises:
             UnknownSubscription: there is no cursor of it.
+            TrackedElsewhere: another markers topic's tracker has it.
             InvalidArgument, TopicNotFound, NoTracker, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
@@ -146,6 +148,7 @@ class Subscriptions(ClosedAtExit):
 
         Raises:
             UnknownSubscription: there is no cursor of it.
+            TrackedElsewhere: another markers topic's tracker has it.
             InvalidArgument: nothing to skip, or no cursor of that partition.
             TopicNotFound, NoTracker, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -178,6 +181,7 @@ class Subscriptions(ClosedAtExit):
         Raises:
             SubscriptionHasConsumers: its consumer group has members, and it is not forced.
             UnknownSubscription: it has neither a cursor nor a consumer group.
+            TrackedElsewhere: another markers topic's tracker has it.
             NoTracker, MarkersNotDurable, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         cursors = self._tracker.find(subscription)

@@ -20,6 +20,7 @@ class TrackerProgress:
     batch_id: int
     partitions: int | None  #: how many partitions the markers topic had
     next_markers: Mapping[int, int]
+    identity: str = ""  #: of the batch: what it read, when, under which policies; empty: not told
 
     def includes(self, query_id: str, batch_id: int) -> bool:
         """Whether that batch of that query is done."""
@@ -31,13 +32,14 @@ def tracker_group(markers_topic: str) -> str:
     return f"cursorq-tracker-{markers_topic}"
 
 
-def metadata(query_id: str, batch_id: int, partitions: int) -> str:
+def metadata(query_id: str, batch_id: int, partitions: int, identity: str = "") -> str:
     """The text that is committed with each position.
 
-    >>> metadata("4f1c", 17, 8)
-    '4f1c:17:8'
+    >>> metadata("4f1c", 17, 8), metadata("4f1c", 17, 8, "a0b1.c2d3")
+    ('4f1c:17:8', '4f1c:17:8:a0b1.c2d3')
     """
-    return f"{query_id}:{batch_id}:{partitions}"
+    text = f"{query_id}:{batch_id}:{partitions}"
+    return f"{text}:{identity}" if identity else text
 
 
 def read_progress(topics: Topics, markers_topic: str, *, stable: bool = True) -> TrackerProgress:
@@ -60,6 +62,7 @@ def read_progress(topics: Topics, markers_topic: str, *, stable: bool = True) ->
         batch_id=last[1],
         partitions=last[2],
         next_markers={number: own[number].position for number in sorted(own)},
+        identity=last[3],
     )
 
 
@@ -75,12 +78,13 @@ def read_progress_of_others(topics: Topics, markers_topic: str) -> TrackerProgre
         return read_progress(topics, markers_topic, stable=False)
 
 
-_UNKNOWN: tuple[str | None, int, int | None] = (None, -1, None)
+_UNKNOWN: tuple[str | None, int, int | None, str] = (None, -1, None, "")
 
 
-def _parse(text: str) -> tuple[str | None, int, int | None]:
+def _parse(text: str) -> tuple[str | None, int, int | None, str]:
     query_id, _, numbers = text.partition(":")
-    batch_id, _, partitions = numbers.partition(":")
+    batch_id, _, numbers = numbers.partition(":")
+    partitions, _, identity = numbers.partition(":")
     if not query_id or not batch_id.isdecimal() or not partitions.isdecimal():
         return _UNKNOWN
-    return query_id, int(batch_id), int(partitions)
+    return query_id, int(batch_id), int(partitions), identity

@@ -9,7 +9,7 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker
 from spark_cursor_source.errors import NoTracker, UnknownSubscription
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.cursors import CursorTail, tracked_here
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.topics import Topics
@@ -38,9 +38,13 @@ class TrackerTalk:
         self._cursors = CursorTail(client_config(kafka, "consumer"), cursors_topic)
 
     def find(self, subscription: str, topic: str | None = None) -> dict[Cell, CursorSnapshot]:
-        """The cursors of a subscription as they are now, of one topic or of all; none, maybe."""
+        """The cursors of a subscription as they are now, of one topic or of all; none, maybe.
+
+        Raises:
+            TrackedElsewhere: another markers topic's tracker has them.
+        """
         self._cursors.refresh()
-        return self._cursors.of(subscription=subscription, topic=topic)
+        return tracked_here(self._cursors.of(subscription=subscription, topic=topic), self._markers_topic)
 
     def unknown(self, subscription: str, topic: str | None = None) -> UnknownSubscription:
         """The error that there is no such cursor."""

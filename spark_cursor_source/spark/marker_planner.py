@@ -14,7 +14,7 @@ from spark_cursor_source.core.clock import BrokerClock
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker_clock import TrackerOffset, limit_markers
 from spark_cursor_source.core.tracker_options import TrackerOptions
-from spark_cursor_source.errors import MarkersGone, TrackerOwnedByAnother
+from spark_cursor_source.errors import MarkersGone, MarkersTopicRecreated, TrackerOwnedByAnother
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
@@ -65,7 +65,10 @@ class MarkerPlanner:
             cursors=options.cursors_topic,
         ).markers
         self._cursors = CursorTail(
-            client_config(options.kafka, "consumer"), options.cursors_topic, timeout_ms=PATIENCE_MS
+            client_config(options.kafka, "consumer"),
+            options.cursors_topic,
+            timeout_ms=PATIENCE_MS,
+            markers_topic=options.markers_topic,
         )
         self._tables: LeaseTables | None = None
         if options.reappend is not None:
@@ -98,6 +101,7 @@ class MarkerPlanner:
         Raises:
             TrackerOwnedByAnother: another tracker's work is there, and nobody said to take over.
             MarkersGone: markers were removed before they were read.
+            MarkersTopicRecreated: the cursors tell of markers of an earlier topic of this name.
         """
         self._check_owner(start, known=start)
         # The instant before the ends: whatever was appended before it is below them, or hidden.
@@ -168,6 +172,7 @@ class MarkerPlanner:
             deadline,
         )
         self._check_progress(self._progress(stable=True), start, known)
+        self._check_markers_topic()
         self._checked = True
 
     def _check_progress(self, done: TrackerProgress, start: TrackerOffset, known: TrackerOffset) -> None:
@@ -178,6 +183,14 @@ class MarkerPlanner:
                 raise TrackerOwnedByAnother(self._options.markers_topic, done.query_id or "", stale=True)
         elif not ours and not self._options.take_over:
             raise TrackerOwnedByAnother(self._options.markers_topic, done.query_id or "")
+
+    def _check_markers_topic(self) -> None:
+        topic = self._options.markers_topic
+        now = self._topics.describe([topic])[topic].topic_id
+        self._cursors.refresh()
+        for cursor in self._cursors.all().values():
+            if cursor.log is not None and cursor.log.topic_id not in ("", now):
+                raise MarkersTopicRecreated(topic, cursor.log.topic_id, now)
 
     def _check_log(self, start: TrackerOffset, ends: Mapping[int, int]) -> None:
         positions = dict(start.next)

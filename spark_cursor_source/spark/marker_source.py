@@ -75,7 +75,8 @@ class MarkerStreamReader(DataSourceStreamReader):
             yield tick_row(partition.partition, partition.stop, partition.now_ms, partition.tracker_id)
 
     def _resume_rows(self, config: dict[str, str]) -> Iterator[pa.RecordBatch]:
-        tail = CursorTail(config, self._options.cursors_topic)
+        options = self._options
+        tail = CursorTail(config, options.cursors_topic, markers_topic=options.markers_topic)
         try:
             tail.refresh()
             yield from cursor_rows(tail.all().values())

@@ -24,7 +24,7 @@ class Redelivery(_message.Message):
     delivery_count: int
     run_id: str
     alone: bool
-    def __init__(self, version: _Optional[int] = ..., subscription: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., run_id: _Optional[str] = ..., alone: bool = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., subscription: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., run_id: _Optional[str] = ..., alone: _Optional[bool] = ...) -> None: ...
 
 class Group(_message.Message):
     __slots__ = ("offsets", "delivery_count", "at_ms", "run", "died", "lapsed", "lasts_ms")
@@ -42,7 +42,7 @@ class Group(_message.Message):
     died: bool
     lapsed: bool
     lasts_ms: int
-    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., at_ms: _Optional[int] = ..., run: _Optional[int] = ..., died: bool = ..., lapsed: bool = ..., lasts_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., at_ms: _Optional[int] = ..., run: _Optional[int] = ..., died: _Optional[bool] = ..., lapsed: _Optional[bool] = ..., lasts_ms: _Optional[int] = ...) -> None: ...
 
 class FirstDeliveries(_message.Message):
     __slots__ = ("offsets", "at_ms")
@@ -112,7 +112,7 @@ class EndSeen(_message.Message):
     def __init__(self, at_ms: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
-    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition", "message_ttl_ms", "ends_seen", "expired_below", "held", "breaker", "first_deliveries", "topic_id", "sought", "owner_seen_ms", "epoch")
+    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition", "message_ttl_ms", "ends_seen", "expired_below", "held", "breaker", "first_deliveries", "topic_id", "sought", "owner_seen_ms", "markers_topic", "markers_topic_id", "epoch")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -137,6 +137,8 @@ class Cursor(_message.Message):
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     SOUGHT_FIELD_NUMBER: _ClassVar[int]
     OWNER_SEEN_MS_FIELD_NUMBER: _ClassVar[int]
+    MARKERS_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MARKERS_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partition: int
@@ -162,8 +164,10 @@ class Cursor(_message.Message):
     topic_id: str
     sought: bool
     owner_seen_ms: int
+    markers_topic: str
+    markers_topic_id: str
     epoch: int
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ..., message_ttl_ms: _Optional[int] = ..., ends_seen: _Optional[_Iterable[_Union[EndSeen, _Mapping]]] = ..., expired_below: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., breaker: _Optional[_Union[Breaker, _Mapping]] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ..., topic_id: _Optional[str] = ..., sought: bool = ..., owner_seen_ms: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ..., message_ttl_ms: _Optional[int] = ..., ends_seen: _Optional[_Iterable[_Union[EndSeen, _Mapping]]] = ..., expired_below: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., breaker: _Optional[_Union[Breaker, _Mapping]] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ..., topic_id: _Optional[str] = ..., sought: _Optional[bool] = ..., owner_seen_ms: _Optional[int] = ..., markers_topic: _Optional[str] = ..., markers_topic_id: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class CursorPart(_message.Message):
     __slots__ = ("index", "parts", "crc32", "data")
@@ -211,14 +215,14 @@ class Stream(_message.Message):
         subject: str
         optimistic_concurrency: bool
         retention_messages: int
-        def __init__(self, subject: _Optional[str] = ..., optimistic_concurrency: bool = ..., retention_messages: _Optional[int] = ...) -> None: ...
+        def __init__(self, subject: _Optional[str] = ..., optimistic_concurrency: _Optional[bool] = ..., retention_messages: _Optional[int] = ...) -> None: ...
     class Pause(_message.Message):
         __slots__ = ("paused", "resume_all")
         PAUSED_FIELD_NUMBER: _ClassVar[int]
         RESUME_ALL_FIELD_NUMBER: _ClassVar[int]
         paused: bool
         resume_all: bool
-        def __init__(self, paused: bool = ..., resume_all: bool = ...) -> None: ...
+        def __init__(self, paused: _Optional[bool] = ..., resume_all: _Optional[bool] = ...) -> None: ...
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     PAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -227,7 +231,7 @@ class Stream(_message.Message):
     settings: Stream.Settings
     pause: Stream.Pause
     readonly: bool
-    def __init__(self, version: _Optional[int] = ..., settings: _Optional[_Union[Stream.Settings, _Mapping]] = ..., pause: _Optional[_Union[Stream.Pause, _Mapping]] = ..., readonly: bool = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., settings: _Optional[_Union[Stream.Settings, _Mapping]] = ..., pause: _Optional[_Union[Stream.Pause, _Mapping]] = ..., readonly: _Optional[bool] = ...) -> None: ...
 
 class DeadLetter(_message.Message):
     __slots__ = ("subscription", "topic", "partition", "offsets", "delivery_count", "reason", "error", "last_delivery_ms", "first_deliveries")

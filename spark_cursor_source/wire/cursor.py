@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from spark_cursor_source.core.ages import Ages, EndSeen
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
+from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, MarkersLog, Totals, Wait
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
 from spark_cursor_source.wire.control_pb2 import Breaker as BreakerPb
@@ -71,6 +71,8 @@ def encode(cursor: CursorSnapshot) -> bytes:
         first_deliveries=encode_first_deliveries(cursor.first_deliveries),
         sought=cursor.sought,
         owner_seen_ms=cursor.owner_seen_ms,
+        markers_topic="" if cursor.log is None else cursor.log.topic,
+        markers_topic_id="" if cursor.log is None else cursor.log.topic_id,
     ).SerializeToString(deterministic=True)
 
 
@@ -161,6 +163,7 @@ def decode(value: bytes) -> CursorSnapshot:
         first_deliveries=decode_first_deliveries(pb.first_deliveries),
         sought=pb.sought,
         owner_seen_ms=pb.owner_seen_ms,
+        log=MarkersLog(pb.markers_topic, pb.markers_topic_id) if pb.markers_topic else None,
     )
     _check(cursor)
     return cursor

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql.datasource import InputPartition
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Lease
+from spark_cursor_source.core.cursor import CursorSnapshot, Lease, MarkersLog
 from spark_cursor_source.core.marker import End, Marker
 from spark_cursor_source.core.tracker_options import TrackerOptions
+from spark_cursor_source.errors import MarkersTopicRecreated
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark import marker_ends
 from spark_cursor_source.spark.marker_ends import MarkerEnds
-from spark_cursor_source.spark.marker_planner import MarkerPlanner
+from spark_cursor_source.spark.marker_planner import AllCursors, MarkerPlanner
+from spark_cursor_source.spark.marker_source import MarkerStreamReader
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
-from tests.kafka.control_plane import PARTITIONS, Control, cell_of, eventually, offsets, produce
+from tests.kafka.control_plane import PARTITIONS, Control, cell_of, eventually, offsets, produce, read_all
 
 pytestmark = pytest.mark.broker
 
@@ -109,6 +113,43 @@ def test_no_lease_runs_out_while_a_transaction_hides_what_was_appended(
     # The broker answers before the end of the transaction is in the log.
     eventually(lambda: tracker.latest_offset(start).settled == {home(cell)})
     assert tracker.latest_offset(start).next[home(cell)] == start.next[home(cell)] + 3
+
+
+def test_cells_of_another_markers_topics_tracker_are_not_this_ones(
+    control: Control, planner: MakePlanner
+) -> None:
+    # a cursors topic for two: theirs has read further than this markers topic goes, and is overdue
+    theirs = leased(
+        cell_of(control.queue), deadline_ms=1, next_marker=1_000, log=MarkersLog("of-others", "id")
+    )
+    own = leased(cell_of(control.queue, 1), deadline_ms=1, log=MarkersLog(control.markers, topic_id(control)))
+    put_cursor(control, theirs)
+    put_cursor(control, own)
+    put_markers(control, *(End(cell=one.cell, offsets=offsets((7, 8))) for one in (own, theirs)))
+    tracker = planner(messageTtl="20s")
+    start = tracker.latest_offset(tracker.initial_offset())
+    assert tracker.latest_offset(start).settled == {home(own.cell)}
+    rows = [row for batch in rows_of(control, AllCursors()) for row in batch.to_pylist()]
+    assert [(row["kind"], cursor_wire.decode(row["body"]).cell) for row in rows] == [("cursor", own.cell)]
+    told = [one.key() for one in read_all(control.config, control.markers)]
+    assert sorted(told) == sorted([own.cell.key, theirs.cell.key]), "no marker about them"
+
+
+def test_cursors_that_tell_of_an_earlier_markers_topic_of_this_name_are_refused(
+    control: Control, planner: MakePlanner
+) -> None:
+    put_cursor(control, leased(cell_of(control.queue), deadline_ms=1, log=MarkersLog(control.markers, "was")))
+    tracker = planner()
+    with pytest.raises(MarkersTopicRecreated, match=r"its id was was and is .* name new topics"):
+        tracker.latest_offset(tracker.initial_offset())
+
+
+def topic_id(control: Control) -> str:
+    return Topics(control.config).describe([control.markers])[control.markers].topic_id
+
+
+def rows_of(control: Control, task: InputPartition) -> Iterator[pa.RecordBatch]:
+    return MarkerStreamReader(options_of(control)).read(task)
 
 
 def test_a_transaction_that_stays_open_in_the_markers_topic_is_told_once(

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Wait
+from spark_cursor_source.core.cursor import CursorSnapshot, MarkersLog, Wait
 from spark_cursor_source.core.first_deliveries import FirstDeliveries
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
@@ -127,7 +127,8 @@ def dead(control: Control, subscription: str = "billing") -> list[bytes | None]:
 def shows(control: Control, *cursors: CursorSnapshot) -> bool:
     tail = CursorTail(control.config, control.cursors)
     tail.refresh()
-    found = tail.all()
+    # The outbox names its markers topic in each record.
+    found = {cell: replace(one, log=None) for cell, one in tail.all().items()}
     tail.close()
     return found == {cursor.cell: cursor for cursor in cursors}
 
@@ -161,6 +162,18 @@ def test_announcements_cursors_and_positions_of_a_batch_are_there_together(
         assert record.key() == cell.key
         assert record.partition() == cell.control_partition(PARTITIONS)
     assert progress(control) == ("query", positions(p3=7, p5=2))
+
+
+def test_a_cursor_names_its_markers_topic_and_a_batch_what_it_was(control: Control, outbox: Outbox) -> None:
+    cell = cell_of("orders")
+    outbox.carry_out(0, decisions=[], cursors=[cursor_of(cell, 5)], next_markers={}, identity="read.policies")
+    log = MarkersLog(
+        control.markers, Topics(control.config).describe([control.markers])[control.markers].topic_id
+    )
+    tail = CursorTail(control.config, control.cursors)
+    eventually(lambda: tail.refresh() and tail.all() == {cell: replace(cursor_of(cell, 5), log=log)})
+    tail.close()
+    assert read_progress(Topics(control.config), control.markers).identity == "read.policies"
 
 
 def test_announcements_of_a_cell_keep_their_order(control: Control, outbox: Outbox) -> None:

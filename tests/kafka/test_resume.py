@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
+
 import pytest
 
+from spark_cursor_source.core.cursor import MarkersLog
 from spark_cursor_source.core.marker import Resume
 from spark_cursor_source.embedded import EmbeddedKafka
-from spark_cursor_source.errors import UnknownSubscription
+from spark_cursor_source.errors import TrackedElsewhere, UnknownSubscription
 from spark_cursor_source.kafka.resume import resume
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.tracker_talk import TrackerTalk
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from tests.kafka.control_plane import Control, cell_of, cursor_of, produce, read_all
@@ -51,3 +57,21 @@ def test_a_subscription_that_the_tracker_does_not_know_is_told_apart_from_those_
     with pytest.raises(UnknownSubscription, match="of topic 'v'; it knows none"):
         resume(known.config, "billing", "v", **names)
     assert told(known) == []
+
+
+def test_a_subscription_of_another_markers_topics_tracker_is_refused_and_not_told(control: Control) -> None:
+    cell = cell_of("t")
+    cursor = replace(cursor_of(cell, 5), log=MarkersLog("of-others", "id"))
+    produce(control.config, control.cursors, [{"key": cell.key, "value": cursor_wire.encode(cursor)}])
+    with pytest.raises(TrackedElsewhere, match=r"through markers topic 'of-others'.*set markersTopic to"):
+        resume(control.config, "billing", markers_topic=control.markers, cursors_topic=control.cursors)
+    talk = TrackerTalk(
+        control.config,
+        Topics(control.config),
+        markers_topic=control.markers,
+        cursors_topic=control.cursors,
+        timeout_ms=1_000,
+    )
+    with closing(talk), pytest.raises(TrackedElsewhere):
+        talk.find("billing")
+    assert told(control) == []

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.cursor import CursorSnapshot, MarkersLog
 from spark_cursor_source.core.marker import Hello
-from spark_cursor_source.errors import NoTracker
+from spark_cursor_source.errors import NoTracker, TrackedElsewhere
 from spark_cursor_source.kafka.run import REPEATS, Run, TrackerAddress
 
 CELL = Cell(subscription="s", topic="t", partition=0)
@@ -42,3 +42,21 @@ def test_a_seek_before_the_answer_is_met_anew_once_and_then_the_tracker_is_misse
     assert run.taken_over() == {}
     with pytest.raises(NoTracker, match="no tracker answered for 1 queue"):
         run.listen()
+
+
+class Elsewhere(Sought):
+    """The cursors of a subscription that the tracker of another markers topic has."""
+
+    def get(self, cell: Cell) -> CursorSnapshot:
+        return CursorSnapshot(cell=cell, read_position=4, next_marker=2, log=MarkersLog("others", "id"))
+
+
+def test_a_subscription_of_another_markers_topics_tracker_is_refused_before_it_is_greeted() -> None:
+    said: list[Hello] = []
+    address = TrackerAddress(markers_topic="m", cursors_topic="c", timeout_ms=1_000)
+    with pytest.raises(TrackedElsewhere, match="through markers topic 'others', and this is to use 'm'"):
+        Run("run", address, Elsewhere(), said.extend).greet({CELL: 0}, {})
+    assert said == []
+    told = TrackerAddress(markers_topic="others", cursors_topic="c", timeout_ms=1_000)
+    Run("run", told, Elsewhere(), said.extend).greet({CELL: 0}, {})
+    assert len(said) == 1

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spark_cursor_source.core.ages import Ages, EndSeen
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
+from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, MarkersLog, Totals, Wait
 from spark_cursor_source.core.first_deliveries import MOST_STEPS, UNKNOWN, FirstDeliveries
 from spark_cursor_source.core.offsets import OFFSET_LIMIT, OffsetSet
 from spark_cursor_source.errors import InvalidControlRecord
@@ -80,6 +80,8 @@ SOUGHT = CursorSnapshot(
     totals=Totals(delivered=12, acked=12, overlapped=7),
 )
 
+TRACKED = replace(SOUGHT, log=MarkersLog("__cursorq_markers", "q2W9cLkKQx6w9xRMTnyzZQ"))
+
 # ---- whole cursors
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -134,6 +136,7 @@ def cursors(draw: st.DrawFn) -> CursorSnapshot:
         topic_id=draw(st.none() | names),
         sought=draw(st.booleans()),
         owner_seen_ms=draw(times),
+        log=draw(st.none() | st.builds(MarkersLog, names, texts)),
         totals=draw(totals),
         breaker=draw(breakers),
         ages=draw(ages),
@@ -160,6 +163,10 @@ def test_cursors_that_know_when_messages_were_delivered_are_read_for_ever() -> N
 
 def test_cursors_that_were_sought_are_read_for_ever() -> None:
     assert decode((GOLDEN / "cursor_v1_sought.bin").read_bytes()) == SOUGHT
+
+
+def test_cursors_that_name_their_markers_topic_are_read_for_ever() -> None:
+    assert decode((GOLDEN / "cursor_v1_tracked.bin").read_bytes()) == TRACKED
 
 
 def test_a_reader_of_liftbridges_cursors_finds_the_position_where_it_knows_it() -> None:
