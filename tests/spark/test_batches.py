@@ -102,6 +102,29 @@ def test_no_new_message_is_leased_while_too_many_are_outstanding(bench: Bench) -
     assert seen.ids(1) == [(p, n) for p in (0, 1) for n in range(40)]
 
 
+def test_both_branches_of_a_union_see_redeliveries_and_new_messages(bench: Bench) -> None:
+    # S(0-3, 1), released by both branches -- S(0-3, 2), acked by both
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 4)
+    options = bench.options(topic)
+    seen = Seen()
+
+    def release_first(message: Any) -> Any:
+        from spark_cursor_source import Release
+
+        return Release() if message.delivery_count == 1 else None
+
+    def handle(batch: DataFrame, batch_id: int) -> None:
+        seen(batch, batch_id)
+        AckSink.per_row(release_first, options)(batch, batch_id)
+
+    rows = bench.read(options)
+    both = rows.where("offset % 2 = 0").union(rows.where("offset % 2 = 1"))
+    bench.begin(both.writeStream.foreachBatch(handle).trigger(processingTime="100 milliseconds"))
+    bench.until_acked(topic, 4)
+    assert seen.ids(2) == seen.ids(1) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
 def test_available_now_keeps_to_the_limit_of_offsets(bench: Bench) -> None:
     topic = bench.create_topic()
     bench.produce(topic, [b"x"] * 25)

@@ -21,6 +21,7 @@ from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.spark.planner_v1 import PlannerV1
+from spark_cursor_source.spark.reader import CursorqStreamReader, LeasedSlices
 from spark_cursor_source.wire.marker import END, KEEPALIVE, START, MarkerV1, decode
 from spark_cursor_source.wire.redelivery_count import HEADER_REDELIVERY_COUNT
 from tests.kafka.control_plane import produce, read_all
@@ -114,6 +115,21 @@ def test_each_message_of_a_batch_has_its_start_with_key_and_value_before_it_is_h
         for one in desk.markers(START)
     )
     assert planner.latest_offset(end, max_offsets=None) is end, "nothing more"
+
+
+def test_a_batch_that_is_asked_for_twice_holds_the_same_messages(make_desk: Callable[..., Desk]) -> None:
+    desk = make_desk()
+    desk.put(b"a", b"b")
+    reader = CursorqStreamReader(desk.options())
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    first, second = reader.partitions(start, end), reader.partitions(start, end)
+    reader.stop()
+    (task,) = first
+    assert isinstance(task, LeasedSlices)
+    assert ids([task.slices]) == [(0, 0), (0, 1)]
+    assert second == first
+    assert desk.started() == [(0, 0), (0, 1)]
 
 
 def test_a_replayed_batch_holds_what_has_no_start_and_leaves_the_rest_to_the_tracker(
