@@ -1,23 +1,21 @@
 """Dead letters back to their queue: ``python jobs/redrive.py orders-billing-DLQ --error Timeout``."""
 
 import argparse
-from datetime import datetime
+import sys
 
+from spark_cursor_source.cli.arguments import instant_ms
+from spark_cursor_source.errors import CursorqError
 from spark_cursor_source.kafka.redrive import DeadLetterFilter, redrive
-
-
-def instant(text):  # in ISO 8601, such as 2026-11-21T08:00:00+00:00; to milliseconds since 1970
-    return round(datetime.fromisoformat(text).timestamp() * 1000)
-
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("topic", help="of the dead letters")
 parser.add_argument("--bootstrap-servers", default="localhost:9092")
 parser.add_argument("--config-file", help="a properties file with what else the Kafka clients need")
+parser.add_argument("--cursors-topic", default="__cursors", help="the tracker's: it notes what was redriven")
 parser.add_argument("--reason", default="", help="only of this reason: max-deliveries, rejected or expired")
 parser.add_argument("--error", default="", help="only where this regular expression is found in the error")
-parser.add_argument("--since", type=instant, help="only messages of this time or later")
-parser.add_argument("--until", type=instant, help="only messages before this time")
+parser.add_argument("--since", type=instant_ms, help="only messages of this time or later")
+parser.add_argument("--until", type=instant_ms, help="only messages before this time")
 parser.add_argument("--rate", type=float, help="messages a second, at most")
 
 if __name__ == "__main__":
@@ -25,5 +23,8 @@ if __name__ == "__main__":
     file = {"config.file": given.config_file} if given.config_file else {}
     kafka = {"bootstrap.servers": given.bootstrap_servers, **file}
     only = {"since_ms": given.since, "until_ms": given.until, "reason": given.reason, "error": given.error}
-    done = redrive(kafka, given.topic, DeadLetterFilter(**only), rate=given.rate)
-    print(f"{done.sent} messages are in their queues again, {done.passed} dead letters were passed over")
+    try:
+        chosen, more = DeadLetterFilter(**only), {"rate": given.rate, "cursors_topic": given.cursors_topic}
+        print(redrive(kafka, given.topic, chosen, **more))
+    except CursorqError as error:
+        sys.exit(f"redrive: {error}")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING
 
-from spark_cursor_source.cli.arguments import add_cluster, kafka_of
+from spark_cursor_source.cli.arguments import add_cluster, instant_ms, kafka_of
 from spark_cursor_source.core.duration import parse_duration
 from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX
 
@@ -33,7 +32,7 @@ def add_subscription(subcommands: Subcommands) -> None:
         at = parser.add_mutually_exclusive_group(required=True)
         at.add_argument("--earliest", action="store_true", help="the first record that is left")
         at.add_argument("--latest", action="store_true", help="the end of the log")
-        at.add_argument("--time", type=_instant_ms, help="ISO 8601 with an offset, or ms since 1970")
+        at.add_argument("--time", type=instant_ms, help="ISO 8601 with an offset, or ms since 1970")
         at.add_argument("--offsets", type=_offsets, metavar="P=N,P=N", help="by partition: 0=17,1=40")
     skip.add_argument("--messages", type=int, required=True, metavar="N")
     skip.add_argument("--partition", type=int, metavar="P", help="default: in each partition")
@@ -57,18 +56,6 @@ def _add_verb(
     parser.add_argument("--tracker-timeout", default="60s", help="how long to wait for it (default: 60s)")
     parser.set_defaults(run=run)
     return parser
-
-
-def _instant_ms(text: str) -> int:
-    if text.isdecimal():
-        return int(text)
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
-        instant = None
-    if instant is None or instant.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no instant such as 2026-11-21T09:00:00+00:00")
-    return round(instant.timestamp() * 1000)
 
 
 def _offsets(text: str) -> dict[int, int]:

@@ -6,7 +6,7 @@ from spark_cursor_source.errors.kafka import KafkaFailure
 
 
 class RedriveFenced(KafkaFailure):
-    """Another redrive of the same dead letters, by the same filter, was started later; this one ends."""
+    """Another redrive of the same dead letters was started later; this one ends."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(topic)
@@ -14,8 +14,8 @@ class RedriveFenced(KafkaFailure):
 
     def __str__(self) -> str:
         return (
-            f"another redrive of '{self.topic}' with the same filter was started later and goes on from "
-            "here; run one at a time"
+            f"another redrive of '{self.topic}' was started later, and knows what this one has done; "
+            "run one at a time"
         )
 
 

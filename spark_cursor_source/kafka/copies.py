@@ -16,6 +16,7 @@ from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.failures import Complaints, error_of, shown
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.wire.original_time import original_ms
 
 ANY_PARTITION = -1  #: the producer chooses
 
@@ -71,9 +72,8 @@ class Copies:
         key: bytes | None,
         value: bytes | None,
         headers: Headers,
-        timestamp_ms: int = 0,
     ) -> None:
-        """Hand over a copy; with a ``timestamp_ms`` of 0 it is of now.
+        """Hand over a copy, whose timestamp is new.
 
         Raises:
             CopiesNotDurable: the producer does not take it.
@@ -90,7 +90,6 @@ class Copies:
                     value,
                     key,
                     partition=partition,
-                    timestamp=timestamp_ms,
                     headers=list(headers),
                     on_delivery=unconfirmed.on_delivery,
                 )
@@ -140,10 +139,10 @@ def headers_of(message: Message) -> Headers:
     return found or []
 
 
-def timestamp_of(message: Message) -> int:
-    """The timestamp that a copy of the message is given; 0 where it has none."""
+def original_ms_of(message: Message) -> int | None:
+    """The timestamp that the message was produced with, whatever it is a copy of; None where it has none."""
     kind, timestamp_ms = message.timestamp()
-    return 0 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms
+    return original_ms(headers_of(message), None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms)
 
 
 def still_there(topics: Topics, topic: str, wanted: Mapping[int, OffsetSet]) -> dict[int, OffsetSet]:

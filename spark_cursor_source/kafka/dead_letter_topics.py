@@ -54,7 +54,7 @@ class DeadLetterTopics:
         settings: dict[str, object] = {
             "message.timestamp.type": "CreateTime",
             "cleanup.policy": "delete",
-            # A copy is as old as its message: the brokers' default might remove it at once.
+            # The brokers' default would remove, after a week, what nobody has looked at.
             "retention.ms": -1,
         }
         if most:

@@ -16,15 +16,16 @@ from spark_cursor_source.kafka.copies import (
     Copies,
     Headers,
     headers_of,
+    original_ms_of,
     reading_rounds,
     still_there,
-    timestamp_of,
 )
 from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics
 from spark_cursor_source.kafka.records import offset_of, place_of
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.wire.due import due
+from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ OWN_HEADERS = (
     HEADER_ERROR,
     HEADER_FIRST_DELIVERY,
     HEADER_LAST_DELIVERY,
+    HEADER_TIMESTAMP,
 )  #: all of them, in this order; the first begins ours, even where the message has headers of these names
 
 
@@ -162,15 +164,21 @@ class DeadLetterCopier:
             self._targets.partition_for(target, decision.cell.partition),
             key=message.key(),
             value=message.value(),
-            timestamp_ms=timestamp_of(message),
             headers=[
                 *headers_of(message),
-                *dead_letter_headers(decision, offset_of(message), _first_delivery_ms(decision, message)),
+                *dead_letter_headers(
+                    decision,
+                    offset_of(message),
+                    first_delivery_ms=_first_delivery_ms(decision, message),
+                    original_ms=original_ms_of(message),
+                ),
             ],
         )
 
 
-def dead_letter_headers(decision: DeadLetter, offset: int, first_delivery_ms: int | None) -> Headers:
+def dead_letter_headers(
+    decision: DeadLetter, offset: int, *, first_delivery_ms: int | None, original_ms: int | None
+) -> Headers:
     """What a dead letter says of itself, beside the message's own headers."""
     cell = decision.cell
     values = (
@@ -183,6 +191,7 @@ def dead_letter_headers(decision: DeadLetter, offset: int, first_delivery_ms: in
         decision.error or None,
         first_delivery_ms,
         decision.last_delivery_ms,
+        original_ms,
     )
     known = zip(OWN_HEADERS, values, strict=True)
     return [(name, str(value).encode()) for name, value in known if value is not None]

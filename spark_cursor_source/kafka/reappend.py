@@ -20,9 +20,9 @@ from spark_cursor_source.kafka.copies import (
     Copies,
     Headers,
     headers_of,
+    original_ms_of,
     reading_rounds,
     still_there,
-    timestamp_of,
 )
 from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics
 from spark_cursor_source.kafka.dead_letters import HEADER_OFFSET, HEADER_PARTITION, dead_letter_headers
@@ -32,6 +32,7 @@ from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.transaction import Record
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.message_markers import kmq_end
+from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP, timestamp_header
 from spark_cursor_source.wire.redelivery_count import (
     HEADER_REDELIVERY_COUNT,
     KMQ_HEADER_REDELIVERY_COUNT,
@@ -42,7 +43,7 @@ from spark_cursor_source.wire.redelivery_count import (
 logger = logging.getLogger(__name__)
 
 _COUNTS = (HEADER_REDELIVERY_COUNT, KMQ_HEADER_REDELIVERY_COUNT)
-_REPLACED = (*_COUNTS, HEADER_PARTITION, HEADER_OFFSET)
+_REPLACED = (*_COUNTS, HEADER_PARTITION, HEADER_OFFSET, HEADER_TIMESTAMP)
 
 MessageId = tuple[int, int]  # partition and offset in the queue topic
 
@@ -54,7 +55,7 @@ class _Found:
     key: bytes | None
     value: bytes | None
     headers: Headers
-    timestamp_ms: int  #: 0 where only its Start is left
+    original_ms: int | None  #: its timestamp, that of the first copy's message; None: only its Start is left
 
 
 class Reappender:
@@ -131,7 +132,7 @@ class Reappender:
                         key=message.key(),
                         value=message.value(),
                         headers=headers_of(message),
-                        timestamp_ms=timestamp_of(message),
+                        original_ms=original_ms_of(message),
                     ),
                 )
         if not left or self._options.marker_format is MarkerFormat.KMQ:  # whose Starts hold no payload
@@ -141,7 +142,7 @@ class Reappender:
             expected = starts.get(place_of(message))
             start = None if expected is None else _start_of(message, expected)
             if expected is not None and start is not None:
-                yield expected, _Found(key=start.key, value=start.value, headers=[], timestamp_ms=0)
+                yield expected, _Found(key=start.key, value=start.value, headers=[], original_ms=None)
 
     def _records(self, topic: str, places: Sequence[tuple[int, int]]) -> Iterator[Message]:
         """The records at these places and between them, as far as they are there."""
@@ -171,8 +172,7 @@ class Reappender:
             partition if is_kmq else ANY_PARTITION,
             key=found.key,
             value=found.value,
-            headers=[*_own_left_out(found.headers), *own],
-            timestamp_ms=found.timestamp_ms,
+            headers=[*_own_left_out(found.headers), *own, *timestamp_header(found.original_ms)],
         )
 
     def _dead_letter(self, message_id: MessageId, found: _Found, *, deliveries: int) -> None:
@@ -192,8 +192,10 @@ class Reappender:
             key=found.key,
             value=found.value,
             # Without its count: one that is sent back later begins anew.
-            headers=[*_own_left_out(found.headers), *dead_letter_headers(letter, offset, None)],
-            timestamp_ms=found.timestamp_ms,
+            headers=[
+                *_own_left_out(found.headers),
+                *dead_letter_headers(letter, offset, first_delivery_ms=None, original_ms=found.original_ms),
+            ],
         )
 
     def _end(self, markers_partition: int, message_id: MessageId, queue_id: bytes | None) -> list[Record]:

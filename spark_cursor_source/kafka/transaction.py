@@ -62,7 +62,6 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]] = ()
-    timestamp_ms: int = 0  #: 0: now
 
 
 class Uncertain(Exception):
@@ -206,7 +205,6 @@ class TransactionalProducer:
                     record.key,
                     partition=record.partition,
                     headers=list(record.headers),
-                    timestamp=record.timestamp_ms,
                     on_delivery=self._on_delivery,
                 )
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from spark_cursor_source.core.letter_id import letter_id
 from spark_cursor_source.core.topic_names import dead_letter_topic
 from spark_cursor_source.core.topic_selection import Assign
 from spark_cursor_source.core.view_options import ViewOptions
@@ -29,6 +31,7 @@ from spark_cursor_source.kafka.log import arrow_batches
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.view_columns import Columns, arrow_schema, message_columns
 from spark_cursor_source.spark.view_ranges import RangeOfLog, queue_topics, reader_config, whole_topics
+from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP
 
 ORIGIN: Columns = {
     "reason": "STRING",
@@ -39,6 +42,7 @@ ORIGIN: Columns = {
     "error": "STRING",
     "first_delivery": "TIMESTAMP",
     "last_delivery": "TIMESTAMP",
+    "origin_timestamp": "TIMESTAMP",
 }
 _HEADER_OF = {
     "delivery_count": HEADER_DELIVERY_COUNT,
@@ -50,13 +54,16 @@ _HEADER_OF = {
     "error": HEADER_ERROR,
     "first_delivery": HEADER_FIRST_DELIVERY,
     "last_delivery": HEADER_LAST_DELIVERY,
+    "origin_timestamp": HEADER_TIMESTAMP,
 }
+_IDENTITY = ("origin_topic", "origin_partition", "origin_offset", "subscription")
 _NUMBERS = {
     "delivery_count": r"^[0-9]{1,9}$",
     "origin_partition": r"^[0-9]{1,9}$",
     "origin_offset": r"^[0-9]{1,18}$",
     "first_delivery": r"^[0-9]{1,15}$",
     "last_delivery": r"^[0-9]{1,15}$",
+    "origin_timestamp": r"^[0-9]{1,15}$",
 }
 
 
@@ -69,7 +76,7 @@ class DeadLettersReader(DataSourceReader):
     """``view=deadletters``: the dead letters of the given topics and subscription.
 
     They are looked for where deadLetterTopic says; a topic that is not there has none. ``topic``,
-    ``partition`` and ``offset`` are those of the dead letter; the key, the value, the timestamp and the
+    ``partition``, ``offset`` and ``timestamp`` are those of the dead letter; the key, the value and the
     headers are the message's own::
 
         key, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
@@ -83,9 +90,10 @@ class DeadLettersReader(DataSourceReader):
         error            STRING     what the handler said of the last delivery; null: nothing
         first_delivery   TIMESTAMP  by the broker's clock; null: not known
         last_delivery    TIMESTAMP
+        origin_timestamp TIMESTAMP  the one that the message had
 
-    A crash of the tracker can write a dead letter twice: ``dropDuplicates(["subscription", "origin_topic",
-    "origin_partition", "origin_offset"])``.
+    A dead letter that a crash of the tracker has written twice is one row, the first. One task reads a
+    partition of the dead letters, whatever minPartitions says.
     """
 
     def __init__(self, options: ViewOptions) -> None:
@@ -93,12 +101,15 @@ class DeadLettersReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         topics = Topics(client_config(self._options.kafka, "admin"))
-        return [RangeOfLog(one) for one in whole_topics(_names(self._options, topics), self._options, topics)]
+        # A partition in one task: only then is it known which dead letters are there twice.
+        whole = replace(self._options, min_partitions=None, max_records_per_partition=None)
+        return [RangeOfLog(one) for one in whole_topics(_names(self._options, topics), whole, topics)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RangeOfLog):
             return
         options = self._options
+        once = _Once()
         for batch in arrow_batches(
             reader_config(options),
             [partition.slice],
@@ -106,16 +117,57 @@ class DeadLettersReader(DataSourceReader):
             queue_id=None if options.queue_id is None else options.queue_id.encode(),
             on_missing=lambda piece, offsets, why: None,  # dead letters have a retention too
         ):
-            shown = _shown(dead_letters(batch, columns(options)), options)
+            shown = _shown(once.of(dead_letters(batch, columns(options))), options)
             if shown.num_rows:
                 yield shown
+
+
+class _Once:
+    """Leaves out the dead letters of messages that had one before."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [batch.column(name).to_pylist() for name in _IDENTITY]
+        times_us = batch.column("origin_timestamp").cast(pa.int64()).to_pylist()
+        rows = zip(*columns, times_us, strict=True)
+        return batch.filter(pa.array([self._is_first(*row) for row in rows], pa.bool_()))
+
+    def _is_first(
+        self,
+        topic: str | None,
+        partition: int | None,
+        offset: int | None,
+        subscription: str | None,
+        original_us: int | None,
+    ) -> bool:
+        if topic is None or partition is None or offset is None or subscription is None:
+            return True  # the tracker did not write it
+        one = letter_id(
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            subscription=subscription,
+            original_ms=None if original_us is None else original_us // 1_000,
+        )
+        if one in self._seen:
+            return False
+        self._seen.add(one)
+        return True
 
 
 def dead_letters(batch: pa.RecordBatch, wanted: Columns) -> pa.RecordBatch:
     """Messages with their headers, and what these say of their origin, as the columns wanted."""
     headers = batch.column("headers")
-    arrays = [_from_headers(headers, name) if name in _HEADER_OF else batch.column(name) for name in wanted]
-    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(wanted))
+    columns = {
+        name: _from_headers(headers, name) if name in _HEADER_OF else batch.column(name) for name in wanted
+    }
+    # A dead letter without that header is of an earlier version, which gave it the message's own timestamp.
+    written = pc.is_valid(columns["reason"])
+    own = pc.if_else(written, columns["timestamp"], None)
+    columns["origin_timestamp"] = pc.coalesce(columns["origin_timestamp"], own)
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=arrow_schema(wanted))
 
 
 def _from_headers(headers: Any, name: str) -> Any:

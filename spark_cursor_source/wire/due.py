@@ -1,7 +1,8 @@
 """When a message is due that asks, in its headers, for a later first delivery.
 
 ``deliverAt`` names an instant: milliseconds since 1970, or ISO 8601 with an offset. ``deliverAfter`` is a
-duration, counted from the record's timestamp. A message with both is due when both say so.
+duration, counted from the record's timestamp; in a copy, from the timestamp that the message had. A message
+with both is due when both say so.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 from spark_cursor_source.core.duration import parse_duration
 from spark_cursor_source.errors import InvalidDuration
+from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP, original_ms
 
 DELIVER_AT = "deliverAt"
 DELIVER_AFTER = "deliverAfter"
@@ -34,12 +36,16 @@ def due(headers: Iterable[tuple[str, bytes | None]], timestamp_ms: int | None) -
 
     >>> due([("deliverAfter", b"30s")], 1_000_000)
     Due(at_ms=1030000, unreadable=None)
+    >>> due([("deliverAfter", b"30s"), ("cursorq-timestamp", b"70000")], 1_000_000).at_ms
+    100000
     >>> due([("deliverAt", b"2026-11-21T09:00:00+01:00")], None).at_ms
     1795248000000
     >>> due([("deliverAt", b"tomorrow")], 1_000_000)
     Due(at_ms=None, unreadable='deliverAt')
     """
-    asked = {name: value for name, value in headers if name in HEADERS}
+    asked = {name: value for name, value in headers if name in HEADERS or name == HEADER_TIMESTAMP}
+    timestamp_ms = original_ms(asked.items(), timestamp_ms)
+    asked.pop(HEADER_TIMESTAMP, None)
     at_ms, unreadable = None, None
     for name, value in asked.items():
         one = _instant(value) if name == DELIVER_AT else _after(value, timestamp_ms)

@@ -1,0 +1,59 @@
+"""Which dead letters were redriven, in the cursors topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.topics import TopicInfo
+from spark_cursor_source.kafka.transaction import Record
+from spark_cursor_source.wire import cursor as cursor_wire
+from spark_cursor_source.wire import redriven as wire
+
+MAX_RECORD_BYTES = 900_000  #: of a part; a topic with Kafka's default limits takes it
+
+
+class RedrivenOffsets:
+    """The redriven dead letters of one topic, by partition; one thread's."""
+
+    def __init__(self, config: Mapping[str, Any], cursors_topic: str, dead_letters: TopicInfo) -> None:
+        self._cursors_topic = cursors_topic
+        self._dead_letters = dead_letters
+        self._tail = CursorTail(config, cursors_topic)
+
+    def read(self) -> dict[int, OffsetSet]:
+        """The offsets of each partition, as the last committed redrive has left them.
+
+        Raises:
+            LaterCursorVersion, InvalidControlRecord: the record is not one of this version.
+            TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        self._tail.refresh()
+        found = {}
+        for number in range(self._dead_letters.partitions):
+            value = self._tail.value(self._key(number))
+            found[number] = (
+                OffsetSet.of() if value is None else wire.decode(value, self._dead_letters.topic_id)
+            )
+        return found
+
+    def records(self, number: int, offsets: OffsetSet) -> list[Record]:
+        """The records of the cursors topic that say which dead letters of a partition were redriven."""
+        key = self._key(number)
+        whole = wire.encode(
+            wire.redriven_cell(self._dead_letters.name, number), self._dead_letters.topic_id, offsets
+        )
+        home, _ = self._tail.home(key)
+        return [
+            Record(self._cursors_topic, home, part_key, value)
+            for part_key, value in cursor_wire.to_records(key, whole, max_bytes=MAX_RECORD_BYTES)
+        ]
+
+    def close(self) -> None:
+        """End the consumer."""
+        self._tail.close()
+
+    def _key(self, number: int) -> bytes:
+        return wire.redriven_cell(self._dead_letters.name, number).key
