@@ -24,7 +24,7 @@ class MemberName:
 
     type: SubscriptionType
     host: str
-    process: str  #: its id, and that of the space of such ids: it is alive or dead on this host only
+    process: str  #: its id, the boot of its machine and the space of such ids: alive or dead there only
     query_id: str  #: the run id of its planner, or of its queue client
     since: str  #: by the clock of its host, ISO 8601: to be read by people
 

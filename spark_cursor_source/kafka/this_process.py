@@ -10,6 +10,8 @@ from pathlib import Path
 from spark_cursor_source.core.member_name import MemberName
 from spark_cursor_source.core.subscription import SubscriptionType
 
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
 
 def name_member(type: SubscriptionType, query_id: str) -> MemberName:
     """The name of a member of a consumer group in this process."""
@@ -25,7 +27,7 @@ def name_member(type: SubscriptionType, query_id: str) -> MemberName:
 def is_dead(name: MemberName) -> bool:
     """Whether the member's process is known to be gone; False too where nobody here can know."""
     pid, _, space = name.process.partition("@")
-    if name.host != _host() or space != _space() or not pid.isdecimal():
+    if not space or name.host != _host() or space != _space() or not pid.isdecimal():
         return False
     try:
         os.kill(int(pid), 0)
@@ -50,8 +52,13 @@ def _host() -> str:
 
 
 def _space() -> str:
-    """Of the process ids: containers of one host name may each have their own. Empty: not a Linux."""
+    """The boot of this machine and its space of process ids; empty where they are not known.
+
+    Machines may have one host name and containers of one machine a space each, and the first space of a
+    machine has the same number everywhere. What a boot is called tells machines apart.
+    """
     try:
-        return os.readlink("/proc/self/ns/pid").strip("pid:[]")
+        boot = Path(_BOOT_ID).read_text(encoding="ascii").strip()
+        return f"{boot}.{os.readlink('/proc/self/ns/pid').strip('pid:[]')}"
     except OSError:
         return ""
