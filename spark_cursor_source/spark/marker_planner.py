@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.clock import BrokerClock
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker_clock import TrackerOffset, limit_markers
@@ -79,6 +80,7 @@ class MarkerPlanner:
         self._seen: dict[int, int] = {}  # end of each partition when its last append time was read
         self._fresh: set[int] = set()  # partitions that were appended to since: their clocks go right
         self._checked = False
+        self._asked_time = False
 
     def initial_offset(self) -> TrackerOffset:
         """Where a tracker without a checkpoint begins: after the markers that the cursors hold.
@@ -109,6 +111,7 @@ class MarkerPlanner:
         now = self._now(start, instant)
         self._cursors.refresh()
         cursors = self._cursors.all()
+        self._ask_time(cursors.values())
         self._watch.look(cursors, {partition: now[partition] for partition in self._fresh & now.keys()})
         found = self._ends.look()
         ends = found.readable
@@ -214,6 +217,21 @@ class MarkerPlanner:
                 end = found[topic, partition]
             if not begins[partition] <= position <= end:
                 raise MarkersGone(topic, partition, position, (begins[partition], end))
+
+    def _ask_time(self, cursors: Iterable[CursorSnapshot]) -> None:
+        """Once: learn the time where something waits for it, and maybe nobody appends anything.
+
+        A clock that begins anew goes on from the last time of the run before, not from the present one.
+        """
+        if self._asked_time:
+            return
+        self._asked_time = True
+        waiting: dict[int, Cell | None] = {}
+        if self._tables is not None:
+            waiting |= dict.fromkeys(p for p, at in self._tables.next_events().items() if at is not None)
+        waiting |= {one.markers_partition: one.cell for one in cursors if one.next_event_ms is not None}
+        if waiting and self._watch.ask_time(waiting):
+            self._fresh |= waiting.keys()
 
     def _now(self, start: TrackerOffset, instant: int) -> dict[int, int]:
         now: dict[int, int] = {}

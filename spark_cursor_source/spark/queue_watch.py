@@ -6,6 +6,7 @@ rebuilt, decide the same again.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 
@@ -13,11 +14,18 @@ from spark_cursor_source.core.ages import look_every_ms
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import LogEnd, Marker
+from spark_cursor_source.core.offsets import OFFSET_LIMIT
+from spark_cursor_source.core.reappend_options import MarkerFormat, ReappendOptions, subscription_of
 from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.core.trips import trips
+from spark_cursor_source.errors import MarkersNotDurable, NotAuthorized
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.wire import marker as marker_wire
+from spark_cursor_source.wire.message_markers import kmq_end
+
+log = logging.getLogger(__name__)
 
 
 class QueueWatch:
@@ -39,6 +47,31 @@ class QueueWatch:
         if markers:
             self._sender.send(markers)
             self._sender.flush()
+
+    def ask_time(self, waiting: Mapping[int, Cell | None]) -> bool:
+        """Append a marker without effect to each of these markers partitions, for the time that it brings.
+
+        ``waiting`` has a cell of each partition, or None where only a lease table is there. False, and a
+        warning, where the markers cannot be written: time then stands until somebody else writes one.
+        """
+        topic = self._options.markers_topic
+        try:
+            self._topics.check_allowed({topic: ("write",)})
+            unconfirmed = self._sender.begin()
+            for partition, cell in waiting.items():
+                key, value = _without_effect(cell, self._options.reappend)
+                self._sender.produce(unconfirmed, key, value, partition)
+            self._sender.flush()
+        except (NotAuthorized, MarkersNotDurable) as why:
+            log.warning(
+                "markers_time_unknown topic=%s partitions=%d: %s. What waits there for its time may be late "
+                "until the next marker; grant the tracker Write on the topic",
+                topic,
+                len(waiting),
+                why,
+            )
+            return False
+        return True
 
     def close(self) -> None:
         """End the producer."""
@@ -79,6 +112,21 @@ class QueueWatch:
         for name in sorted(told):
             of_name = [cursor for cell, cursor in cursors.items() if cell.subscription == name]
             yield from trips(of_name, self._options.policy_for(name).breaker, now_ms)
+
+
+def _without_effect(cell: Cell | None, reappend: ReappendOptions | None) -> tuple[bytes, bytes]:
+    """Key and value of a marker that changes nothing, in the format that the readers of the topic know.
+
+    That of a cell says that the log ends at 0 or later. The other one ends a message that no log can hold.
+    """
+    if cell is not None:
+        return cell.key, marker_wire.encode(LogEnd(cell=cell, position=0))
+    assert reappend is not None
+    if reappend.marker_format is MarkerFormat.KMQ:
+        return kmq_end(0, OFFSET_LIMIT - 1)
+    queue_id = subscription_of(reappend.marker_format).encode()
+    end = marker_wire.MarkerV1(queue_id=queue_id, type=marker_wire.END, partition=0, offset=OFFSET_LIMIT - 1)
+    return queue_id, marker_wire.encode_v1(end)
 
 
 def _is_news(cursor: CursorSnapshot, end: int, ttl_ms: int | None, *, first: bool) -> bool:
