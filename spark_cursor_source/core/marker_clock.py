@@ -16,6 +16,22 @@ class TrackerOffset:
     #: partitions whose leases run out in the batch that ends here, because it reads all there was at now_ms
     settled: frozenset[int] = frozenset()
     resumed: bool = True  #: False only where the cursors are still to be read
+    #: of partitions with new markers: broker time when the last of the markers before them had been read, and
+    #: when these were; a leader whose clock is ahead or behind writes other times
+    read_between: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+
+def append_time(at_ms: int, between: tuple[int, int]) -> int:
+    """When a marker was appended, by the clock that leases are judged by.
+
+    A time that cannot be, because the leader's clock is another one, is that at which the marker was read:
+    its lease then ends a little late, and never early.
+
+    >>> [append_time(at_ms, (100, 130)) for at_ms in (110, 190, 40)]
+    [110, 130, 130]
+    """
+    earliest, latest = between
+    return at_ms if earliest <= at_ms <= latest else latest
 
 
 def limit_markers(start: Mapping[int, int], ends: Mapping[int, int], most: int | None) -> dict[int, int]:

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from copy import copy
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaException, TopicPartition
 
@@ -56,6 +56,14 @@ class TopicInfo:
     name: str
     topic_id: str
     partitions: int
+
+
+class Append(NamedTuple):
+    """Where and when a record was appended, and in which epoch of the partition's leader."""
+
+    offset: int
+    at_ms: int
+    leader_epoch: int | None
 
 
 class Topics:
@@ -243,9 +251,14 @@ class Topics:
 
     def last_append_times(self, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
         """Offset and timestamp (ms) of the record with the latest timestamp; empty partitions are absent."""
+        found = self.last_appends(topic, partitions)
+        return {number: (last.offset, last.at_ms) for number, last in found.items()}
+
+    def last_appends(self, topic: str, partitions: Iterable[int]) -> dict[int, Append]:
+        """The record with the latest timestamp of each partition; empty ones are absent."""
         found = self._list_offsets(((topic, number) for number in partitions), _MAX_TIMESTAMP)
         return {
-            number: (info.offset, info.timestamp)
+            number: Append(info.offset, info.timestamp, info.leader_epoch)
             for (_, number), info in found.items()
             if info.offset >= 0 and info.timestamp >= 0
         }

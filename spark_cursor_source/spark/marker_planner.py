@@ -44,6 +44,7 @@ class MarkersSlice(InputPartition):
     stop: int
     now_ms: int | None  #: leases that end before this run out; None where there is more to read first
     tracker_id: str
+    read_between: tuple[int, int] | None = None  #: as in :class:`TrackerOffset`
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class MarkerPlanner:
         self._watch = QueueWatch(options, self._topics, self._partitions)
         self._ends = MarkerEnds(self._topics, options.markers_topic, self._partitions)
         self._clocks: dict[int, BrokerClock] = {}
+        self._read_all: dict[int, int] = {}  # broker time when all markers of a partition had been read
         self._seen: dict[int, int] = {}  # end of each partition when its last append time was read
         self._fresh: set[int] = set()  # partitions that were appended to since: their clocks go right
         self._checked = False
@@ -119,10 +121,19 @@ class MarkerPlanner:
         self._check_log(start, ends)
         reached = limit_markers(start.next, ends, self._options.max_markers_per_trigger)
         moved = frozenset(p for p in ends if reached[p] > start.next.get(p, 0))
+        between = self._read_between(moved)
+        caught_up = {p for p in found.whole & now.keys() if reached[p] >= ends[p]}
+        self._read_all |= {p: now[p] for p in caught_up}
         due = self._due(cursors.values(), now)
-        settled = (moved | due) & {p for p in found.whole & now.keys() if reached[p] >= ends[p]}
+        settled = (moved | due) & caught_up
         if not start.resumed or moved or settled:
-            return TrackerOffset(tracker_id=start.tracker_id, next=reached, now_ms=now, settled=settled)
+            return TrackerOffset(
+                tracker_id=start.tracker_id,
+                next=reached,
+                now_ms=now,
+                settled=settled,
+                read_between=between,
+            )
         return start
 
     def tasks(self, start: TrackerOffset, end: TrackerOffset) -> list[InputPartition]:
@@ -139,6 +150,7 @@ class MarkerPlanner:
                 stop=stop,
                 now_ms=end.now_ms.get(p) if p in end.settled else None,
                 tracker_id=end.tracker_id,
+                read_between=end.read_between.get(p),
             )
             for p, stop in end.next.items()
             if stop > start.next.get(p, 0) or p in end.settled
@@ -246,12 +258,17 @@ class MarkerPlanner:
         changed = [p for p, end in ends.items() if self._seen.get(p) != end]
         if not changed:
             return
-        times = self._topics.last_append_times(self._options.markers_topic, changed)
+        last = self._topics.last_appends(self._options.markers_topic, changed)
         read_at = _monotonic_ms()
-        for partition, (_, timestamp_ms) in times.items():
-            self._clocks[partition].observe(broker_ms=timestamp_ms, monotonic_ms=read_at)
+        for partition, (_, at_ms, epoch) in last.items():
+            self._clocks[partition].observe(broker_ms=at_ms, monotonic_ms=read_at, epoch=epoch)
         self._fresh |= {p for p in changed if p in self._seen}
         self._seen |= {p: ends[p] for p in changed}
+
+    def _read_between(self, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+        read_at = _monotonic_ms()
+        times = {p: self._clocks[p].now_ms(monotonic_ms=read_at) for p in partitions}
+        return {p: (self._read_all.get(p, 0), at) for p, at in times.items() if at is not None}
 
     def _due(self, cursors: Iterable[CursorSnapshot], now: Mapping[int, int]) -> frozenset[int]:
         """The partitions where the time of something is over: without one, nothing runs."""

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from spark_cursor_source.core.marker_clock import append_time
 from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
@@ -70,7 +71,10 @@ class MarkerStreamReader(DataSourceStreamReader):
                     partition.start,
                     partition.stop,
                 ):
-                    fold.add_all(*columns_of(messages))
+                    places, times_ms, keys, values = columns_of(messages)
+                    if (between := partition.read_between) is not None:
+                        times_ms = [append_time(at_ms, between) for at_ms in times_ms]
+                    fold.add_all(places, times_ms, keys, values)
             yield from fold.rows()
             yield tick_row(partition.partition, partition.stop, partition.now_ms, partition.tracker_id)
 

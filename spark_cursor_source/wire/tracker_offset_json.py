@@ -17,7 +17,7 @@ def encode(offset: TrackerOffset) -> dict[str, Any]:
     >>> encode(TrackerOffset(tracker_id="t", next={0: 5}, now_ms={0: 9}, settled=frozenset({0})))
     {'v': 1, 'tracker': 't', 'next': {'0': 5}, 'now': {'0': 9}, 'settled': [0], 'resumed': True}
     """
-    return {
+    encoded = {
         "v": VERSION,
         "tracker": offset.tracker_id,
         "next": {str(partition): at for partition, at in sorted(offset.next.items())},
@@ -25,6 +25,11 @@ def encode(offset: TrackerOffset) -> dict[str, Any]:
         "settled": sorted(offset.settled),
         "resumed": offset.resumed,
     }
+    if offset.read_between:
+        encoded["read"] = {
+            str(partition): [*times] for partition, times in sorted(offset.read_between.items())
+        }
+    return encoded
 
 
 def decode(stored: Mapping[str, Any]) -> TrackerOffset:
@@ -42,8 +47,16 @@ def decode(stored: Mapping[str, Any]) -> TrackerOffset:
             now_ms={int(partition): int(now) for partition, now in stored["now"].items()},
             settled=frozenset(map(int, stored["settled"])),
             resumed=bool(stored["resumed"]),
+            read_between={
+                int(partition): _pair(times) for partition, times in stored.get("read", {}).items()
+            },
         )
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
         raise InvalidOffset(
             f"the checkpoint holds an offset that is none of a tracker's: {str(stored)[:200]}"
         ) from cause
+
+
+def _pair(times: Any) -> tuple[int, int]:
+    earliest, latest = times
+    return int(earliest), int(latest)

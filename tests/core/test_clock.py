@@ -65,6 +65,37 @@ def test_a_clock_goes_on_from_where_it_was_before_a_restart() -> None:
     assert clock.now_ms(monotonic_ms=10) == 2_000_002
 
 
+def test_a_new_leader_whose_clock_is_ahead_moves_no_time_ahead() -> None:
+    # epoch 1: the truth   a lease of 60 s begins   epoch 2: 61 s ahead, for ten minutes and more
+    clock = BrokerClock()
+    clock.observe(broker_ms=1_000_000, monotonic_ms=1_000, epoch=1)
+    for second in range(1, 1_500, 10):
+        monotonic_ms = 1_000 + second * 1_000
+        clock.observe(broker_ms=1_061_000 + second * 1_000, monotonic_ms=monotonic_ms, epoch=2)
+        now = clock.now_ms(monotonic_ms=monotonic_ms)
+        assert now is not None
+        assert 1_000_000 + second * 1_000 - 200 <= now <= 1_000_000 + second * 1_000
+
+
+def test_a_new_leader_whose_clock_is_behind_does_not_hold_time_up() -> None:
+    clock = BrokerClock()
+    clock.observe(broker_ms=1_005_000, monotonic_ms=1_000, epoch=1)
+    clock.observe(broker_ms=1_001_000, monotonic_ms=2_000, epoch=2)
+    assert clock.now_ms(monotonic_ms=12_000) == 1_015_999, "eleven seconds, less what clocks drift apart"
+    # The record with the latest timestamp is still the earlier leader's for a while.
+    clock.observe(broker_ms=1_005_000, monotonic_ms=12_000, epoch=1)
+    assert clock.now_ms(monotonic_ms=12_000) == 1_015_999
+
+
+def test_a_record_of_a_new_leader_that_was_read_late_moves_no_time_ahead_either() -> None:
+    # its first record is 20 s old when it is read, the next one is read at once
+    clock = BrokerClock()
+    clock.observe(broker_ms=1_000_000, monotonic_ms=1_000, epoch=1)
+    clock.observe(broker_ms=1_070_000, monotonic_ms=31_000, epoch=2)
+    clock.observe(broker_ms=1_091_000, monotonic_ms=32_000, epoch=2)
+    assert clock.now_ms(monotonic_ms=32_000) == 1_030_997
+
+
 waits_ms = st.sampled_from([0, 1, 40, 1_000, 30_000, 11 * MINUTE_MS, DAY_MS]) | st.integers(0, 5_000)
 readings = st.lists(st.tuples(waits_ms, waits_ms, st.booleans()), min_size=1, max_size=30)
 drifts = st.integers(-99, 99)

@@ -25,7 +25,7 @@ from spark_cursor_source.errors import MarkersTopicRecreated
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark import marker_ends
 from spark_cursor_source.spark.marker_ends import MarkerEnds
-from spark_cursor_source.spark.marker_planner import AllCursors, MarkerPlanner
+from spark_cursor_source.spark.marker_planner import AllCursors, MarkerPlanner, MarkersSlice
 from spark_cursor_source.spark.marker_rows import MarkerFold
 from spark_cursor_source.spark.marker_source import MarkerStreamReader
 from spark_cursor_source.spark.queue_watch import QueueWatch
@@ -216,6 +216,36 @@ def test_a_tracker_that_may_not_write_markers_says_so_and_goes_on(
     watch.close()
     assert "markers_time_unknown" in caplog.text
     assert "grant the tracker Write" in caplog.text
+
+
+def test_a_marker_counts_from_when_it_was_read_where_its_leaders_clock_is_another_one(
+    control: Control, planner: MakePlanner
+) -> None:
+    # the first marker is read   the second is appended   and read: its time lies in between
+    cell = cell_of(control.queue)
+    put_markers(control, End(cell=cell, offsets=offsets((7, 8))))
+    tracker = planner()
+    first = tracker.latest_offset(tracker.initial_offset())
+    first = tracker.latest_offset(first)
+    put_markers(control, End(cell=cell, offsets=offsets((8, 9))))
+    second = tracker.latest_offset(first)
+    (task,) = tracker.tasks(first, second)
+    assert isinstance(task, MarkersSlice)
+    (at_ms,) = (
+        one.timestamp()[1] for one in read_all(control.config, control.markers) if one.offset() == task.start
+    )
+    earliest, latest = second.read_between[home(cell)]
+    assert 0 < earliest <= at_ms <= latest
+    assert times_of(control, task) == [at_ms]
+    ahead = replace(task, read_between=(earliest - 61_000, latest - 61_000))
+    behind = replace(task, read_between=(earliest + 61_000, latest + 61_000))
+    assert times_of(control, ahead) == [latest - 61_000]
+    assert times_of(control, behind) == [latest + 61_000]
+
+
+def times_of(control: Control, task: InputPartition) -> list[int]:
+    rows = [row for batch in rows_of(control, task) for row in batch.to_pylist()]
+    return [row["at_ms"] for row in rows if row["kind"] == "marker"]
 
 
 def test_cells_of_another_markers_topics_tracker_are_not_this_ones(

@@ -31,6 +31,7 @@ tracker_offsets = st.builds(
     next=st.dictionaries(st.integers(0, 20), positions, max_size=5),
     now_ms=st.dictionaries(st.integers(0, 20), positions, max_size=5),
     settled=st.frozensets(st.integers(0, 20), max_size=5),
+    read_between=st.dictionaries(st.integers(0, 20), st.tuples(positions, positions), max_size=3),
 )
 
 
