@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from spark_cursor_source.core.option_reader import MAX_LONG, OptionReader, check_topic, parse_integer
+from spark_cursor_source.core.topic_pattern import compile_topic_pattern
 from spark_cursor_source.errors import ConflictingOptions, InvalidOption, MissingOption
 
 EARLIEST = -2  #: in Kafka's JSON of offsets: from the first record that is left
@@ -38,7 +38,7 @@ class SubscribePattern:
     pattern: str
 
     def matches(self, topic: str) -> bool:
-        return re.fullmatch(self.pattern, topic) is not None
+        return compile_topic_pattern(self.pattern).fullmatch(topic) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +137,7 @@ def read_selection(reader: OptionReader) -> TopicSelection | None:
         names = (check_topic("subscribe", name.strip()) for name in topics.split(","))
         return Subscribe(topics=tuple(dict.fromkeys(names)))
     if (pattern := reader.text("subscribePattern")) is not None:
-        try:
-            re.compile(pattern)
-        except re.error as cause:
-            why = f"it is no regular expression of Python ({cause})"
-            raise InvalidOption("subscribePattern", pattern, why, "correct it") from cause
+        compile_topic_pattern(pattern)
         return SubscribePattern(pattern=pattern)
     if (assigned := reader.text("assign")) is not None:
         return Assign(partitions=_parse_assign(assigned))
