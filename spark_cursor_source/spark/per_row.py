@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 from spark_cursor_source.core.ack_options import AckAction, AckOptions
 from spark_cursor_source.core.outcome import Leave, Reject, Release
 from spark_cursor_source.errors import UnknownOutcome
+from spark_cursor_source.spark.handler_log import report_failure
 from spark_cursor_source.spark.message_id import LEAVE, needed_columns
 from spark_cursor_source.spark.settlement import settlement_of
 from spark_cursor_source.wire.marker import MAX_REASON
@@ -49,6 +51,16 @@ class Message:
 
     def __getattr__(self, name: str) -> Any:
         return self._columns.of(name)[self._index]
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of its Spark task handles the message, from 0.
+
+        Above 0 an earlier attempt has failed, or was too slow for Spark's speculation, and may have handled
+        the message: ``delivery_count`` counts no attempts.
+        """
+        context = TaskContext.get()
+        return 0 if context is None else context.attemptNumber()
 
     def __getitem__(self, name: str) -> Any:
         return self._columns.of(name)[self._index]
@@ -101,6 +113,9 @@ def _handle_batch(
             outcome = fn(Message(columns, index))
         except Exception as problem:  # noqa: BLE001 - whatever the handler raises concerns its row only
             outcome = _Failed(problem)
+            message = Message(columns, index)
+            where = message.topic, message.partition, message.offset, message.delivery_count
+            report_failure(*where, outcome.reason)
         if outcome is not None and outcome is not True:
             odd[index] = outcome
     actions: pa.Array = pa.repeat(pa.scalar(AckAction.ACK.value), rows)

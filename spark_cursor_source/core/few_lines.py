@@ -1,0 +1,30 @@
+"""A limit on how many lines of one kind go to a log."""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class FewLines:
+    """At most ``most`` lines in any ``window_ms``; those that are left out are counted for the next one.
+
+    >>> few = FewLines(most=2, window_ms=60_000)
+    >>> [few.admit(at) for at in (0, 10, 20, 30, 60_000, 60_005)]
+    [0, 0, None, None, 2, None]
+    """
+
+    def __init__(self, *, most: int, window_ms: int) -> None:
+        self._most, self._window_ms = most, window_ms
+        self._shown: deque[int] = deque()
+        self._left_out = 0
+
+    def admit(self, now_ms: int) -> int | None:
+        """How many were left out before this line, or None where it is left out too."""
+        while self._shown and now_ms - self._shown[0] >= self._window_ms:
+            self._shown.popleft()
+        if len(self._shown) >= self._most:
+            self._left_out += 1
+            return None
+        self._shown.append(now_ms)
+        left_out, self._left_out = self._left_out, 0
+        return left_out

@@ -1,0 +1,29 @@
+"""The exceptions of handlers, in the log of the executor: a few a minute, and how many more there were."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from spark_cursor_source.core.few_lines import FewLines
+
+log = logging.getLogger(__name__)
+_MOST = 5
+_WINDOW_MS = 60_000
+_few = FewLines(most=_MOST, window_ms=_WINDOW_MS)
+_lock = threading.Lock()
+
+
+def report_failure(topic: str, partition: int, offset: int, delivery_count: int, why: str) -> None:
+    """Log the exception that a handler raised for a message, unless this process has just logged others.
+
+    The line names the message and holds nothing of it but what the handler put into the text.
+    """
+    with _lock:
+        left_out = _few.admit(int(time.monotonic() * 1000))
+    if left_out is not None:
+        log.warning(
+            "handler_failed topic=%s partition=%s offset=%s delivery_count=%s not_shown_before=%d why=%s",
+            *(topic, partition, offset, delivery_count, left_out, " ".join(why.split())),
+        )
