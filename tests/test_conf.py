@@ -51,6 +51,13 @@ def test_the_file_for_kafka_mq_go_is_taken() -> None:
     assert (reappend.queue_topic, reappend.max_deliveries) == ("jobs", None)
 
 
+def test_the_file_for_kafka_mq_go_turned_to_kmq_delivers_as_often_as_kmq() -> None:
+    given = active("tracker-kafka-mq-go.toml") | {"markerFormat": "kmq"}
+    reappend = TrackerOptions.parse(given).reappend
+    assert reappend is not None
+    assert (reappend.max_deliveries, reappend.dead_letter_topic) == (4, "jobs__undelivered")
+
+
 def test_the_consumers_file_says_what_a_source_does_without_it() -> None:
     given = active("consumer.toml")["source"]
     required = {name: given[name] for name in ("kafka", "subscribe", "subscription")}

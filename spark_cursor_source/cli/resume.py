@@ -35,5 +35,10 @@ def _resume(arguments: argparse.Namespace) -> int:
         markers_topic=arguments.markers_topic,
         cursors_topic=arguments.cursors_topic,
     )
-    print(f"the breaker of {arguments.subscription} closes, on {partitions} partitions")
+    if not partitions:
+        print(f"no breaker of {arguments.subscription} is open")
+        return 0
+    print(
+        f"the breaker of {arguments.subscription} closes, on {partitions} partition{'s'[: partitions != 1]}"
+    )
     return 0

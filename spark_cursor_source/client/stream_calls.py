@@ -17,6 +17,8 @@ from spark_cursor_source.core.stream_metadata import ClusterMetadata, PartitionM
 from spark_cursor_source.core.stream_state import StreamSettings
 from spark_cursor_source.errors import InvalidArgument
 
+NO_LIMIT = -1  #: Kafka's, of a retention
+
 
 class StreamCalls:
     """Streams are made, deleted, paused, made readonly, and described."""
@@ -41,6 +43,9 @@ class StreamCalls:
     ) -> None:
         """Make a stream, a Kafka topic, and wait until it can be used; None: as the brokers have it.
 
+        A retention of 0 is no limit, as in Liftbridge; with a ``segment_ms`` of 0 a segment ends by its size
+        only. (Kafka itself would delete everything that is older, or more, than nothing.)
+
         It listens to the ``subject``, or to its own name: see :meth:`publish_to_subject`. With
         ``optimistic_concurrency`` a publisher may say which offset it expects. Of ``retention_messages`` each
         partition keeps at least so many; Kafka has no such setting, so clients that publish to it trim it.
@@ -53,16 +58,17 @@ class StreamCalls:
         check_number("partitions", partitions, least=1, most=MAX_PARTITION)
         if subject is not None:
             check_subject(subject, wildcards=True)
+        retention_messages = retention_messages or None
         if retention_messages is not None:
             check_number("retention_messages", retention_messages, least=1, most=MAX_LONG // 2)
             if compaction:
                 why = "a compacted stream keeps the last message of each key, and Kafka does not trim it"
                 raise InvalidArgument("retention_messages", retention_messages, why)
         topic_settings = {
-            "retention.bytes": retention_bytes,
-            "retention.ms": retention_ms,
+            "retention.bytes": NO_LIMIT if retention_bytes == 0 else retention_bytes,
+            "retention.ms": NO_LIMIT if retention_ms == 0 else retention_ms,
             "segment.bytes": segment_bytes,
-            "segment.ms": segment_ms,
+            "segment.ms": MAX_LONG if segment_ms == 0 else segment_ms,
             "min.insync.replicas": min_insync,
             "cleanup.policy": "compact" if compaction else None,
         }

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 from spark_cursor_source.client.arguments import MAX_PARTITION, check_number, check_stream
 from spark_cursor_source.client.parts import Parts
-from spark_cursor_source.core.subscribe import Message, StartAt, StopAt
+from spark_cursor_source.core.subscribe import Message, StartAt, StopAt, check_order
 
 _NEW_ONLY = StartAt.new_only()
 _NEVER = StopAt.never()
@@ -40,6 +40,7 @@ class SubscribeCalls:
         """
         check_stream(stream)
         check_number("partition", partition, least=0, most=MAX_PARTITION)
+        check_order(start, stop)
         return self._parts.streams().subscribing.subscribe(
             stream, partition, start, stop, resume=resume, is_closed=self._parts.is_closed
         )

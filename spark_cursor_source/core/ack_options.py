@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_cursor_source.core.kafka_options import KafkaOptions
+from spark_cursor_source.core.marker import MAX_LEASE_MS
 from spark_cursor_source.core.marker_version import MarkerVersion, read_marker_version
 from spark_cursor_source.core.option_reader import OptionReader
 from spark_cursor_source.core.source_options import (
@@ -59,7 +60,7 @@ class AckOptions:
     markers_topic: str = DEFAULT_MARKERS_TOPIC
     #: what is done to every row, None where a column action says it, or else ack (option action)
     action: AckAction | None = None
-    #: released messages are due after this time, None where the tracker decides (option delay)
+    #: released messages are due after this time, at most 12 h, None where the tracker decides (option delay)
     delay_ms: int | None = None
     #: why messages are released or rejected (option reason)
     reason: str | None = None
@@ -81,7 +82,9 @@ class AckOptions:
             action=reader.choice("action", AckAction, default=AckAction.ACK)
             if reader.given("action")
             else None,
-            delay_ms=reader.duration_ms("delay", default_ms=0) if reader.given("delay") else None,
+            delay_ms=reader.duration_ms("delay", default_ms=0, most_ms=MAX_LEASE_MS)
+            if reader.given("delay")
+            else None,
             reason=reader.text("reason"),
             lease_ms=_read_lease_ms(reader),
             ack_mode=reader.choice("ackMode", AckMode, default=AckMode.INDIVIDUAL),

@@ -9,6 +9,7 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.errors import InvalidOption
 
 DEFAULT_PAUSE_MS = 600_000
+NOT_BEGUN = 0  #: when an open breaker closes, until it was seen at an instant
 _GRAINS = 32  #: a window is counted in so many parts
 
 
@@ -44,13 +45,16 @@ class Breaker:
     >>> policy = BreakerPolicy(limit=3, window_ms=60_000)
     >>> closed, out = Breaker().admit(OffsetSet.of((0, 2)), 1_000, policy, place="t,0")
     >>> opened, out = closed.admit(OffsetSet.of((5, 9)), 2_000, policy, place="t,0")
-    >>> out.ranges, opened.opened_ms, opened.closes_ms, opened.trip
-    (((5, 6),), 2000, 602000, '2000@t,0')
+    >>> out.ranges, opened.opened_ms, opened.trip
+    (((5, 6),), 2000, '2000@t,0')
+    >>> opened.seen(9_000, policy).closes_ms
+    609000
     """
 
     trip: str = ""  #: what it opened for the last time: a trip opens each cell of a subscription once
     opened_ms: int | None = None  #: None: it is closed
-    closes_ms: int | None = None  #: after it, by itself; None: it is closed, or waits for the operator
+    #: after it, by itself; None: it is closed, or waits for the operator; 0: its pause has not begun
+    closes_ms: int | None = None
     #: (instant, dead letters) of the last window; instants are rounded up, so that none leaves it too early
     recent: tuple[tuple[int, int], ...] = ()
 
@@ -86,8 +90,18 @@ class Breaker:
             self,
             trip=trip,
             opened_ms=at_ms if self.opened_ms is None else self.opened_ms,
-            closes_ms=None if policy.pause_ms is None else at_ms + policy.pause_ms,
+            closes_ms=None if policy.pause_ms is None else NOT_BEGUN,
         )
+
+    def seen(self, now_ms: int, policy: BreakerPolicy) -> Breaker:
+        """The breaker at an instant: if it is open, its pause has begun.
+
+        The pause does not count from the marker that opened it. A tracker that was down for longer than the
+        pause reads that marker late, and would close the breaker before anybody could see it open.
+        """
+        if self.closes_ms != NOT_BEGUN or policy.pause_ms is None:
+            return self
+        return replace(self, closes_ms=now_ms + policy.pause_ms)
 
     def closed(self) -> Breaker:
         """Closed; dead letters are counted from nothing."""

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from spark_cursor_source.core.duration import parse_duration
+from spark_cursor_source.core.duration import format_duration, parse_duration
 from spark_cursor_source.core.marker import MAX_LEASE_MS
-from spark_cursor_source.errors import InvalidOption
+from spark_cursor_source.errors import InvalidDuration, InvalidOption
+
+
+def check_delay_ms(delay_ms: int) -> int:
+    """A delay that a released message can wait; the tracker would cut a longer one in silence.
+
+    Raises:
+        InvalidDuration: it is negative.
+        InvalidOption: it is above 12 h.
+    """
+    if delay_ms > MAX_LEASE_MS:
+        next_move = "release for 12h at most, or append the message again with deliverAt"
+        raise InvalidOption("delay", format_duration(delay_ms), "it is above 12h", next_move)
+    if delay_ms < 0:
+        raise InvalidDuration(f"{delay_ms}ms")
+    return delay_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +39,7 @@ class Release:
     delay_ms: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        delay_ms = parse_duration(self.delay)
-        if delay_ms > MAX_LEASE_MS:
-            raise InvalidOption("delay", self.delay, "it is above 12h", "release for 12h at most")
-        object.__setattr__(self, "delay_ms", delay_ms)
+        object.__setattr__(self, "delay_ms", check_delay_ms(parse_duration(self.delay)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,17 @@ class StopAt:
         return cls(Where.TIME, _not_negative("at_ms", at_ms))
 
 
+def check_order(start: StartAt, stop: StopAt) -> None:
+    """That a subscription does not end before it begins: the two are most likely mixed up.
+
+    Raises:
+        InvalidArgument: the stop is an offset, or a time, before that of the start.
+    """
+    comparable = start.where == stop.where and start.where in (Where.OFFSET, Where.TIME)
+    if comparable and stop.value < start.value:
+        raise InvalidArgument("stop", stop.value, f"it is before the start, {start.value}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """A message of a stream."""

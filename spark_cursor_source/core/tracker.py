@@ -246,6 +246,7 @@ class CellTracker:
         if now_ms is not None:
             self._look_at_breaker(now_ms)
             self._expire(now_ms)
+            self._breaker = self._breaker.seen(now_ms, self._policy.breaker)
         self._end_the_old(now_ms)
         if self._owner is not None:
             self._announce(self._owner)
@@ -442,6 +443,7 @@ class CellTracker:
             self._read_position = position
 
     def _look_at_breaker(self, now_ms: int) -> None:
+        self._breaker = self._breaker.seen(now_ms, self._policy.breaker)
         closes_ms = self._breaker.closes_ms
         if closes_ms is not None and closes_ms < now_ms:
             self._close_breaker()

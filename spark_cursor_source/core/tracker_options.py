@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.kafka_options import KafkaOptions
+from spark_cursor_source.core.marker import MAX_LEASE_MS
 from spark_cursor_source.core.option_reader import (
     OptionReader,
     check_distinct,
@@ -258,15 +259,16 @@ def _read_backoff(option: str, reader: OptionReader, default: Backoff) -> Backof
         return default
     if steps.strip().lower() == NONE:
         return NO_BACKOFF
-    return StepBackoff(delays_ms=tuple(check_duration(option, step.strip()) for step in steps.split(",")))
+    delays = (check_duration(option, step.strip(), most_ms=MAX_LEASE_MS) for step in steps.split(","))
+    return StepBackoff(delays_ms=tuple(delays))
 
 
 def _read_exponential(option: str, reader: OptionReader) -> ExponentialBackoff:
     for part in (f"{option}.min", f"{option}.max"):
         if reader.text(part) is None:
             raise MissingOption(part, f"give {option}.min and {option}.max, such as 1s and 1m")
-    min_ms = reader.duration_ms(f"{option}.min", default_ms=0)
-    max_ms = reader.duration_ms(f"{option}.max", default_ms=0)
+    min_ms = reader.duration_ms(f"{option}.min", default_ms=0, most_ms=MAX_LEASE_MS)
+    max_ms = reader.duration_ms(f"{option}.max", default_ms=0, most_ms=MAX_LEASE_MS)
     if min_ms > max_ms:
         raise ConflictingOptions((f"{option}.min", f"{option}.max"), "min is above max", "swap them")
     multiplier = reader.decimal(f"{option}.multiplier", least=1.0, most=1_000_000.0)

@@ -29,7 +29,7 @@ def named_members(topics: Topics, group: str, partitions: Iterable[Partition]) -
     found = []
     for info in sorted(topics.group_members(group), key=lambda one: (one.client_id, sorted(one.partitions))):
         said = {info.client_id}
-        if info.instance_id == SOLE:
+        if (info.instance_id or "").startswith(SOLE):
             # It is shown with the client.id of the first one of its kind; its commits bear its own name.
             committed = topics.committed_with_metadata(group, partitions)
             said = {one.metadata for one in committed.values() if one.metadata} or said

@@ -25,7 +25,7 @@ def resume(
     markers_topic: str = DEFAULT_MARKERS_TOPIC,
     cursors_topic: str = DEFAULT_CURSORS_TOPIC,
 ) -> int:
-    """Close the breaker of a subscription, on one topic or on all it reads; how many partitions they have.
+    """Close the breaker of a subscription, on one topic or on all; on how many partitions it was open.
 
     What the breaker held is in the dead letters with the tracker's next batch, leases run out again, and dead
     letters are counted from nothing. Nothing happens where the breaker is closed. ``kafka`` are options of
@@ -39,7 +39,7 @@ def resume(
     """
     with closing(CursorTail(client_config(kafka, "consumer"), cursors_topic)) as cursors:
         cursors.refresh()
-        cells = list(tracked_here(cursors.of(subscription=subscription, topic=topic), markers_topic))
+        cells = tracked_here(cursors.of(subscription=subscription, topic=topic), markers_topic)
         if not cells:
             known = {cell.subscription for cell in cursors.all() if topic in (None, cell.topic)}
             raise UnknownSubscription(subscription, topic, cursors_topic, tuple(sorted(known)))
@@ -47,5 +47,7 @@ def resume(
     with closing(MarkerSender(client_config(kafka, "producer"), markers_topic, partitions)) as sender:
         sender.send(Resume(cell=cell) for cell in cells)
         sender.flush()
-    logger.info("breaker_resumed subscription=%s partitions=%d", subscription, len(cells))
-    return len(cells)
+    # All are told, also those whose breaker has opened since; the count is of the cursors that were read.
+    opened = sum(cursor.breaker.is_open for cursor in cells.values())
+    logger.info("breaker_resumed subscription=%s partitions=%d", subscription, opened)
+    return opened

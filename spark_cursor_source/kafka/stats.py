@@ -113,6 +113,8 @@ def _consumers(
     for member in members:
         name, info = member.name, member.info
         own = tuple(sorted(number for of, number in info.partitions if of == topic))
+        if info.partitions and not own:
+            continue  # it reads another topic; who has no partition at all waits for one
         seen = [
             part.owner_seen_ms
             for part in (known[number] for number in own if number in known)

@@ -17,6 +17,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release
 from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.outcome import check_delay_ms
 from spark_cursor_source.errors import NullMessageId, UnknownAction
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.markers import cached_sender
@@ -44,6 +45,7 @@ class Settlement:
         Raises:
             NullMessageId: a row does not say which message, or which delivery, it is.
             UnknownAction: the column action has a word that is none.
+            InvalidDuration, InvalidOption: a delay is negative, or above 12 h.
         """
         if rows.num_rows == 0:
             return
@@ -71,6 +73,8 @@ class Settlement:
         elif count is None:
             raise NullMessageId(word, ("delivery_count",))
         delay_ms = values.get("delay_ms") if word == AckAction.RELEASE else None
+        if delay_ms is not None:
+            check_delay_ms(delay_ms)
         reason = (values.get("reason") or "") if word in (AckAction.RELEASE, AckAction.REJECT) else ""
         return values["topic"], values["partition"], word, count, delay_ms, reason
 

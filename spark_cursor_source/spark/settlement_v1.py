@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from spark_cursor_source.core.ack_options import AckAction, AckOptions
+from spark_cursor_source.core.outcome import check_delay_ms
 from spark_cursor_source.errors import NullMessageId, RejectRefused, UnknownAction
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.markers_v1 import cached_sender_v1
@@ -33,6 +34,7 @@ class SettlementV1:
         Raises:
             NullMessageId: a row does not say which message it is.
             RejectRefused, UnknownAction: the column action has a word that V1 has no marker for.
+            InvalidDuration, InvalidOption: a delay is negative, or above 12 h.
         """
         if rows.num_rows == 0:
             return
@@ -45,6 +47,9 @@ class SettlementV1:
         if "action" in details:
             for word in table.column("action").unique().to_pylist():
                 _check(word)
+        if "delay_ms" in details:
+            for delay_ms in table.column("delay_ms").unique().drop_null().to_pylist():
+                check_delay_ms(delay_ms)
         self._rows.append(table)
         self.settled += table.num_rows
 

@@ -135,10 +135,7 @@ def _actions(column: _Column) -> _Column:
 
 
 def _delays_ms(column: _Column) -> _Column:
-    delays = column.cast(pa.int64())
-    if (pc.min(delays).as_py() or 0) < 0:
-        raise InvalidDuration(f"{pc.min(delays).as_py()}ms")
-    return delays
+    return column.cast(pa.int64())
 
 
 def _durations_ms(column: _Column) -> _Column:

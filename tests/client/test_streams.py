@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from spark_cursor_source.client import Ack, AckPolicy, Client, RoundRobin, by_key
+from spark_cursor_source.client import Ack, AckPolicy, Client, RoundRobin, StartAt, StopAt, by_key
 from spark_cursor_source.core.stream_metadata import StreamInfo
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import (
@@ -55,6 +55,19 @@ def test_a_stream_is_a_topic_with_the_settings_that_were_given(
         "min.insync.replicas": "1",
     }
     assert {key: found[key] for key in expected} == expected
+
+
+def test_a_limit_of_0_is_none_as_in_liftbridge(client: Client, config: dict[str, str]) -> None:
+    name = f"stream-{uuid.uuid4().hex[:12]}"
+    client.create_stream(name, retention_bytes=0, retention_ms=0, retention_messages=0, segment_ms=0)
+    found = Topics(config).settings(name)
+    assert (found["retention.bytes"], found["retention.ms"]) == ("-1", "-1")
+    assert found["segment.ms"] == str(2**63 - 1)
+
+
+def test_a_stop_before_the_start_is_refused(client: Client) -> None:
+    with pytest.raises(InvalidArgument, match="it is before the start"):
+        client.subscribe("any", start=StartAt.offset(7), stop=StopAt.offset(3))
 
 
 def test_a_stream_is_made_once_and_deleted_once(client: Client, stream: str) -> None:

@@ -25,7 +25,7 @@ def test_the_limit_may_go_out_and_the_first_letter_above_it_opens() -> None:
     breaker, out = Breaker().admit(letters(10), 1_000, POLICY, place="t,0")
     assert (out, breaker.is_open) == (letters(10), False)
     breaker, out = breaker.admit(letters(1), 60_000, POLICY, place="t,0")
-    assert (out, breaker.opened_ms, breaker.closes_ms) == (EMPTY, 60_000, 660_000)
+    assert (out, breaker.opened_ms, breaker.seen(70_000, POLICY).closes_ms) == (EMPTY, 60_000, 670_000)
     assert breaker.admit(letters(1), 10**9, POLICY, place="t,0") == (breaker, EMPTY), "open is open"
 
 
@@ -46,13 +46,15 @@ def test_without_a_limit_everything_goes_out_uncounted() -> None:
 
 
 def test_a_breaker_without_a_pause_waits_for_the_operator() -> None:
-    opened = Breaker().opened("x", 5, BreakerPolicy(limit=1, pause_ms=None))
+    policy = BreakerPolicy(limit=1, pause_ms=None)
+    opened = Breaker().opened("x", 5, policy).seen(10, policy)
     assert (opened.opened_ms, opened.closes_ms) == (5, None)
 
 
 def test_another_trip_of_an_open_breaker_begins_its_pause_again() -> None:
-    opened = Breaker().opened("x", 5, POLICY).opened("y", 1_000, POLICY)
-    assert (opened.trip, opened.opened_ms, opened.closes_ms) == ("y", 5, 601_000)
+    opened = Breaker().opened("x", 5, POLICY).seen(6, POLICY).opened("y", 1_000, POLICY).seen(1_500, POLICY)
+    assert (opened.trip, opened.opened_ms, opened.closes_ms) == ("y", 5, 601_500)
+    assert opened.seen(9_000, POLICY) == opened, "once seen, its pause runs"
 
 
 def test_a_breaker_that_allows_nothing_is_refused() -> None:

@@ -481,7 +481,8 @@ def test_an_option_that_an_action_would_not_use_is_refused(given: dict[str, str]
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("action", "nack"), ("delay", "soon"), ("lease", "13h"), ("reason", " ")]
+    ("option", "value"),
+    [("action", "nack"), ("delay", "soon"), ("delay", "2d"), ("lease", "13h"), ("reason", " ")],
 )
 def test_a_bad_value_of_an_action_is_refused(option: str, value: str) -> None:
     with pytest.raises(InvalidOption) as refusal:

@@ -190,6 +190,19 @@ def test_a_breaker_closes_by_itself_when_its_pause_is_over_and_what_it_held_goes
     assert state.breaker.recent == (), "the rate counts anew"
 
 
+def test_the_pause_of_a_breaker_begins_when_the_tracker_sees_that_it_is_open() -> None:
+    # 0 S X |     tracker down     5000 read     5600 closed: out
+    log = Log(policy=GUARDED)
+    log.start(offsets((0, 4)), at=0)
+    log.reject(offsets((0, 4)), at=1)
+    assert log.settle(None) == [dead(offsets(0, 1), 1, REJECTED, "bad")]
+    assert log.settle(5_000) == [], (
+        "it has been open for no longer than a moment, as far as anybody could see"
+    )
+    assert log.state.breaker.closes_ms == 5_600_000
+    assert log.settle(5_600.001) == [dead(offsets(2, 3), 1, REJECTED, "bad")]
+
+
 def test_the_operator_closes_a_breaker_in_a_log_that_is_not_read_out() -> None:
     log = Log(policy=GUARDED)
     log.start(offsets((0, 4)), at=0)

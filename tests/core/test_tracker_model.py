@@ -269,7 +269,11 @@ class Twin:
             return
         self.trip = trip
         self.opened_ms = at_ms if self.opened_ms is None else self.opened_ms
-        self.closes_ms = None if breaker.pause_ms is None else at_ms + breaker.pause_ms
+        self.closes_ms = None if breaker.pause_ms is None else 0
+
+    def see(self, now_ms: int) -> None:
+        if self.closes_ms == 0 and self.policy.breaker.pause_ms is not None:
+            self.closes_ms = now_ms + self.policy.breaker.pause_ms
 
     def close(self) -> None:
         self.opened_ms = self.closes_ms = None
@@ -281,9 +285,11 @@ class Twin:
     def settle(self, now_ms: int | None) -> tuple[list[Dead], list[tuple[int, int, str, bool]]]:
         """Dead letters, and announcements (offset, count, run, alone)."""
         if now_ms is not None:
+            self.see(now_ms)
             if self.closes_ms is not None and self.closes_ms < now_ms:
                 self.close()
             self.tick(now_ms)
+            self.see(now_ms)
         if self.opened_ms is None:
             self.expire(now_ms)
         announced = []

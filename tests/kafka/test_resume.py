@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cursor import MarkersLog
 from spark_cursor_source.core.marker import Resume
 from spark_cursor_source.embedded import EmbeddedKafka
@@ -44,8 +45,15 @@ def test_every_partition_of_the_subscription_is_told(
     known: Control, topic: str | None, cells: list[bytes]
 ) -> None:
     names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
-    assert resume(known.config, "billing", topic, **names) == len(cells)
+    assert resume(known.config, "billing", topic, **names) == 0, "it was open nowhere"
     assert told(known) == cells
+
+
+def test_the_partitions_count_where_the_breaker_was_open(known: Control) -> None:
+    opened = replace(cursor_of(cell_of("t", 1), 5), breaker=Breaker(trip="x", opened_ms=1))
+    produce(known.config, known.cursors, [{"key": opened.cell.key, "value": cursor_wire.encode(opened)}])
+    names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
+    assert resume(known.config, "billing", **names) == 1
 
 
 def test_a_subscription_that_the_tracker_does_not_know_is_told_apart_from_those_it_does(

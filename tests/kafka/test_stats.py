@@ -11,7 +11,7 @@ from spark_cursor_source.core.stats import ConsumerStats, Stats
 from spark_cursor_source.core.subscription import SubscriptionType
 from spark_cursor_source.errors import TopicNotFound
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.group_member import GroupMember
+from spark_cursor_source.kafka.group_member import SOLE, GroupMember
 from spark_cursor_source.kafka.stats import read_stats
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.wire import cursor as cursor_wire
@@ -20,6 +20,7 @@ from tests.kafka.control_plane import Control, cell_of, cursor_of, eventually, o
 pytestmark = pytest.mark.broker
 
 FIRST_MS = 1_700_000_000_000
+SINCE = "2026-01-31T08:30:00Z"
 
 
 @pytest.fixture
@@ -76,9 +77,8 @@ def test_the_age_of_the_oldest_message_grows_with_the_markers_too(known: Control
 
 
 def test_consumers_are_the_members_of_the_group_ours_with_what_they_say_of_themselves(known: Control) -> None:
-    since = "2026-01-31T08:30:00Z"
     name = MemberName(
-        type=SubscriptionType.EXCLUSIVE, host="web-7", process="41@7", query_id="run", since=since
+        type=SubscriptionType.EXCLUSIVE, host="web-7", process="41@7", query_id="run", since=SINCE
     )
     member = GroupMember(known.config, "cursorq-billing", name, session_ms=6_000)
     foreign = Consumer({**known.config, "group.id": "cursorq-shipping", "client.id": "kcat"})
@@ -98,13 +98,53 @@ def test_consumers_are_the_members_of_the_group_ours_with_what_they_say_of_thems
             query_id="run",
             type="exclusive",
             host="web-7",
-            since=since,
+            since=SINCE,
             partitions=(0, 1),
             last_seen_ms=FIRST_MS + 500,
         ),
     )
     (stranger,) = shipping.consumers
     assert (stranger.client_id, stranger.query_id, stranger.partitions) == ("kcat", None, (0, 1))
+
+
+def test_after_a_take_over_the_consumer_is_the_query_that_reads_now(known: Control) -> None:
+    # The group shows a static member that took the place of another with the client.id of that one.
+    members = [
+        GroupMember(
+            known.config,
+            "cursorq-billing",
+            MemberName(
+                type=SubscriptionType.EXCLUSIVE, host="web-7", process=process, query_id=query, since=SINCE
+            ),
+            session_ms=6_000,
+            instance_id=f"{SOLE}-7",
+        )
+        for query, process in (("first", "41@7"), ("second", "42@7"))
+    ]
+    try:
+        for member in members:
+            member.subscribe({known.queue})
+            eventually(lambda member=member: bool(member.partitions))
+        members[1].commit({(known.queue, 0): 8}, Deadline.after_ms(10_000))
+        (consumer,) = stats(known, subscription="billing").subscriptions[0].consumers
+    finally:
+        for member in members:
+            member.close()
+    assert consumer.query_id == "second"
+
+
+def test_members_of_the_group_that_read_another_topic_are_no_consumers_of_this_one(
+    known: Control, topics: Topics
+) -> None:
+    other = f"{known.queue}-other"
+    topics.create({other: (1, {})})
+    reader = Consumer({**known.config, "group.id": "cursorq-billing"})
+    try:
+        reader.subscribe([other])
+        eventually(lambda: reader.poll(0.1) is not None or bool(reader.assignment()))
+        assert stats(known, subscription="billing").subscriptions[0].consumers == ()
+    finally:
+        reader.close()
 
 
 def test_the_stats_of_a_topic_that_is_gone_tell_what_the_cursor_knows(known: Control) -> None:

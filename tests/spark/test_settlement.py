@@ -1,0 +1,31 @@
+"""Delays of rows that are released: what a settlement takes, without Spark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from spark_cursor_source.core.ack_options import AckOptions
+from spark_cursor_source.errors import InvalidDuration, InvalidOption
+from spark_cursor_source.spark.settlement import settlement_of
+
+HALF_A_DAY_MS = 12 * 3_600_000
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize(
+    ("delay_ms", "error"), [(HALF_A_DAY_MS + 1, InvalidOption), (-1, InvalidDuration), (HALF_A_DAY_MS, None)]
+)
+def test_a_delay_that_the_tracker_would_cut_is_refused(
+    version: str, delay_ms: int, error: type[Exception] | None
+) -> None:
+    options = {"kafka.bootstrap.servers": "b:9092", "subscription": "s", "markerFormat": version}
+    settlement = settlement_of(AckOptions.parse(options))
+    rows = {"key": [b"q"], "topic": ["t"], "partition": [0], "offset": [7], "delivery_count": [1]}
+    table = pa.table({**rows, "action": ["release"], "delay_ms": [delay_ms]})
+    if error is None:
+        settlement.add(table)
+        assert len(list(settlement.markers())) == 1
+        return
+    with pytest.raises(error):
+        settlement.add(table)
