@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from spark_cursor_source.embedded import EmbeddedKafka
 from tests.schedule import (  # noqa: F401 - hooks of pytest
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 collect_ignore = ["benchmarks"]  # `make bench`; looking for doctests would import and so run them
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer
 from spark_cursor_source.client import QueueConsumer, Service, ServiceConfig
 from spark_cursor_source.kafka.consumers import reader_config
 from tests.benchmarks.common import Bench, medians, print_table
-from tests.client.plain_tracker import PlainTracker
+from tests.kafka.tracker_thread import PlainTracker
 
 MESSAGES = 1_000_000
 BLOCKING = 2_000

@@ -17,8 +17,8 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.topics import Topics
-from tests.client.plain_tracker import PlainTracker
 from tests.kafka.control_plane import Control, eventually, new_control
+from tests.kafka.tracker_thread import PlainTracker
 
 OpenClient = Callable[..., Client]
 Id = tuple[int, int]  #: partition and offset
@@ -90,7 +90,9 @@ class Rig:
             "cursorsTopic": self.control.cursors,
         }
         servers = {"kafka.bootstrap.servers": self.control.config["bootstrap.servers"]}
-        self.stack.enter_context(PlainTracker({"trigger": "20ms", **servers, **names, **options}))
+        self.stack.enter_context(
+            PlainTracker({"trigger": "20ms", "takeOver": "true", **servers, **names, **options})
+        )
 
     def service(self, **more: Any) -> Service:
         settings: dict[str, Any] = {

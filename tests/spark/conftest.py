@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
-import spark_cursor_source as cursorq
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.kafka.topics import Topics
+from tests.kafka.tracker_thread import PlainTracker
 from tests.spark.control import Control
-from tests.spark.harness import CONTROL, POLICIES, Bench, start_patiently, wait_until
+from tests.spark.harness import CONTROL, POLICIES, Bench
 
 
 @pytest.fixture(scope="session")
-def tracker(
-    spark: SparkSession, broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[StreamingQuery]:
-    """The tracker of the suite; what it does with a subscription is in ``harness.POLICIES``."""
+def tracker(broker: EmbeddedKafka) -> Iterator[PlainTracker]:
+    """The tracker of the suite; what it does with a subscription is in ``harness.POLICIES``.
+
+    It is one without Spark. Spark's own is under test where it is killed, refused or superseded.
+    """
     Topics({"bootstrap.servers": broker.bootstrap_servers}).ensure_control(
         markers=CONTROL["markersTopic"],
         redeliveries=CONTROL["redeliveriesTopic"],
@@ -28,23 +28,17 @@ def tracker(
     )
     options = {
         "kafka.bootstrap.servers": broker.bootstrap_servers,
-        "checkpointLocation": str(tmp_path_factory.mktemp("tracker") / "checkpoint"),
-        "trigger": "500ms",
+        "trigger": "100ms",
         "subscriptions": POLICIES,
         **CONTROL,
     }
-    query = start_patiently(lambda: cursorq.start_tracker(spark, options))
-    wait_until(lambda: query.recentProgress, "the tracker is at work", queries=[query])
-    yield query
-    failure = query.exception()
-    query.stop()
-    if failure is not None:
-        raise failure
+    with PlainTracker(options) as running:
+        yield running
 
 
 @pytest.fixture
 def bench(
-    tracker: StreamingQuery,
+    tracker: PlainTracker,
     spark: SparkSession,
     broker: EmbeddedKafka,
     tmp_path: Path,
@@ -54,7 +48,7 @@ def bench(
     made = Bench(spark, broker.bootstrap_servers, tmp_path, create_topic)
     yield made
     made.close()
-    assert tracker.isActive, tracker.exception()
+    tracker.check()
 
 
 @pytest.fixture

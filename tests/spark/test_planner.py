@@ -20,8 +20,8 @@ from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.reader import CursorqStreamReader, LeasedSlices
 from spark_cursor_source.wire import marker as marker_wire
-from tests.client.plain_tracker import PlainTracker
 from tests.kafka.control_plane import eventually, new_control, produce, read_all
+from tests.kafka.tracker_thread import PlainTracker
 
 pytestmark = pytest.mark.broker
 
