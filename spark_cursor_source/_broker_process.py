@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from spark_cursor_source import _broker_keeper
@@ -71,6 +71,10 @@ class KeptProcess:
         while self.alive and self._state() in _AT_WORK:
             time.sleep(0.001)
 
+    @property
+    def paused(self) -> bool:
+        return self._state() == "T"
+
     def _state(self) -> str:
         """A letter of proc(5); none where the system does not tell."""
         with contextlib.suppress(OSError):
@@ -115,9 +119,9 @@ def is_free(port: int) -> bool:
         return True
 
 
-def free_port(*, other_than: int | None = None) -> int:
+def free_port(*, other_than: Collection[int] = ()) -> int:
     for port in random.sample(_FREE_PORTS, 200):
-        if port != other_than and is_free(port):
+        if port not in other_than and is_free(port):
             return port
     raise BrokerError("200 random ports of 127.0.0.1 are all taken; give a `port` that is free")
 

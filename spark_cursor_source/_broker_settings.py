@@ -25,31 +25,35 @@ _SMALL_AND_FAST = {
     "broker.heartbeat.interval.ms": 500,
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1000,
-    "offsets.topic.replication.factor": 1,
     "offsets.topic.num.partitions": 2,
-    "transaction.state.log.replication.factor": 1,
-    "transaction.state.log.min.isr": 1,
     "transaction.state.log.num.partitions": 2,
-    "share.coordinator.state.topic.replication.factor": 1,
-    "share.coordinator.state.topic.min.isr": 1,
     "share.coordinator.state.topic.num.partitions": 2,
 }
 
 
 def write_settings(
-    directory: Path, port: int, controller_port: int, properties: Mapping[str, object]
+    directory: Path,
+    number: int,
+    port: int,
+    controller_ports: Mapping[int, int],
+    properties: Mapping[str, object],
 ) -> Path:
-    """Write ``server.properties`` into ``directory``; ``properties`` win."""
+    """Write the ``server.properties`` of a broker into its directory; ``properties`` win.
+
+    ``controller_ports`` are those of all brokers: each of them is a voter of the quorum.
+    """
+    voters = (f"{node}@{HOST}:{of}" for node, of in controller_ports.items())
     settings: dict[str, object] = {
         "process.roles": "broker,controller",
-        "node.id": 1,
-        "listeners": f"CLIENT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+        "node.id": number,
+        "listeners": f"CLIENT://{HOST}:{port},CONTROLLER://{HOST}:{controller_ports[number]}",
         "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "CLIENT",
         "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": f"1@{HOST}:{controller_port}",
+        "controller.quorum.voters": ",".join(voters),
         "log.dirs": str(directory / "logs"),
         **_SMALL_AND_FAST,
+        **_replication(len(controller_ports)),
         **properties,
     }
     path = directory / "server.properties"
@@ -58,6 +62,21 @@ def write_settings(
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.writelines(f"{name}={_property(value)}\n" for name, value in settings.items())
     return path
+
+
+def _replication(brokers: int) -> dict[str, object]:
+    """Three copies where there are three brokers; a write is acknowledged when two have it."""
+    copies, in_sync = min(3, brokers), min(2, brokers)
+    settings: dict[str, object] = {
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
+    }
+    if brokers > 1:
+        settings |= {"default.replication.factor": copies, "min.insync.replicas": in_sync}
+    return settings
 
 
 def _property(value: object) -> str:

@@ -1,7 +1,8 @@
-"""A real Apache Kafka for development and tests: one node, in a child process, on loopback.
+"""A real Apache Kafka for development and tests: one broker or a cluster, in child processes, on loopback.
 
 The three beats of a start: find a Java and the jars (``_broker_runtime``), format the storage if it is new,
-run the broker under its keeper (``_broker_keeper``), which ends it when this process ends, however it ends.
+run each broker (``_broker_node``) under its keeper (``_broker_keeper``), which ends it when this process
+ends, however it ends.
 """
 
 from __future__ import annotations
@@ -9,23 +10,29 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-
-from spark_cursor_source._broker_process import HOST, KeptProcess, accepts, free_port, is_free
+from spark_cursor_source._broker_node import BrokerNode
+from spark_cursor_source._broker_ports import BrokerPorts
+from spark_cursor_source._broker_questions import (
+    active_controller,
+    group_coordinator,
+    leader_of,
+    transaction_coordinator,
+)
 from spark_cursor_source._broker_runtime import BrokerRuntime, find_runtime
-from spark_cursor_source._broker_settings import LOGGING, cluster_id, write_settings
-from spark_cursor_source.errors import BrokerError, BrokerNotReady, BrokerNotRunning, PortTaken
+from spark_cursor_source._broker_settings import cluster_id, write_settings
+from spark_cursor_source.errors import BrokerError, BrokerNotReady, BrokerNotRunning
+
+_GRACE_S = 1.0
 
 
 def _say(line: str) -> None:
@@ -34,15 +41,20 @@ def _say(line: str) -> None:
 
 
 class EmbeddedKafka:
-    """A single-node Kafka broker (KRaft) as a child process; it never outlives this process.
+    """A Kafka (KRaft) of one broker, or of ``brokers``, as child processes; none outlives this process.
 
-    ``port`` is the client port on 127.0.0.1 (``None``: a free one, kept from the first start). ``data_dir``
-    is kept and used again, and formatted only if new (``None``: a temporary one, removed by :meth:`close`).
-    ``properties`` are further broker settings and win over the ones made here; the client listener is named
-    ``CLIENT``, so ``{"listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT", ...}``
-    secures it, with ``client_config`` telling the readiness check how to log in. ``heap_mb`` is the JVM's
-    heap in MiB, ``ready_timeout_s`` the seconds a start may take. ``progress`` gets a line of text per step
-    of the very first start, which downloads the jars (default: written to stderr).
+    ``port`` is the client port on 127.0.0.1, in a cluster that of broker 1; the next ports are the others'
+    (``None``: free ones, kept from the first start). ``data_dir`` is kept and used again, and formatted only
+    if new (``None``: a temporary one, removed by :meth:`close`). ``properties`` are further broker settings
+    and win over the ones made here; the client listener is named ``CLIENT``, so
+    ``{"listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT", ...}`` secures it, with
+    ``client_config`` telling the readiness check how to log in. ``heap_mb`` is the heap of a JVM in MiB
+    (default: 512, in a cluster 256), ``ready_timeout_s`` the seconds a start may take. ``progress`` gets a
+    line of text per step of the very first start, which downloads the jars (default: written to stderr).
+
+    The brokers of a cluster have the ids 1, 2, 3 and so on, and each is a controller, too. With three or more
+    of them a topic has three replicas and ``min.insync.replicas`` 2, unless it is made with others. The
+    methods ``start``, ``stop``, ``kill``, ``pause`` and ``resume`` take the id of a broker, or mean all.
 
     :meth:`start` raises JavaNotFound, JarsNotResolved, PortTaken or BrokerNotReady.
 
@@ -50,68 +62,78 @@ class EmbeddedKafka:
 
         with EmbeddedKafka(properties={"auto.create.topics.enable": False}) as broker:
             producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+        with EmbeddedKafka(brokers=3) as cluster:
+            cluster.kill(cluster.leader("orders", 0))
     """
 
     def __init__(
         self,
         *,
+        brokers: int = 1,
         port: int | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         properties: Mapping[str, object] | None = None,
         client_config: Mapping[str, str] | None = None,
-        heap_mb: int = 512,
+        heap_mb: int | None = None,
         ready_timeout_s: float = 60.0,
         progress: Callable[[str], None] = _say,
     ) -> None:
-        self._wanted_port = port
-        self._port = port
+        if brokers < 1:
+            raise BrokerError(f"brokers={brokers}: a Kafka has one broker at least; give 1, or 3")
+        self._numbers = range(1, brokers + 1)
+        self._ports = BrokerPorts(self._numbers, port)
         self._kept_dir = None if data_dir is None else Path(data_dir).absolute()
         self._directory = self._kept_dir
         self._properties = dict(properties or {})
         self._client_config = dict(client_config or {})
-        self._heap_mb = heap_mb
+        self._jvm = _jvm(brokers, heap_mb)
         self._ready_timeout_s = ready_timeout_s
         self._progress = progress
-        self._process: KeptProcess | None = None
-        self._dumped: tuple[Path, Path] | None = None
+        self._nodes: dict[int, BrokerNode] = {}
 
     def __repr__(self) -> str:
-        state = f"pid={self.pid}" if self.running else "not running"
-        return f"EmbeddedKafka(port={self._port}, {state})"
+        state = f"pids={self.pids}" if self.running else "not running"
+        return f"EmbeddedKafka({self._ports.bootstrap_servers or None}, {state})"
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` for clients, the same for all starts; before the first, raises BrokerNotRunning."""
-        if self._port is None:
+        """``host:port`` of every broker, the same for all starts; before the first BrokerNotRunning."""
+        if not self._ports.bootstrap_servers:
             raise BrokerNotRunning("bootstrap_servers")
-        return f"{HOST}:{self._port}"
+        return self._ports.bootstrap_servers
 
     @property
     def pid(self) -> int:
-        """Process id of the broker's JVM. Raises BrokerNotRunning."""
-        return self._running("pid").pid
+        """Process id of the broker's JVM, in a cluster of broker 1's. Raises BrokerNotRunning."""
+        return self._node(1, "pid").require("pid").pid
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Process id of each broker that exists, by the broker's id."""
+        found = {number: node.process for number, node in self._nodes.items() if node.running}
+        return {number: process.pid for number, process in found.items() if process is not None}
 
     @property
     def running(self) -> bool:
-        """Whether the broker's process exists (a paused one does)."""
-        return self._process is not None and self._process.alive
+        """Whether the broker's process, or one of the cluster's, exists (a paused one does)."""
+        return any(node.running for node in self._nodes.values())
 
     @property
     def data_dir(self) -> Path:
-        """The broker's data, settings and log; before the first start, raises BrokerNotRunning."""
+        """The data, settings and logs; before the first start, raises BrokerNotRunning."""
         if self._directory is None:
             raise BrokerNotRunning("data_dir")
         return self._directory
 
     @property
     def log_path(self) -> Path:
-        """The broker's log (warnings and worse); before the first start, raises BrokerNotRunning."""
-        return self.data_dir / "broker.log"
+        """The log (warnings and worse) of the broker, or of broker 1; before the start BrokerNotRunning."""
+        return self._node(1, "log_path").log_path
 
-    def log_tail(self, lines: int = 30) -> str:
-        """The last lines of the log; before the first start, raises BrokerNotRunning."""
-        text = self.log_path.read_text(encoding="utf-8", errors="replace")
-        return "\n".join(text.splitlines()[-lines:])
+    def log_tail(self, lines: int = 30, *, broker: int = 1) -> str:
+        """The last lines of a broker's log; before the first start, raises BrokerNotRunning."""
+        return self._node(broker, "log_tail()").log_tail(lines)
 
     def prepare(self) -> None:
         """Get from the network what a start needs; returns at once when all is there.
@@ -120,83 +142,121 @@ class EmbeddedKafka:
         """
         find_runtime(self._progress)
 
-    def start(self) -> Self:
-        """Start the broker and wait until it answers a metadata request; no effect on a running one.
+    def start(self, broker: int | None = None) -> Self:
+        """Start the brokers, or one, and wait until each is named in a metadata answer.
+
+        No effect on one that runs. Of a cluster a majority must run: with fewer, a broker does not get ready.
 
         Raises JavaNotFound, JarsNotResolved, PortTaken, BrokerNotReady.
         """
-        if self.running:
+        wanted = [number for number in self._wanted(broker) if number not in self.pids]
+        if not wanted:
             return self
-        if self._process is not None:
-            self._process.kill()  # it ended by itself; its pipes are still open
-            self._process = None
         runtime = find_runtime(self._progress)
-        if self._port is not None and not is_free(self._port):
-            raise PortTaken(self._port)
-        if self._directory is None:
-            self._directory = Path(tempfile.mkdtemp(prefix="cursorq-kafka-"))
-            weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self._ports.check(wanted)
+        self._place()
+        starting = [self._nodes[number] for number in wanted]
+        for node in starting:
+            node.forget_ended()
         for attempts_left in (2, 1, 0):
-            port = self._port or free_port()
+            self._ports.choose()
             try:
-                self._launch(runtime, port, free_port(other_than=port))
+                self._launch(runtime, starting)
                 break
             except BrokerNotReady as failure:
                 if "Address already in use" not in failure.log_tail:
                     raise
                 # Somebody took a port between our look and the broker's bind.
-                if self._wanted_port is not None and not is_free(self._wanted_port):
-                    raise PortTaken(self._wanted_port) from failure
+                self._ports.check(wanted, failure)
                 if attempts_left == 0:
                     raise
-        self._port = port
+        self._ports.keep()
         return self
 
-    def stop(self, timeout_s: float = 30.0) -> None:
-        """End the broker cleanly (SIGTERM), after ``timeout_s`` seconds by force; the data stays."""
-        if self._process is None:
-            return
-        if self._process.alive:
-            self._process.signal(signal.SIGCONT)
-            self._process.signal(signal.SIGTERM)
-        clean = self._process.wait(timeout_s)
-        self._process.kill()
-        self._process = None
-        if self._dumped is not None and clean:
-            self._keep_archive(*self._dumped)
+    def stop(self, broker: int | None = None, *, timeout_s: float = 30.0) -> None:
+        """End the brokers, or one, cleanly (SIGTERM), after ``timeout_s`` seconds by force.
 
-    def kill(self) -> None:
-        """End the broker as a crash would (SIGKILL); the data stays. Raises BrokerNotRunning.
+        The data stays.
+        """
+        nodes = self._chosen(broker)
+        for node in nodes:
+            node.tell_to_end()
+        until = time.monotonic() + timeout_s
+        # Those that are left without a majority ask the controllers for leave in vain.
+        minority = max(0, len(nodes) - 1) // 2
+        while sum(node.running for node in nodes) > minority and time.monotonic() < until:
+            time.sleep(0.02)
+        for node in nodes:
+            node.end(min(_GRACE_S, max(0.0, until - time.monotonic())))
+
+    def kill(self, broker: int | None = None) -> None:
+        """End the brokers, or one, as a crash would (SIGKILL); the data stays. Raises BrokerNotRunning.
 
         The next start takes 3 s longer: the controller first waits for the dead broker's session to end.
         """
-        self._running("kill()").kill()
-        self._process = None
+        for node in self._alive(broker, "kill()"):
+            node.kill()
 
     def restart(self) -> Self:
-        """Stop cleanly if running, then start on the same port and data. Raises what :meth:`start` raises."""
+        """Stop cleanly if running, then start on the same ports and data. Raises what ``start`` raises."""
         self.stop()
         return self.start()
 
-    def pause(self) -> None:
-        """Freeze the broker (SIGSTOP): connections stay, nothing is answered. Raises BrokerNotRunning."""
-        self._running("pause()").pause()
+    def pause(self, broker: int | None = None) -> None:
+        """Freeze the brokers, or one (SIGSTOP): connections stay, nothing is answered.
 
-    def resume(self) -> None:
-        """Let a paused broker run on (SIGCONT). Raises BrokerNotRunning."""
-        self._running("resume()").signal(signal.SIGCONT)
+        Raises BrokerNotRunning.
+        """
+        for node in self._alive(broker, "pause()"):
+            node.require("pause()").pause()
+
+    def resume(self, broker: int | None = None) -> None:
+        """Let the paused brokers, or one, run on (SIGCONT). Raises BrokerNotRunning."""
+        for node in self._alive(broker, "resume()"):
+            node.require("resume()").signal(signal.SIGCONT)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait at most ``timeout_s`` seconds for its end; whether it came. Raises BrokerNotRunning."""
-        return self._running("wait()").wait(timeout_s)
+        """Wait at most ``timeout_s`` seconds for the end of a broker; whether it came.
+
+        Raises BrokerNotRunning.
+        """
+        nodes = self._alive(None, "wait()")
+        if len(nodes) == 1:
+            return nodes[0].require("wait()").wait(timeout_s)
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        while all(node.running for node in nodes):
+            if until is not None and time.monotonic() > until:
+                return False
+            time.sleep(0.05)
+        return True
 
     def close(self) -> None:
         """Stop, and remove the data directory if it is a temporary one."""
+        if len(self._numbers) > 1 and self._kept_dir is None and self.running:
+            self.kill()  # an orderly end is for data that is kept
         self.stop()
         if self._kept_dir is None and self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
+            self._nodes.clear()
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """Id of the broker that leads a partition; None while there is no leader, or no such partition."""
+        return leader_of(self._to_ask(), topic, partition)
+
+    def coordinator(self, group: str) -> int | None:
+        """Id of the broker that coordinates a consumer group; None before the cluster's first group."""
+        return group_coordinator(self._to_ask(), group)
+
+    def transaction_coordinator(self, transactional_id: str) -> int | None:
+        """Id of the broker that coordinates a producer's transactions; None before the first."""
+        return transaction_coordinator(self._to_ask(), transactional_id)
+
+    def controller(self) -> int | None:
+        """Id of the broker that is the elected controller; None while there is none."""
+        answering = {number: node.directory for number, node in self._nodes.items() if node.answering}
+        found = active_controller(answering.values())
+        return found if found in answering else None
 
     def __enter__(self) -> Self:
         try:
@@ -210,89 +270,91 @@ class EmbeddedKafka:
     ) -> None:
         self.close()
 
-    def _running(self, wanted: str) -> KeptProcess:
-        if self._process is None or not self._process.alive:
-            raise BrokerNotRunning(wanted)
-        return self._process
+    def _wanted(self, broker: int | None) -> Sequence[int]:
+        if broker is None:
+            return self._numbers
+        if broker not in self._numbers:
+            raise BrokerError(f"there is no broker {broker}; their ids are 1 to {len(self._numbers)}")
+        return [broker]
 
-    def _launch(self, runtime: BrokerRuntime, port: int, controller_port: int) -> None:
+    def _chosen(self, broker: int | None) -> list[BrokerNode]:
+        return [self._nodes[number] for number in self._wanted(broker) if number in self._nodes]
+
+    def _alive(self, broker: int | None, wanted: str) -> list[BrokerNode]:
+        found = [node for node in self._chosen(broker) if node.running]
+        if not found:
+            raise BrokerNotRunning(wanted)
+        return found
+
+    def _node(self, broker: int, wanted: str) -> BrokerNode:
+        (number,) = self._wanted(broker)
+        if number not in self._nodes:
+            raise BrokerNotRunning(wanted)
+        return self._nodes[number]
+
+    def _to_ask(self) -> dict[str, str]:
+        """The configuration of a client that asks the brokers which can answer."""
+        answering = [number for number, node in self._nodes.items() if node.answering]
+        if not answering:
+            raise BrokerNotRunning("a question to the brokers")
+        return {**self._client_config, "bootstrap.servers": self._ports.addresses(answering)}
+
+    def _place(self) -> None:
+        """Have a directory, and one for each broker of a cluster in it."""
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="cursorq-kafka-"))
+            weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        _check_directory(self._directory, len(self._numbers))
+        for number in self._numbers:
+            own = self._directory if len(self._numbers) == 1 else self._directory / f"broker-{number}"
+            own.mkdir(exist_ok=True)
+            doomed = None if self._kept_dir is not None else self._directory
+            self._nodes.setdefault(number, BrokerNode(number, own, doomed=doomed))
+
+    def _launch(self, runtime: BrokerRuntime, nodes: Sequence[BrokerNode]) -> None:
         deadline = time.monotonic() + self._ready_timeout_s
-        settings = write_settings(self.data_dir, port, controller_port, self._properties)
-        self.log_path.write_bytes(b"")
-        self._format_if_new(runtime, settings)
-        if runtime.archive.is_file():
-            self._dumped, archive_flag = None, f"-XX:SharedArchiveFile={runtime.archive}"
-        else:
-            self._dumped = (self.data_dir / "classes.jsa", runtime.archive)
-            archive_flag = f"-XX:ArchiveClassesAtExit={self._dumped[0]}"
-        # fmt: off
-        command = [
-            runtime.java, f"-Xmx{self._heap_mb}m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
-            "-XX:+ExitOnOutOfMemoryError", archive_flag, "-Xlog:disable", "-Xlog:all=error:stderr",
-            *self._jvm_tail(runtime), "kafka.Kafka", str(settings),
-        ]
-        # fmt: on
-        doomed = None if self._kept_dir is not None else self._directory
-        self._process = KeptProcess(command, cwd=self.data_dir, log=self.log_path, doomed=doomed)
+        settings = {}
+        for node in nodes:
+            number = node.number
+            settings[number] = write_settings(
+                node.directory, number, self._ports.client[number], self._ports.controller, self._properties
+            )
+            node.log_path.write_bytes(b"")
+        new, cluster = [node for node in nodes if node.is_new], cluster_id()
+        with ThreadPoolExecutor(len(nodes)) as pool:
+            list(pool.map(lambda node: node.format(runtime, settings[node.number], cluster), new))
         try:
-            self._await_ready(port, deadline)
+            for node in nodes:
+                node.launch(runtime, settings[node.number], self._jvm)
+            for node in nodes:
+                node.await_ready(
+                    self._ports.client[node.number],
+                    [node.number for node in nodes],
+                    client_config=self._client_config,
+                    deadline=deadline,
+                    timeout_s=self._ready_timeout_s,
+                )
         except BaseException:
-            self._process.kill()
-            self._process = None
+            for node in nodes:
+                node.forget_ended()
             raise
 
-    def _jvm_tail(self, runtime: BrokerRuntime) -> list[str]:
-        logging = self.data_dir / "log4j2.properties"
-        logging.write_text(LOGGING)
-        return [f"-Dlog4j2.configurationFile={logging}", "-Djava.awt.headless=true", "-cp", runtime.classpath]
 
-    def _format_if_new(self, runtime: BrokerRuntime, settings: Path) -> None:
-        if any(self.data_dir.glob("*/meta.properties")):
-            return
-        archive = [f"-XX:SharedArchiveFile={runtime.archive}"] if runtime.archive.is_file() else []
-        # fmt: off
-        command = [
-            runtime.java, "-Xmx128m", "-XX:+UseG1GC", "-XX:TieredStopAtLevel=1", *archive, "-Xlog:disable",
-            *self._jvm_tail(runtime), "kafka.tools.StorageTool", "format", "--ignore-formatted",
-            "--cluster-id", cluster_id(), "--config", str(settings),
-        ]
-        # fmt: on
-        done = subprocess.run(command, cwd=self.data_dir, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            tail = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
-            raise BrokerNotReady("Kafka's format tool refused the data directory", str(self.log_path), tail)
+def _jvm(brokers: int, heap_mb: int | None) -> list[str]:
+    if brokers == 1:
+        return [f"-Xmx{heap_mb or 512}m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
+    # Several start at once on a few cores: the quick compiler, and a collector with one thread.
+    return [f"-Xmx{heap_mb or 256}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
-    def _await_ready(self, port: int, deadline: float) -> None:
-        """Wait for the port, then for a metadata answer that names the broker."""
-        assert self._process is not None
-        admin: AdminClient | None = None
-        while time.monotonic() < deadline:
-            if not self._process.alive:
-                raise self._not_ready("the broker ended while it was starting")
-            if admin is None:
-                # No client before the port is open: its reconnects back off and cost more than the wait.
-                if not accepts(port):
-                    time.sleep(0.02)
-                    continue
-                address = {"bootstrap.servers": f"{HOST}:{port}"}
-                quiet = {"log_level": "0"}
-                admin = AdminClient({**address, **quiet, **self._client_config})
-            try:
-                if admin.list_topics(timeout=min(2.0, max(0.1, deadline - time.monotonic()))).brokers:
-                    return
-            except KafkaException:
-                time.sleep(0.02)  # not yet; the deadline ends this
-        raise self._not_ready(f"the broker answered no metadata request in {self._ready_timeout_s:g} s")
 
-    def _not_ready(self, what: str) -> BrokerError:
-        return BrokerNotReady(what, str(self.log_path), self.log_tail())
-
-    @staticmethod
-    def _keep_archive(dumped: Path, archive: Path) -> None:
-        if not dumped.is_file() or archive.exists():
-            return
-        archive.parent.mkdir(parents=True, exist_ok=True)
-        # Copied beside it and renamed: another broker may be starting from the same name.
-        beside = archive.with_suffix(f".{os.getpid()}")
-        shutil.move(dumped, beside)
-        os.replace(beside, archive)
+def _check_directory(directory: Path, brokers: int) -> None:
+    """Refuse the data of a Kafka with another number of brokers, whose ids and voters are others."""
+    of_one = (directory / "logs").is_dir()
+    of_several = len(list(directory.glob("broker-*/logs")))
+    if (brokers == 1 and of_several) or (brokers > 1 and (of_one or of_several not in (0, brokers))):
+        there = 1 if of_one else of_several
+        raise BrokerError(
+            f"{directory} holds the data of a Kafka with {there} broker(s), not {brokers}; "
+            f"give brokers={there}, or another data_dir"
+        )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -34,6 +36,31 @@ def test_cursorq_broker_prints_its_address_and_ends_cleanly_when_told(number: si
         assert command.wait(timeout=40) == 0
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+@pytest.mark.broker
+def test_cursorq_broker_runs_a_cluster_and_says_which_broker_ended(tmp_path: Path) -> None:
+    arguments = ["broker", "--brokers", "3", "--data-dir", str(tmp_path)]
+    with subprocess.Popen(
+        [*COMMAND, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        assert command.stdout.readline().count("127.0.0.1:") == 3
+        os.kill(broker_in(tmp_path / "broker-2"), signal.SIGKILL)
+        assert command.wait(timeout=60) == 1
+        assert command.stderr.readline().startswith("cursorq: broker 2 ended by itself")
+
+
+def broker_in(directory: Path) -> int:
+    """The process whose settings are in this directory."""
+    settings = f"\0{directory / 'server.properties'}\0".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (process / "cmdline").read_bytes()
+            if command.endswith(settings) and b"keeper" not in command:
+                return int(process.name)
+    raise AssertionError(f"no broker runs in {directory}")
 
 
 @pytest.mark.broker

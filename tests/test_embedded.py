@@ -219,6 +219,13 @@ def test_a_broker_that_asks_for_a_password_lets_in_who_knows_it() -> None:
             )
 
 
+@pytest.mark.parametrize(("brokers", "of"), [(3, "logs"), (1, "broker-1/logs")])
+def test_the_data_of_another_number_of_brokers_is_refused(tmp_path: Path, brokers: int, of: str) -> None:
+    (tmp_path / of).mkdir(parents=True)
+    with pytest.raises(BrokerError, match=r"with 1 broker\(s\), not 3|with 1 broker\(s\), not 1"):
+        EmbeddedKafka(brokers=brokers, data_dir=tmp_path).start()
+
+
 def test_share_groups_hand_out_messages_and_take_acks(
     broker: EmbeddedKafka, create_topic: Callable[..., str]
 ) -> None:
@@ -251,7 +258,7 @@ import sys, time
 from spark_cursor_source.embedded import EmbeddedKafka
 broker = EmbeddedKafka(data_dir=sys.argv[1] or None).start()
 {before}
-print(broker.pid, broker._process._keeper.pid, broker.data_dir, flush=True)
+print(broker.pid, broker._nodes[1].process._keeper.pid, broker.data_dir, flush=True)
 time.sleep(600)
 """
 
@@ -284,6 +291,21 @@ def test_a_broker_ends_with_its_sigkilled_parent_and_leaves_no_temporary_files()
         parent.kill()
     assert eventually(lambda: not alive(broker) and not alive(keeper))
     assert not directory.exists()
+
+
+@pytest.mark.e2e
+def test_a_cluster_ends_with_its_sigkilled_parent_too() -> None:
+    script = PARENT.replace("EmbeddedKafka(", "EmbeddedKafka(brokers=3, ").format(
+        before="broker.pause(2); print(*broker.pids.values(), flush=True)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script, ""], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    with parent:
+        assert parent.stdout is not None
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        directory = Path(parent.stdout.readline().split()[2])
+        assert len(pids) == 3
+        parent.kill()
+    assert eventually(lambda: not any(alive(pid) for pid in pids) and not directory.exists())
 
 
 @pytest.mark.e2e

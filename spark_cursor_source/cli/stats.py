@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from spark_cursor_source.cli.arguments import add_cluster, kafka_of
 from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX
+from spark_cursor_source.core.topic_names import DEFAULT_REDELIVERIES_TOPIC
 
 if TYPE_CHECKING:
     from spark_cursor_source.cli.arguments import Subcommands
@@ -23,6 +24,7 @@ def add_stats(subcommands: Subcommands) -> None:
     parser.add_argument("--topic", help="default: all")
     parser.add_argument("--json", action="store_true", help="everything, also of each partition")
     add_cluster(parser)
+    parser.add_argument("--redeliveries-topic", default=DEFAULT_REDELIVERIES_TOPIC)
     parser.add_argument("--group-id-prefix", default=DEFAULT_GROUP_ID_PREFIX)
     parser.set_defaults(run=_stats)
 
@@ -35,6 +37,7 @@ def _stats(arguments: argparse.Namespace) -> int:
         subscription=arguments.subscription,
         topic=arguments.topic,
         markers_topic=arguments.markers_topic,
+        redeliveries_topic=arguments.redeliveries_topic,
         cursors_topic=arguments.cursors_topic,
         group_id_prefix=arguments.group_id_prefix,
     )

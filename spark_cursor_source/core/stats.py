@@ -8,6 +8,7 @@ from typing import Any
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Totals
+from spark_cursor_source.core.durability import WeakTopic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,19 +121,24 @@ class Stats:
     """A snapshot of subscriptions, by topic and name."""
 
     subscriptions: tuple[SubscriptionStats, ...]
+    weak_topics: tuple[WeakTopic, ...] = ()  #: control topics with fewer replicas than their cluster allows
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """As ``{"topics": {topic: {"subscriptions": {name: …}}}}``, the way Pulsar nests them."""
+        """As ``{"topics": {topic: {"subscriptions": {name: …}}}}``, the way Pulsar nests them.
+
+        ``weak_control_topics`` lists the control topics that have too few replicas, each with its cure.
+        """
         topics: dict[str, dict[str, dict[str, Any]]] = {}
         for one in self.subscriptions:
             topics.setdefault(one.topic, {"subscriptions": {}})["subscriptions"][one.subscription] = _told(
                 one
             )
-        return json.dumps({"topics": topics}, indent=indent)
+        weak = [_plain(one) for one in self.weak_topics]
+        return json.dumps({"topics": topics, "weak_control_topics": weak}, indent=indent)
 
     def to_text(self) -> str:
-        """A line for each subscription."""
-        return "\n".join(map(_line, self.subscriptions))
+        """A line for each subscription, and for each control topic that has too few replicas."""
+        return "\n".join([*map(_line, self.subscriptions), *(f"warning: {one}" for one in self.weak_topics)])
 
 
 def _line(one: SubscriptionStats) -> str:
@@ -164,5 +170,5 @@ def _told_of_partition(part: PartitionStats) -> dict[str, Any]:
     return {"backlog": part.backlog} | told | {"totals": _plain(part.totals)}
 
 
-def _plain(value: PartitionStats | ConsumerStats | Totals) -> dict[str, Any]:
+def _plain(value: PartitionStats | ConsumerStats | Totals | WeakTopic) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in fields(value)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, TypeVar
 
@@ -11,7 +11,6 @@ from confluent_kafka import KafkaError, KafkaException, admin
 
 from spark_cursor_source.errors import CursorqError, KafkaUnavailable
 from spark_cursor_source.kafka.client_roles import admin_config
-from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.failures import (
     RETRIABLE,
@@ -22,6 +21,7 @@ from spark_cursor_source.kafka.failures import (
     refusal,
     unavailable,
 )
+from spark_cursor_source.kafka.living_admin import LOOK_ANEW_S, LivingAdmin
 
 #: NewTopic, OffsetSpec and so on: public, but not in their module's __all__
 ADMIN_TYPES: Any = admin
@@ -41,9 +41,12 @@ class AdminCalls:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._complaints = Complaints()
-        self.client: admin.AdminClient = open_client(
-            admin.AdminClient, admin_config(config) | {"error_cb": self._complaints}
-        )
+        self._living = LivingAdmin(admin_config(config) | {"error_cb": self._complaints})
+
+    @property
+    def client(self) -> admin.AdminClient:
+        """The client for the next request."""
+        return self._living.client
 
     def ask(
         self,
@@ -104,18 +107,28 @@ class AdminCalls:
         heard = self._complaints.during(deadline)
         return heard is not None and heard.code() in TURNED_AWAY and deadline.spent_ms > _TURNED_AWAY_MS
 
+    def look_anew(self, deadline: Deadline) -> None:
+        """Find the controller again, and brokers to ask: a call waits for them in vain."""
+        self._living.look_anew(deadline.left_s(most=_ONE_REQUEST_S, least=0.05))
+
     def _round(self, request: Request[ItemT], items: Sequence[ItemT], timeout_s: float) -> list[Any]:
+        client = self.client  # kept for the round: with its client a request ends
         try:
             futures = list(request(items, timeout_s).values())
         except KafkaException as raised:
             return [error_of(raised)] * len(items)
-        return [_outcome(future, timeout_s) for future in futures]
-
-
-def _outcome(future: Future[Any], timeout_s: float) -> Any:
-    try:
         # librdkafka keeps the time itself; ours is for the case that it does not.
-        return future.result(timeout_s + 5)
+        round_ = Deadline.after_ms(int((timeout_s + 5) * 1000))
+        while wait(futures, round_.left_s(most=LOOK_ANEW_S)).not_done and not round_.over:
+            self.look_anew(Deadline.after_ms(int(timeout_s * 1000) - round_.spent_ms))
+            if self.client is not client:
+                break
+        return [_outcome(future) for future in futures]
+
+
+def _outcome(future: Future[Any]) -> Any:
+    try:
+        return future.result(0)
     except KafkaException as raised:
         return error_of(raised)
     except FutureTimeout:

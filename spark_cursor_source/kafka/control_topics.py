@@ -10,6 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, TopicCollection, TopicPartition
 
+from spark_cursor_source.core.durability import COPIES, settings_for
 from spark_cursor_source.errors import (
     CursorsTopicNotCompacted,
     KafkaUnavailable,
@@ -53,6 +54,7 @@ _STREAMS_WANTED = {"cleanup.policy": "compact", "message.timestamp.type": "LogAp
 
 #: somebody else's request for the same topic is under way, or done
 _THERE = frozenset({KafkaError.TOPIC_ALREADY_EXISTS})
+_TOO_FEW_BROKERS = frozenset({KafkaError.INVALID_REPLICATION_FACTOR})
 # A name that no topic can have comes from a marker that somebody else wrote.
 _NOT_THERE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
 
@@ -158,31 +160,47 @@ def create_topics(
     calls: AdminCalls,
     topics: Mapping[str, tuple[int, Mapping[str, object]]],
     *,
-    replication: int = -1,
+    replication: int | None = None,
     deadline: Deadline,
 ) -> dict[str, int]:
-    """Make the topics ``{name: (partitions, settings)}``, replicated as brokers do or as often as said.
+    """Make the topics ``{name: (partitions, settings)}``, replicated as often as said.
+
+    Without ``replication`` there are three replicas, two of which acknowledge, or as many as there are
+    brokers; ``settings`` may say otherwise about the acknowledgement.
 
     The names of those that exist, which stay, and how often they were asked for: one that was asked for again
     may have been made by the request before, whose answer was lost.
     """
     asked: Counter[str] = Counter()
+    there: set[str] = set()
+    wanted = list(topics)
+    for copies in [replication] if replication is not None else range(COPIES, 0, -1):
+        ours = settings_for(copies) if replication is None else {}
 
-    def request(names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
-        asked.update(names)
-        new = [
-            ADMIN_TYPES.NewTopic(
-                name,
-                num_partitions=topics[name][0],
-                replication_factor=replication,
-                config={key: str(value) for key, value in topics[name][1].items()},
-            )
-            for name in names
-        ]
-        made = calls.client.create_topics(new, request_timeout=timeout_s, operation_timeout=timeout_s)
-        return {name: made[name] for name in names}
+        def request(
+            names: Sequence[str], timeout_s: float, copies: int = copies, ours: Mapping[str, object] = ours
+        ) -> Mapping[str, Future[Any]]:
+            asked.update(names)
+            new = [
+                ADMIN_TYPES.NewTopic(
+                    name,
+                    num_partitions=topics[name][0],
+                    replication_factor=copies,
+                    config={key: str(value) for key, value in {**ours, **topics[name][1]}.items()},
+                )
+                for name in names
+            ]
+            made = calls.client.create_topics(new, request_timeout=timeout_s, operation_timeout=timeout_s)
+            return {name: made[name] for name in names}
 
-    _, there = calls.ask("create topic", list(topics), request, deadline=deadline, tolerated=_THERE)
+        tolerated = _THERE | (_TOO_FEW_BROKERS if replication is None and copies > 1 else frozenset())
+        _, refused = calls.ask("create topic", wanted, request, deadline=deadline, tolerated=tolerated)
+        wanted = [name for name, why in refused.items() if why.code() in _TOO_FEW_BROKERS]
+        there |= refused.keys() - set(wanted)
+        for name in wanted:
+            del asked[name]  # it was not made
+        if not wanted:
+            break
     return {name: asked[name] for name in there}
 
 

@@ -9,7 +9,11 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.stats import ConsumerStats, PartitionStats, Stats, SubscriptionStats
 from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX, group_id
-from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.core.topic_names import (
+    DEFAULT_CURSORS_TOPIC,
+    DEFAULT_MARKERS_TOPIC,
+    DEFAULT_REDELIVERIES_TOPIC,
+)
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.cursors import CursorTail
@@ -24,6 +28,7 @@ def read_stats(
     subscription: str | None = None,
     topic: str | None = None,
     markers_topic: str = DEFAULT_MARKERS_TOPIC,
+    redeliveries_topic: str = DEFAULT_REDELIVERIES_TOPIC,
     cursors_topic: str = DEFAULT_CURSORS_TOPIC,
     group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX,
 ) -> Stats:
@@ -39,7 +44,13 @@ def read_stats(
     with closing(CursorTail(client_config(kafka, "consumer"), cursors_topic)) as tail:
         tail.refresh()
         cursors = tail.of(subscription=subscription, topic=topic)
-    return stats_of(cursors, kafka, markers_topic=markers_topic, group_id_prefix=group_id_prefix)
+    return stats_of(
+        cursors,
+        kafka,
+        markers_topic=markers_topic,
+        group_id_prefix=group_id_prefix,
+        control_topics=(markers_topic, redeliveries_topic, cursors_topic),
+    )
 
 
 def stats_of(
@@ -49,8 +60,12 @@ def stats_of(
     markers_topic: str,
     group_id_prefix: str,
     committed: bool = True,
+    control_topics: Iterable[str] = (),
 ) -> Stats:
-    """The same of these cursors; where not ``committed``, messages of open transactions are counted too."""
+    """The same of these cursors; where not ``committed``, messages of open transactions are counted too.
+
+    Of the ``control_topics`` those are told that have too few replicas.
+    """
     topics = Topics(client_config(kafka, "admin"))
     partitions = [(cell.topic, cell.partition) for cell in cursors]
     ends = topics.existing_ends(partitions, committed=committed)
@@ -66,6 +81,7 @@ def stats_of(
     newest_ms = _newest_ms(topics, ends, markers_topic)
     members = {name: _members(topics, name, parts, group_id_prefix) for _, name in parts}
     return Stats(
+        weak_topics=topics.weak(control_topics),
         subscriptions=tuple(
             SubscriptionStats(
                 topic=topic,
@@ -75,7 +91,7 @@ def stats_of(
                 newest_ms=newest_ms(topic),
             )
             for (topic, name), own in sorted(parts.items())
-        )
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaException, TopicPartition
 
+from spark_cursor_source.core.durability import WeakTopic
 from spark_cursor_source.core.stream_metadata import Broker
 from spark_cursor_source.errors import (
     CursorqError,
@@ -38,6 +39,7 @@ from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.failures import RETRIABLE, error_of, refusal
 from spark_cursor_source.kafka.group_offsets import CommittedOffset, GroupOffsets
 from spark_cursor_source.kafka.groups import GroupMemberInfo, delete_group, group_members
+from spark_cursor_source.kafka.replication import warn_of_weak_topics, weak_topics
 from spark_cursor_source.kafka.topic_pattern import matching_topics
 
 Partition = tuple[str, int]  #: (topic, partition)
@@ -76,6 +78,8 @@ class Topics:
         self._config = dict(config)
         self._calls = AdminCalls(config)
         self._timeout_ms = timeout_ms
+        self._servers = str(config.get("bootstrap.servers", ""))
+        self._judged: set[str] = set()  # topics whose replication was looked at
         self._until: Deadline | None = None
         self._groups_lock = threading.Lock()
         self._groups: dict[tuple[str, bool], GroupOffsets] = {}
@@ -94,7 +98,7 @@ class Topics:
         Raises:
             MarkersTopicNotLogAppendTime, CursorsTopicNotCompacted: an existing topic is unfit.
         """
-        return ensure_control_topics(
+        found = ensure_control_topics(
             self._calls,
             markers=markers,
             redeliveries=redeliveries,
@@ -102,14 +106,20 @@ class Topics:
             partitions=partitions,
             deadline=self._deadline(),
         )
+        self._warn_once(markers, redeliveries, cursors)
+        return found
 
     def ensure_markers(self, markers: str, *, partitions: int = DEFAULT_PARTITIONS) -> int:
         """The same for a markers topic alone; how many partitions it has."""
-        return ensure_markers_topic(self._calls, markers, partitions=partitions, deadline=self._deadline())
+        count = ensure_markers_topic(self._calls, markers, partitions=partitions, deadline=self._deadline())
+        self._warn_once(markers)
+        return count
 
     def ensure_cursors(self, cursors: str, *, partitions: int = DEFAULT_PARTITIONS) -> int:
         """The same for a cursors topic alone; how many partitions it has."""
-        return ensure_cursors_topic(self._calls, cursors, partitions=partitions, deadline=self._deadline())
+        count = ensure_cursors_topic(self._calls, cursors, partitions=partitions, deadline=self._deadline())
+        self._warn_once(cursors)
+        return count
 
     def ensure_streams(self, streams: str) -> int:
         """The same for a streams topic, which is made with one partition.
@@ -117,7 +127,13 @@ class Topics:
         Raises:
             StreamsTopicUnfit: it is there with other settings.
         """
-        return ensure_streams_topic(self._calls, streams, deadline=self._deadline())
+        count = ensure_streams_topic(self._calls, streams, deadline=self._deadline())
+        self._warn_once(streams)
+        return count
+
+    def weak(self, topics: Iterable[str]) -> tuple[WeakTopic, ...]:
+        """Those of the topics that are there and replicated less than the cluster allows."""
+        return weak_topics(self._calls, topics, servers=self._servers, deadline=self._deadline())
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """Id and number of partitions of each topic.
@@ -173,7 +189,7 @@ class Topics:
                     raise NotAuthorized(topic, operation)
 
     def create(self, topics: Mapping[str, tuple[int, Mapping[str, object]]]) -> None:
-        """Make ``{name: (partitions, settings)}``, replicated as brokers do, and wait for their leaders.
+        """Make ``{name: (partitions, settings)}`` with up to three replicas, and wait for their leaders.
 
         A topic that exists, or that somebody else makes at the same time, stays as it is.
         """
@@ -184,12 +200,14 @@ class Topics:
     def create_new(
         self, topic: str, partitions: int, settings: Mapping[str, object], *, replication: int | None
     ) -> bool:
-        """Make one topic that is not there yet, and wait for its leaders; whether it was made."""
+        """Make one topic that is not there yet, and wait for its leaders; whether it was made.
+
+        ``replication`` of None is three replicas, two of which acknowledge, or as many as there are brokers.
+        """
         deadline = self._deadline()
         was_there = bool(self.existing([topic]))
-        copies = -1 if replication is None else replication
         new = {topic: (partitions, settings)}
-        asked = create_topics(self._calls, new, replication=copies, deadline=deadline).get(topic, 0)
+        asked = create_topics(self._calls, new, replication=replication, deadline=deadline).get(topic, 0)
         if asked == 1 or (asked and was_there):
             return False
         await_leaders(self._calls, [topic], deadline=deadline)
@@ -295,6 +313,12 @@ class Topics:
         """
         return delete_group(self._calls, self._config, group, deadline=self._deadline())
 
+    def _warn_once(self, *topics: str) -> None:
+        new = [topic for topic in topics if topic not in self._judged]
+        if new:
+            warn_of_weak_topics(self._calls, new, servers=self._servers, deadline=self._deadline())
+            self._judged.update(new)
+
     def _group(self, group: str, *, stable: bool = True) -> GroupOffsets:
         with self._groups_lock:
             if (group, stable) not in self._groups:
@@ -313,6 +337,7 @@ class Topics:
                     raise refusal(error, operation="list", resource="topics") from raised
                 if deadline.over:
                     raise self._calls.unavailable("list topics", deadline, error) from raised
+                self._calls.look_anew(deadline)
                 deadline.pause(0.1)
 
     def _list_offsets(

@@ -66,7 +66,10 @@ def test_stats_as_json_are_nested_by_topic_and_subscription() -> None:
     assert billing["consumers"][0]["host"] == "web-7"
     assert billing["partitions"]["3"]["mark_delete"] == 9
     assert billing["partitions"]["3"]["totals"]["overlapped"] == 2
-    assert json.loads(Stats(subscriptions=()).to_json(indent=2)) == {"topics": {}}
+    assert json.loads(Stats(subscriptions=()).to_json(indent=2)) == {
+        "topics": {},
+        "weak_control_topics": [],
+    }
 
 
 def test_stats_as_text_are_a_line_for_each_subscription() -> None:

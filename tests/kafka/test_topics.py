@@ -346,6 +346,24 @@ def test_answers_that_come_after_the_time_is_over_do_no_harm(
     assert patient.committed(group, [markers]) == {markers: 4}
 
 
+def test_a_client_that_has_lost_its_brokers_is_replaced(
+    config: dict[str, str], create_topic: CreateTopic
+) -> None:
+    # a lone broker that was fenced for a moment may be lost to a client; here the client never finds one
+    name, topics = create_topic(), Topics(config)
+    for call in (lambda: topics.describe([name]), lambda: topics.matching(name)):
+        topics._calls._living.client = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+        assert call()
+
+
+def test_a_client_is_not_replaced_while_no_other_one_would_reach_a_broker() -> None:
+    topics = Topics({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, timeout_ms=4_000)
+    client = topics._calls.client
+    with pytest.raises(KafkaUnavailable):
+        topics.describe(["any"])
+    assert topics._calls.client is client
+
+
 def test_a_client_whose_commit_nobody_answers_ends_where_it_is_dropped(mortal: EmbeddedKafka) -> None:
     # librdkafka keeps a commit that waits for a coordinator, and a processor busy, for a session's time; and
     # what is in a cycle ends in whatever thread the garbage collector runs, and keeps that one waiting

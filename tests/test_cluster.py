@@ -1,0 +1,191 @@
+"""A cluster of three: its brokers one by one, and what the library makes and finds on it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+from spark_cursor_source.client import Client
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.errors import BrokerError
+from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
+from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics
+from spark_cursor_source.kafka.stats import read_stats
+from spark_cursor_source.kafka.topics import Topics
+from tests.test_embedded import alive, eventually, read_all, write
+
+pytestmark = pytest.mark.broker
+
+COMPACTED = {"cleanup.policy": "compact"}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(brokers=3) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def lax_cluster(cluster: EmbeddedKafka) -> EmbeddedKafka:
+    """The same with Kafka's own defaults for a new topic: one replica."""
+    cluster.start()
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    one = ConfigEntry("min.insync.replicas", "1", incremental_operation=AlterConfigOpType.SET)
+    for_all = ConfigResource(ConfigResource.Type.BROKER, "", incremental_configs=[one])
+    admin.incremental_alter_configs([for_all])[for_all].result(timeout=20)
+    return cluster
+
+
+@pytest.fixture(autouse=True)
+def whole(cluster: EmbeddedKafka) -> None:
+    """Each test finds all three at work."""
+    cluster.start()
+
+
+def in_sync(cluster: EmbeddedKafka, topic: str) -> list[int]:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    return sorted(admin.list_topics(topic, timeout=20).topics[topic].partitions[0].isrs)
+
+
+def test_a_cluster_keeps_three_replicas_of_which_two_acknowledge(cluster: EmbeddedKafka) -> None:
+    write(cluster, "thrice", b"1")  # made by the producer, with the brokers' defaults
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    with_transactions(cluster, "thrice")
+    for topic in ("thrice", "__transaction_state"):
+        found = admin.list_topics(topic, timeout=20)
+        assert list(found.brokers) == [1, 2, 3]
+        assert all(sorted(part.replicas) == [1, 2, 3] for part in found.topics[topic].partitions.values())
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        settings = admin.describe_configs([resource])[resource].result(timeout=20)
+        assert settings["min.insync.replicas"].value == "2"
+
+
+def with_transactions(cluster: EmbeddedKafka, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "tx"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"in a transaction", partition=0)
+    producer.commit_transaction(30)
+
+
+def test_a_cluster_goes_on_without_its_leader_which_comes_back(cluster: EmbeddedKafka) -> None:
+    write(cluster, "failover", b"1")
+    leader = cluster.leader("failover", 0)
+    assert leader in cluster.pids
+    cluster.kill(leader)
+    assert leader not in cluster.pids
+    assert len(cluster.pids) == 2
+    write(cluster, "failover", b"2")
+    assert cluster.leader("failover", 0) not in (leader, None)
+    cluster.start(leader)
+    assert eventually(lambda: in_sync(cluster, "failover") == [1, 2, 3], within_s=60)
+    assert read_all(cluster, "failover") == [b"1", b"2"]
+
+
+def test_a_cluster_elects_another_controller_while_one_stands_still(cluster: EmbeddedKafka) -> None:
+    paused = cluster.controller()
+    assert paused in cluster.pids
+    cluster.pause(paused)
+    try:
+        assert eventually(lambda: cluster.controller() not in (paused, None), within_s=60)
+        assert paused in cluster.pids
+    finally:
+        cluster.resume(paused)
+
+
+def test_the_coordinators_of_a_group_and_of_a_transaction_are_those_that_the_brokers_name(
+    cluster: EmbeddedKafka,
+) -> None:
+    write(cluster, "coordinated", b"1")
+    with_transactions(cluster, "coordinated")
+    assert cluster.transaction_coordinator("tx") in cluster.pids
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for group in ("cursorq-orders", "a group with a \u00fcmlaut", "polygenelubricants"):
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group})
+        consumer.commit(offsets=[TopicPartition("coordinated", 0, 1)], asynchronous=False)
+        consumer.close()
+        told = admin.describe_consumer_groups([group])[group].result(timeout=30).coordinator
+        assert cluster.coordinator(group) == told.id
+
+
+def test_one_broker_of_a_cluster_stops_and_starts_on_its_port(cluster: EmbeddedKafka) -> None:
+    servers, pid = cluster.bootstrap_servers, cluster.pids[2]
+    cluster.stop(2)
+    assert not alive(pid)
+    assert sorted(cluster.pids) == [1, 3]
+    cluster.start(2)
+    assert cluster.pids[2] != pid
+    assert cluster.bootstrap_servers == servers
+
+
+def test_a_broker_that_a_cluster_has_not_is_an_error_that_names_the_ids(cluster: EmbeddedKafka) -> None:
+    with pytest.raises(BrokerError, match="no broker 4; their ids are 1 to 3"):
+        cluster.kill(4)
+    with pytest.raises(BrokerError, match="one broker at least"):
+        EmbeddedKafka(brokers=0)
+
+
+# ---- an administrator's client
+
+
+def test_an_administrator_whose_controller_is_gone_asks_another_broker(cluster: EmbeddedKafka) -> None:
+    # describe ---- SIGKILL of the broker that the client takes for the controller ---- describe, without it
+    topics = Topics({"bootstrap.servers": cluster.bootstrap_servers}, timeout_ms=60_000)
+    topics.create({"described": (1, {})})
+    controller = topics._calls.client.describe_cluster().result(timeout=30).controller.id
+    cluster.kill(controller)
+    began = time.monotonic()
+    assert topics.describe(["described"])
+    assert controller not in cluster.pids
+    assert time.monotonic() - began < 50
+
+
+# ---- what the library makes
+
+
+def settings_of(topics: Topics, topic: str) -> tuple[set[tuple[int, ...]], str | None]:
+    """The replicas of the partitions, sorted, and how many of them acknowledge."""
+    placed = {tuple(sorted(replicas)) for _, replicas, _ in topics.placements(topic).values()}
+    return placed, topics.settings(topic)["min.insync.replicas"]
+
+
+def test_topics_of_ours_have_three_replicas_of_which_two_acknowledge(lax_cluster: EmbeddedKafka) -> None:
+    # the brokers' own defaults are one replica, and one that acknowledges
+    kafka = {"bootstrap.servers": lax_cluster.bootstrap_servers}
+    topics = Topics(kafka)
+    topics.ensure_control(markers="m3", redeliveries="r3", cursors="c3", partitions=2)
+    topics.ensure_streams("s3")
+    topics.create({"orders": (1, {})})
+    DeadLetterTopics(topics).ensure(["orders-s-DLQ"], like="orders")
+    with Client({"kafka.bootstrap.servers": kafka["bootstrap.servers"], "streamsTopic": "s3"}) as client:
+        client.create_stream("stream", 1)
+        client.create_stream("as-said", 1, replication=2, min_insync=1)
+    for topic in ("m3", "r3", "c3", "s3", "orders-s-DLQ", "stream"):
+        assert settings_of(topics, topic) == ({(1, 2, 3)}, "2"), topic
+    (replicas,), acknowledging = settings_of(topics, "as-said")
+    assert (len(replicas), acknowledging) == (2, "1")
+
+
+def test_a_weak_control_topic_is_told_once_in_the_log_and_by_stats(
+    lax_cluster: EmbeddedKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka = {"bootstrap.servers": lax_cluster.bootstrap_servers}
+    topics = Topics(kafka)
+    for name, replication, settings in [("m1", 1, MARKERS_SETTINGS), ("r1", 3, {}), ("c1", None, COMPACTED)]:
+        topics.create_new(name, 1, settings, replication=replication)
+    for _ in range(2):
+        topics.ensure_control(markers="m1", redeliveries="r1", cursors="c1")
+    told = [record.getMessage() for record in caplog.records if "event=weak_topic" in record.getMessage()]
+    assert len(told) == 2
+    assert told[0].startswith("topic m1 has replication 1 and min.insync.replicas 1 on 3 brokers")
+    assert "kafka-reassign-partitions.sh" in told[0]
+    assert told[1].startswith("topic r1 has replication 3 and min.insync.replicas 1 on 3 brokers")
+    assert "kafka-configs.sh" in told[1]
+    stats = read_stats(kafka, markers_topic="m1", redeliveries_topic="r1", cursors_topic="c1")
+    assert [weak["topic"] for weak in json.loads(stats.to_json())["weak_control_topics"]] == ["m1", "r1"]
+    assert [line[:17] for line in stats.to_text().splitlines()] == ["warning: topic m1", "warning: topic r1"]
