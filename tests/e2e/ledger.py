@@ -1,6 +1,7 @@
 """A ledger of unique messages through faults on a seeded schedule, and the verdict of the topics on it.
 
 ``python -m tests.e2e.ledger --minutes 30 --seed 7`` runs for as long as one likes; CI runs each fault once.
+With ``--brokers 3`` it runs on a cluster, whose brokers have faults of their own, and without Spark.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,10 +44,13 @@ class Ledger:
     queue: Field
     seed: int
     away_s: float = 3.0  #: how long a paused broker is away
+    faults: Sequence[Fault] = ()  #: FAULTS, if none are given
+    may_end: Callable[[Fault], bool] = lambda fault: True  #: whether this fault may end a query or a tracker
+    ended: list[str] = field(default_factory=list)  #: what ended by a fault that may end nothing
     told: list[str] = field(default_factory=list)  #: the faults that were, in their order
 
     def __post_init__(self) -> None:
-        self._random = random.Random(self.seed)
+        self.random = random.Random(self.seed)
         self._produced = self._acked = 0
         self.tracker = self.queue.tracker(maxDeliveries=MAX_DELIVERIES)
         self.consumer = self.queue.consumer(
@@ -55,17 +59,26 @@ class Ledger:
 
     def run(self, until: Callable[[], bool]) -> Verdict:
         """All faults in an order of the seed, once more as long as ``until`` says no; then drain."""
+        faults = self.faults or FAULTS
         with self._producing():
             while True:
-                for fault in self._random.sample(FAULTS, len(FAULTS)):
+                for fault in self.random.sample(faults, len(faults)):
                     self._wait_for_acks()
-                    time.sleep(self._random.uniform(0, 1.5))
+                    time.sleep(self.random.uniform(0, 1.5))
                     self.told.append(fault.__name__)
+                    before = self._failures()
                     fault(self)
+                    if not self.may_end(fault):
+                        self._wait_for_acks()
+                        self.ended += [f"{fault.__name__}: {one}" for one in self._failures()[len(before) :]]
                 if until():
                     break
         self.look_after(self.queue.all_settled, "all is acked, or a dead letter")
         return self.queue.verdict()
+
+    def _failures(self) -> list[str]:
+        """Why queries and trackers have ended so far."""
+        return [f"{one['error']}" for app in (self.tracker, self.consumer) for one in app.events("failed")]
 
     def _wait_for_acks(self) -> None:
         """That the last fault is over."""
@@ -111,6 +124,9 @@ class Ledger:
             ended.set()
             thread.join()
             assert producer.flush(PATIENCE_S) == 0
+
+
+Fault = Callable[[Ledger], None]
 
 
 def driver_killed(ledger: Ledger) -> None:
@@ -201,6 +217,7 @@ def report(ledger: Ledger, verdict: Verdict) -> str:
             f"{len(verdict.produced)} messages, {len(verdict.seen)} deliveries, {len(verdict.acked)} acked, "
             f"{len(verdict.dead)} dead letters ({len(verdict.copied_twice)} copied twice)",
             f"came again: {dict(reasons)}",
+            *(f"ended by {one}" for one in ledger.ended),
         ]
     )
 
@@ -209,23 +226,46 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--away", type=float, default=120.0, help="seconds that the broker is stopped")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
+    parser.add_argument("--away", type=float, help="seconds that a broker is stopped (120, in a cluster 3)")
     told = parser.parse_args()
     os.environ |= python_environment() | {"PYTHONPATH": str(ROOT)}
     properties = {"auto.create.topics.enable": False}
-    with tempfile.TemporaryDirectory() as scratch, EmbeddedKafka(properties=properties) as broker:
-        garage = Garage(Path(scratch) / "garage")
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        EmbeddedKafka(brokers=told.brokers, properties=properties) as broker,
+    ):
+        app = "tests.e2e.spark_app" if told.brokers == 1 else "tests.e2e.plain_app"
+        garage = Garage(Path(scratch) / "garage", app)
         queue = new_queue(broker, garage, Path(scratch))
         try:
-            ledger = Ledger(broker, queue, told.seed, told.away)
+            if told.brokers == 1:
+                ledger = Ledger(broker, queue, told.seed, told.away or 120.0)
+            else:
+                ledger = on_cluster(broker, queue, told.seed, told.away or 3.0)
             end = time.monotonic() + told.minutes * 60
             verdict = ledger.run(lambda: time.monotonic() > end)
             print(report(ledger, verdict))
             check(verdict, queue)
+            assert not ledger.ended
         finally:
             queue.close()
             garage.close()
     print("passed")
+
+
+def on_cluster(broker: EmbeddedKafka, queue: Field, seed: int, away_s: float = 3.0) -> Ledger:
+    """A ledger with the faults of a cluster, of which those of the brokers may end nothing."""
+    from tests.e2e.cluster_faults import BROKER_FAULTS, CLUSTER_FAULTS  # they are made of this module
+
+    return Ledger(
+        broker,
+        queue,
+        seed,
+        away_s,
+        faults=CLUSTER_FAULTS,
+        may_end=lambda fault: fault not in BROKER_FAULTS,
+    )
 
 
 def new_queue(broker: EmbeddedKafka, garage: Garage, directory: Path) -> Field:

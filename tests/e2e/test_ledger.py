@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from spark_cursor_source.core.marker import End, Start
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
+from tests.e2e.cluster_faults import ROLE_FAULTS, leaders_elected, two_brokers_away
 from tests.e2e.harness import Field, Garage, MessageId, Verdict, ids_of
 from tests.e2e.ledger import FAULTS, Ledger, check, new_queue, report
 
@@ -50,6 +52,32 @@ def test_a_ledger_is_right_to_the_last_message_whatever_befell_it(run: Run) -> N
         "replay",
         "redelivery",
     }
+
+
+# ---- on a cluster
+
+
+def test_a_ledger_on_a_cluster_is_right_whichever_brokers_die_or_stand_still(
+    plain_garage: Garage, tmp_path: Path
+) -> None:
+    # each of these once, in an order of the seed; none of them may end the query or the tracker
+    faults = [
+        ROLE_FAULTS["markers_leader_killed"],
+        ROLE_FAULTS["transaction_coordinator_paused"],
+        ROLE_FAULTS["controller_killed"],
+        two_brokers_away,
+        leaders_elected,
+    ]
+    with EmbeddedKafka(brokers=3, properties={"auto.create.topics.enable": False}) as broker:
+        queue = new_queue(broker, plain_garage, tmp_path)
+        try:
+            ledger = Ledger(broker, queue, SEED, away_s=2.0, faults=faults, may_end=lambda fault: False)
+            verdict = ledger.run(lambda: True)
+            print(report(ledger, verdict))
+            check(verdict, queue)
+            assert not ledger.ended
+        finally:
+            queue.close()
 
 
 # ---- and a wrong one is wrong
