@@ -111,7 +111,7 @@ def leaders_elected(ledger: Ledger) -> None:
     await_replicas(ledger.broker)
     admin = AdminClient({"bootstrap.servers": ledger.broker.bootstrap_servers, "log_level": 0})
     try:
-        admin.elect_leaders(ElectionType.PREFERRED, None, request_timeout=30).result(timeout=40)
+        admin.elect_leaders(ElectionType.PREFERRED).result(timeout=60)  # it takes no timeout of its own
     except KafkaException as refused:
         print(f"elect_leaders: {refused}")
 
