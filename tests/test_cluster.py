@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from spark_cursor_source.client import Client
 from spark_cursor_source.embedded import EmbeddedKafka
@@ -26,19 +26,10 @@ COMPACTED = {"cleanup.policy": "compact"}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(brokers=3) as running:
+    # One replica by default, as in a cluster of which nobody said more.
+    lax = {"default.replication.factor": 1, "min.insync.replicas": 1}
+    with EmbeddedKafka(brokers=3, properties=lax) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def lax_cluster(cluster: EmbeddedKafka) -> EmbeddedKafka:
-    """The same with Kafka's own defaults for a new topic: one replica."""
-    cluster.start()
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    one = ConfigEntry("min.insync.replicas", "1", incremental_operation=AlterConfigOpType.SET)
-    for_all = ConfigResource(ConfigResource.Type.BROKER, "", incremental_configs=[one])
-    admin.incremental_alter_configs([for_all])[for_all].result(timeout=20)
-    return cluster
 
 
 @pytest.fixture(autouse=True)
@@ -52,17 +43,24 @@ def in_sync(cluster: EmbeddedKafka, topic: str) -> list[int]:
     return sorted(admin.list_topics(topic, timeout=20).topics[topic].partitions[0].isrs)
 
 
-def test_a_cluster_keeps_three_replicas_of_which_two_acknowledge(cluster: EmbeddedKafka) -> None:
-    write(cluster, "thrice", b"1")  # made by the producer, with the brokers' defaults
+def make(cluster: EmbeddedKafka, topic: str) -> None:
+    """A topic of which an acknowledged record outlives a broker."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    new = NewTopic(topic, 1, 3, config={"min.insync.replicas": "2"})
+    admin.create_topics([new])[topic].result(timeout=20)
+
+
+def test_a_cluster_keeps_what_its_coordinators_know_in_three_replicas(cluster: EmbeddedKafka) -> None:
+    make(cluster, "thrice")
     with_transactions(cluster, "thrice")
-    for topic in ("thrice", "__transaction_state"):
-        found = admin.list_topics(topic, timeout=20)
-        assert list(found.brokers) == [1, 2, 3]
-        assert all(sorted(part.replicas) == [1, 2, 3] for part in found.topics[topic].partitions.values())
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        settings = admin.describe_configs([resource])[resource].result(timeout=20)
-        assert settings["min.insync.replicas"].value == "2"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    found = admin.list_topics("__transaction_state", timeout=20)
+    assert list(found.brokers) == [1, 2, 3]
+    parts = found.topics["__transaction_state"].partitions.values()
+    assert all(sorted(part.replicas) == [1, 2, 3] for part in parts)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "__transaction_state")
+    settings = admin.describe_configs([resource])[resource].result(timeout=20)
+    assert settings["min.insync.replicas"].value == "2"
 
 
 def with_transactions(cluster: EmbeddedKafka, topic: str) -> None:
@@ -74,6 +72,7 @@ def with_transactions(cluster: EmbeddedKafka, topic: str) -> None:
 
 
 def test_a_cluster_goes_on_without_its_leader_which_comes_back(cluster: EmbeddedKafka) -> None:
+    make(cluster, "failover")
     write(cluster, "failover", b"1")
     leader = cluster.leader("failover", 0)
     assert leader in cluster.pids
@@ -101,7 +100,7 @@ def test_a_cluster_elects_another_controller_while_one_stands_still(cluster: Emb
 def test_the_coordinators_of_a_group_and_of_a_transaction_are_those_that_the_brokers_name(
     cluster: EmbeddedKafka,
 ) -> None:
-    write(cluster, "coordinated", b"1")
+    make(cluster, "coordinated")
     with_transactions(cluster, "coordinated")
     assert cluster.transaction_coordinator("tx") in cluster.pids
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -154,9 +153,9 @@ def settings_of(topics: Topics, topic: str) -> tuple[set[tuple[int, ...]], str |
     return placed, topics.settings(topic)["min.insync.replicas"]
 
 
-def test_topics_of_ours_have_three_replicas_of_which_two_acknowledge(lax_cluster: EmbeddedKafka) -> None:
+def test_topics_of_ours_have_three_replicas_of_which_two_acknowledge(cluster: EmbeddedKafka) -> None:
     # the brokers' own defaults are one replica, and one that acknowledges
-    kafka = {"bootstrap.servers": lax_cluster.bootstrap_servers}
+    kafka = {"bootstrap.servers": cluster.bootstrap_servers}
     topics = Topics(kafka)
     topics.ensure_control(markers="m3", redeliveries="r3", cursors="c3", partitions=2)
     topics.ensure_streams("s3")
@@ -172,9 +171,9 @@ def test_topics_of_ours_have_three_replicas_of_which_two_acknowledge(lax_cluster
 
 
 def test_a_weak_control_topic_is_told_once_in_the_log_and_by_stats(
-    lax_cluster: EmbeddedKafka, caplog: pytest.LogCaptureFixture
+    cluster: EmbeddedKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kafka = {"bootstrap.servers": lax_cluster.bootstrap_servers}
+    kafka = {"bootstrap.servers": cluster.bootstrap_servers}
     topics = Topics(kafka)
     for name, replication, settings in [("m1", 1, MARKERS_SETTINGS), ("r1", 3, {}), ("c1", None, COMPACTED)]:
         topics.create_new(name, 1, settings, replication=replication)

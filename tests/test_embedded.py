@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from spark_cursor_source import _broker_process, _broker_runtime
+from spark_cursor_source._broker_settings import write_settings
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import (
     BrokerError,
@@ -219,6 +220,12 @@ def test_a_broker_that_asks_for_a_password_lets_in_who_knows_it() -> None:
             )
 
 
+def test_a_cluster_keeps_a_topic_in_three_replicas_of_which_two_acknowledge(tmp_path: Path) -> None:
+    written = write_settings(tmp_path, 2, 9092, {1: 9001, 2: 9002, 3: 9003}, {}).read_text().splitlines()
+    assert {"default.replication.factor=3", "min.insync.replicas=2", "node.id=2"} <= set(written)
+    assert "controller.quorum.voters=1@127.0.0.1:9001,2@127.0.0.1:9002,3@127.0.0.1:9003" in written
+
+
 @pytest.mark.parametrize(("brokers", "of"), [(3, "logs"), (1, "broker-1/logs")])
 def test_the_data_of_another_number_of_brokers_is_refused(tmp_path: Path, brokers: int, of: str) -> None:
     (tmp_path / of).mkdir(parents=True)
@@ -255,6 +262,7 @@ def test_share_groups_hand_out_messages_and_take_acks(
 
 PARENT = """
 import sys, time
+from spark_cursor_source._broker_settings import write_settings
 from spark_cursor_source.embedded import EmbeddedKafka
 broker = EmbeddedKafka(data_dir=sys.argv[1] or None).start()
 {before}
