@@ -14,7 +14,9 @@ from spark_cursor_source.kafka.deadline import Deadline
 RETRIABLE = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._DESTROY_BROKER,  # the broker that was asked is in the metadata no more
         KafkaError._MSG_TIMED_OUT,
+        KafkaError._PARTIAL,  # a broker that knows of no broker, itself fenced, and of no topic
         KafkaError._RESOLVE,
         KafkaError._RETRY,
         KafkaError._TIMED_OUT,

@@ -125,7 +125,7 @@ def _try_to_delete(config: Mapping[str, Any], group: str, deadline: Deadline) ->
 
 
 def _pause(calls: AdminCalls, error: KafkaError, operation: str, group: str, deadline: Deadline) -> None:
-    if error.code() not in RETRIABLE | {KafkaError._PARTIAL}:
+    if error.code() not in RETRIABLE:
         raise refusal(error, operation=operation, resource=group)
     if deadline.over:
         raise calls.unavailable(operation, deadline, error)
