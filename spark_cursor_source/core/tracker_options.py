@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.kafka_options import KafkaOptions
@@ -57,6 +58,7 @@ TRACKER_OPTIONS = (
     "cursorsTopic",
 )
 DEFAULT_TRIGGER_MS = 1_000
+RULES = 1  #: to be raised when the same markers would be decided upon in another way
 DEFAULT_MULTIPLIER = 2.0
 
 NONE = "none"
@@ -134,6 +136,12 @@ class TrackerOptions:
     def policy_for(self, subscription: str) -> RedeliveryPolicy:
         """The policy of a subscription: its own settings, and the general ones where it has none."""
         return dict(self.subscription_policies).get(subscription, self.policy)
+
+    @property
+    def policies_digest(self) -> str:
+        """A short text that differs where batches are decided under other policies, or by other rules."""
+        policies = (RULES, self.policy, self.subscription_policies, self.reappend)
+        return sha256(repr(policies).encode()).hexdigest()[:8]
 
     def _check_topics(self) -> None:
         control = {

@@ -30,6 +30,7 @@ from spark_cursor_source.kafka.tracker_group import (
 from spark_cursor_source.kafka.transaction import end_transactions
 from spark_cursor_source.spark.marker_ends import MarkerEnds
 from spark_cursor_source.spark.queue_watch import QueueWatch
+from spark_cursor_source.wire import tracker_offset_json
 
 log = logging.getLogger(__name__)
 _BEHIND_MS = 3_000  # so long the log of a new leader may end below what was read before
@@ -44,21 +45,25 @@ class MarkersSlice(InputPartition):
     stop: int
     now_ms: int | None  #: leases that end before this run out; None where there is more to read first
     tracker_id: str
+    identity: str = ""  #: of the batch, for whoever repeats it
     read_between: tuple[int, int] | None = None  #: as in :class:`TrackerOffset`
 
 
 @dataclass(frozen=True)
 class AllCursors(InputPartition):
-    """The task of a new checkpoint: every cursor there is."""
+    """The task of a new checkpoint, or of a state that is rebuilt: every cursor there is."""
 
     value: None = None
+    reset: int = 0  #: how many markers partitions forget their state first
 
 
 class MarkerPlanner:
     """The driver's side: how far to read, and what time it is on the broker."""
 
-    def __init__(self, options: TrackerOptions) -> None:
+    def __init__(self, options: TrackerOptions, policies: str | None = None) -> None:
+        """``policies`` is the digest of all policies, where ``options`` are only those of the source."""
         self._options = options
+        self._policies = options.policies_digest if policies is None else policies
         admin = client_config(options.kafka, "admin")
         self._topics = Topics(admin, timeout_ms=PATIENCE_MS)
         self._partitions = self._topics.ensure_control(
@@ -82,6 +87,7 @@ class MarkerPlanner:
         self._seen: dict[int, int] = {}  # end of each partition when its last append time was read
         self._fresh: set[int] = set()  # partitions that were appended to since: their clocks go right
         self._checked = False
+        self._done: TrackerProgress | None = None  # what had been carried out at the start
         self._asked_time = False
 
     def initial_offset(self) -> TrackerOffset:
@@ -143,6 +149,14 @@ class MarkerPlanner:
             TrackerOwnedByAnother: as :meth:`latest_offset`, which a replayed batch is not asked for.
         """
         self._check_owner(start, known=end)
+        if self._was_decided_otherwise(end):
+            log.warning(
+                "tracker_rebuilt topic=%s: the batch that is repeated was carried out under other policies; "
+                "the state is taken from the cursors",
+                self._options.markers_topic,
+            )
+            return [AllCursors(reset=self._partitions)]
+        identity = self._identity(end)
         slices: list[InputPartition] = [
             MarkersSlice(
                 partition=p,
@@ -150,6 +164,7 @@ class MarkerPlanner:
                 stop=stop,
                 now_ms=end.now_ms.get(p) if p in end.settled else None,
                 tracker_id=end.tracker_id,
+                identity=identity,
                 read_between=end.read_between.get(p),
             )
             for p, stop in end.next.items()
@@ -186,15 +201,30 @@ class MarkerPlanner:
             tracker_group(self._options.markers_topic),
             deadline,
         )
-        self._check_progress(self._progress(stable=True), start, known)
+        self._done = self._progress(stable=True)
+        self._check_progress(self._done, start, known)
         self._check_markers_topic()
         self._checked = True
+
+    def _identity(self, end: TrackerOffset) -> str:
+        return f"{tracker_offset_json.digest(end)}.{self._policies}"
+
+    def _was_decided_otherwise(self, end: TrackerOffset) -> bool:
+        """Whether this very batch was carried out before this start, under other policies."""
+        if self._done is None or self._done.query_id != end.tracker_id:
+            return False
+        read, _, policies = self._done.identity.partition(".")
+        return policies not in ("", self._policies) and read == tracker_offset_json.digest(end)
 
     def _check_progress(self, done: TrackerProgress, start: TrackerOffset, known: TrackerOffset) -> None:
         ours = done.query_id in (None, known.tracker_id)
         if start.resumed:
             # State that somebody has gone beyond would bring old leases back.
-            if not ours or any(at > known.next.get(p, 0) for p, at in done.next_markers.items()):
+            batches = {tracker_offset_json.digest(start), tracker_offset_json.digest(known)}
+            # By the digest too: a batch that only time has made moves no position.
+            other = bool(done.identity) and done.identity.partition(".")[0] not in batches
+            beyond = any(at > known.next.get(p, 0) for p, at in done.next_markers.items())
+            if not ours or beyond or other:
                 raise TrackerOwnedByAnother(self._options.markers_topic, done.query_id or "", stale=True)
         elif not ours and not self._options.take_over:
             raise TrackerOwnedByAnother(self._options.markers_topic, done.query_id or "")

@@ -36,12 +36,13 @@ _Row = tuple[int, int, int | None, str, bytes]
 class Kind(StrEnum):
     """What the body of a row is."""
 
+    RESET = "reset"  #: forget the state of the partition; its sequence is before every cursor's
     CURSOR = "cursor"  #: a cursor to resume from; its sequence is before every marker's
     MARKER = "marker"  #: a marker of V2, one or many folded; the sequence is the last one's offset
     MESSAGES = "messages"  #: many markers of one message each; the sequence is the last one's offset
     LEASE_TABLE = "lease_table"  #: a lease table to resume from
     QUARANTINED = "quarantined"  #: where a record is that is no marker, and why
-    TICK = "tick"  #: the end of the batch; at_ms is the broker's time, or null where leases are not to end
+    TICK = "tick"  #: the end of the batch, with its tracker and identity; at_ms is the broker's time, or null
 
 
 class MarkerFold:
@@ -145,9 +146,20 @@ def lease_table_row(partition: int, value: bytes) -> pa.RecordBatch:
     return _batch([(partition, -1, None, Kind.LEASE_TABLE.value, value)])
 
 
-def tick_row(partition: int, stop: int, now_ms: int | None, tracker_id: str) -> pa.RecordBatch:
+def tick_row(partition: int, stop: int, now_ms: int | None, tracker_id: str, identity: str) -> pa.RecordBatch:
     """The row that ends a partition's part of a batch."""
-    return _batch([(partition, stop, now_ms, Kind.TICK.value, tracker_id.encode())])
+    return _batch([(partition, stop, now_ms, Kind.TICK.value, f"{tracker_id}:{identity}".encode())])
+
+
+def tracker_and_identity(tick: bytes) -> tuple[str, str]:
+    """What the body of a tick tells: the tracker, and the identity of the batch."""
+    tracker_id, _, identity = tick.decode().partition(":")
+    return tracker_id, identity
+
+
+def reset_row(partition: int) -> pa.RecordBatch:
+    """The row before the cursors of a partition whose state is rebuilt from them."""
+    return _batch([(partition, -2, None, Kind.RESET.value, b"")])
 
 
 def _batch(rows: Sequence[_Row]) -> pa.RecordBatch:

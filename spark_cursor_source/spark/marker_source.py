@@ -24,22 +24,26 @@ from spark_cursor_source.spark.marker_rows import (
     MarkerFold,
     cursor_rows,
     lease_table_row,
+    reset_row,
     tick_row,
 )
 from spark_cursor_source.wire import tracker_offset_json
 
+POLICIES = "policies"  #: option with the digest of the policies that batches are decided under
 SUBSCRIPTIONS = "subscriptions"  #: option with the settings of each subscription, as JSON
 
 
 class MarkerStreamReader(DataSourceStreamReader):
     """Markers, folded: consecutive Ends of a cell are one row."""
 
-    def __init__(self, options: TrackerOptions) -> None:
+    def __init__(self, options: TrackerOptions, policies: str | None = None) -> None:
+        """``policies`` is the digest of all policies, where ``options`` are only those of the source."""
         self._options = options
+        self._policies = options.policies_digest if policies is None else policies
         self._planner: MarkerPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_planner": None}
+        return {"_options": self._options, "_policies": self._policies, "_planner": None}
 
     def initialOffset(self) -> dict[str, Any]:
         return tracker_offset_json.encode(self._driver().initial_offset())
@@ -60,6 +64,8 @@ class MarkerStreamReader(DataSourceStreamReader):
         config = client_config(self._options.kafka, "consumer")
         config["isolation.level"] = "read_committed"
         if isinstance(partition, AllCursors):
+            for number in range(partition.reset):
+                yield reset_row(number)
             yield from self._resume_rows(config)
         elif isinstance(partition, MarkersSlice):
             fold = MarkerFold(partition.partition, self._options.markers_topic, self._options.reappend)
@@ -76,7 +82,13 @@ class MarkerStreamReader(DataSourceStreamReader):
                         times_ms = [append_time(at_ms, between) for at_ms in times_ms]
                     fold.add_all(places, times_ms, keys, values)
             yield from fold.rows()
-            yield tick_row(partition.partition, partition.stop, partition.now_ms, partition.tracker_id)
+            yield tick_row(
+                partition.partition,
+                partition.stop,
+                partition.now_ms,
+                partition.tracker_id,
+                partition.identity,
+            )
 
     def _resume_rows(self, config: dict[str, str]) -> Iterator[pa.RecordBatch]:
         options = self._options
@@ -93,7 +105,7 @@ class MarkerStreamReader(DataSourceStreamReader):
 
     def _driver(self) -> MarkerPlanner:
         if self._planner is None:
-            self._planner = MarkerPlanner(self._options)
+            self._planner = MarkerPlanner(self._options, self._policies)
         return self._planner
 
 
@@ -112,4 +124,6 @@ class MarkerDataSource(DataSource):
         # As one option: Spark lower-cases keys, and names of subscriptions are told apart by their case.
         if (subscriptions := self.options.get(SUBSCRIPTIONS)) is not None:
             options[SUBSCRIPTIONS] = json.loads(subscriptions)
-        return MarkerStreamReader(TrackerOptions.parse(options))
+        policies = self.options.get(POLICIES)
+        options.pop(POLICIES, None)
+        return MarkerStreamReader(TrackerOptions.parse(options), policies)

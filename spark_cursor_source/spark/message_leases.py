@@ -40,6 +40,11 @@ class MessageLeases:
             self._next.update((next_ms,))
         return due, stored
 
+    def clear(self) -> None:
+        """Forget the table."""
+        self._table.clear()
+        self._next.clear()
+
     def _load(self) -> LeaseTable | None:
         stored = self._table.get()
         return None if stored is None else table_wire.decode(bytes(stored[0]))

@@ -63,6 +63,8 @@ class TrackerProcessor(StatefulProcessor):
         # A shuffle keeps no order: the marker's offset tells what came first.
         for row in sorted(rows, key=lambda row: row.sequence):
             match row.kind:
+                case Kind.RESET:
+                    self._forget()
                 case Kind.CURSOR:
                     cursor = cursor_wire.decode(bytes(row.body))
                     trackers[cursor.cell.key] = self._tracker(cursor.cell, cursor, partition)
@@ -93,6 +95,11 @@ class TrackerProcessor(StatefulProcessor):
 
     def close(self) -> None:
         pass
+
+    def _forget(self) -> None:
+        self._cells.clear()
+        self._events.clear()
+        self._messages.clear()
 
     def _wake(self, trackers: dict[bytes, CellTracker], partition: int, now_ms: int) -> None:
         """Load the cells for which something is due."""

@@ -21,7 +21,8 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.outbox import Outbox
 from spark_cursor_source.spark import tracker_processor
 from spark_cursor_source.spark.breaker_log import BreakerLog
-from spark_cursor_source.spark.marker_source import SUBSCRIPTIONS, MarkerDataSource
+from spark_cursor_source.spark.marker_rows import tracker_and_identity
+from spark_cursor_source.spark.marker_source import POLICIES, SUBSCRIPTIONS, MarkerDataSource
 from spark_cursor_source.spark.tracker_processor import DECIDED_DDL, TrackerProcessor
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import dead_letter as dead_letter_wire
@@ -93,7 +94,7 @@ class TrackerBatch:
         tables: dict[int, LeaseTable] = {}
         due: dict[int, LeaseTable] = {}
         positions: dict[int, int] = {}
-        tracker_id = ""
+        tracker_id = identity = ""
         for row in decided.collect():
             body = bytes(row.body)
             match row.kind:
@@ -111,11 +112,11 @@ class TrackerBatch:
                     due[row.markers_partition] = lease_table_wire.decode(body)
                 case tracker_processor.POSITION:
                     positions[row.markers_partition] = row.sequence
-                    tracker_id = body.decode()
+                    tracker_id, identity = tracker_and_identity(body)
                 case tracker_processor.QUARANTINED:
                     log.warning("marker_quarantined %s", body.decode(errors="replace"))
         if not tracker_id:
-            return  # nothing was read, so nothing can have been decided
+            return  # nothing was read, or the state was only rebuilt: nothing was decided
         self._opened(tracker_id).carry_out(
             batch_id,
             decisions=decisions,
@@ -124,6 +125,7 @@ class TrackerBatch:
             tables=tables,
             due=due,
             next_markers=positions,
+            identity=identity,
         )
         self._breakers.see(cursors, deleted)
 
@@ -178,6 +180,7 @@ def _source_options(options: TrackerOptions) -> dict[str, str]:
             {name: _watch_settings(policy) for name, policy in options.subscription_policies}
         ),
         **_watch_settings(options.policy),
+        POLICIES: options.policies_digest,
     }
     if options.max_markers_per_trigger is not None:
         named["maxMarkersPerTrigger"] = str(options.max_markers_per_trigger)

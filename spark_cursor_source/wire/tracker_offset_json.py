@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 from spark_cursor_source.core.marker_clock import TrackerOffset
@@ -30,6 +32,17 @@ def encode(offset: TrackerOffset) -> dict[str, Any]:
             str(partition): [*times] for partition, times in sorted(offset.read_between.items())
         }
     return encoded
+
+
+def digest(offset: TrackerOffset) -> str:
+    """A short text that another position, or the same at another time, does not have.
+
+    >>> from dataclasses import replace
+    >>> one = TrackerOffset(tracker_id="t", next={0: 5}, now_ms={0: 9})
+    >>> digest(one) == digest(decode(encode(one))), digest(one) == digest(replace(one, now_ms={0: 10}))
+    (True, False)
+    """
+    return sha256(json.dumps(encode(offset), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def decode(stored: Mapping[str, Any]) -> TrackerOffset:

@@ -1,0 +1,144 @@
+"""A batch of the tracker that is repeated under other policies, and a checkpoint that is too old by time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from spark_cursor_source.core.marker import End, Hello, Start
+from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.tracker_options import TrackerOptions
+from spark_cursor_source.errors import TrackerOwnedByAnother
+from spark_cursor_source.kafka.outbox import Outbox
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark.marker_planner import MarkerPlanner
+from spark_cursor_source.spark.marker_rows import MarkerFold, cursor_rows, reset_row, tick_row
+from spark_cursor_source.spark.marker_source import MarkerStreamReader
+from spark_cursor_source.spark.tracker_processor import CURSOR, TrackerProcessor
+from spark_cursor_source.wire import marker as marker_wire
+from tests.e2e.micro_batches import MicroBatches
+from tests.e2e.plain_app import TrackerBatches
+from tests.kafka.control_plane import PARTITIONS, Control, cell_of, cursor_of, offsets, produce, read_all
+
+
+class DiedError(Exception):
+    """The tracker's process is gone."""
+
+
+def options_of(control: Control, checkpoint: Path, **given: object) -> TrackerOptions:
+    return TrackerOptions.parse(
+        {
+            "kafka": control.config,
+            "checkpointLocation": str(checkpoint),
+            "markersTopic": control.markers,
+            "redeliveriesTopic": control.redeliveries,
+            "cursorsTopic": control.cursors,
+            **given,
+        }
+    )
+
+
+def run(options: TrackerOptions, *, step: Callable[[str], None], until: Callable[[], bool]) -> None:
+    reader = MarkerStreamReader(options)
+    batches = TrackerBatches(options, bug=False)
+    checkpoint = Path(options.checkpoint_location)
+    try:
+        MicroBatches(reader, checkpoint, batches.work, step=step).run(0.02, until=until)
+    finally:
+        reader.stop()
+
+
+@pytest.mark.broker
+def test_a_batch_that_is_repeated_under_a_lower_limit_loses_no_message(
+    control: Control, topics: Topics, tmp_path: Path
+) -> None:
+    # limit 5: a lease at count 3 runs out, it is announced, the tracker dies | limit 3: a dead letter
+    topics.create({control.queue: (1, {})})
+    produce(control.config, control.queue, [{"value": b"poor"}])
+    cell = cell_of(control.queue)
+    markers = [
+        Hello(cell=cell, run_id="run", position=0),
+        Start(cell=cell, offsets=offsets((0, 1)), lease_ms=100, delivery_count=3, run_id="run"),
+    ]
+    home = cell.control_partition(PARTITIONS)
+    records = [{"key": cell.key, "value": marker_wire.encode(one), "partition": home} for one in markers]
+    produce(control.config, control.markers, records)
+
+    def die_before_the_commit(step: str) -> None:
+        if step == "log the commit" and read_all(control.config, control.redeliveries):
+            raise DiedError
+
+    with pytest.raises(DiedError):
+        run(options_of(control, tmp_path, maxDeliveries=5), step=die_before_the_commit, until=lambda: False)
+    dead = f"{control.queue}-{cell.subscription}-DLQ"
+    committed: list[str] = []
+
+    def is_done() -> bool:
+        return len(committed) > 5 or bool(topics.existing([dead]) and read_all(control.config, dead))
+
+    # The cell is looked at in each batch: a message that was forgotten does not die in any of them.
+    def go_on(step: str) -> None:
+        if step == "log the commit":
+            committed.append(step)
+            another = Hello(cell=cell, run_id="run", position=0)
+            produce(control.config, control.markers, [record_of(another)])
+
+    run(options_of(control, tmp_path, maxDeliveries=3), step=go_on, until=is_done)
+    assert topics.existing([dead])
+    assert [letter.value() for letter in read_all(control.config, dead)] == [b"poor"]
+
+
+def record_of(marker: Hello) -> dict[str, object]:
+    home = marker.cell.control_partition(PARTITIONS)
+    return {"key": marker.cell.key, "value": marker_wire.encode(marker), "partition": home}
+
+
+@pytest.mark.broker
+def test_a_checkpoint_of_before_a_batch_that_only_time_has_made_is_refused(
+    control: Control, tmp_path: Path
+) -> None:
+    options = options_of(control, tmp_path)
+    with closing(MarkerPlanner(options)) as planner:
+        start = planner.latest_offset(planner.initial_offset())
+        assert planner.latest_offset(start) is start
+    outbox = Outbox(
+        control.config,
+        markers_topic=control.markers,
+        redeliveries_topic=control.redeliveries,
+        cursors_topic=control.cursors,
+        query_id=start.tracker_id,
+        policy_for=options.policy_for,
+    )
+    outbox.open(take_over=False)
+    outbox.carry_out(7, decisions=[], cursors=[], next_markers=start.next, identity="later.policies")
+    outbox.close()
+    with (
+        closing(MarkerPlanner(options)) as planner,
+        pytest.raises(TrackerOwnedByAnother, match="has gone on"),
+    ):
+        planner.latest_offset(start)
+
+
+def test_a_state_that_is_reset_holds_what_the_cursors_say_and_nothing_else() -> None:
+    state = TwsTester(TrackerProcessor(lambda name: RedeliveryPolicy()))
+    old, kept = cell_of("orders"), cell_of("orders", 1)
+    fold = MarkerFold(0, "m", None)
+    for at, cell in enumerate((old, kept)):
+        fold.add(at, 1_000, cell.key, marker_wire.encode(Hello(cell=cell, run_id="run", position=0)))
+    state.test(0, rows_of(*fold.rows()))
+    state.test(0, rows_of(reset_row(0), *cursor_rows([cursor_of(kept, 40)])))
+    fold = MarkerFold(0, "m", None)
+    for at, cell in enumerate((old, kept), start=50):
+        fold.add(at, 1_000, cell.key, marker_wire.encode(End(cell=cell, offsets=offsets((7, 8)))))
+    decided = state.test(0, rows_of(*fold.rows(), tick_row(0, 60, None, "tracker", "")))
+    assert [row.sequence for row in decided if row.kind == CURSOR] == [52], "only of the second cell"
+
+
+def rows_of(*batches: pa.RecordBatch) -> list[Row]:
+    return [Row(**row) for batch in batches for row in batch.to_pylist()]
