@@ -35,12 +35,17 @@ def append_time(at_ms: int, between: tuple[int, int]) -> int:
 
 
 def limit_markers(start: Mapping[int, int], ends: Mapping[int, int], most: int | None) -> dict[int, int]:
-    """Up to where a batch reads, at most about ``most`` markers in all, shared evenly.
+    """Up to where a batch reads, at most about ``most`` markers, shared evenly by those that have more.
 
-    >>> limit_markers({0: 0, 1: 10}, {0: 100, 1: 12}, 10)
-    {0: 5, 1: 12}
+    >>> limit_markers({0: 0, 1: 10, 2: 7}, {0: 100, 1: 12, 2: 7}, 10)
+    {0: 8, 1: 12, 2: 7}
     """
-    if most is None or not ends:
+    if most is None:
         return dict(ends)
-    share = max(most // len(ends), 1)
-    return {partition: min(end, start.get(partition, 0) + share) for partition, end in ends.items()}
+    backlog = {partition: end - start.get(partition, 0) for partition, end in ends.items()}
+    reached, left = dict(ends), most
+    for done, partition in enumerate(sorted(ends, key=lambda one: backlog[one])):
+        taken = min(backlog[partition], max(left // (len(ends) - done), 1))
+        reached[partition] = start.get(partition, 0) + taken
+        left -= max(taken, 0)
+    return reached

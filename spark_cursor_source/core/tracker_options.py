@@ -58,6 +58,8 @@ TRACKER_OPTIONS = (
     "cursorsTopic",
 )
 DEFAULT_TRIGGER_MS = 1_000
+DEFAULT_MAX_MARKERS = 200_000
+DEFAULT_MAX_MARKERS_OF_ONE = 2_000_000  #: with markers of one message each, which are far smaller
 RULES = 1  #: to be raised when the same markers would be decided upon in another way
 DEFAULT_MULTIPLIER = 2.0
 
@@ -93,8 +95,8 @@ class TrackerOptions:
     subscription_policies: tuple[tuple[str, RedeliveryPolicy], ...] = ()
     #: time from one batch to the next (option trigger)
     trigger_ms: int = DEFAULT_TRIGGER_MS
-    #: most markers in a batch (option maxMarkersPerTrigger)
-    max_markers_per_trigger: int | None = None
+    #: most markers in a batch, so that a backlog is read in bounds (option maxMarkersPerTrigger)
+    max_markers_per_trigger: int = DEFAULT_MAX_MARKERS
     #: take over from a tracker of another checkpoint, and rebuild from the cursors (option takeOver)
     take_over: bool = False
     #: for consumers of kafka-mq-go or kmq, if any (options redelivery, markerFormat, queueTopic)
@@ -123,7 +125,7 @@ class TrackerOptions:
                 (name, _read_override(name, settings, policy)) for name, settings in sorted(overrides.items())
             ),
             trigger_ms=reader.duration_ms("trigger", default_ms=DEFAULT_TRIGGER_MS),
-            max_markers_per_trigger=reader.integer("maxMarkersPerTrigger"),
+            max_markers_per_trigger=_read_max_markers(reader),
             take_over=reader.boolean("takeOver", default=False),
             reappend=ReappendOptions.read(reader),
             markers_topic=reader.topic("markersTopic", default=DEFAULT_MARKERS_TOPIC),
@@ -155,6 +157,12 @@ class TrackerOptions:
             check_distinct(control | appended | {"deadLetterTopic": self.reappend.dead_letter_topic})
         for name, policy in self.subscription_policies:
             check_distinct(control | {f"{_SUBSCRIPTIONS}{name}.deadLetterTopic": policy.dead_letter_topic})
+
+
+def _read_max_markers(reader: OptionReader) -> int:
+    if (given := reader.integer("maxMarkersPerTrigger")) is not None:
+        return given
+    return DEFAULT_MAX_MARKERS_OF_ONE if reader.given("queueTopic") else DEFAULT_MAX_MARKERS
 
 
 def _flatten(prefix: str, table: Mapping[str, object]) -> Iterable[tuple[str, object]]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.lease_table import MessageMarkers
-from spark_cursor_source.core.marker import End
+from spark_cursor_source.core.marker import End, KeepAlive
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.reappend_options import MarkerFormat, ReappendOptions
 from spark_cursor_source.errors import InvalidMarker
@@ -29,7 +29,11 @@ _SCHEMA = pa.schema(
     ]
 )
 _ROWS = 5_000
+_BATCH_BYTES = 32 << 20
 _MARKERS = 50_000  # of single messages, in a row
+# So many records are folded before their rows are given out.
+_GATHERED = 200_000
+_GATHERED_BYTES = 32 << 20
 _Row = tuple[int, int, int | None, str, bytes]
 
 
@@ -46,9 +50,10 @@ class Kind(StrEnum):
 
 
 class MarkerFold:
-    """Markers of one partition as rows, consecutive Ends of a cell and run in one.
+    """Markers of one partition as rows: consecutive Ends, and KeepAlives, of a cell and run in one.
 
-    With ``reappend`` options, markers of one message each are taken in too, in columns.
+    With ``reappend`` options, markers of one message each are taken in too, in columns. :meth:`ready` gives
+    out what has gathered, so that a backlog of any length is folded in little memory.
     """
 
     def __init__(self, partition: int, topic: str, reappend: ReappendOptions | None) -> None:
@@ -57,8 +62,10 @@ class MarkerFold:
         self._reappend = reappend
         self._rows: list[_Row] = []
         self._ends: dict[Cell, tuple[str | None, list[OffsetSet], int, int]] = {}
+        self._kept: dict[Cell, tuple[KeepAlive, int, int]] = {}  # the last one, its offset and time
         self._columns: list[MessageMarkers] = []
         self._messages: list[message_wire.Row] = []  # those that did not come in columns
+        self._gathered = self._gathered_bytes = 0  # records since rows were given out
 
     def add_all(
         self,
@@ -68,6 +75,8 @@ class MarkerFold:
         values: Sequence[bytes | None],
     ) -> None:
         """Take in the next records of the log."""
+        self._gathered += len(offsets)
+        self._gathered_bytes += sum(map(len, filter(None, values)))
         places: Iterable[int] = range(len(offsets))
         if self._reappend is not None and self._reappend.marker_format is MarkerFormat.PROTOBUF:
             columns, places = message_wire.usual_v1(offsets, times_ms, keys, values)
@@ -83,12 +92,16 @@ class MarkerFold:
             why = f"{self._topic} partition {self._partition} offset {offset}: {problem}"
             self._put(offset, at_ms, Kind.QUARANTINED, why.encode())
 
+    def ready(self) -> Iterator[pa.RecordBatch]:
+        """Everything that was added, where it has become much; else nothing yet."""
+        if self._gathered >= _GATHERED or self._gathered_bytes >= _GATHERED_BYTES:
+            yield from self.rows()
+
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """Everything that was added."""
-        for cell in list(self._ends):
+        """Everything that was added since rows were given out."""
+        for cell in [*self._ends, *self._kept]:
             self._flush(cell)
-        for at in range(0, len(self._rows), _ROWS):
-            yield _batch(self._rows[at : at + _ROWS])
+        yield from _batches(self._rows)
         markers = MessageMarkers.concatenated([*self._columns, MessageMarkers.of(self._messages)]).sorted()
         for at in range(0, len(markers), _MARKERS):
             some = markers[at : at + _MARKERS]
@@ -100,6 +113,8 @@ class MarkerFold:
                 message_wire.encode(some),
             )
             yield _batch([row])
+        self._rows, self._columns, self._messages = [], [], []
+        self._gathered = self._gathered_bytes = 0
 
     def _take(self, offset: int, at_ms: int, key: bytes | None, value: bytes | None) -> None:
         if self._reappend is not None and self._reappend.marker_format is MarkerFormat.KMQ:
@@ -116,6 +131,11 @@ class MarkerFold:
             _, sets, _, _ = self._ends.setdefault(marker.cell, (marker.run_id, [], 0, 0))
             sets.append(marker.offsets)
             self._ends[marker.cell] = (marker.run_id, sets, offset, at_ms)
+        elif isinstance(marker, KeepAlive):
+            # Ends and KeepAlives of a cell may change places: what has ended is not kept, in either order.
+            if (earlier := self._kept.get(marker.cell)) is not None and not _replaces(marker, at_ms, earlier):
+                self._put(*earlier[1:], Kind.MARKER, marker_wire.encode(earlier[0]))
+            self._kept[marker.cell] = (marker, offset, at_ms)
         else:
             self._flush(marker.cell)
             self._put(offset, at_ms, Kind.MARKER, marker_wire.encode(marker))
@@ -126,9 +146,21 @@ class MarkerFold:
             run_id, sets, offset, at_ms = ends
             folded = End(cell=cell, offsets=OffsetSet.union(sets), run_id=run_id)
             self._put(offset, at_ms, Kind.MARKER, marker_wire.encode(folded))
+        if (kept := self._kept.pop(cell, None)) is not None:
+            self._put(*kept[1:], Kind.MARKER, marker_wire.encode(kept[0]))
 
     def _put(self, offset: int, at_ms: int, kind: Kind, body: bytes) -> None:
         self._rows.append((self._partition, offset, at_ms, kind.value, body))
+
+
+def _replaces(later: KeepAlive, at_ms: int, kept: tuple[KeepAlive, int, int]) -> bool:
+    """Whether a KeepAlive leaves nothing of the effect of an earlier one."""
+    earlier, _, earlier_ms = kept
+    return (
+        (later.run_id, later.delivery_count) == (earlier.run_id, earlier.delivery_count)
+        and at_ms + later.lease_ms >= earlier_ms + earlier.lease_ms
+        and not earlier.offsets - later.offsets
+    )
 
 
 def cursor_rows(cursors: Iterable[CursorSnapshot]) -> Iterator[pa.RecordBatch]:
@@ -137,8 +169,7 @@ def cursor_rows(cursors: Iterable[CursorSnapshot]) -> Iterator[pa.RecordBatch]:
         (cursor.markers_partition, -1, None, Kind.CURSOR.value, cursor_wire.encode(cursor))
         for cursor in cursors
     ]
-    if rows:
-        yield _batch(rows)
+    yield from _batches(rows)
 
 
 def lease_table_row(partition: int, value: bytes) -> pa.RecordBatch:
@@ -160,6 +191,20 @@ def tracker_and_identity(tick: bytes) -> tuple[str, str]:
 def reset_row(partition: int) -> pa.RecordBatch:
     """The row before the cursors of a partition whose state is rebuilt from them."""
     return _batch([(partition, -2, None, Kind.RESET.value, b"")])
+
+
+def _batches(rows: Sequence[_Row]) -> Iterator[pa.RecordBatch]:
+    """Batches of rows, none much above some megabytes: Arrow's columns end at 2 GB."""
+    part: list[_Row] = []
+    size = 0
+    for row in rows:
+        part.append(row)
+        size += len(row[-1])
+        if len(part) >= _ROWS or size >= _BATCH_BYTES:
+            yield _batch(part)
+            part, size = [], 0
+    if part:
+        yield _batch(part)
 
 
 def _batch(rows: Sequence[_Row]) -> pa.RecordBatch:

@@ -81,6 +81,7 @@ class MarkerStreamReader(DataSourceStreamReader):
                     if (between := partition.read_between) is not None:
                         times_ms = [append_time(at_ms, between) for at_ms in times_ms]
                     fold.add_all(places, times_ms, keys, values)
+                    yield from fold.ready()
             yield from fold.rows()
             yield tick_row(
                 partition.partition,

@@ -181,9 +181,8 @@ def _source_options(options: TrackerOptions) -> dict[str, str]:
         ),
         **_watch_settings(options.policy),
         POLICIES: options.policies_digest,
+        "maxMarkersPerTrigger": str(options.max_markers_per_trigger),
     }
-    if options.max_markers_per_trigger is not None:
-        named["maxMarkersPerTrigger"] = str(options.max_markers_per_trigger)
     if options.reappend is not None:
         named |= {
             "redelivery": Redelivery.REAPPEND.value,

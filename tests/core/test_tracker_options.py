@@ -39,7 +39,7 @@ def test_a_tracker_needs_brokers_and_a_checkpoint_and_has_defaults_for_the_rest(
     assert (options.checkpoint_location, options.trigger_ms, options.max_markers_per_trigger) == (
         "cp",
         1_000,
-        None,
+        200_000,
     )
     assert (options.take_over, options.subscription_policies) == (False, ())
     topics = (options.markers_topic, options.redeliveries_topic, options.cursors_topic)
