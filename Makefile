@@ -51,9 +51,10 @@ check: lint types
 test: jars
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-# With programs of kafka-mq-go that the environment names; see the top of the test.
+# With programs that are built of a checkout of kafka-mq-go; see the top of tests/interop/programs.py.
 test-interop: jars
-	@$(BIN)/python -m pytest tests/interop
+	@if [ -n "$$KAFKA_MQ_GO" ]; then $(BIN)/python -m pytest tests/interop; else \
+	  $(BIN)/python -c 'from tests.interop.programs import NOT_NAMED; print(NOT_NAMED)'; fi
 
 lint: setup
 	@$(BIN)/ruff check

@@ -1,11 +1,8 @@
-"""Together with kafka-mq-go itself: our source with its tracker, its consumer with our tracker.
+"""Together with kafka-mq-go itself: our source with its tracker, its consumer and its suite with our tracker.
 
-``make test-interop`` runs them where two programs are named in the environment, each made of kafka-mq-go with
-confluent-kafka-go 1.9.2 or newer (the one that it pins cannot talk to Kafka 4); elsewhere they are skipped.
-
-- ``KAFKA_MQ_GO_TRACKER -config FILE``: its redelivery tracker.
-- ``KAFKA_MQ_GO_CONSUMER -config FILE -queue ID``: its consumer of one queue id, which acks each message and
-  then prints ``acked`` and the payload; one that begins with ``leave`` it interrupts the first time.
+``make test-interop`` builds its programs of the checkout that ``KAFKA_MQ_GO`` names, see ``programs.py``, and
+runs them. Where the variable is not set nothing is run; where it is set and something is missing, that is a
+failure.
 """
 
 from __future__ import annotations
@@ -14,19 +11,21 @@ import os
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink
 from spark_cursor_source.core.outcome import Leave
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.wire.marker import END, START, MarkerV1, decode
+from tests.interop.programs import NOT_NAMED, VARIABLE, CannotBuild, Programs, build
 from tests.kafka.control_plane import read_all
 from tests.spark.harness import Bench, wait_until
 
@@ -36,13 +35,18 @@ LEASE_MS = 4_000
 QUEUE_IDS = (b"orders", b"returns")
 
 
-TRACKER, CONSUMER = (os.environ.get(f"KAFKA_MQ_GO_{part}", "") for part in ("TRACKER", "CONSUMER"))
+INTERRUPTED = "Interrupts"  #: in the names of the cases of their suite that wait for a redelivery
 
 
-def needs(variable: str, path: str) -> pytest.MarkDecorator:
-    """Skipped where this environment variable names no program."""
-    why = f"{variable} names no program; see the top of {Path(__file__).name}"
-    return pytest.mark.skipif(not (Path(path).is_file() and os.access(path, os.X_OK)), reason=why)
+@pytest.fixture(scope="session")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    checkout = os.environ.get(VARIABLE)
+    if not checkout:
+        pytest.skip(NOT_NAMED)
+    try:
+        return build(Path(checkout), tmp_path_factory.mktemp("kafka-mq-go"))
+    except CannotBuild as why:
+        pytest.fail(str(why), pytrace=False)
 
 
 class Rig:
@@ -55,14 +59,15 @@ class Rig:
         bench.topics.ensure_markers(self.markers_topic, partitions=4)
         self._programs = programs
 
-    def run(self, path: str, *arguments: str) -> Path:
-        """Start a program of theirs with the configuration of this queue; where its output goes."""
-        config = self.bench.directory / "kafka-mq.yaml"
+    def configure(self, lease_ms: int = LEASE_MS) -> Path:
+        """The configuration file of this queue."""
+        config = self.bench.directory / "config" / "config.yaml"
+        config.parent.mkdir(exist_ok=True)
         config.write_text(
             f"bootstrap-servers: {self.bench.servers}\n"
             f"message-topic: {self.queue}\n"
             f"marker-topic: {self.markers_topic}\n"
-            f"redelivery-timeout: {LEASE_MS}\n"
+            f"redelivery-timeout: {lease_ms}\n"
             "consumer-receive-buffer-capacity: 1\n"
             "consumer-next-message-timeout: 500\n"
             "consumer-max-messages-per-commit: 10\n"
@@ -70,9 +75,30 @@ class Rig:
             "  use-now-if-no-marker-seen: 500\n"
             "  num-offsets-per-commit: 10\n"
         )
-        log = self.bench.directory / f"{Path(path).name}.log"
-        self._programs.enter_context(_running([path, "-config", str(config), *arguments], log))
+        return config
+
+    def run(self, program: Path, **environment: str) -> Path:
+        """Start a program of theirs with the configuration of this queue; where its output goes."""
+        log = self.bench.directory / f"{program.name}.log"
+        command = [str(program), "-config", str(self.configure())]
+        self._programs.enter_context(_running(command, log, environment))
         return log
+
+    def start_our_tracker(self, **options: str) -> StreamingQuery:
+        """Our tracker in the place of theirs."""
+        given = {
+            "kafka.bootstrap.servers": self.bench.servers,
+            "redelivery": "reappend",
+            "queueTopic": self.queue,
+            "markersTopic": self.markers_topic,
+            "redeliveriesTopic": f"{self.queue}-redeliveries",
+            "cursorsTopic": f"{self.queue}-cursors",
+            "checkpointLocation": str(self.bench.directory / "tracker"),
+            "trigger": "500ms",
+        }
+        tracker = cursorq.start_tracker(self.bench.spark, given | options)
+        self.bench.queries.append(tracker)
+        return tracker
 
     def put(self, *values: str) -> None:
         """These messages for each queue id, in both partitions."""
@@ -105,8 +131,12 @@ class Rig:
 
 
 @contextmanager
-def _running(command: list[str], log: Path) -> Iterator[None]:
-    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+def _running(command: list[str], log: Path, environment: Mapping[str, str]) -> Iterator[None]:
+    whole = {**os.environ, **environment}
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, stdout=output, stderr=output, env=whole) as process,
+    ):
         try:
             yield
             assert process.poll() is None, f"{command[0]} has ended: {log.read_text()[-3_000:]}"
@@ -128,11 +158,12 @@ def rig(
         bench.close()
 
 
-@needs("KAFKA_MQ_GO_TRACKER", TRACKER)
-def test_our_source_with_their_tracker_loses_nothing_and_what_is_not_acked_comes_back_once(rig: Rig) -> None:
+def test_our_source_with_their_tracker_loses_nothing_and_what_is_not_acked_comes_back_once(
+    theirs: Programs, rig: Rig
+) -> None:
     # S -- E: acked, gone       S -- K -- K -- E: longer than its lease, and not back
     # S ---- lease ---- copy -- S -- E: left, failed         S -- K(0) ---- copy -- S -- E: released
-    rig.run(TRACKER)
+    rig.run(theirs.tracker)
     rig.put("ack 1", "leave", "ack 2", "release", "raise", "long", "ack 3")
     produced = dict.fromkeys((0, 1), 7)
     options = {
@@ -173,25 +204,11 @@ def test_our_source_with_their_tracker_loses_nothing_and_what_is_not_acked_comes
     assert Counter(rig.markers(START)) == dict.fromkeys(messages, 1), "one Start each"
 
 
-@needs("KAFKA_MQ_GO_CONSUMER", CONSUMER)
-def test_their_consumer_with_our_tracker_gets_back_what_it_has_left(
-    rig: Rig, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_their_consumer_with_our_tracker_gets_back_what_it_has_left(theirs: Programs, rig: Rig) -> None:
     # S -- E: acked      S ---- lease over ---- copy, End -- S -- E
     rig.put("ack 1", "leave", "ack 2")
-    options = {
-        "kafka.bootstrap.servers": rig.bench.servers,
-        "redelivery": "reappend",
-        "queueTopic": rig.queue,
-        "markersTopic": rig.markers_topic,
-        "redeliveriesTopic": f"{rig.queue}-redeliveries",
-        "cursorsTopic": f"{rig.queue}-cursors",
-        "checkpointLocation": str(tmp_path / "tracker"),
-        "trigger": "500ms",
-    }
-    tracker = cursorq.start_tracker(spark, options)
-    rig.bench.queries.append(tracker)
-    log = rig.run(CONSUMER, "-queue", QUEUE_IDS[0].decode())
+    tracker = rig.start_our_tracker()
+    log = rig.run(theirs.consumer, QUEUE=QUEUE_IDS[0].decode())
     wait_until(lambda: "acked leave" in log.read_text(), "it comes back", timeout_s=300, queries=[tracker])
     ours = {one for one, (queue_id, _) in rig.messages().items() if queue_id == QUEUE_IDS[0]}
     wait_until(lambda: ours <= set(rig.markers(END)), "all is ended", queries=[tracker])
@@ -200,3 +217,34 @@ def test_their_consumer_with_our_tracker_gets_back_what_it_has_left(
     assert values == {"ack 1": 1, "leave": 2, "ack 2": 1}
     acked = [line for line in log.read_text().splitlines() if line.startswith("acked")]
     assert sorted(acked) == ["acked ack 1", "acked ack 2", "acked leave"]
+
+
+@pytest.mark.parametrize(
+    ("cases", "lease_ms", "passed"),
+    [
+        pytest.param(["-ginkgo.skip", INTERRUPTED], 3_000, 6, id="nothing-comes-back"),
+        # Each allows the lease as much again, and ours comes some seconds later than theirs.
+        pytest.param(["-ginkgo.focus", INTERRUPTED], 15_000, 2, id="what-is-interrupted-comes-back"),
+    ],
+)
+def test_their_own_suite_passes_with_our_tracker(
+    theirs: Programs, rig: Rig, cases: list[str], lease_ms: int, passed: int
+) -> None:
+    rig.configure(lease_ms)
+    rig.start_our_tracker()
+    work = rig.bench.directory / "suite"
+    work.mkdir()
+    done = subprocess.run(
+        [str(theirs.suite), "-ginkgo.noColor", *cases],
+        cwd=work,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert f"{passed} Passed | 0 Failed" in done.stdout, done.stdout[-5_000:]
+
+
+def test_a_directory_that_is_no_checkout_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CannotBuild, match=r"is no checkout of kafka-mq-go: it has no go\.mod"):
+        build(tmp_path / "mistyped", tmp_path)
