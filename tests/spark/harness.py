@@ -25,6 +25,7 @@ from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import offset_json
+from tests.spark.plain_query import PlainQuery
 
 TIMEOUT_S = 90.0
 CONTROL = {
@@ -148,7 +149,7 @@ class Bench:
     servers: str
     directory: Path
     create_topic: Callable[..., str]
-    queries: list[StreamingQuery] = field(default_factory=list)
+    queries: list[StreamingQuery | PlainQuery] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._config = {"bootstrap.servers": self.servers}
@@ -230,17 +231,30 @@ class Bench:
         assert query.awaitTermination(TIMEOUT_S), "the query did not end"
         return query
 
+    def plain(
+        self,
+        options: Mapping[str, str],
+        fn: Callable[[Any], Any] | None = None,
+        *,
+        checkpoint: str = "checkpoint",
+    ) -> PlainQuery:
+        """A running query without Spark, which acks what ``fn`` acks, or all."""
+        query = PlainQuery(options, self.directory / checkpoint, fn)
+        self.queries.append(query)
+        return query
+
     def begin(self, writer: Any, checkpoint: str = "checkpoint") -> StreamingQuery:
         """Start a query of any sink; it ends with the test."""
         writer = writer.option("checkpointLocation", str(self.directory / checkpoint))
-        self.queries.append(start_patiently(writer.start))
-        return self.queries[-1]
+        query = start_patiently(writer.start)
+        self.queries.append(query)
+        return query
 
     def until(self, condition: Callable[[], Any], what: str, *, timeout_s: float = TIMEOUT_S) -> Any:
         """:func:`wait_until`, and a query of this bench that fails is the error."""
         return wait_until(condition, what, timeout_s=timeout_s, queries=self.queries)
 
-    def failure(self, query: StreamingQuery, *, timeout_s: float = TIMEOUT_S) -> str:
+    def failure(self, query: StreamingQuery | PlainQuery, *, timeout_s: float = TIMEOUT_S) -> str:
         """The text of the error that ends the query, as it is meant to."""
         self.queries.remove(query)
         return str(wait_until(query.exception, "the query fails", timeout_s=timeout_s))

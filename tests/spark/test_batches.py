@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark_cursor_source import AckSink
+from spark_cursor_source import AckSink, Leave
 from spark_cursor_source.client import Client
 from tests.spark.harness import Bench, Seen
 
@@ -27,8 +27,6 @@ def test_available_now_takes_what_is_there_and_the_redeliveries_that_are_due_and
     first, second = Seen(), Seen()
 
     def ack_two(message: Any) -> Any:
-        from spark_cursor_source import Leave
-
         return None if message.offset < 2 else Leave()
 
     def remember(batch: DataFrame, batch_id: int) -> None:
@@ -55,15 +53,9 @@ def test_a_limit_of_offsets_holds_for_every_batch_redeliveries_included(bench: B
     bench.produce(topic, [b"x"] * 60, partition=0)
     bench.produce(topic, [b"x"] * 30, partition=1)
     options = bench.options(topic, maxOffsetsPerTrigger=20, leaseTimeout="3s")
-    seen = Seen()
-
-    def ack_again(batch: DataFrame, batch_id: int) -> None:
-        import spark_cursor_source as cursorq
-
-        seen(batch, batch_id)
-        cursorq.ack(batch.where("delivery_count > 1 or offset % 3 != 0"), options)
-
-    bench.start(options, ack_again)
+    seen = bench.plain(
+        options, lambda row: Leave() if row.delivery_count == 1 and row.offset % 3 == 0 else None
+    )
     bench.until_acked(topic, {0: 60, 1: 30})
     assert seen.ids(1) == [(0, n) for n in range(60)] + [(1, n) for n in range(30)]
     third = [(p, n) for p, n in seen.ids(1) if n % 3 == 0]
@@ -84,14 +76,14 @@ def test_no_new_message_is_leased_while_too_many_are_outstanding(bench: Bench) -
     seen = Seen()
     query = bench.start(options, seen)
     bench.until(lambda: len(seen.rows) == 30, "30 are leased")
-    time.sleep(3)
+    time.sleep(0.8)  # several triggers
     assert len(seen.rows) == 30
     assert query.lastProgress is not None
     shown = json.loads(query.lastProgress["sources"][0]["latestOffset"])
     assert (shown["outstanding"], shown["maxOutstanding"], shown["maxOutstandingReached"]) == (30, 30, True)
     cursorq.ack(bench.frame(topic, [(p, n, 1) for p, n in seen.ids()[:10]]), options)
     bench.until(lambda: len(seen.rows) == 40, "10 more are leased")
-    time.sleep(2)
+    time.sleep(0.8)
     assert len(seen.rows) == 40
 
     def all_seen() -> bool:
@@ -194,9 +186,7 @@ def test_a_pattern_takes_in_topics_that_come_later_from_their_beginning(bench: B
     first = bench.create_topic()
     prefix = first[:-4]
     bench.produce(first, [b"first"])
-    options = bench.options(None, subscribePattern=f"{prefix}.*")
-    seen = Seen()
-    bench.start(options, AckSink(seen, options))
+    seen = bench.plain(bench.options(None, subscribePattern=f"{prefix}.*"))
     bench.until_acked(first, 1)
     later = bench.create_topic(2, name=f"{prefix}-later")
     # What its own dead letters go to is no queue of it.
@@ -213,9 +203,7 @@ def test_assigned_partitions_are_read_and_no_others(bench: Bench) -> None:
     topic = bench.create_topic(3)
     for partition in range(3):
         bench.produce(topic, [b"%d" % partition] * 2, partition=partition)
-    options = bench.options(None, assign=json.dumps({topic: [0, 2]}))
-    seen = Seen()
-    bench.start(options, AckSink(seen, options))
+    seen = bench.plain(bench.options(None, assign=json.dumps({topic: [0, 2]})))
     bench.until_acked(topic, {0: 2, 2: 2})
     assert seen.ids() == [(0, 0), (0, 1), (2, 0), (2, 1)]
     assert bench.cursor(topic, partition=1) is None
@@ -225,15 +213,7 @@ def test_partitions_that_are_added_while_it_runs_are_read_from_their_beginning(b
     topic = bench.create_topic()
     options = bench.options(topic, startingOffsets="latest", leaseTimeout="3s")
     bench.produce(topic, [b"before"])
-    seen = Seen()
-
-    def ack_the_second(batch: DataFrame, batch_id: int) -> None:
-        import spark_cursor_source as cursorq
-
-        seen(batch, batch_id)
-        cursorq.ack(batch.where("partition = 0 or delivery_count = 2"), options)
-
-    bench.start(options, ack_the_second)
+    seen = bench.plain(options, lambda row: Leave() if row.partition and row.delivery_count == 1 else None)
     bench.until(lambda: bench.group(topic) == 1, "the query is there")
     admin = AdminClient({"bootstrap.servers": bench.servers})
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result(timeout=20)
@@ -251,10 +231,8 @@ def test_messages_of_other_queues_of_the_topic_are_ended(bench: Bench) -> None:
     topic = bench.create_topic()
     keys = [b"a", b"b", None, b"a", b"", b"c", b"a", b"b"]
     bench.produce(topic, [{"key": key, "value": b"x"} for key in keys])
-    only_a, only_b = bench.options(topic, "a", queueId="a"), bench.options(topic, "b", queueId="b")
-    seen_by_a, seen_by_b = Seen(), Seen()
-    bench.start(only_a, AckSink(seen_by_a, only_a), checkpoint="a")
-    bench.start(only_b, AckSink(seen_by_b, only_b), checkpoint="b")
+    seen_by_a = bench.plain(bench.options(topic, "a", queueId="a"), checkpoint="a")
+    seen_by_b = bench.plain(bench.options(topic, "b", queueId="b"), checkpoint="b")
     bench.until_acked(topic, 8, "a")
     bench.until_acked(topic, 8, "b")
     assert seen_by_a.ids() == [(0, 0), (0, 3), (0, 6)]
@@ -286,10 +264,10 @@ def test_a_new_subscription_begins_where_its_options_say(bench: Bench) -> None:
         "instant": ({"startingTimestamp": base + 8000}, [(0, 7), (0, 8), (0, 9), (1, 2), (1, 3), (1, 4)]),
         "instants": ({"startingOffsetsByTimestamp": json.dumps(by_instant)}, whole[3:]),
     }
-    seen = {name: Seen() for name in cases}
-    for name, (starts, _) in cases.items():
-        options = bench.options(topic, name, **starts)
-        bench.start(options, AckSink(seen[name], options), checkpoint=name, trigger="500 milliseconds")
+    seen = {
+        name: bench.plain(bench.options(topic, name, **starts), checkpoint=name)
+        for name, (starts, _) in cases.items()
+    }
     for name in cases:
         bench.until(lambda n=name: bench.group(topic, n, 1) is not None, f"{name} has begun")
     bench.produce(topic, [b"new"], partition=0)
@@ -319,17 +297,14 @@ def test_nothing_of_a_paused_partition_is_delivered_nor_comes_back_until_it_is_p
     # p1:                                   -- 0: delivered
     topic, streams = bench.create_topic(2), f"streams-{uuid.uuid4().hex[:8]}"
     options = bench.options(topic, leaseTimeout="4s", streamsTopic=streams)
-    seen = Seen()
+    first = (0, 0, 1)
 
-    def ack_later(batch: DataFrame, batch_id: int) -> None:
-        import spark_cursor_source as cursorq
-
-        seen(batch, batch_id)
-        cursorq.ack(batch.where("partition = 1 or delivery_count > 1 or offset > 0"), options)
+    def ack_later(row: Any) -> Any:
+        return Leave() if (row.partition, row.offset, row.delivery_count) == first else None
 
     with Client({"kafka.bootstrap.servers": bench.servers, "streamsTopic": streams}) as client:
         bench.produce(topic, [b"x"])
-        bench.start(options, ack_later)
+        seen = bench.plain(options, ack_later)
         bench.until(lambda: seen.ids(), "the first message is delivered")
         client.pause_stream(topic, partitions=[0])
         time.sleep(2.5)  # queries look every two seconds
@@ -337,7 +312,7 @@ def test_nothing_of_a_paused_partition_is_delivered_nor_comes_back_until_it_is_p
         bench.produce(topic, [b"x"], partition=1)
         bench.until(lambda: (1, 0) in seen.ids(), "the other partition goes on")
         bench.until(lambda: (c := bench.cursor(topic)) is not None and c.available, "its lease is over")
-        time.sleep(1.5)
+        time.sleep(0.5)  # it asks for the next batch twenty times a second
         assert seen.ids() == [(0, 0), (1, 0)]
         client.publish(topic, b"x", partition=0)
         bench.until_acked(topic, {0: 3, 1: 1})

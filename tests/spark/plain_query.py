@@ -1,0 +1,80 @@
+"""A query without Spark's engine, for tests in which Spark is not under test: the real source and sink."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from spark_cursor_source.core.ack_options import AckOptions
+from spark_cursor_source.core.source_options import SourceOptions
+from spark_cursor_source.spark.actions import markers_partitions
+from spark_cursor_source.spark.message_id import MESSAGE_ID
+from spark_cursor_source.spark.per_row import handle, handle_and_settle
+from spark_cursor_source.spark.reader import CursorqStreamReader
+from tests.e2e.micro_batches import MicroBatches, Tasks
+
+PAUSE_S = 0.05
+
+
+class PlainQuery:
+    """Runs until it is stopped, in a thread; ``fn`` says of each row what a handler of rows may say.
+
+    ``batches`` are the rows of each batch that had any. :meth:`stop` and :meth:`exception` are those of
+    Spark's queries.
+    """
+
+    def __init__(self, options: Mapping[str, str], checkpoint: Path, fn: Callable[[Any], Any] | None) -> None:
+        self.batches: list[list[Any]] = []
+        self._fn = fn
+        self._options = dict(options)
+        self._reader = CursorqStreamReader(SourceOptions.parse(self._options))
+        self._stopping = threading.Event()
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run, args=[checkpoint], daemon=True)
+        self._thread.start()
+
+    @property
+    def rows(self) -> list[Any]:
+        return [row for rows in self.batches for row in rows]
+
+    def ids(self, delivery_count: int | None = None) -> list[tuple[int, int]]:
+        """(partition, offset) of each row, of one delivery count or of all, sorted."""
+        return sorted(
+            (row.partition, row.offset) for row in self.rows if delivery_count in (None, row.delivery_count)
+        )
+
+    def exception(self) -> Exception | None:
+        """What has ended it, with its type in its text."""
+        return self._failure
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(60)
+        self._reader.stop()
+
+    def _run(self, checkpoint: Path) -> None:
+        try:
+            batches = MicroBatches(self._reader, checkpoint, self._work)
+            batches.run(PAUSE_S, until=self._stopping.is_set)
+        except Exception as failure:  # noqa: BLE001 - the test asks for it
+            self._failure = RuntimeError(f"{type(failure).__name__}: {failure}")
+
+    def _work(self, tasks: Tasks, batch_id: int) -> None:
+        seen: list[Any] = []
+
+        def one(row: Any) -> Any:
+            if not seen:
+                self.batches.append(seen)
+            seen.append(row)
+            return self._fn(row) if self._fn is not None else None
+
+        for rows in tasks:
+            if "ackMode" in self._options:
+                done = handle(rows, one, MESSAGE_ID, None)
+            else:
+                acks = AckOptions.parse(self._options)
+                done = handle_and_settle(rows, one, acks, markers_partitions(acks))
+            for _ in done:
+                pass
