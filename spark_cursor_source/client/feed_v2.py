@@ -35,6 +35,7 @@ from spark_cursor_source.kafka.records import offset_of
 from spark_cursor_source.kafka.redelivered import redelivered
 from spark_cursor_source.kafka.run import Run, TrackerAddress
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.tracker_watch import TrackerWatch
 
 
 class FeedV2(Feed):
@@ -74,7 +75,15 @@ class FeedV2(Feed):
             session_ms=config.session_timeout_ms,
             query_id=run_id,
         )
-        self._following = Following(reading, topics, part, self._run, self._send, subscription=subscription)
+        self._following = Following(
+            reading,
+            topics,
+            part,
+            self._run,
+            self._send,
+            subscription=subscription,
+            watch=TrackerWatch(topics, tracker),
+        )
         self._reader = QueueReader(
             reading, config.message_topic, isolation=config.isolation.value, on_removed=self._on_removed
         )

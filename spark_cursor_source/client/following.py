@@ -12,6 +12,7 @@ from spark_cursor_source.kafka.deadline import Pace
 from spark_cursor_source.kafka.membership import Membership, Part
 from spark_cursor_source.kafka.run import Run
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.tracker_watch import TrackerWatch
 
 _DISCOVER_MS = 2_000  # how often it is asked which partitions there are, and whose
 _PART_MS = 500  # how often the group is asked for this consumer's part
@@ -46,9 +47,11 @@ class Following:
         write: Callable[[Sequence[Marker]], object],
         *,
         subscription: str,
+        watch: TrackerWatch,
     ) -> None:
         self._topics, self._run, self._write = topics, run, write
         self._group, self._topic, self._subscription = part.group, part.queue, subscription
+        self._watch = watch
         self._membership = Membership(config, topics, part)
         self._partitions: tuple[Partition, ...] = ()
         self._topic_ids: Mapping[str, str] = {}
@@ -91,6 +94,7 @@ class Following:
             info = self._topics.describe([self._topic])[self._topic]
             self._partitions = tuple((info.name, number) for number in range(info.partitions))
             self._topic_ids = {info.name: info.topic_id}
+            self._watch.look()
             # After a Seek, or where another has said Hello: from what the tracker knows then.
             lost = {cell.partition for cell in self._run.taken_over()}
         if self._look.is_time() or not self._followed:

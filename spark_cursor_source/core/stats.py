@@ -122,11 +122,13 @@ class Stats:
 
     subscriptions: tuple[SubscriptionStats, ...]
     weak_topics: tuple[WeakTopic, ...] = ()  #: control topics with fewer replicas than their cluster allows
+    markers_unread: int | None = None  #: markers that no tracker has read yet; None: it may not be asked
 
     def to_json(self, *, indent: int | None = None) -> str:
         """As ``{"topics": {topic: {"subscriptions": {name: …}}}}``, the way Pulsar nests them.
 
         ``weak_control_topics`` lists the control topics that have too few replicas, each with its cure.
+        ``markers_unread`` is how many markers no tracker has read yet.
         """
         topics: dict[str, dict[str, dict[str, Any]]] = {}
         for one in self.subscriptions:
@@ -134,11 +136,17 @@ class Stats:
                 one
             )
         weak = [_plain(one) for one in self.weak_topics]
-        return json.dumps({"topics": topics, "weak_control_topics": weak}, indent=indent)
+        told: dict[str, Any] = {"topics": topics, "weak_control_topics": weak}
+        if self.markers_unread is not None:
+            told["markers_unread"] = self.markers_unread
+        return json.dumps(told, indent=indent)
 
     def to_text(self) -> str:
-        """A line for each subscription, and for each control topic that has too few replicas."""
-        return "\n".join([*map(_line, self.subscriptions), *(f"warning: {one}" for one in self.weak_topics)])
+        """A line for each subscription, each control topic that has too few replicas, and unread markers."""
+        lines = [*map(_line, self.subscriptions), *(f"warning: {one}" for one in self.weak_topics)]
+        if self.markers_unread:
+            lines.append(f"tracker: {self.markers_unread} markers unread; it runs if this number falls")
+        return "\n".join(lines)
 
 
 def _line(one: SubscriptionStats) -> str:

@@ -14,12 +14,14 @@ from spark_cursor_source.core.topic_names import (
     DEFAULT_MARKERS_TOPIC,
     DEFAULT_REDELIVERIES_TOPIC,
 )
+from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.named_members import NamedMember, named_members
 from spark_cursor_source.kafka.oldest import ONE_MESSAGE, oldest_unacked_ms
 from spark_cursor_source.kafka.topics import Partition, Topics
+from spark_cursor_source.kafka.tracker_watch import unread_markers
 
 
 def read_stats(
@@ -82,6 +84,7 @@ def stats_of(
     members = {name: _members(topics, name, parts, group_id_prefix) for _, name in parts}
     return Stats(
         weak_topics=topics.weak(control_topics),
+        markers_unread=_markers_unread(topics, markers_topic),
         subscriptions=tuple(
             SubscriptionStats(
                 topic=topic,
@@ -93,6 +96,13 @@ def stats_of(
             for (topic, name), own in sorted(parts.items())
         ),
     )
+
+
+def _markers_unread(topics: Topics, markers_topic: str) -> int | None:
+    try:
+        return unread_markers(topics, markers_topic)[0]
+    except NotAuthorized:
+        return None
 
 
 def _members(

@@ -36,6 +36,7 @@ from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.run import Run, TrackerAddress
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.tracker_watch import TrackerWatch
 from spark_cursor_source.spark.completion import Completion
 from spark_cursor_source.spark.group_progress import GroupProgress, take_part
 from spark_cursor_source.spark.holdings import Holdings
@@ -79,6 +80,7 @@ class Planner:
             timeout_ms=options.tracker_timeout_ms,
         )
         self._run = Run(run_id, tracker, self._cursors, self._send)
+        self._tracker = TrackerWatch(self._topics, tracker)
         self._holdings = Holdings(
             options, self._queue, self._membership, self._group, self._run, self._cursors
         )
@@ -120,6 +122,7 @@ class Planner:
         self._finish_batch(start)
         if self._queue.discover():
             self._holdings.look_around()
+            self._tracker.look()
         self._holdings.take_up(start, wait=self._patience.drain and self._bound is None)
         queue_ends, redelivery_ends = self._ends()
         pending = self._inbox.pending(start, redelivery_ends)
@@ -196,6 +199,11 @@ class Planner:
     def outstanding(self) -> int | None:
         """How many messages there are with the batch to come, where there is a limit."""
         return self._room.outstanding
+
+    @property
+    def tracker_silent_ms(self) -> int | None:
+        """How long no tracker has read a marker, where that is longer than ``trackerTimeout``."""
+        return self._tracker.silent_ms
 
     def bound_by_now(self) -> None:
         """Trigger.AvailableNow: deliver what is there at the first question after this, then nothing more."""

@@ -51,6 +51,7 @@ class PlannerV1:
 
     now_ms = 0  #: not known: a message whose headers ask for a later delivery is delivered at once
     outstanding = None  #: not known either
+    tracker_silent_ms = None  #: kafka-mq-go's tracker is not watched
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

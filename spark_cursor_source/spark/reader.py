@@ -82,6 +82,8 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             shown["outstanding"] = outstanding
             shown["maxOutstanding"] = most
             shown["maxOutstandingReached"] = outstanding >= most
+        if (silent_ms := self._planner.tracker_silent_ms) is not None:
+            shown["trackerSilentMs"] = silent_ms
         return shown
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -1,0 +1,86 @@
+"""Whether a tracker is at work: the markers that it has not read, and for how long it has read none."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from spark_cursor_source.errors import KafkaUnavailable, NotAuthorized, TopicNotFound
+from spark_cursor_source.kafka.deadline import Deadline, Pace
+from spark_cursor_source.kafka.run import TrackerAddress
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.tracker_group import read_progress
+
+log = logging.getLogger(__name__)
+_ANSWER_MS = 3_000  # a broker that is slow is no reason to hold up a query
+
+
+def unread_markers(topics: Topics, markers_topic: str) -> tuple[int, Mapping[int, int]]:
+    """How many markers the tracker has not read, and its positions.
+
+    Raises:
+        NotAuthorized: the tracker's consumer group may not be described.
+        TopicNotFound, KafkaUnavailable
+    """
+    positions = read_progress(topics, markers_topic, stable=False).next_markers
+    count = topics.describe([markers_topic])[markers_topic].partitions
+    partitions = [(markers_topic, number) for number in range(count)]
+    ends = topics.end_offsets(partitions, committed=True)
+    begins = topics.beginning_offsets(partitions)
+    unread = sum(max(0, end - positions.get(tp[1], begins[tp])) for tp, end in ends.items())
+    return unread, positions
+
+
+class TrackerWatch:
+    """Warns once of a tracker that reads nothing for ``trackerTimeout`` though there are markers.
+
+    One thread's.
+    """
+
+    def __init__(self, topics: Topics, tracker: TrackerAddress) -> None:
+        self._topics = topics
+        self._tracker = tracker
+        self._look = Pace(max(tracker.timeout_ms // 10, 100))
+        self._positions: Mapping[int, int] = {}
+        self._silent: Deadline | None = None  # since when it has stood still with markers before it
+        self._may_ask = True
+        self.silent_ms: int | None = None  #: how long nothing was read, where that is too long
+
+    def look(self) -> None:
+        """Ask the brokers, once in a while."""
+        if not self._may_ask or not self._look.is_time():
+            return
+        topics = self._topics.within(Deadline.after_ms(_ANSWER_MS))
+        try:
+            unread, positions = unread_markers(topics, self._tracker.markers_topic)
+        except NotAuthorized as denied:
+            self._may_ask = False
+            log.info(
+                "tracker_not_watched: %s. Grant Describe on it, to be told when the tracker is gone", denied
+            )
+            return
+        except (KafkaUnavailable, TopicNotFound):
+            return  # whoever needs them says so
+        if not unread or self._silent is None or positions != self._positions:
+            self._positions = positions
+            self._silent = Deadline.after_ms(self._tracker.timeout_ms) if unread else None
+            self._is_back(unread)
+        elif self._silent.over:
+            self._is_silent(unread, self._silent.spent_ms)
+
+    def _is_back(self, unread: int) -> None:
+        if self.silent_ms is not None:
+            log.info("tracker_is_back markers_topic=%s unread=%d", self._tracker.markers_topic, unread)
+        self.silent_ms = None
+
+    def _is_silent(self, unread: int, silent_ms: int) -> None:
+        if self.silent_ms is None:
+            log.warning(
+                "tracker_is_silent markers_topic=%s unread=%d: no tracker has read a marker for %.0f s, and "
+                "what is not acked does not come back meanwhile: see whether it runs, and start it with its "
+                "checkpointLocation (spark-submit jobs/tracker.py, or cursorq.start_tracker)",
+                self._tracker.markers_topic,
+                unread,
+                silent_ms / 1000,
+            )
+        self.silent_ms = silent_ms

@@ -1,0 +1,78 @@
+"""A tracker that ends while queries run is missed by them."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_cursor_source.core.marker import End
+from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.stats import Stats
+from spark_cursor_source.kafka import tracker_watch
+from spark_cursor_source.kafka.markers import MarkerSender
+from spark_cursor_source.kafka.outbox import Outbox
+from spark_cursor_source.kafka.run import TrackerAddress
+from spark_cursor_source.kafka.stats import read_stats
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.tracker_watch import TrackerWatch
+from tests.kafka.control_plane import PARTITIONS, Control, cell_of, eventually, offsets
+
+pytestmark = pytest.mark.broker
+
+
+def write_marker(control: Control) -> None:
+    sender = MarkerSender(control.config, control.markers, PARTITIONS)
+    sender.send([End(cell=cell_of(control.queue), offsets=offsets((0, 1)))])
+    sender.flush()
+    sender.close()
+
+
+def test_a_tracker_that_reads_no_more_is_told_once_and_so_is_its_return(
+    control: Control, caplog: pytest.LogCaptureFixture
+) -> None:
+    # one marker is read   the tracker ends   another marker   silence   a tracker reads it
+    outbox = Outbox(
+        control.config,
+        markers_topic=control.markers,
+        redeliveries_topic=control.redeliveries,
+        cursors_topic=control.cursors,
+        query_id="query",
+        policy_for=lambda name: RedeliveryPolicy(),
+    )
+    outbox.open(take_over=False)
+    home = cell_of(control.queue).control_partition(PARTITIONS)
+    address = TrackerAddress(markers_topic=control.markers, cursors_topic=control.cursors, timeout_ms=1_000)
+    watch = TrackerWatch(Topics(control.config), address)
+
+    def looks() -> int | None:
+        watch.look()
+        return watch.silent_ms
+
+    with caplog.at_level("INFO", tracker_watch.__name__):
+        write_marker(control)
+        outbox.carry_out(0, decisions=[], cursors=[], next_markers={home: 1})
+        assert unread(control) == 0
+        assert looks() is None
+        write_marker(control)
+        assert unread(control) == 1
+        eventually(lambda: looks() is not None)
+        assert (looks() or 0) >= 1_000
+        outbox.carry_out(1, decisions=[], cursors=[], next_markers={home: 2})
+        eventually(lambda: looks() is None)
+    outbox.close()
+    words = [record.message.split()[0] for record in caplog.records]
+    assert words == ["tracker_is_silent", "tracker_is_back"]
+
+
+def unread(control: Control) -> int | None:
+    stats = read_stats(
+        control.config,
+        markers_topic=control.markers,
+        redeliveries_topic=control.redeliveries,
+        cursors_topic=control.cursors,
+    )
+    return stats.markers_unread
+
+
+def test_stats_tell_of_unread_markers() -> None:
+    assert Stats(subscriptions=(), markers_unread=7).to_text().startswith("tracker: 7 markers unread")
+    assert Stats(subscriptions=(), markers_unread=0).to_text() == ""
