@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from spark_cursor_source.core.planning import SourceOffset, TopicPartition
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.core.topic_selection import Assign, Subscribe, SubscribePattern
-from spark_cursor_source.errors import QueueTopicEndsEarlier, QueueTopicRecreated
+from spark_cursor_source.errors import QueueTopicEndsEarlier, QueueTopicRecreated, TopicNotFound
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.positions import starting_positions
 from spark_cursor_source.kafka.stream_states import StreamStates
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.topics import TopicInfo, Topics
 
+log = logging.getLogger(__name__)
 DISCOVERY_S = 2.0  #: how often an idle query looks for new partitions
 _BEHIND_MS = 3_000  # so long an end may be below what was read before
 
@@ -25,6 +27,7 @@ class QueueView:
         self._options = options
         self._topics = topics
         self._expected_ids: dict[str, str] = {}
+        self._gone: set[str] = set()
         self._discovered = 0.0
         self.partitions: tuple[TopicPartition, ...] = ()
         self.topic_ids: Mapping[str, str] = {}
@@ -63,8 +66,10 @@ class QueueView:
     def refresh(self) -> None:
         """Ask the broker which partitions there are now.
 
+        With ``failOnDataLoss=false`` a topic that was read before and is gone is left out, with a warning.
+
         Raises:
-            TopicNotFound: a topic that is read by name does not exist.
+            TopicNotFound: a topic that is read by name, or was read before, does not exist.
             QueueTopicRecreated: a topic is another one than that of the positions at hand.
         """
         selection = self._options.topics
@@ -77,19 +82,37 @@ class QueueView:
                 wanted = sorted({*wanted, *self._expected_ids})
             case Assign(partitions=assigned):
                 wanted = sorted({topic for topic, _ in assigned})
-        infos = self._topics.describe(wanted)
+        infos = self._describe([name for name in wanted if name not in self._gone])
         for name, info in infos.items():
             expected = self._expected_ids.get(name)
             if expected is not None and expected != info.topic_id:
                 raise QueueTopicRecreated(name, expected, info.topic_id)
         if isinstance(selection, Assign):
-            self.partitions = selection.partitions
+            self.partitions = tuple(tp for tp in selection.partitions if tp[0] in infos)
         else:
             self.partitions = tuple(
                 (name, partition) for name in sorted(infos) for partition in range(infos[name].partitions)
             )
         self.topic_ids = {name: info.topic_id for name, info in infos.items()}
         self._expected_ids |= self.topic_ids
+
+    def _describe(self, wanted: Collection[str]) -> dict[str, TopicInfo]:
+        try:
+            return self._topics.describe(wanted)
+        except TopicNotFound as missing:
+            gone = set(missing.topics)
+            if self._options.fail_on_data_loss or not gone <= self._expected_ids.keys():
+                raise
+        for name in sorted(gone):
+            # For good: one that is made under this name later is another topic, with other messages.
+            self._gone.add(name)
+            del self._expected_ids[name]
+            log.warning(
+                "queue_topic_gone topic=%s subscription=%s: it was deleted, and with it what was not acked",
+                name,
+                self._options.subscription,
+            )
+        return self._describe([name for name in wanted if name not in gone])
 
     def starting_positions(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """Where a new subscription begins, by the option startingOffsets and its like."""

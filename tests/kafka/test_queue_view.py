@@ -1,0 +1,61 @@
+"""Queue topics that are deleted while a query, or its checkpoint, knows them."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import closing
+
+import pytest
+
+from spark_cursor_source.core.planning import SourceOffset
+from spark_cursor_source.core.source_options import SourceOptions
+from spark_cursor_source.errors import TopicNotFound
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark.queue_view import QueueView
+from tests.kafka.control_plane import eventually
+
+pytestmark = pytest.mark.broker
+
+
+def view_of(config: dict[str, str], topics: Topics, **options: str) -> QueueView:
+    kafka = {f"kafka.{name}": value for name, value in config.items()}
+    given = {"subscription": "s", "streamsTopic": f"streams-{uuid.uuid4().hex[:8]}", **options}
+    return QueueView(SourceOptions.parse(kafka | given), topics)
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_topic_that_is_deleted_is_left_out_where_loss_is_no_failure(
+    config: dict[str, str], topics: Topics, by_name: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    # two topics | one is deleted while the query runs | the query begins again from its checkpoint
+    name = uuid.uuid4().hex[:8]
+    kept, gone = f"{name}-kept", f"{name}-gone"
+    topics.create({kept: (2, {}), gone: (1, {})})
+    read = {"subscribe": f"{kept},{gone}"} if by_name else {"subscribePattern": f"{name}-.*"}
+    with closing(view_of(config, topics, failOnDataLoss="false", **read)) as view:
+        view.refresh()
+        assert len(view.partitions) == 3
+        checkpoint = SourceOffset(
+            queue=dict.fromkeys(view.partitions, 0), redeliveries={}, topic_ids=dict(view.topic_ids)
+        )
+        topics.delete(gone)
+        # A broker serves a topic for a moment after it has agreed to delete it.
+        eventually(lambda: not topics.existing([gone]))
+        for _ in range(2):
+            view.refresh()
+            assert view.partitions == ((kept, 0), (kept, 1))
+    with closing(view_of(config, topics, failOnDataLoss="false", **read)) as view:
+        view.resume(checkpoint)
+        assert view.partitions == ((kept, 0), (kept, 1))
+    assert caplog.text.count("queue_topic_gone") == 2
+    with closing(view_of(config, topics, **read)) as view, pytest.raises(TopicNotFound, match=gone):
+        view.resume(checkpoint)
+
+
+def test_a_topic_that_was_never_there_is_missed_in_any_case(config: dict[str, str], topics: Topics) -> None:
+    name = uuid.uuid4().hex[:8]
+    with (
+        closing(view_of(config, topics, failOnDataLoss="false", subscribe=name)) as view,
+        pytest.raises(TopicNotFound, match=name),
+    ):
+        view.refresh()
