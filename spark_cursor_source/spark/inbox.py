@@ -25,11 +25,18 @@ class Inbox:
     ) -> None:
         self._topics, self._holdings, self._run = topics, holdings, run
         self._tail = RedeliveryTail(client_config(options.kafka, "consumer"), options.redeliveries_topic)
+        self._topic = options.redeliveries_topic
         #: of the redeliveries topic
-        self.partitions = [(options.redeliveries_topic, partition) for partition in partitions]
+        self.partitions = [(self._topic, partition) for partition in partitions]
         self._pending: list[RedeliveryRecord] = []
         self._scanned: dict[int, int] = {}
         self.taken = Taken()  #: by the batches of this run
+
+    def count_partitions(self) -> None:
+        """Read partitions that the redeliveries topic was given since, from their beginning."""
+        topic = self._topic
+        count = self._topics.describe([topic])[topic].partitions
+        self.partitions += [(topic, number) for number in range(len(self.partitions), count)]
 
     def begin(self, start: SourceOffset) -> None:
         """Read on from where the query's first batch begins."""

@@ -123,6 +123,7 @@ class Planner:
         if self._queue.discover():
             self._holdings.look_around()
             self._tracker.look()
+            self._inbox.count_partitions()
         self._holdings.take_up(start, wait=self._patience.drain and self._bound is None)
         queue_ends, redelivery_ends = self._ends()
         pending = self._inbox.pending(start, redelivery_ends)

@@ -8,19 +8,25 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 
+from spark_cursor_source.client.announced import Announced
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.planning import SourceOffset
+from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.kafka.redeliveries import RedeliveryTail
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark.inbox import Inbox
 from spark_cursor_source.wire import redelivery as wire
 from tests.conftest import DeleteTopic
 from tests.kafka.control_plane import (
     PARTITIONS,
     Control,
     cell_of,
+    eventually,
     login,
     produce,
     redeliver_of,
@@ -173,3 +179,45 @@ def test_whoever_may_not_read_redeliveries_is_told(
     with pytest.raises(NotAuthorized) as refused:
         tail.between({}, {0: 1})
     assert refused.value.resource == control.redeliveries
+
+
+def test_a_client_and_a_query_read_partitions_that_the_topic_was_given_since(control: Control) -> None:
+    # eight partitions | sixteen | an announcement in the last one
+    topics = Topics(control.config)
+    announced = Announced(control.config, control.redeliveries, PARTITIONS, topics)
+    announced.look(lambda one: True)
+    options = SourceOptions.parse(
+        {
+            **{f"kafka.{name}": value for name, value in control.config.items()},
+            "subscribe": control.queue,
+            "subscription": "billing",
+            "redeliveriesTopic": control.redeliveries,
+        }
+    )
+    inbox = Inbox(options, topics, range(PARTITIONS), Everything(), Everything())  # type: ignore[arg-type]
+    grow(control, 16)
+    announce(control, 1, partition=15)
+    eventually(lambda: announced.look(lambda one: True) or announced.first([]) == announcement(0))
+    inbox.count_partitions()
+    start = SourceOffset(queue={}, redeliveries=dict.fromkeys(range(PARTITIONS), 0))
+    assert [one.partition for one in inbox.pending(start, inbox.ends())] == [15]
+    inbox.close()
+    announced.close()
+
+
+class Everything:
+    """Stands for a run that has all cells."""
+
+    def holds(self, cell: Cell) -> bool:
+        return True
+
+    def id_of(self, cell: Cell) -> str:
+        return "run"
+
+
+def grow(control: Control, partitions: int) -> None:
+    admin = AdminClient(control.config)
+    made = admin.create_partitions([NewPartitions(control.redeliveries, partitions)])
+    made[control.redeliveries].result(20)
+    topics = Topics(control.config)
+    eventually(lambda: topics.describe([control.redeliveries])[control.redeliveries].partitions == partitions)
