@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import Consumer, Message
 
+from spark_cursor_source.core.gathered import GatheredOffsets
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.kafka.collector import collector_paused
@@ -137,8 +138,8 @@ class SliceReading:
         self._wanted: _Offsets | None = None
         if len(self._ranges) > 1:
             self._wanted = np.frombuffer(piece.offsets.to_array(), np.uint64).astype(np.int64)
-        self._seen: list[tuple[int, int]] = []
-        self._filtered: list[_Offsets] = []
+        self._seen = GatheredOffsets()
+        self._filtered = GatheredOffsets()
         self._removed: list[tuple[int, int]] = []
         self._reach = _SEEK_RECORDS  # offsets between two that are wanted, to be read through
 
@@ -190,12 +191,12 @@ class SliceReading:
             places = np.searchsorted(self._wanted, offsets)
             places[places == len(self._wanted)] = 0
             messages, offsets = _masked(messages, offsets, self._wanted[places] == offsets)
-        self._seen.extend(_runs(offsets))
+        self._seen.add(_runs(offsets))
         if self._queue_id is not None:
             queue_id = self._queue_id
             ours = np.fromiter((key == queue_id for key in map(Message.key, messages)), bool, len(messages))
             if not ours.all():
-                self._filtered.append(offsets[~ours])
+                self._filtered.add(_runs(offsets[~ours]))
                 messages, offsets = _masked(messages, offsets, ours)
         if (share := self._slice.share) is not None:
             ours = np.fromiter(map(share.takes, map(Message.key, messages)), bool, len(messages))
@@ -211,8 +212,8 @@ class SliceReading:
             return
         wanted = self._slice.offsets
         removed = OffsetSet.of(*self._removed) & wanted
-        filtered = OffsetSet.union(OffsetSet.from_offsets(one.astype(np.uint64)) for one in self._filtered)
-        gaps = wanted - OffsetSet.of(*self._seen) - removed
+        filtered = self._filtered.whole()
+        gaps = wanted - self._seen.whole() - removed
         for why, offsets in ((Missing.RETENTION, removed), (Missing.FILTERED, filtered), (Missing.GAP, gaps)):
             if offsets:
                 yield why, offsets
