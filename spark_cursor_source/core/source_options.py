@@ -15,7 +15,12 @@ from spark_cursor_source.core.marker_version import (
     require_one_topic,
 )
 from spark_cursor_source.core.option_reader import OptionReader, check_distinct, check_subscription
-from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX, SubscriptionType, group_id
+from spark_cursor_source.core.subscription import (
+    DEFAULT_GROUP_ID_PREFIX,
+    SubscriptionType,
+    group_id,
+    tracker_group,
+)
 from spark_cursor_source.core.topic_names import (
     DEFAULT_CURSORS_TOPIC,
     DEFAULT_DEAD_LETTER_TOPIC,
@@ -262,6 +267,12 @@ class SourceOptions:
                 ("minOffsetsPerTrigger", "maxOffsetsPerTrigger"),
                 f"the least, {least}, is above the most, {most}",
                 "raise maxOffsetsPerTrigger or lower minOffsetsPerTrigger",
+            )
+        if self.group == tracker_group(self.markers_topic):
+            raise ConflictingOptions(
+                ("subscription", "groupIdPrefix"),
+                f"the consumer group would be {self.group}, which is the tracker's of this markers topic",
+                "choose another name",
             )
         if self.marker_version is MarkerVersion.V1:
             self._check_v1()

@@ -28,3 +28,12 @@ def group_id(prefix: str, subscription: str) -> str:
     'cursorq-billing'
     """
     return f"{prefix}-{subscription}"
+
+
+def tracker_group(markers_topic: str) -> str:
+    """The consumer group of the tracker of a markers topic, and its transactional id: there is one tracker.
+
+    >>> tracker_group("__cursorq_markers")
+    'cursorq-tracker-__cursorq_markers'
+    """
+    return f"cursorq-tracker-{markers_topic}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spark_cursor_source.core.subscription import tracker_group as tracker_group
 from spark_cursor_source.errors import KafkaUnavailable
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.topics import Topics
@@ -25,11 +26,6 @@ class TrackerProgress:
     def includes(self, query_id: str, batch_id: int) -> bool:
         """Whether that batch of that query is done."""
         return self.query_id == query_id and self.batch_id >= batch_id
-
-
-def tracker_group(markers_topic: str) -> str:
-    """The tracker's consumer group and transactional id: one tracker for a markers topic."""
-    return f"cursorq-tracker-{markers_topic}"
 
 
 def metadata(query_id: str, batch_id: int, partitions: int, identity: str = "") -> str:

@@ -304,6 +304,8 @@ def test_a_config_file_can_stand_for_the_brokers_and_travels_with_the_kafka_opti
         {"deadLetterTopic": "__cursors"},
         {"markersTopic": "orders"},
         {"deadLetterTopic": "orders"},
+        {"subscription": "tracker-__cursorq_markers"},
+        {"subscription": "m", "groupIdPrefix": "cursorq-tracker", "markersTopic": "m"},
     ],
 )
 def test_options_that_cannot_be_together_are_refused(given: dict[str, str]) -> None:
