@@ -49,8 +49,9 @@ class EmbeddedKafka:
     and win over the ones made here; the client listener is named ``CLIENT``, so
     ``{"listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT", ...}`` secures it, with
     ``client_config`` telling the readiness check how to log in. ``heap_mb`` is the heap of a JVM in MiB
-    (default: 512, in a cluster 256), ``ready_timeout_s`` the seconds a start may take. ``progress`` gets a
-    line of text per step of the very first start, which downloads the jars (default: written to stderr).
+    (default: 512, in a cluster 256), ``ready_timeout_s`` the seconds a start may take (60, in a cluster 120).
+    ``progress`` gets a line of text per step of the very first start, which downloads the jars (default:
+    written to stderr).
 
     The brokers of a cluster have the ids 1, 2, 3 and so on, and each is a controller, too. With three or more
     of them a topic has three replicas and ``min.insync.replicas`` 2, unless it is made with others. The
@@ -76,7 +77,7 @@ class EmbeddedKafka:
         properties: Mapping[str, object] | None = None,
         client_config: Mapping[str, str] | None = None,
         heap_mb: int | None = None,
-        ready_timeout_s: float = 60.0,
+        ready_timeout_s: float | None = None,
         progress: Callable[[str], None] = _say,
     ) -> None:
         if brokers < 1:
@@ -88,7 +89,8 @@ class EmbeddedKafka:
         self._properties = dict(properties or {})
         self._client_config = dict(client_config or {})
         self._jvm = _jvm(brokers, heap_mb)
-        self._ready_timeout_s = ready_timeout_s
+        usual_s = 60.0 if brokers == 1 else 120.0
+        self._ready_timeout_s = usual_s if ready_timeout_s is None else ready_timeout_s
         self._progress = progress
         self._nodes: dict[int, BrokerNode] = {}
 
@@ -343,9 +345,9 @@ class EmbeddedKafka:
 
 def _jvm(brokers: int, heap_mb: int | None) -> list[str]:
     if brokers == 1:
-        return [f"-Xmx{heap_mb or 512}m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
+        return [f"-Xmx{512 if heap_mb is None else heap_mb}m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
     # Several start at once on a few cores: the quick compiler, and a collector with one thread.
-    return [f"-Xmx{heap_mb or 256}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return [f"-Xmx{256 if heap_mb is None else heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
 
 def _check_directory(directory: Path, brokers: int) -> None:
