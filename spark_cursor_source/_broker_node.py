@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from spark_cursor_source._broker_process import HOST, KeptProcess, accepts
 from spark_cursor_source._broker_runtime import BrokerRuntime
-from spark_cursor_source._broker_settings import LOGGING
+from spark_cursor_source._broker_settings import LOGGING, random_id
 from spark_cursor_source.errors import BrokerError, BrokerNotReady, BrokerNotRunning
 
 
@@ -82,6 +82,19 @@ class BrokerNode:
         if done.returncode != 0:
             tail = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
             raise BrokerNotReady("Kafka's format tool refused the data directory", str(self.log_path), tail)
+
+    def format_like(self, other: BrokerNode) -> None:
+        """The same as a copy of another one's storage, which takes no JVM."""
+        shutil.copytree(other.directory / "logs", self.directory / "logs", dirs_exist_ok=True)
+        identity = self.directory / "logs/meta.properties"
+        own = {"node.id": str(self.number), "directory.id": random_id()}
+        kept = [
+            line
+            for line in identity.read_text(encoding="utf-8").splitlines()
+            if line.partition("=")[0] not in own
+        ]
+        lines = [*kept, *(f"{name}={value}" for name, value in own.items())]
+        identity.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def launch(self, runtime: BrokerRuntime, settings: Path, jvm: Sequence[str]) -> None:
         """Start the process with these options of the JVM."""

@@ -85,8 +85,8 @@ def _property(value: object) -> str:
     return str(value).replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def cluster_id() -> str:
-    """A random cluster id in Kafka's form."""
+def random_id() -> str:
+    """A random id of a cluster or a directory, in Kafka's form."""
     while True:
         candidate = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         if not candidate.startswith("-"):  # the format tool would read it as an option

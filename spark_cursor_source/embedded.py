@@ -15,7 +15,6 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,7 +28,7 @@ from spark_cursor_source._broker_questions import (
     transaction_coordinator,
 )
 from spark_cursor_source._broker_runtime import BrokerRuntime, find_runtime
-from spark_cursor_source._broker_settings import cluster_id, write_settings
+from spark_cursor_source._broker_settings import random_id, write_settings
 from spark_cursor_source.errors import BrokerError, BrokerNotReady, BrokerNotRunning
 
 _GRACE_S = 1.0
@@ -323,9 +322,11 @@ class EmbeddedKafka:
                 node.directory, number, self._ports.client[number], self._ports.controller, self._properties
             )
             node.log_path.write_bytes(b"")
-        new, cluster = [node for node in nodes if node.is_new], cluster_id()
-        with ThreadPoolExecutor(len(nodes)) as pool:
-            list(pool.map(lambda node: node.format(runtime, settings[node.number], cluster), new))
+        new = [node for node in nodes if node.is_new]
+        if new:
+            new[0].format(runtime, settings[new[0].number], random_id())
+        for node in new[1:]:
+            node.format_like(new[0])
         try:
             for node in nodes:
                 node.launch(runtime, settings[node.number], self._jvm)

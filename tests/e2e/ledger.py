@@ -32,6 +32,8 @@ MAX_DELIVERIES = 8
 PARTITIONS = 2
 PATIENCE_S = 240.0
 BACKLOG = 150  #: so many messages may wait: a slow machine has fewer of them, and not more to drain
+#: of the cursors topic: the verdict asks what the tracker knew then, and compaction would take the answer
+KEPT = {"cleanup.policy": "compact", "min.compaction.lag.ms": 7 * 86_400_000}
 #: what becomes of a message the first time; a slow one takes longer than its lease
 KINDS = {"plain": 80, "flaky": 5, "release": 5, "leave": 4, "reject": 2, "slow": 0.4, "crash": 0.4}
 
@@ -282,7 +284,7 @@ def new_queue(broker: EmbeddedKafka, garage: Garage, directory: Path) -> Field:
             "cursorsTopic": "ledger-cursors",
         },
     )
-    queue.topics.create({queue.topic: (PARTITIONS, {})})
+    queue.topics.create({queue.topic: (PARTITIONS, {}), queue.control["cursorsTopic"]: (8, KEPT)})
     return queue
 
 
