@@ -140,7 +140,7 @@ def totals():
     return tuple(row)
 
 
-until(lambda: tracker.lastProgress)  # by then it has made its topics
+until(lambda: query.lastProgress)  # by then the tracker has answered it
 until(lambda: totals() == (10, 1, 1))
 display(view("cursors"))
 

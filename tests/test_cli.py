@@ -83,6 +83,27 @@ def test_cursorq_broker_prepare_ends_without_a_broker(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize(
+    "arguments", [["stats"], ["subscription", "create", "--earliest", "--subscription", "s", "--topic", "t"]]
+)
+def test_ctrl_c_ends_a_command_with_one_line_and_130(arguments: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:  # a broker that never answers
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        command = subprocess.Popen(
+            [*COMMAND, *arguments, "--bootstrap-servers", address],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with command:
+            server.accept()[0].close()  # it is at work
+            command.send_signal(signal.SIGINT)
+            _, said = command.communicate(timeout=40)
+    assert said.splitlines()[-1:] == ["cursorq: interrupted"]
+    assert "Traceback" not in said
+    assert command.returncode == 130
+
+
 def test_an_unknown_subcommand_is_wrong_usage_and_names_the_known_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

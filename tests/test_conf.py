@@ -15,6 +15,7 @@ from spark_cursor_source.core.source_options import SOURCE_OPTIONS
 from spark_cursor_source.core.tracker_options import TRACKER_OPTIONS
 from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
 from spark_cursor_source.kafka.properties_file import read_properties_file
+from spark_cursor_source.spark import redaction
 from spark_cursor_source.spark.tracker_query import STATE_CONF
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
@@ -114,3 +115,11 @@ def test_the_properties_of_spark_are_those_that_a_tracker_sets_for_itself() -> N
     lines = [line.split(None, 1) for line in text("spark-defaults.conf").splitlines()]
     settings = {line[0]: line[1].strip() for line in lines if line and not line[0].startswith("#")}
     assert settings.items() >= STATE_CONF.items()
+    assert settings[redaction.OPTION] == f"{redaction.DEFAULT}|{redaction.SECRETS}"
+
+
+def test_the_log_of_spark_is_quiet_while_nothing_happens() -> None:
+    loggers = dict(re.findall(r"^logger\.(\w+)\.name = (.+)$", text("log4j2.properties"), re.MULTILINE))
+    levels = dict(re.findall(r"^logger\.(\w+)\.level = (.+)$", text("log4j2.properties"), re.MULTILINE))
+    assert loggers.keys() == levels.keys()
+    assert re.search(r"^rootLogger\.level = warn$", text("log4j2.properties"), re.MULTILINE)

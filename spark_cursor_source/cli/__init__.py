@@ -30,8 +30,15 @@ SUBCOMMANDS: tuple[Callable[[Subcommands], None], ...] = (
 )
 
 
+INTERRUPTED = 130  #: as a shell says it
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0 when it did its work, 1 on an error of ours (told on stderr), 2 on wrong usage."""
+    """Run the command.
+
+    The result is 0 when it did its work, 1 on an error of ours (told on stderr), 2 on wrong usage, and 130
+    after Ctrl-C.
+    """
     parser = argparse.ArgumentParser(prog="cursorq", description="Individual-ack queues on Kafka for Spark.")
     subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in SUBCOMMANDS:
@@ -43,3 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CursorqError as error:
         print(f"cursorq: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("cursorq: interrupted", file=sys.stderr)
+        return INTERRUPTED

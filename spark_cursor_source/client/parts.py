@@ -51,9 +51,10 @@ class Parts:
         self._lock = threading.Lock()
         self._cursors: PlainCursors | None = None
         self._streams: StreamParts | None = None
-        self._closed = False
+        self._closed = self._met = False
 
     def cursors(self) -> PlainCursors:
+        self._meet()
         with self._lock:
             self._check_open()
             if self._cursors is None:
@@ -64,6 +65,7 @@ class Parts:
             return self._cursors
 
     def streams(self) -> StreamParts:
+        self._meet()
         with self._lock:
             self._check_open()
             if self._streams is None:
@@ -83,6 +85,12 @@ class Parts:
             streams.close()
         if cursors is not None:
             cursors.close()
+
+    def _meet(self) -> None:
+        """Learn at the first call of all whether the brokers can be connected to; without the lock."""
+        if not self._met and not self._closed:
+            Topics(client_config(self.options.kafka, "admin"), timeout_ms=self.options.timeout_ms).meet()
+            self._met = True
 
     def _check_open(self) -> None:
         if self._closed:

@@ -69,7 +69,7 @@ class Queue:
         """
         config = self._config
         topics = Topics(client_config(config.kafka, "admin"), timeout_ms=config.timeout_ms)
-        topics.describe([config.message_topic])
+        topics.meet().describe([config.message_topic])
         buffer = ReceiveBuffer(config.consumer_receive_buffer_capacity)
         if config.marker_format is MarkerVersion.V1:
             return self._consumer_v1(topics, buffer)

@@ -1,4 +1,4 @@
-"""Durations as users write them: ``500ms``, ``30s``, ``5m``, ``2h``, ``1d``."""
+"""Durations as users write them: ``500ms``, ``30s``, ``5m``, ``2h``, ``1d``, or Spark's ``30 seconds``."""
 
 from __future__ import annotations
 
@@ -8,27 +8,52 @@ from spark_cursor_source.errors import InvalidDuration
 
 # Nineteen digits hold every 64-bit number, and keep a hostile text from becoming a huge one.
 _DURATION = re.compile(r"([0-9]{1,19})(ms|s|m|h|d)")
+_SPARKS = re.compile(r"(?: +[0-9]{1,19} +(?:week|day|hour|minute|second|millisecond)s?)+", re.IGNORECASE)
+_SPARKS_PARTS = re.compile(r"([0-9]+) +([a-z]+)")
+_SPARKS_UNIT_MS = {
+    "week": 604_800_000,
+    "day": 86_400_000,
+    "hour": 3_600_000,
+    "minute": 60_000,
+    "second": 1_000,
+    "millisecond": 1,
+}
 _MOST_MS = 2**63 - 1
 _UNIT_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 
 
 def parse_duration(text: str) -> int:
-    """The milliseconds of a duration; no blanks, signs, fractions or bare numbers.
+    """The milliseconds of a duration; no signs, fractions or bare numbers.
+
+    Besides our short form it takes what Spark takes for ``trigger(processingTime=)``: whole numbers with
+    units in words, after ``interval`` or not.
 
     >>> parse_duration("500ms"), parse_duration("30s"), parse_duration("2h")
     (500, 30000, 7200000)
+    >>> parse_duration("30 seconds"), parse_duration("interval 1 minute 30 seconds")
+    (30000, 90000)
     >>> parse_duration("30")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     spark_cursor_source.errors.options.InvalidDuration: '30' is no duration; write ...
     """
     match = _DURATION.fullmatch(text)
-    if match is None:
-        raise InvalidDuration(text)
-    number, unit = match.groups()
-    duration_ms = int(number) * _UNIT_MS[unit]
+    if match is not None:
+        number, unit = match.groups()
+        duration_ms = int(number) * _UNIT_MS[unit]
+    else:
+        duration_ms = _parse_sparks(text)
     if duration_ms > _MOST_MS:
         raise InvalidDuration(text)
     return duration_ms
+
+
+def _parse_sparks(text: str) -> int:
+    words = " " + text.strip(" ").lower().removeprefix("interval ")
+    if _SPARKS.fullmatch(words) is None:
+        raise InvalidDuration(text)
+    return sum(
+        int(number) * _SPARKS_UNIT_MS[unit.removesuffix("s")] for number, unit in _SPARKS_PARTS.findall(words)
+    )
 
 
 def format_duration(duration_ms: int) -> str:

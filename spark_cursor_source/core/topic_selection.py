@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,6 +27,14 @@ class Subscribe:
     def matches(self, topic: str) -> bool:
         return topic in self.topics
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The topics that are named; of a pattern none."""
+        return self.topics
+
+    def __str__(self) -> str:
+        return ",".join(self.topics)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribePattern:
@@ -40,6 +50,13 @@ class SubscribePattern:
     def matches(self, topic: str) -> bool:
         return compile_topic_pattern(self.pattern).fullmatch(topic) is not None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ()
+
+    def __str__(self) -> str:
+        return self.pattern
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assign:
@@ -49,6 +66,13 @@ class Assign:
 
     def matches(self, topic: str) -> bool:
         return any(topic == assigned for assigned, _ in self.partitions)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted({topic for topic, _ in self.partitions}))
+
+    def __str__(self) -> str:
+        return ",".join(f"{topic}-{number}" for topic, number in self.partitions)
 
 
 TopicSelection = Subscribe | SubscribePattern | Assign
@@ -178,6 +202,7 @@ def read_starting_offsets(reader: OptionReader, *, default: StartingOffsets) -> 
     word = offsets.strip().lower()
     if word in named:
         return named[word]
+    _refuse_misspelled("startingOffsets", word, named)
     return FromPositions(
         positions=_parse_positions(
             "startingOffsets", offsets, least=EARLIEST, words="cursor, earliest, latest, "
@@ -190,7 +215,14 @@ def read_ending_offsets(reader: OptionReader) -> EndingOffsets:
     offsets = reader.text("endingOffsets")
     if offsets is None or offsets.strip().lower() == "latest":
         return ToLatest()
+    _refuse_misspelled("endingOffsets", offsets.strip().lower(), ("latest",))
     return ToPositions(positions=_parse_positions("endingOffsets", offsets, least=LATEST, words="latest, "))
+
+
+def _refuse_misspelled(option: str, word: str, words: Iterable[str]) -> None:
+    nearest = difflib.get_close_matches(word, list(words), n=1)
+    if nearest:
+        raise InvalidOption(option, word, "there is no such choice", f"did you mean {nearest[0]}?")
 
 
 def _parse_assign(text: str) -> tuple[tuple[str, int], ...]:

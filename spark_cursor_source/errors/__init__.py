@@ -61,6 +61,7 @@ from spark_cursor_source.errors.reading import ReadError, ReadRefused, ReadStall
 from spark_cursor_source.errors.root import CursorqError
 from spark_cursor_source.errors.sink import (
     AckedBySource,
+    HandlerNotPicklable,
     MissingColumns,
     NullMessageId,
     RejectRefused,
@@ -73,6 +74,7 @@ from spark_cursor_source.errors.source import (
     CheckpointOfAnother,
     DataLoss,
     MarkerFormatChanged,
+    PythonWithoutPackage,
     QueueTopicEndsEarlier,
     QueueTopicRecreated,
     SourceError,
@@ -93,6 +95,7 @@ from spark_cursor_source.errors.subscriptions import (
     SubscriptionHasConsumers,
     SubscriptionInUse,
     TrackedElsewhere,
+    UnknownQueueTopic,
     UnknownSubscription,
 )
 from spark_cursor_source.errors.tracker import NoTracker, TrackerFenced, TrackerOwnedByAnother
@@ -131,6 +134,7 @@ __all__ = [
     "DemoProcessEnded",
     "EndOfReadonlyPartition",
     "GroupInUse",
+    "HandlerNotPicklable",
     "IncorrectOffset",
     "InvalidArgument",
     "InvalidControlRecord",
@@ -168,6 +172,7 @@ __all__ = [
     "OptionsError",
     "OverwriteRefused",
     "PortTaken",
+    "PythonWithoutPackage",
     "QueueTopicEndsEarlier",
     "QueueTopicRecreated",
     "ReadError",
@@ -196,6 +201,7 @@ __all__ = [
     "UnknownAction",
     "UnknownOption",
     "UnknownOutcome",
+    "UnknownQueueTopic",
     "UnknownSubscription",
     "WireError",
 ]

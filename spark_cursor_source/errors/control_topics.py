@@ -12,14 +12,15 @@ class ControlTopicUnfit(KafkaFailure):
 class MarkersTopicNotLogAppendTime(ControlTopicUnfit):
     """Leases are measured in the broker's time, and this topic does not record it."""
 
-    def __init__(self, topic: str, found: str) -> None:
-        super().__init__(topic, found)
-        self.topic, self.found = topic, found
+    def __init__(self, topic: str, found: str, servers: str) -> None:
+        super().__init__(topic, found, servers)
+        self.topic, self.found, self.servers = topic, found, servers
 
     def __str__(self) -> str:
         return (
             f"markers topic '{self.topic}' uses {self.found}; set message.timestamp.type=LogAppendTime "
-            f"(kafka-configs.sh --alter --entity-type topics --entity-name {self.topic} "
+            f"(kafka-configs.sh --bootstrap-server {self.servers} --alter --entity-type topics "
+            f"--entity-name {self.topic} "
             "--add-config message.timestamp.type=LogAppendTime), or delete it and let cursorq create it"
         )
 
@@ -27,14 +28,15 @@ class MarkersTopicNotLogAppendTime(ControlTopicUnfit):
 class CursorsTopicNotCompacted(ControlTopicUnfit):
     """A cursors topic that forgets old records forgets whole subscriptions."""
 
-    def __init__(self, topic: str, found: str) -> None:
-        super().__init__(topic, found)
-        self.topic, self.found = topic, found
+    def __init__(self, topic: str, found: str, servers: str) -> None:
+        super().__init__(topic, found, servers)
+        self.topic, self.found, self.servers = topic, found, servers
 
     def __str__(self) -> str:
         return (
             f"cursors topic '{self.topic}' has cleanup.policy={self.found}; set cleanup.policy=compact "
-            f"(kafka-configs.sh --alter --entity-type topics --entity-name {self.topic} "
+            f"(kafka-configs.sh --bootstrap-server {self.servers} --alter --entity-type topics "
+            f"--entity-name {self.topic} "
             "--add-config cleanup.policy=compact), or name another one and let cursorq create it"
         )
 
@@ -42,14 +44,16 @@ class CursorsTopicNotCompacted(ControlTopicUnfit):
 class StreamsTopicUnfit(ControlTopicUnfit):
     """A streams topic that forgets, or does not say when something was changed."""
 
-    def __init__(self, topic: str, setting: str, found: str, wanted: str) -> None:
-        super().__init__(topic, setting, found, wanted)
+    def __init__(self, topic: str, setting: str, found: str, wanted: str, servers: str) -> None:
+        super().__init__(topic, setting, found, wanted, servers)
         self.topic, self.setting, self.found, self.wanted = topic, setting, found, wanted
+        self.servers = servers
 
     def __str__(self) -> str:
         return (
             f"streams topic '{self.topic}' has {self.setting}={self.found}; set {self.setting}={self.wanted} "
-            f"(kafka-configs.sh --alter --entity-type topics --entity-name {self.topic} "
+            f"(kafka-configs.sh --bootstrap-server {self.servers} --alter --entity-type topics "
+            f"--entity-name {self.topic} "
             f"--add-config {self.setting}={self.wanted}), or name another one and let cursorq create it"
         )
 

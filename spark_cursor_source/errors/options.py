@@ -10,7 +10,7 @@ class OptionsError(CursorqError):
 
 
 class InvalidDuration(OptionsError):
-    """A text that is no duration: ``500ms``, ``30s``, ``5m``, ``2h`` and ``1d`` are."""
+    """A text that is no duration: ``500ms``, ``30s``, ``5m``, ``2h``, ``1d`` and ``30 seconds`` are."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -64,6 +64,20 @@ class UnknownAction(SinkError):
         return f"action '{self.action}' is none of ack, release, reject, extend: correct the column"
 
 
+class HandlerNotPicklable(SinkError):
+    """A handler holds something that cannot be sent to the executors."""
+
+    def __init__(self, handler: str, why: str) -> None:
+        super().__init__(handler, why)
+        self.handler, self.why = handler, why
+
+    def __str__(self) -> str:
+        return (
+            f"the handler {self.handler} cannot be sent to the executors ({self.why}): what it uses of its"
+            " surroundings is pickled with it, so open connections, locks and the like inside of it"
+        )
+
+
 class AckedBySource(SinkError):
     """A sink acks rows, and the source of the same options does it too."""
 

@@ -9,6 +9,21 @@ class SourceError(CursorqError):
     """The streaming source cannot go on without losing or inventing something."""
 
 
+class PythonWithoutPackage(SourceError):
+    """Spark would start a Python that does not have this package."""
+
+    def __init__(self, python: str, driver: str) -> None:
+        super().__init__(python, driver)
+        self.python, self.driver = python, driver
+
+    def __str__(self) -> str:
+        return (
+            f"Spark starts its Python processes as '{self.python}', where spark_cursor_source cannot be"
+            f" imported: set PYSPARK_PYTHON={self.driver} in the environment before the session is made, or"
+            " install the package there"
+        )
+
+
 class QueueTopicRecreated(SourceError):
     """A queue topic was deleted and created again: its old positions mean other messages now."""
 

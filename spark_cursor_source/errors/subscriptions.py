@@ -32,9 +32,25 @@ class UnknownSubscription(KafkaFailure):
 
     def __str__(self) -> str:
         of_topic = "" if self.topic is None else f" of topic '{self.topic}'"
+        known = ", ".join(self.known) or "none"
         return (
             f"cursors topic '{self.cursors_topic}' holds no cursor of subscription '{self.subscription}'"
-            f"{of_topic}; it knows {', '.join(self.known) or 'none'}: correct the name, or the topic's"
+            f"{of_topic}; it knows {known}: correct the name, or the topic's, or start a query that reads "
+            "under it"
+        )
+
+
+class UnknownQueueTopic(KafkaFailure):
+    """The tracker knows no subscription of the queue topic that was asked about."""
+
+    def __init__(self, topic: str, cursors_topic: str, known: tuple[str, ...]) -> None:
+        super().__init__(topic, cursors_topic, known)
+        self.topic, self.cursors_topic, self.known = topic, cursors_topic, known
+
+    def __str__(self) -> str:
+        return (
+            f"cursors topic '{self.cursors_topic}' holds no cursor of queue topic '{self.topic}'; it knows "
+            f"{', '.join(self.known) or 'none'}: correct the name, or start a query that reads the topic"
         )
 
 

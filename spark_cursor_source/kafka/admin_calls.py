@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -19,18 +20,25 @@ from spark_cursor_source.kafka.failures import (
     Complaints,
     error_of,
     refusal,
+    said,
     unavailable,
 )
 from spark_cursor_source.kafka.living_admin import LOOK_ANEW_S, LivingAdmin
+
+log = logging.getLogger(__name__)
 
 #: NewTopic, OffsetSpec and so on: public, but not in their module's __all__
 ADMIN_TYPES: Any = admin
 
 DENIAL_MS = 3_000  #: a topic that was just made may be unknown to a broker for about this long
 
+#: so long brokers that refuse the very first connection are waited for; they may be starting
+FIRST_CONTACT_MS = 8_000
+
 _TURNED_AWAY_MS = 10_000  # for so long a login that fails may be the fault of a broker that starts
 _ONE_REQUEST_S = 10.0
 _PAUSE_S = 0.1
+_LOOK_S = 0.05
 
 ItemT = TypeVar("ItemT")
 Request = Callable[[Sequence[ItemT], float], Mapping[Any, "Future[Any]"]]
@@ -41,12 +49,46 @@ class AdminCalls:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._complaints = Complaints()
+        self.servers = str(config.get("bootstrap.servers", ""))  #: for commands that an error recommends
         self._living = LivingAdmin(admin_config(config) | {"error_cb": self._complaints})
 
     @property
     def client(self) -> admin.AdminClient:
         """The client for the next request."""
         return self._living.client
+
+    def meet(self, *, within_ms: int = FIRST_CONTACT_MS) -> None:
+        """Wait for the first answer of the brokers, and not long where none can be connected to.
+
+        For the start of a query, a client or a command: an address, a port or a security protocol that is
+        wrong is known within seconds. Brokers that accept the connection and are slow are left to the calls
+        that follow, which wait longer.
+
+        Raises:
+            KafkaUnavailable: each connection was refused or broken off, for so long.
+        """
+        deadline, told = Deadline.after_ms(within_ms), False
+        reason: KafkaError | None = None
+        client = self.client
+        answer = client.describe_cluster(request_timeout=max(within_ms, 1_000) / 1000)
+        while not deadline.over:
+            try:
+                answer.result(_LOOK_S)
+                return
+            except FutureTimeout:
+                client.poll(0)
+            except KafkaException as failed:
+                if error_of(failed).code() not in RETRIABLE:
+                    return  # an answer, too
+                break
+            # Some say only that they were disconnected; the longest text tells the most.
+            heard = [error for error in (reason, self._complaints.during(deadline)) if error is not None]
+            reason = max(heard, key=lambda error: len(error.str()), default=None)
+            if not told and self._complaints.all_down:
+                told = True
+                log.warning("brokers_unreachable giving_up_in_s=%d why=%s", deadline.left_s(), said(reason))
+        if self._complaints.all_down:
+            raise unavailable("connect to the brokers", deadline, reason)
 
     def ask(
         self,

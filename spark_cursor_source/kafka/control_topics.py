@@ -86,8 +86,8 @@ def ensure_control_topics(
     wanted = {markers: MARKERS_SETTINGS, redeliveries: _REDELIVERIES, cursors: _CURSORS}
     counts = _ensure(calls, wanted, partitions, deadline)
     settings = topic_settings(calls, [markers, cursors], deadline=deadline)
-    _check_markers(markers, settings[markers])
-    _check_cursors(cursors, settings[cursors])
+    _check_markers(markers, settings[markers], calls.servers)
+    _check_cursors(cursors, settings[cursors], calls.servers)
     return ControlTopics(markers=counts[markers], redeliveries=counts[redeliveries], cursors=counts[cursors])
 
 
@@ -100,7 +100,7 @@ def ensure_markers_topic(
         MarkersTopicNotLogAppendTime, NotAuthorized, KafkaRefused, KafkaUnavailable
     """
     counts = _ensure(calls, {markers: MARKERS_SETTINGS}, partitions, deadline)
-    _check_markers(markers, topic_settings(calls, [markers], deadline=deadline)[markers])
+    _check_markers(markers, topic_settings(calls, [markers], deadline=deadline)[markers], calls.servers)
     return counts[markers]
 
 
@@ -113,7 +113,7 @@ def ensure_cursors_topic(
         CursorsTopicNotCompacted, NotAuthorized, KafkaRefused, KafkaUnavailable
     """
     counts = _ensure(calls, {cursors: _CURSORS}, partitions, deadline)
-    _check_cursors(cursors, topic_settings(calls, [cursors], deadline=deadline)[cursors])
+    _check_cursors(cursors, topic_settings(calls, [cursors], deadline=deadline)[cursors], calls.servers)
     return counts[cursors]
 
 
@@ -127,7 +127,7 @@ def ensure_streams_topic(calls: AdminCalls, streams: str, *, deadline: Deadline)
     settings = topic_settings(calls, [streams], deadline=deadline)[streams]
     for setting, wanted in _STREAMS_WANTED.items():
         if settings.get(setting) != wanted:
-            raise StreamsTopicUnfit(streams, setting, str(settings.get(setting)), wanted)
+            raise StreamsTopicUnfit(streams, setting, str(settings.get(setting)), wanted, calls.servers)
     return counts[streams]
 
 
@@ -143,17 +143,17 @@ def _ensure(
     return await_leaders(calls, list(wanted), deadline=deadline)
 
 
-def _check_markers(markers: str, settings: Mapping[str, str | None]) -> None:
+def _check_markers(markers: str, settings: Mapping[str, str | None], servers: str) -> None:
     stamped = settings.get("message.timestamp.type")
     if stamped != "LogAppendTime":
-        raise MarkersTopicNotLogAppendTime(markers, str(stamped))
+        raise MarkersTopicNotLogAppendTime(markers, str(stamped), servers)
 
 
-def _check_cursors(cursors: str, settings: Mapping[str, str | None]) -> None:
+def _check_cursors(cursors: str, settings: Mapping[str, str | None], servers: str) -> None:
     policy = settings.get("cleanup.policy")
     # "compact,delete" compacts, and then deletes the cursors of subscriptions that stand still.
     if policy != "compact":
-        raise CursorsTopicNotCompacted(cursors, str(policy))
+        raise CursorsTopicNotCompacted(cursors, str(policy), servers)
 
 
 def create_topics(

@@ -13,6 +13,8 @@ from spark_cursor_source.errors import (
     KafkaUnavailable,
     LaterCursorVersion,
     TrackedElsewhere,
+    UnknownQueueTopic,
+    UnknownSubscription,
 )
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.tail import TailReader
@@ -130,6 +132,18 @@ class CursorTail:
             for cell, cursor in self.all().items()
             if subscription in (None, cell.subscription) and topic in (None, cell.topic)
         }
+
+    def unknown(
+        self, *, subscription: str | None = None, topic: str | None = None
+    ) -> UnknownSubscription | UnknownQueueTopic:
+        """The error that no cursor has these names, with the names that there are."""
+        cells = list(self.all())
+        if subscription is None:
+            return UnknownQueueTopic(str(topic), self._topic, tuple(sorted({cell.topic for cell in cells})))
+        known = {cell.subscription for cell in cells if topic in (None, cell.topic)}
+        if not known:  # so the topic may be what is misspelled
+            known = {f"{cell.subscription} of {cell.topic}" for cell in cells}
+        return UnknownSubscription(subscription, topic, self._topic, tuple(sorted(known)))
 
     def all(self) -> dict[Cell, CursorSnapshot]:
         """All cursors of subscriptions, by cell, in the order of their keys."""

@@ -69,6 +69,11 @@ UNAUTHORIZED = frozenset(
 #: the brokers are there, and this client and they do not come to terms
 TURNED_AWAY = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 
+_HUNG_UP = (
+    "connections end without an answer, as where a listener speaks TLS and the client does not "
+    "(kafka.security.protocol=SSL or SASL_SSL does), or the other way round"
+)
+
 #: a producer of the same transactional id was opened later
 FENCED = frozenset(
     {
@@ -113,8 +118,10 @@ class Complaints:
 
     def __init__(self) -> None:
         self._last: tuple[float, KafkaError] | None = None
+        self.all_down = False  #: whether no broker was left to talk to, at any time
 
     def __call__(self, error: KafkaError) -> None:
+        self.all_down = self.all_down or error.code() == KafkaError._ALL_BROKERS_DOWN
         # That all brokers are down is said after the reason for it.
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last is None:
             self._last = (time.monotonic(), error)
@@ -131,4 +138,14 @@ def unavailable(
 ) -> KafkaUnavailable:
     """Our error for a deadline that is over."""
     heard = (complaints.during(deadline) if complaints is not None else None) or last
-    return KafkaUnavailable(operation, deadline.spent_ms, shown(heard) if heard is not None else "nothing")
+    return KafkaUnavailable(operation, deadline.spent_ms, said(heard))
+
+
+def said(heard: KafkaError | None) -> str:
+    """The last complaint in words; librdkafka gives no reason where a broker hangs up without a word."""
+    if heard is None:
+        return "nothing"
+    text = shown(heard)
+    if heard.code() == KafkaError._ALL_BROKERS_DOWN:
+        return f"{text}, {_HUNG_UP}"
+    return text

@@ -210,7 +210,7 @@ class _Redrive:
         cursors_topic: str,
     ) -> None:
         self._topic, self._only, self._rate, self._cursors_topic = topic, only, rate, cursors_topic
-        self._topics = Topics(client_config(kafka, "admin"), timeout_ms=PATIENCE_MS)
+        self._topics = Topics(client_config(kafka, "admin"), timeout_ms=PATIENCE_MS).meet()
         self._reader = client_config(kafka, "consumer") | {"isolation.level": "read_committed"}
         self._producer = TransactionalProducer(client_config(kafka, "producer"), f"cursorq-redrive-{topic}")
         self._store: RedrivenOffsets | None = None

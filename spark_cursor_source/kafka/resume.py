@@ -8,7 +8,6 @@ from contextlib import closing
 
 from spark_cursor_source.core.marker import Resume
 from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
-from spark_cursor_source.errors import UnknownSubscription
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail, tracked_here
 from spark_cursor_source.kafka.markers import MarkerSender
@@ -27,9 +26,9 @@ def resume(
 ) -> int:
     """Close the breaker of a subscription, on one topic or on all; on how many partitions it was open.
 
-    What the breaker held is in the dead letters with the tracker's next batch, leases run out again, and dead
-    letters are counted from nothing. Nothing happens where the breaker is closed. ``kafka`` are options of
-    the Kafka clients.
+    What the breaker held is in the
+    dead letters with the tracker's next batch, leases run out again, and dead letters are counted from
+    nothing. Nothing happens where the breaker is closed. ``kafka`` are options of the Kafka clients.
 
     Raises:
         UnknownSubscription: the tracker has no cursor of it.
@@ -37,13 +36,13 @@ def resume(
         MarkersNotDurable: the tracker may not have been told.
         TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
     """
+    topics = Topics(client_config(kafka, "admin")).meet()
     with closing(CursorTail(client_config(kafka, "consumer"), cursors_topic)) as cursors:
         cursors.refresh()
         cells = tracked_here(cursors.of(subscription=subscription, topic=topic), markers_topic)
         if not cells:
-            known = {cell.subscription for cell in cursors.all() if topic in (None, cell.topic)}
-            raise UnknownSubscription(subscription, topic, cursors_topic, tuple(sorted(known)))
-    partitions = Topics(client_config(kafka, "admin")).describe([markers_topic])[markers_topic].partitions
+            raise cursors.unknown(subscription=subscription, topic=topic)
+    partitions = topics.describe([markers_topic])[markers_topic].partitions
     with closing(MarkerSender(client_config(kafka, "producer"), markers_topic, partitions)) as sender:
         sender.send(Resume(cell=cell) for cell in cells)
         sender.flush()

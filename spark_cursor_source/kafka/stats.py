@@ -36,16 +36,19 @@ def read_stats(
 ) -> Stats:
     """How every subscription stands, or one, or those of a topic; ``kafka`` are options of the Kafka clients.
 
-    Nothing is moved or written, and a subscription that nobody reads has no consumers. Where the tracker does
-    not know a subscription, there are no stats of it.
+    Nothing is moved or written, and a subscription that nobody reads has no consumers.
 
     Raises:
+        UnknownSubscription, UnknownQueueTopic: the tracker has no cursor of that name.
         TopicNotFound: there is no cursors topic, or no markers topic.
         KafkaUnavailable, NotAuthorized, KafkaRefused
     """
+    Topics(client_config(kafka, "admin")).meet()
     with closing(CursorTail(client_config(kafka, "consumer"), cursors_topic)) as tail:
         tail.refresh()
         cursors = tail.of(subscription=subscription, topic=topic)
+        if not cursors and (subscription is not None or topic is not None):
+            raise tail.unknown(subscription=subscription, topic=topic)
     return stats_of(
         cursors,
         kafka,

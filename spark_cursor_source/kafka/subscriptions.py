@@ -89,7 +89,7 @@ class Subscriptions(ClosedAtExit):
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         self._prefix = group_id_prefix
-        self._topics = Topics(client_config(kafka, "admin"))
+        self._topics = Topics(client_config(kafka, "admin")).meet()
         self._tracker = TrackerTalk(
             kafka,
             self._topics,

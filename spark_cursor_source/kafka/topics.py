@@ -20,7 +20,7 @@ from spark_cursor_source.errors import (
     TopicGone,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.admin_calls import ADMIN_TYPES, DENIAL_MS, AdminCalls
+from spark_cursor_source.kafka.admin_calls import ADMIN_TYPES, DENIAL_MS, FIRST_CONTACT_MS, AdminCalls
 from spark_cursor_source.kafka.control_topics import (
     DEFAULT_PARTITIONS,
     ControlTopics,
@@ -83,6 +83,15 @@ class Topics:
         self._until: Deadline | None = None
         self._groups_lock = threading.Lock()
         self._groups: dict[tuple[str, bool], GroupOffsets] = {}
+
+    def meet(self) -> Topics:
+        """These topics, once the brokers have answered; at the start of a query, a client or a command.
+
+        Raises:
+            KafkaUnavailable: the brokers cannot be connected to. It takes seconds, not ``timeout_ms``.
+        """
+        self._calls.meet(within_ms=min(self._timeout_ms, FIRST_CONTACT_MS))
+        return self
 
     def within(self, deadline: Deadline | None) -> Topics:
         """The same view, whose calls end by a deadline, too."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker
-from spark_cursor_source.errors import NoTracker, UnknownSubscription
+from spark_cursor_source.errors import CursorqError, NoTracker
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail, tracked_here
 from spark_cursor_source.kafka.deadline import Deadline
@@ -46,10 +46,9 @@ class TrackerTalk:
         self._cursors.refresh()
         return tracked_here(self._cursors.of(subscription=subscription, topic=topic), self._markers_topic)
 
-    def unknown(self, subscription: str, topic: str | None = None) -> UnknownSubscription:
+    def unknown(self, subscription: str, topic: str | None = None) -> CursorqError:
         """The error that there is no such cursor."""
-        known = {cell.subscription for cell in self._cursors.all() if topic in (None, cell.topic)}
-        return UnknownSubscription(subscription, topic, self._cursors_topic, tuple(sorted(known)))
+        return self._cursors.unknown(subscription=subscription, topic=topic)
 
     def tell(self, markers: Sequence[Marker]) -> dict[Cell, CursorSnapshot | None]:
         """Write markers, and wait for the cursors of their cells that hold their effect.

@@ -18,6 +18,7 @@ from spark_cursor_source.spark.ack_words import ack_batch
 from spark_cursor_source.spark.actions import SETTLED_SCHEMA, markers_partitions, run_action
 from spark_cursor_source.spark.kept import kept
 from spark_cursor_source.spark.per_row import Handler, handle, handle_and_settle, outcome_ddl, outcome_ids
+from spark_cursor_source.spark.travel import check_travels
 
 BatchFunction = Callable[[DataFrame, int], object]
 
@@ -92,6 +93,7 @@ class PerRowSink:
         then: BatchFunction | None = None,
         result: str | None = None,
     ) -> None:
+        check_travels(fn)
         self._fn = fn
         self._options = _options(options)
         self._then = then

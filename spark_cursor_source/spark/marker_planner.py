@@ -65,7 +65,7 @@ class MarkerPlanner:
         self._options = options
         self._policies = options.policies_digest if policies is None else policies
         admin = client_config(options.kafka, "admin")
-        self._topics = Topics(admin, timeout_ms=PATIENCE_MS)
+        self._topics = Topics(admin, timeout_ms=PATIENCE_MS).meet()
         self._partitions = self._topics.ensure_control(
             markers=options.markers_topic,
             redeliveries=options.redeliveries_topic,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, ValueState
 
@@ -46,9 +47,14 @@ class MessageLeases:
         self._next.clear()
 
     def _load(self) -> LeaseTable | None:
-        stored = self._table.get()
+        stored = _value_of(self._table)
         return None if stored is None else table_wire.decode(bytes(stored[0]))
 
     def _is_due(self, now_ms: int | None) -> bool:
-        next_over = self._next.get()
+        next_over = _value_of(self._next)
         return now_ms is not None and next_over is not None and next_over[0] < now_ms
+
+
+def _value_of(state: ValueState) -> tuple[Any, ...] | None:
+    """The value, asked for only where there is one: Spark logs a warning of each that is not there."""
+    return state.get() if state.exists() else None

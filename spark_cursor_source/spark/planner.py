@@ -57,7 +57,7 @@ class Planner:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._topics = Topics(client_config(options.kafka, "admin"), timeout_ms=PATIENCE_MS)
+        self._topics = Topics(client_config(options.kafka, "admin"), timeout_ms=PATIENCE_MS).meet()
         control = self._topics.ensure_control(
             markers=options.markers_topic,
             redeliveries=options.redeliveries_topic,

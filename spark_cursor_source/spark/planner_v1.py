@@ -55,7 +55,7 @@ class PlannerV1:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._topics = Topics(client_config(options.kafka, "admin"), timeout_ms=PATIENCE_MS)
+        self._topics = Topics(client_config(options.kafka, "admin"), timeout_ms=PATIENCE_MS).meet()
         self.markers_partitions = self._topics.ensure_markers(options.markers_topic)
         self._markers = [(options.markers_topic, number) for number in range(self.markers_partitions)]
         self._sender = MarkerSenderV1(

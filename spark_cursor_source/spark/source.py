@@ -17,11 +17,14 @@ from spark_cursor_source.core.enqueue_options import EnqueueOptions, is_enqueue
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.core.view_options import ViewOptions
 from spark_cursor_source.errors import MissingOption
+from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.spark.enqueue import EnqueueStreamWriter, EnqueueWriter
 from spark_cursor_source.spark.reader import CursorqStreamReader
+from spark_cursor_source.spark.redaction import hide_secrets
 from spark_cursor_source.spark.schema import message_schema
 from spark_cursor_source.spark.view_columns import ddl
 from spark_cursor_source.spark.views import view_columns, view_reader
+from spark_cursor_source.spark.worker_python import check_worker_python
 from spark_cursor_source.spark.writer import AckStreamWriter, AckWriter
 
 _OF_BATCH_READS = ("view", "endingoffsets")
@@ -51,6 +54,7 @@ class CursorqDataSource(DataSource):
             return ddl(view_columns(self._view_options()))
         try:
             options = self._source_options()
+            client_config(options.kafka)  # what is wrong with it is told before anything starts
         except MissingOption as missing:
             if missing.option != "subscription":
                 raise
@@ -86,5 +90,14 @@ class CursorqDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("cursorq")`` known to this session; again and again if you like."""
+    """Make ``format("cursorq")`` known to this session; again and again if you like.
+
+    Spark finds the format by itself where this package is installed for its Python. This says early whether
+    it is, and has Spark hide the secrets of Kafka options in plans, UI and event log.
+
+    Raises:
+        PythonWithoutPackage: ``PYSPARK_PYTHON`` is not set, or names a Python without this package.
+    """
+    check_worker_python(spark)
+    hide_secrets(spark)
     spark.dataSource.register(CursorqDataSource)

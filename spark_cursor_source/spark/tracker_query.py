@@ -23,7 +23,9 @@ from spark_cursor_source.spark import tracker_processor
 from spark_cursor_source.spark.breaker_log import BreakerLog
 from spark_cursor_source.spark.marker_rows import tracker_and_identity
 from spark_cursor_source.spark.marker_source import POLICIES, SUBSCRIPTIONS, MarkerDataSource
+from spark_cursor_source.spark.redaction import hide_secrets
 from spark_cursor_source.spark.tracker_processor import DECIDED_DDL, TrackerProcessor
+from spark_cursor_source.spark.worker_python import check_worker_python
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import dead_letter as dead_letter_wire
 from spark_cursor_source.wire import lease_table as lease_table_wire
@@ -51,11 +53,14 @@ def start_tracker(spark: SparkSession, options: Mapping[str, object]) -> Streami
         UnknownOption, InvalidOption, MissingOption: as said there.
         UnknownKafkaOption, RefusedKafkaOption, ConflictingOptions: of the options for the Kafka clients; a
             tracker of this checkpoint that runs goes on.
+        PythonWithoutPackage: Spark would start a Python that does not have this package.
         TrackerOwnedByAnother (by the query): another tracker works on this markers topic; see ``takeOver``.
     """
     parsed = TrackerOptions.parse(options)
     client_config(parsed.kafka, "producer")  # what is wrong with it is told before anything starts
+    check_worker_python(spark)
     session = spark.newSession()
+    hide_secrets(session)
     for name, value in STATE_CONF.items():
         session.conf.set(name, value)
     present = int(session.conf.get("spark.sql.shuffle.partitions") or STATE_PARTITIONS)

@@ -30,7 +30,13 @@ from spark_cursor_source.kafka.dead_letters import (
 from spark_cursor_source.kafka.log import arrow_batches
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.view_columns import Columns, arrow_schema, message_columns
-from spark_cursor_source.spark.view_ranges import RangeOfLog, queue_topics, reader_config, whole_topics
+from spark_cursor_source.spark.view_ranges import (
+    RangeOfLog,
+    check_names,
+    queue_topics,
+    reader_config,
+    whole_topics,
+)
 from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP
 
 ORIGIN: Columns = {
@@ -100,10 +106,13 @@ class DeadLettersReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        topics = Topics(client_config(self._options.kafka, "admin"))
+        topics = Topics(client_config(self._options.kafka, "admin")).meet()
         # A partition in one task: only then is it known which dead letters are there twice.
         whole = replace(self._options, min_partitions=None, max_records_per_partition=None)
-        return [RangeOfLog(one) for one in whole_topics(_names(self._options, topics), whole, topics)]
+        names = _names(self._options, topics)
+        if not topics.existing(names) and topics.existing([self._options.cursors_topic]):
+            check_names(self._options)
+        return [RangeOfLog(one) for one in whole_topics(names, whole, topics)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RangeOfLog):

@@ -100,7 +100,7 @@ class MarkersReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        topics = Topics(client_config(self._options.kafka, "admin"))
+        topics = Topics(client_config(self._options.kafka, "admin")).meet()
         name = self._options.markers_topic
         if not topics.existing([name]):
             raise TopicNotFound((name,))

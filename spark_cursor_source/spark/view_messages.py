@@ -101,7 +101,7 @@ class MessagesReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        topics = Topics(client_config(options.kafka, "admin"))
+        topics = Topics(client_config(options.kafka, "admin")).meet()
         slices = tasks(message_ranges(options, topics), options)
         if options.subscription is None:
             return [RangeOfQueue(one, None) for one in slices]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
@@ -122,10 +123,31 @@ def shares_of_cells(options: ViewOptions) -> list[ShareOfCells]:
 
     Raises:
         TopicNotFound: there is no cursors topic.
+        UnknownSubscription, UnknownQueueTopic: there are cursors, and none of the given names.
     """
-    Topics(client_config(options.kafka, "admin")).describe([options.cursors_topic])
+    check_names(options)
     shares = options.min_partitions or 1
     return [ShareOfCells(index, shares) for index in range(shares)]
+
+
+def check_names(options: ViewOptions) -> None:
+    """Refuse a subscription and topics of which there is no cursor; where there is none at all, they are new.
+
+    Raises:
+        TopicNotFound, UnknownSubscription, UnknownQueueTopic
+    """
+    Topics(client_config(options.kafka, "admin")).meet().describe([options.cursors_topic])
+    if options.subscription is None and options.topics is None:
+        return
+    with closing(CursorTail(client_config(options.kafka, "consumer"), options.cursors_topic)) as tail:
+        tail.refresh()
+        cells = list(tail.all())
+        if not cells or any(shows(options, cell) for cell in cells):
+            return
+        named = None if options.topics is None else str(options.topics)
+        if options.subscription is not None and tail.of(subscription=options.subscription):
+            raise tail.unknown(topic=named)
+        raise tail.unknown(subscription=options.subscription, topic=named)
 
 
 def shown_cursors(options: ViewOptions, share: ShareOfCells = ALL_CELLS) -> list[CursorSnapshot]:

@@ -11,11 +11,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from spark_cursor_source.core.source_options import Isolation
 from spark_cursor_source.core.stats import TOTALS, SubscriptionStats
 from spark_cursor_source.core.view_options import ViewOptions
-from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.stats import stats_of
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.view_columns import CONSUMERS, POSITIONS, Columns, rows_batch
-from spark_cursor_source.spark.view_ranges import ALL_CELLS, shown_cursors
+from spark_cursor_source.spark.view_ranges import ALL_CELLS, check_names, shown_cursors
 
 COLUMNS: Columns = {
     "topic": "STRING",
@@ -65,7 +63,7 @@ class StatsReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        Topics(client_config(self._options.kafka, "admin")).describe([self._options.cursors_topic])
+        check_names(self._options)
         return [ALL_CELLS]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

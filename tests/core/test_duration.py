@@ -17,9 +17,37 @@ def test_a_number_and_a_unit_are_a_duration(text: str, duration_ms: int) -> None
 
 
 @pytest.mark.parametrize(
+    ("text", "duration_ms"),
+    [
+        ("30 seconds", 30_000),
+        ("1 second", 1_000),
+        ("1 minute", 60_000),
+        ("5 Minutes", 300_000),
+        ("interval 10 seconds", 10_000),
+        (" INTERVAL  2  hours  30 minutes ", 9_000_000),
+        ("1 week 1 day", 691_200_000),
+        ("500 milliseconds", 500),
+    ],
+)
+def test_the_intervals_of_spark_are_durations_too(text: str, duration_ms: int) -> None:
+    assert parse_duration(text) == duration_ms
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",
+        "interval",
+        "interval 30",
+        "interval30 seconds",
+        "30seconds",
+        "-30 seconds",
+        "1.5 seconds",
+        "1 month",
+        "1 second, 2 seconds",
+        "30 seconds ago",
+        "5 microseconds",
+        "9223372036854775807 seconds",
         "30",
         "s",
         "-1s",

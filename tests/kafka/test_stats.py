@@ -9,7 +9,7 @@ from spark_cursor_source.core.cursor import CursorSnapshot, Lease, Totals
 from spark_cursor_source.core.member_name import MemberName
 from spark_cursor_source.core.stats import ConsumerStats, Stats
 from spark_cursor_source.core.subscription import SubscriptionType
-from spark_cursor_source.errors import TopicNotFound
+from spark_cursor_source.errors import TopicNotFound, UnknownQueueTopic, UnknownSubscription
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.group_member import SOLE, GroupMember
 from spark_cursor_source.kafka.stats import read_stats
@@ -67,7 +67,6 @@ def test_stats_tell_where_each_subscription_stands(known: Control) -> None:
     ]
     assert (shipping.backlog, shipping.oldest_unacked_ms) == (8, FIRST_MS + 2_000)
     assert [one.subscription for one in stats(known, subscription="shipping").subscriptions] == ["shipping"]
-    assert stats(known, topic="another").subscriptions == ()
 
 
 def test_the_age_of_the_oldest_message_grows_with_the_markers_too(known: Control) -> None:
@@ -153,6 +152,25 @@ def test_the_stats_of_a_topic_that_is_gone_tell_what_the_cursor_knows(known: Con
     produce(known.config, known.cursors, records)
     (one,) = stats(known, topic="never-there").subscriptions
     assert (one.backlog, one.oldest_unacked_ms, one.partitions[0].mark_delete) == (None, None, 7)
+
+
+@pytest.mark.parametrize(
+    ("of", "error", "told"),
+    [
+        (
+            {"subscription": "biling"},
+            UnknownSubscription,
+            "'biling'; it knows billing, shipping",
+        ),
+        ({"topic": "ordes"}, UnknownQueueTopic, "of queue topic 'ordes'; it knows queue-"),
+        ({"subscription": "billing", "topic": "ordes"}, UnknownSubscription, "it knows billing of queue-"),
+    ],
+)
+def test_stats_of_a_misspelled_name_are_an_error_with_the_names_that_there_are(
+    known: Control, of: dict[str, str], error: type[Exception], told: str
+) -> None:
+    with pytest.raises(error, match=told):
+        stats(known, **of)
 
 
 def test_without_control_topics_stats_say_so(config: dict[str, str]) -> None:

@@ -84,7 +84,7 @@ def test_a_markers_topic_without_append_time_is_refused_and_the_error_says_how_t
     topics: Topics, create_topic: CreateTopic
 ) -> None:
     markers = create_topic(8, message_timestamp_type="CreateTime")
-    with pytest.raises(MarkersTopicNotLogAppendTime) as refused:
+    with pytest.raises(MarkersTopicNotLogAppendTime, match="--bootstrap-server 127") as refused:
         topics.ensure_control(**(names() | {"markers": markers}))
     assert f"markers topic '{markers}' uses CreateTime" in str(refused.value)
     assert "set message.timestamp.type=LogAppendTime" in str(refused.value)

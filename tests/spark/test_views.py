@@ -325,7 +325,10 @@ def test_cursors_are_those_of_the_subscription_and_topics_asked_for(control: Con
     assert found(subscription="a", subscribe=one) == [("a", one, 0), ("a", one, 1)]
     assert found(subscribePattern=f"{two}.*", subscription="b") == [("b", two, 0), ("b", two, 1)]
     assert found(assign=f'{{"{one}": [1]}}') == [("a", one, 1), ("b", one, 1)]
-    assert found(subscription="c") == []
+    with pytest.raises(PySparkException, match="no cursor of subscription 'c'; it knows a, b"):
+        found(subscription="c")
+    with pytest.raises(PySparkException, match="no cursor of queue topic 'no-such'; it knows"):
+        found(subscribe="no-such", subscription="a")
 
 
 def test_the_oldest_message_is_looked_for_behind_gaps_and_removed_records(
@@ -426,7 +429,8 @@ def test_the_stats_of_a_subscription_are_one_row_with_its_consumers(control: Con
     assert [(one.client_id, one.host, one.partitions) for one in row.consumers] == [
         ("kcat", "127.0.0.1", [0, 1])
     ]
-    assert control.view("stats", subscription="nobody").collect() == []
+    with pytest.raises(PySparkException, match="no cursor of subscription 'nobody'"):
+        control.view("stats", subscription="nobody").collect()
 
 
 # -- outstanding -----------------------------------------------------------------------------------------
@@ -465,7 +469,8 @@ def test_each_outstanding_message_says_who_holds_it_and_how_long(control: Contro
             ("s", "t", 0, 9, "held", 5, None, None),
         ),
     )
-    assert control.view("outstanding", subscription="b").count() == 0
+    with pytest.raises(PySparkException, match="UnknownSubscription"):
+        control.view("outstanding", subscription="b").count()
 
 
 def test_a_million_outstanding_messages_are_listed(control: Control) -> None:

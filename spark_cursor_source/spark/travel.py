@@ -1,0 +1,25 @@
+"""Functions that Spark sends to other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pickle import PicklingError
+from typing import Any
+
+from pyspark.cloudpickle import dumps
+from pyspark.errors import PySparkException
+
+from spark_cursor_source.errors import HandlerNotPicklable
+
+
+def check_travels(function: Callable[..., Any]) -> None:
+    """Refuse a function that cannot be sent to executors.
+
+    Raises:
+        HandlerNotPicklable
+    """
+    try:
+        dumps(function)  # type: ignore[no-untyped-call]  # of pyspark, which does not type it
+    except (AttributeError, PicklingError, PySparkException, RecursionError, TypeError, ValueError) as why:
+        name = getattr(function, "__qualname__", type(function).__name__)
+        raise HandlerNotPicklable(name, str(why)) from why

@@ -1,0 +1,45 @@
+"""The Python that Spark starts for planners and tasks, which must have this package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from functools import lru_cache
+
+from pyspark.sql import SparkSession
+
+from spark_cursor_source.errors import PythonWithoutPackage
+
+_LOOK = "import importlib.util as u, sys; sys.exit(u.find_spec('spark_cursor_source') is None)"
+_LOOK_S = 60.0
+
+
+def check_worker_python(spark: SparkSession) -> None:
+    """Refuse a session whose Python processes cannot import this package, while that is still easy to mend.
+
+    A session of Spark Connect does not tell what its server starts, and is not asked.
+
+    Raises:
+        PythonWithoutPackage
+    """
+    context = getattr(spark, "_sc", None)
+    python = getattr(context, "pythonExec", None)
+    if isinstance(python, str) and not has_package(python):
+        raise PythonWithoutPackage(python, sys.executable)
+
+
+@lru_cache(maxsize=8)
+def has_package(python: str) -> bool:
+    """Whether the program is a Python that finds this package, started as Spark would start it."""
+    found = shutil.which(python)
+    if found is None:
+        return False
+    if os.path.abspath(found) == os.path.abspath(sys.executable):
+        return True
+    try:
+        looked = subprocess.run([found, "-c", _LOOK], timeout=_LOOK_S, capture_output=True, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return looked.returncode == 0
