@@ -45,6 +45,9 @@ _USERS = f'{_PLAIN} required username="admin" password="of-admin" user_admin="of
 # A client that still asks for a deleted topic must not bring it back; and messages of 1970 are kept.
 _PROPERTIES = {"auto.create.topics.enable": False, "log.retention.hours": 100 * 365 * 24}
 
+#: brokers that rest while no file needs them, by the name of their fixture
+RESTING = pytest.StashKey[dict[str, EmbeddedKafka]]()
+
 CreateTopic = Callable[..., str]
 DeleteTopic = Callable[[str], None]
 
@@ -56,9 +59,32 @@ def broker() -> Iterator[EmbeddedKafka]:
         yield running
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[RESTING] = {}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Wake the brokers that the test needs."""
+    for name, broker in item.config.stash[RESTING].items():
+        if name in getattr(item, "fixturenames", ()):
+            broker.start()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """At the end of a file, stop the brokers that the next test does not need."""
+    if nextitem is None or nextitem.path == item.path:
+        return
+    for name, broker in item.config.stash[RESTING].items():
+        if name not in getattr(nextitem, "fixturenames", ()):
+            broker.stop()
+
+
 @pytest.fixture(scope="session")
-def mortal_broker() -> Iterator[EmbeddedKafka]:
+def mortal_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedKafka]:
     with EmbeddedKafka(properties={**_PROPERTIES, "log.cleaner.backoff.ms": 100}) as running:
+        request.config.stash[RESTING]["mortal_broker"] = running
         yield running
 
 
@@ -70,7 +96,7 @@ def mortal(mortal_broker: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
 
 
 @pytest.fixture(scope="session")
-def guarded_broker() -> Iterator[EmbeddedKafka]:
+def guarded_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedKafka]:
     """A broker with passwords, where only ``admin`` may do anything."""
     from tests.kafka.control_plane import login
 
@@ -84,6 +110,7 @@ def guarded_broker() -> Iterator[EmbeddedKafka]:
         "super.users": "User:admin;User:ANONYMOUS",
     }
     with EmbeddedKafka(properties=properties, client_config=login("admin", "of-admin")) as running:
+        request.config.stash[RESTING]["guarded_broker"] = running
         yield running
 
 

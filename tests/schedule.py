@@ -18,7 +18,54 @@ SHOWN = 10
 DEFAULT_S = 3  #: of a file that is not in the table
 
 #: Seconds that a file takes, where that is more than a few; a wrong number costs balance and nothing else.
-SECONDS: dict[str, int] = {}
+SECONDS = {
+    "tests/client/test_broker_killed.py": 60,
+    "tests/client/test_cursors.py": 30,
+    "tests/client/test_queues.py": 70,
+    "tests/client/test_queues_beside_spark.py": 20,
+    "tests/client/test_queues_v1.py": 35,
+    "tests/client/test_stream_states.py": 20,
+    "tests/client/test_subscribe.py": 20,
+    "tests/e2e/test_broker_killed.py": 40,
+    "tests/e2e/test_checkpoints.py": 50,
+    "tests/e2e/test_consumer_killed.py": 120,
+    "tests/e2e/test_consumer_killed_v1.py": 30,
+    "tests/e2e/test_demo.py": 130,
+    "tests/e2e/test_every_step.py": 200,  # these two share an outage of two minutes
+    "tests/e2e/test_faults.py": 190,
+    "tests/e2e/test_jobs.py": 50,
+    "tests/e2e/test_ledger.py": 180,
+    "tests/e2e/test_notebook.py": 60,
+    "tests/e2e/test_pipeline.py": 40,
+    "tests/e2e/test_subscriptions.py": 80,
+    "tests/e2e/test_tracker_killed.py": 140,
+    "tests/kafka/test_log.py": 50,
+    "tests/kafka/test_markers.py": 30,
+    "tests/kafka/test_outbox.py": 80,
+    "tests/kafka/test_redrive.py": 30,
+    "tests/kafka/test_subscriptions.py": 40,
+    "tests/kafka/test_topics.py": 50,
+    "tests/spark/test_ack_words.py": 10,
+    "tests/spark/test_acks.py": 60,
+    "tests/spark/test_batches.py": 60,
+    "tests/spark/test_connect.py": 60,
+    "tests/spark/test_delays.py": 20,
+    "tests/spark/test_enqueue.py": 30,
+    "tests/spark/test_expiry.py": 30,
+    "tests/spark/test_given_up.py": 50,
+    "tests/spark/test_leases.py": 60,
+    "tests/spark/test_markers_v1.py": 15,
+    "tests/spark/test_outcomes.py": 50,
+    "tests/spark/test_queue_watch.py": 15,
+    "tests/spark/test_reappend.py": 40,
+    "tests/spark/test_refusals.py": 50,
+    "tests/spark/test_secrets.py": 50,
+    "tests/spark/test_views.py": 40,
+    "tests/spark/test_writer.py": 30,
+    "tests/test_cli.py": 20,
+    "tests/test_cluster.py": 90,
+    "tests/test_embedded.py": 60,
+}
 
 
 def _place(path: str) -> tuple[int, int]:

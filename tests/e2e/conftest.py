@@ -14,33 +14,48 @@ from spark_cursor_source.embedded import EmbeddedKafka
 from tests.e2e.harness import App, Field, Garage, Verdict
 
 AWAY_S = 120.0
-#: subscriptions that the shared tracker treats in a way of their own
-POLICIES = {"three-deliveries": {"maxDeliveries": 3}}
+#: those of this session, by the name of their fixture
+GARAGES = pytest.StashKey[dict[str, Garage]]()
 
 
 @pytest.fixture(scope="session")
-def garage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Garage]:
+def garage(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Garage]:
     """Where Spark processes come from."""
-    made = Garage(tmp_path_factory.mktemp("garage"))
+    made = request.config.stash[GARAGES]["garage"] = Garage(tmp_path_factory.mktemp("garage"))
     yield made
     made.close()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """At the end of a file, end the processes that wait in a garage that the next test does not use."""
+    if nextitem is not None and nextitem.path == item.path:
+        return
+    needed = getattr(nextitem, "fixturenames", ())
+    for name, garage in item.config.stash[GARAGES].items():
+        if name not in needed:
+            garage.park()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[GARAGES] = {}
+
+
 @pytest.fixture(scope="session")
 def shared_tracker(
-    garage: Garage, broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory
+    plain_garage: Garage, broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[App]:
-    """The tracker of all tests that do not kill theirs."""
+    """The tracker of all tests that do not kill theirs, without Spark."""
     directory = tmp_path_factory.mktemp("shared")
     field = Field(
         servers=broker.bootstrap_servers,
         directory=directory,
-        garage=garage,
+        garage=plain_garage,
         topic="",
         subscription="",
         control=control_topics("shared"),
     )
-    tracker = field.tracker(subscriptions=POLICIES)
+    tracker = field.tracker()
     yield tracker
     failures = tracker.events("failed")
     field.close()
@@ -57,9 +72,12 @@ def control_topics(name: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def plain_garage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Garage]:
+def plain_garage(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Garage]:
     """Where processes come from that need no Spark: see :mod:`tests.e2e.plain_app`."""
     made = Garage(tmp_path_factory.mktemp("plain"), "tests.e2e.plain_app")
+    request.config.stash[GARAGES]["plain_garage"] = made
     yield made
     made.close()
 
@@ -138,6 +156,7 @@ def make_plain_queue(
 @pytest.fixture
 def make_queue(
     garage: Garage,
+    plain_garage: Garage,
     broker: EmbeddedKafka,
     create_topic: Callable[..., str],
     tmp_path: Path,
@@ -145,7 +164,8 @@ def make_queue(
 ) -> Iterator[Callable[..., Field]]:
     """``make_queue(partitions=1, subscription="s", own_tracker=False)``: a queue topic, its control topics.
 
-    With ``own_tracker`` the control topics are the test's own, and it starts a tracker itself.
+    Its consumers are Spark's, and the tracker of all such queues is not. With ``own_tracker`` the control
+    topics are the test's own, it starts a tracker itself, on Spark, and its consumers are without.
     """
     made: list[Field] = []
 
@@ -155,10 +175,11 @@ def make_queue(
         queue = Field(
             servers=broker.bootstrap_servers,
             directory=tmp_path,
-            garage=garage,
+            garage=plain_garage if own_tracker else garage,
             topic=create_topic(partitions),
             subscription=subscription,
             control=control_topics(uuid.uuid4().hex[:8] if own_tracker else "shared"),
+            trackers=garage if own_tracker else None,
         )
         made.append(queue)
         return queue

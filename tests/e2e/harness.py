@@ -68,6 +68,12 @@ class Garage:
         self._all = [process for process in self._all if process.alive]
         return taken
 
+    def park(self) -> None:
+        """End the one that waits: nobody is going to take it soon."""
+        if self._spare is not None:
+            self._spare.kill_tree()
+            self._spare = None
+
     def close(self) -> None:
         for process in self._all:
             process.kill_tree()
@@ -229,6 +235,7 @@ class Field:
     topic: str
     subscription: str
     control: dict[str, str]
+    trackers: Garage | None = None  #: where a tracker comes from, if not from the same garage
     apps: list[App] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -272,6 +279,7 @@ class Field:
         if gate:
             (directory / "gate").touch()
         return self._app(
+            self.garage,
             role="consumer",
             options={
                 "kafka.bootstrap.servers": self.servers,
@@ -303,6 +311,7 @@ class Field:
         directory = self.directory / f"tracker-{len(self.apps)}"
         directory.mkdir()
         return self._app(
+            self.trackers or self.garage,
             role="tracker",
             options={
                 "kafka.bootstrap.servers": self.servers,
@@ -316,8 +325,8 @@ class Field:
             bug=bug,
         )
 
-    def _app(self, **config: Any) -> App:
-        app = App(self.garage, config)
+    def _app(self, garage: Garage, **config: Any) -> App:
+        app = App(garage, config)
         self.apps.append(app)
         return app
 

@@ -14,18 +14,18 @@ from spark_cursor_source.embedded import EmbeddedKafka
 from tests.e2e.conftest import control_topics
 from tests.e2e.harness import Field, Garage
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.broker, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
-def queue(mortal: EmbeddedKafka, garage: Garage, tmp_path: Path) -> Iterator[Field]:
+def queue(mortal: EmbeddedKafka, plain_garage: Garage, tmp_path: Path) -> Iterator[Field]:
     topic = f"orders-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": mortal.bootstrap_servers, "log_level": "0"})
     admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])[topic].result(timeout=20)
     made = Field(
         servers=mortal.bootstrap_servers,
         directory=tmp_path,
-        garage=garage,
+        garage=plain_garage,  # with Spark in the ledger
         topic=topic,
         subscription="s",
         control=control_topics("mortal"),

@@ -22,7 +22,7 @@ def test_a_batch_is_replayed_once_less_what_has_ended_and_handed_back_the_second
     # run 3: batch 0 is empty | a later batch = 0 1 3 4 5 (3) -> acked
     queue = make_queue()
     queue.produce(["wait", *(f"plain-{n}" for n in range(1, 6))])
-    consumer = queue.consumer(gate=True)
+    consumer = queue.consumer(gate=True, leaseTimeout="10m")  # three Sparks may start before it is over
     first = consumer.until_seen(6, run=1)
     assert {one.count for one in first} == {1}
     consumer.kill_tree()
@@ -46,24 +46,28 @@ def test_a_batch_is_replayed_once_less_what_has_ended_and_handed_back_the_second
     assert set(verdict.duplicates.values()) == {("replay", "redelivery")}
 
 
-def test_a_batch_whose_leases_ran_out_while_nobody_ran_comes_again(make_queue: MakeQueue) -> None:
+def test_a_batch_whose_leases_ran_out_while_nobody_ran_comes_again(make_plain_queue: MakeQueue) -> None:
     # S--------3s lease--------available (1) | restart: batch 0 again (2), the announcement is stale
-    queue = make_queue(partitions=2)
+    queue = make_plain_queue(2)
+    queue.tracker()
     for partition in (0, 1):
         queue.produce(["wait", "plain", "plain"], partition=partition)
     consumer = queue.consumer(gate=True, leaseTimeout="3s")
-    first = consumer.until_seen(6)
+    (first,) = consumer.until_seen(1)
     consumer.kill_tree()
     for partition in (0, 1):
-        consumer.until(lambda partition=partition: not queue.cursor(partition).leased, "the leases run out")
-        assert queue.cursor(partition).waiting.ranges == ((0, 3),)
+        consumer.until(
+            lambda partition=partition: _waiting(queue, partition) == ((0, 3),), "the leases run out"
+        )
 
     consumer.open_gate()
     consumer.start()
     consumer.until(queue.all_settled, "all is acked")
     verdict = queue.verdict().check_settled()
-    assert sorted(verdict.duplicates) == sorted(one.id for one in first)
-    assert set(verdict.duplicates.values()) == {("replay",)}
+    assert verdict.duplicates == {first.id: ("replay",)}
+    again = consumer.seen(run=2)
+    assert sorted(one.id for one in again) == sorted(verdict.produced)
+    assert {(one.count, one.batch) for one in again} == {(2, first.batch)}
 
 
 def test_a_query_killed_five_times_before_any_message_reached_its_handler_loses_no_batch(
@@ -104,10 +108,12 @@ def test_a_message_that_ends_its_worker_every_time_ends_in_the_dead_letters_alon
 
 
 def test_a_message_that_ends_its_driver_every_time_ends_in_the_dead_letters_alone(
-    make_queue: MakeQueue,
+    make_plain_queue: MakeQueue,
 ) -> None:
     # deliveries 1 and 2: all together, and all die | 3: each alone, and one dies -> dead letter
-    queue = make_queue(subscription="three-deliveries")
+    # Four runs: without Spark.
+    queue = make_plain_queue()
+    queue.tracker(maxDeliveries=3)
     queue.produce(["plain-0", "plain-1", "kill", "plain-3", "plain-4"])
     consumer = queue.consumer(per_row=True, leaseTimeout="8s")
     consumer.supervise_until(queue.all_settled, "all is acked, or a dead letter")
@@ -138,11 +144,12 @@ def test_a_worker_a_jvm_or_a_planner_that_is_killed_costs_a_delivery_and_nothing
     queue.verdict().check_settled()
 
 
-def test_a_driver_that_stood_still_for_longer_than_its_lease_goes_on(make_queue: MakeQueue) -> None:
+def test_a_driver_that_stood_still_for_longer_than_its_lease_goes_on(make_plain_queue: MakeQueue) -> None:
     # S (1)--- SIGSTOP ---- lease over, announced ---- SIGCONT, acked: nobody else had them
-    queue = make_queue()
-    queue.produce(["wait", "plain", "plain"])
-    consumer = queue.consumer(gate=True, leaseTimeout="3s")
+    queue = make_plain_queue()
+    queue.tracker()
+    queue.produce(["plain", "plain", "wait"])
+    consumer = queue.consumer(gate=True, leaseTimeout="2s")
     consumer.until_seen(3)
     consumer.process.pause()
     consumer.until(lambda: queue.announcements(), "the leases run out")
@@ -158,6 +165,11 @@ def test_a_driver_that_stood_still_for_longer_than_its_lease_goes_on(make_queue:
 
 def _runs_that_started(queue: Field) -> set[str | None]:
     return {one.marker.run_id for one in queue.markers(Start)}
+
+
+def _waiting(queue: Field, partition: int) -> tuple[tuple[int, int], ...]:
+    cursor = queue.cursor(partition)
+    return () if cursor is None else cursor.waiting.ranges
 
 
 def _held(consumer: App, least: int) -> set[tuple[int, int]]:

@@ -52,6 +52,17 @@ def bench(
 
 
 @pytest.fixture
+def plain_bench(
+    tracker: PlainTracker, broker: EmbeddedKafka, tmp_path: Path, create_topic: Callable[..., str]
+) -> Iterator[Bench]:
+    """A bench for queries without Spark, see ``Bench.plain``; it has no session."""
+    made = Bench(None, broker.bootstrap_servers, tmp_path, create_topic)
+    yield made
+    made.close()
+    tracker.check()
+
+
+@pytest.fixture
 def control(
     spark: SparkSession, broker: EmbeddedKafka, create_topic: Callable[..., str]
 ) -> Iterator[Control]:

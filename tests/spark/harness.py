@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message, Producer
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_cursor_source as cursorq
@@ -145,7 +145,7 @@ class Seen:
 class Bench:
     """A test's view of the cluster and of the session; its queries end with it."""
 
-    spark: SparkSession
+    spark: Any  #: a SparkSession; none where all queries are plain
     servers: str
     directory: Path
     create_topic: Callable[..., str]
@@ -290,7 +290,7 @@ class Bench:
     def markers(self, topic: str, subscription: str | None = None, kind: type[Any] = object) -> list[Marked]:
         """The markers of a topic's cells, in the order of their log."""
         found = []
-        for message in _records(self._config, self.topics, CONTROL["markersTopic"]):
+        for message in self.records(CONTROL["markersTopic"]):
             try:
                 marker = marker_wire.decode(message.key(), message.value())
             except marker_wire.InvalidMarker:
@@ -301,6 +301,10 @@ class Bench:
                 at = message.partition(), message.offset(), message.timestamp()[1]
                 found.append(Marked(*at, marker))
         return found
+
+    def records(self, topic: str) -> list[Message]:
+        """Every committed record of a topic, by partition and offset."""
+        return _records(self._config, self.topics, topic)
 
     def started(self, topic: str, subscription: str = "s", partition: int = 0) -> OffsetSet:
         """All offsets of a cell that a Start names."""
@@ -316,7 +320,7 @@ class Bench:
         if name not in self.topics.existing([name]):
             return []
         letters = []
-        for message in _records(self._config, self.topics, name):
+        for message in self.records(name):
             kind, timestamp_ms = message.timestamp()
             assert kind != TIMESTAMP_NOT_AVAILABLE
             letters.append(

@@ -52,14 +52,16 @@ class PlainQuery:
     def stop(self) -> None:
         self._stopping.set()
         self._thread.join(60)
-        self._reader.stop()
 
     def _run(self, checkpoint: Path) -> None:
+        failure = None
         try:
             batches = MicroBatches(self._reader, checkpoint, self._work)
             batches.run(PAUSE_S, until=self._stopping.is_set)
-        except Exception as failure:  # noqa: BLE001 - the test asks for it
-            self._failure = RuntimeError(f"{type(failure).__name__}: {failure}")
+        except Exception as problem:  # noqa: BLE001 - the test asks for it
+            failure = RuntimeError(f"{type(problem).__name__}: {problem}")
+        self._reader.stop()  # as Spark does, however the query ends
+        self._failure = failure
 
     def _work(self, tasks: Tasks, batch_id: int) -> None:
         seen: list[Any] = []

@@ -9,9 +9,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_cursor_source import AckSink
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import Start
 from spark_cursor_source.core.offsets import OffsetSet
@@ -21,9 +19,16 @@ from spark_cursor_source.errors import QueueTopicEndsEarlier
 from spark_cursor_source.spark.queue_view import QueueView
 from spark_cursor_source.wire import marker as marker_wire
 from tests.kafka.control_plane import transaction
-from tests.spark.harness import CONTROL, Bench, Seen
+from tests.spark.harness import CONTROL, Bench
+from tests.spark.plain_query import PlainQuery
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def bench(plain_bench: Bench) -> Bench:
+    """Spark is not under test here."""
+    return plain_bench
 
 
 def open_transaction(bench: Bench, topic: str) -> Producer:
@@ -46,8 +51,7 @@ def test_transactions_leave_no_hole_for_ever_wherever_they_end(bench: Bench) -> 
     transaction(config, [(topic, {"value": b"%d" % number}) for number in range(2)], commit=False)
     bench.produce(topic, [b"plain"])
     producer = open_transaction(bench, topic)
-    seen = Seen()
-    bench.start(options, AckSink(seen, options))
+    seen = bench.plain(options)
     bench.until_acked(topic, 8)
     assert bench.ends(topic) == {0: 10}, "what an open transaction has written waits"
     producer.abort_transaction(30)
@@ -61,8 +65,7 @@ def test_uncommitted_messages_are_read_where_that_is_asked_for(bench: Bench) -> 
     topic = bench.create_topic()
     options = bench.options(topic, isolation="read_uncommitted")
     producer = open_transaction(bench, topic)
-    seen = Seen()
-    bench.start(options, AckSink(seen, options))
+    seen = bench.plain(options)
     bench.until_acked(topic, 2)
     producer.abort_transaction(30)
     bench.until_acked(topic, 3)
@@ -80,22 +83,16 @@ def test_a_compacted_queue_leaves_no_hole_for_ever(bench: Bench) -> None:
 
     def compacted() -> bool:
         bench.produce(topic, [{"key": b"z", "value": b"x"}])  # rolls the segment
-        left[:] = [row.offset for row in messages_of(bench, topic)]
+        left[:] = [int(record.offset() or 0) for record in bench.records(topic)]
         return len(left) < bench.ends(topic)[0] - 20
 
     bench.until(compacted, "compaction", timeout_s=150)
     end = bench.ends(topic)[0]
     options = bench.options(topic)
-    seen = Seen()
-    bench.start(options, AckSink(seen, options))
+    seen = bench.plain(options)
     bench.until_acked(topic, end)
     assert len(seen.rows) < end
     assert (0, end - 1) in seen.ids()
-
-
-def messages_of(bench: Bench, topic: str) -> list:
-    rows = bench.spark.read.format("cursorq").options(**bench.options(topic), view="messages").load()
-    return rows.collect()
 
 
 @pytest.mark.timeout(200)
@@ -106,7 +103,7 @@ def test_a_queue_topic_that_was_deleted_and_created_again_is_detected(bench: Ben
     create_again(bench, topic)
     options = bench.options(topic)
     bench.produce(topic, [b"y"] * 8)
-    again = bench.start(options, AckSink(Seen(), options))
+    again = bench.plain(options)
     text = bench.failure(again)
     assert "QueueTopicRecreated" in text
     assert f"topic '{topic}' was deleted and created again" in text
@@ -119,7 +116,7 @@ def test_a_queue_topic_that_was_created_again_is_no_place_for_its_old_subscripti
     create_again(bench, topic)
     options = bench.options(topic)
     bench.produce(topic, [b"y"] * 3)
-    text = bench.failure(bench.start(options, AckSink(Seen(), options), checkpoint="another"))
+    text = bench.failure(bench.plain(options, checkpoint="another"))
     assert "QueueTopicRecreated" in text
     # Positions of which nobody knows the topic's id.
     with (
@@ -129,12 +126,11 @@ def test_a_queue_topic_that_was_created_again_is_no_place_for_its_old_subscripti
         view.resume(SourceOffset(queue={(topic, 0): 5}, redeliveries={}))
     # Longer than the old one: by its position nobody could tell.
     bench.produce(topic, [b"y"] * 3)
-    text = bench.failure(bench.start(options, AckSink(Seen(), options), checkpoint="a third one"))
+    text = bench.failure(bench.plain(options, checkpoint="a third one"))
     assert "QueueTopicRecreated" in text
     assert "start with a new checkpoint and a new subscription" in text
-    seen = Seen()
     other = bench.options(topic, subscription="other")
-    bench.start(other, AckSink(seen, other), checkpoint="other")
+    seen = bench.plain(other, checkpoint="other")
     bench.until_acked(topic, 6, "other")
     assert seen.ids(1) == [(0, n) for n in range(6)]
 
@@ -147,12 +143,12 @@ def test_a_queue_topic_that_is_created_again_while_the_query_runs_is_detected(be
     assert "QueueTopicRecreated" in text or "TopicNotFound" in text
 
 
-def acked_queue(bench: Bench, size: int) -> tuple[str, StreamingQuery]:
+def acked_queue(bench: Bench, size: int) -> tuple[str, PlainQuery]:
     """A topic all of whose messages are acked, and the query that has done it."""
     topic = bench.create_topic()
     bench.produce(topic, [b"x"] * size)
     options = bench.options(topic)
-    query = bench.start(options, AckSink(Seen(), options))
+    query = bench.plain(options)
     bench.until_acked(topic, size)
     return topic, query
 
@@ -201,8 +197,7 @@ def test_what_is_no_marker_is_quarantined_and_the_tracker_goes_on(
         assert producer.flush(30) == 0
         bench.produce(topic, [b"x"] * 3)
         options = bench.options(topic)
-        seen = Seen()
-        bench.start(options, AckSink(seen, options))
+        seen = bench.plain(options)
         bench.until_acked(topic, 3)
     assert seen.ids() == seen.ids(1) == [(0, 0), (0, 1), (0, 2)]
     assert bench.cursor(topic).totals.delivered == 3

@@ -1,4 +1,4 @@
-"""An operator's hand on a subscription, with Spark's own tracker and a running query."""
+"""An operator's hand on a subscription, with a tracker and a running query."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ import pytest
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.kafka.stats import read_stats
 from spark_cursor_source.kafka.subscriptions import LATEST, Subscriptions, at_offsets
-from spark_cursor_source.spark.ack_sink import AckSink
-from tests.spark.harness import CONTROL, Bench, Seen
+from tests.spark.harness import CONTROL, Bench
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def bench(plain_bench: Bench) -> Bench:
+    """Spark is not under test here."""
+    return plain_bench
 
 
 def open_subscriptions(bench: Bench) -> Subscriptions:
@@ -28,10 +33,10 @@ def test_a_subscription_is_created_read_described_and_deleted(bench: Bench) -> N
     # Seek(4) by create   H S of 4 to 10   E   D
     topic = bench.create_topic()
     bench.produce(topic, [b"%d" % number for number in range(10)])
-    options, seen = bench.options(topic, "made"), Seen()
+    options = bench.options(topic, "made")
     with open_subscriptions(bench) as subscriptions:
         assert subscriptions.create("made", topic, at_offsets(topic, {0: 4})) == {0: 4}
-        query = bench.start(options, AckSink(seen, options))
+        seen = bench.plain(options)
         bench.until_acked(topic, 10, "made")
         (stats,) = read_stats(
             {"bootstrap.servers": bench.servers},
@@ -41,7 +46,7 @@ def test_a_subscription_is_created_read_described_and_deleted(bench: Bench) -> N
             group_id_prefix=bench.group_prefix,
         ).subscriptions
         (consumer,) = stats.consumers
-        query.stop()
+        seen.stop()
         subscriptions.delete("made", force=True)  # its member may be in the group for a session timeout
         assert bench.cursor(topic, "made") is None
     assert seen.ids() == [(0, offset) for offset in range(4, 10)]
@@ -55,8 +60,7 @@ def test_a_query_that_runs_follows_a_seek_back_and_forward_without_a_restart(ben
     # S 0-10 E   Seek(6)   S 6-10 E   S 10-12 E   Seek(12)   S 12-15 E
     topic = bench.create_topic()
     bench.produce(topic, [b"%d" % number for number in range(10)])
-    options, seen = bench.options(topic, "sought"), Seen()
-    bench.start(options, AckSink(seen, options))
+    seen = bench.plain(bench.options(topic, "sought"))
     bench.until_acked(topic, 10, "sought")
 
     def acked_again(state: CursorSnapshot | None, total: int) -> bool:
