@@ -20,6 +20,7 @@ class Lease(NamedTuple):
     delivery_count: int
     run_id: str  #: the run that planned the delivery
     started_ms: int = 0  #: broker time of its Start, on a quarter of a second; 0: not known
+    grouped: bool = False  #: they are suspects, delivered together and with nothing else
 
 
 class Delay(NamedTuple):
@@ -29,6 +30,7 @@ class Delay(NamedTuple):
     delivery_count: int  #: 0: never delivered, because it was not due
     died: bool  #: whether the run of the last delivery was gone when it ended
     lapsed: bool = False  #: the lease ran out, and nobody knows yet whether its run was gone
+    grouped: bool = False  #: the last delivery was that of several suspects together
 
 
 class Wait(NamedTuple):
@@ -37,6 +39,7 @@ class Wait(NamedTuple):
     delivery_count: int  #: 0: never delivered, because it was not due
     died: bool
     lapsed: bool = False
+    grouped: bool = False
 
 
 class Held(NamedTuple):

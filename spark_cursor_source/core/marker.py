@@ -23,6 +23,7 @@ class Start:
     lease_ms: int
     delivery_count: int
     run_id: str  #: the planner's
+    alone: bool = False  #: suspects, delivered with nothing else beside them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,9 @@
-"""What a batch holds: pure arithmetic over offsets, told everything and asking nothing.
-
-Follows ``KafkaMicroBatchStream`` of Spark's Kafka source where the meaning is the same (admission).
-"""
+"""What a batch holds: pure arithmetic over offsets, told everything and asking nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
@@ -29,6 +26,28 @@ class SourceOffset:
     #: where the batch that ends here begins, where that is not the end of the one before: it was sought, or
     #: a batch was logged and then not planned, because the partition was not this query's just then
     origins: Mapping[TopicPartition, int] = field(default_factory=dict)
+    #: the same as ``redeliveries`` of those that are planned alone, where it is another position
+    suspects: Mapping[int, int] = field(default_factory=dict)
+    #: of the record at a position of ``redeliveries``: the messages below are taken
+    cuts: Mapping[int, int] = field(default_factory=dict)
+    suspect_cuts: Mapping[int, int] = field(default_factory=dict)  #: the same at ``suspects``
+
+    def lane(self, *, alone: bool) -> Lane:
+        """How far the redeliveries are taken: those that are planned alone, or all others."""
+        if alone:
+            return Lane(positions={**self.redeliveries, **self.suspects}, cuts=self.suspect_cuts)
+        return Lane(positions=self.redeliveries, cuts=self.cuts)
+
+    def with_lanes(self, ordinary: Lane, suspects: Lane) -> SourceOffset:
+        """The same with other positions of redeliveries."""
+        apart = {p: at for p, at in suspects.positions.items() if at != ordinary.positions.get(p)}
+        return replace(
+            self,
+            redeliveries=ordinary.positions,
+            cuts=ordinary.cuts,
+            suspects=apart,
+            suspect_cuts=suspects.cuts,
+        )
 
     def origin(self, tp: TopicPartition, before: SourceOffset) -> int:
         """Where the batch that ends here, after the one that ends ``before``, begins in a queue partition."""
@@ -46,6 +65,46 @@ class RedeliveryRecord:
     partition: int
     offset: int
     redeliver: Redeliver
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """How far redeliveries of one kind are taken: the records below a position, and a part of the one at it.
+
+    >>> cell = Cell(subscription="s", topic="t", partition=0)
+    >>> one = Redeliver(cell=cell, offsets=OffsetSet.of((0, 9)), delivery_count=1, run_id="r", alone=False)
+    >>> lane = Lane(positions={0: 5}, cuts={0: 3})
+    >>> [lane.rest(RedeliveryRecord(partition=0, offset=n, redeliver=one)).ranges for n in (4, 5, 6)]
+    [(), ((3, 9),), ((0, 9),)]
+    """
+
+    positions: Mapping[int, int]
+    cuts: Mapping[int, int]
+
+    def rest(self, record: RedeliveryRecord) -> OffsetSet:
+        """The messages of a record that are not taken."""
+        position = self.positions.get(record.partition, 0)
+        if record.offset < position:
+            return EMPTY
+        offsets = record.redeliver.offsets
+        return (
+            offsets.starting_at(self.cuts.get(record.partition, 0)) if record.offset == position else offsets
+        )
+
+
+def redelivered_between(
+    records: Iterable[RedeliveryRecord], start: SourceOffset, end: SourceOffset
+) -> list[RedeliveryRecord]:
+    """What of the records the batch between two offsets holds."""
+    found = []
+    begin = start.lane(alone=False), start.lane(alone=True)
+    stop = end.lane(alone=False), end.lane(alone=True)
+    for record in records:
+        alone = record.redeliver.alone
+        offsets = begin[alone].rest(record) - stop[alone].rest(record)
+        if offsets:
+            found.append(replace(record, redeliver=replace(record.redeliver, offsets=offsets)))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +131,7 @@ class BatchPlan:
 
     deliveries: tuple[Delivery, ...]
     hand_backs: tuple[HandBack, ...] = ()
+    alone: bool = False  #: it holds suspects, and nothing else
 
 
 class Taken:
@@ -89,89 +149,50 @@ class Taken:
     """
 
     def __init__(self) -> None:
-        self._by_cell: dict[Cell, dict[int, OffsetSet]] = {}
+        # In pieces whose sizes fall, so that a batch is added without a copy of all that came before.
+        self._by_cell: dict[Cell, dict[int, list[OffsetSet]]] = {}
+        self._gone_below: dict[Cell, int] = {}
 
     def add(self, delivery: Delivery) -> None:
         """A delivery was started; of first ones only what they follow matters."""
+        cell, offsets = delivery.cell, delivery.offsets
         if delivery.delivery_count > 1:
-            counts = self._by_cell.setdefault(delivery.cell, {})
-            counts[delivery.delivery_count] = counts.get(delivery.delivery_count, EMPTY) | delivery.offsets
+            pieces = self._by_cell.setdefault(cell, {}).setdefault(delivery.delivery_count, [])
+            pieces.append(offsets)
+            while len(pieces) > 1 and len(pieces[-2]) <= 2 * len(pieces[-1]):
+                pieces[-2:] = [pieces[-2] | pieces[-1]]
             return
-        counts = self._by_cell.get(delivery.cell, {})
-        for count, taken in counts.items():
-            counts[count] = taken - delivery.offsets
+        if offsets.first is not None and offsets.first < self._gone_below.get(cell, 0):
+            self._gone_below[cell] = offsets.first  # somebody sought back
+        for pieces in self._by_cell.get(cell, {}).values():
+            pieces[:] = [left for one in pieces if (left := one - offsets)]
 
     def fresh(self, cell: Cell, offsets: OffsetSet, *, delivery_count: int) -> OffsetSet:
         """The offsets of an announcement after ``delivery_count`` deliveries that no later one has taken."""
+        offsets = offsets.starting_at(self._gone_below.get(cell, 0))
         if delivery_count == 0:
             return offsets
-        for count, taken in self._by_cell.get(cell, {}).items():
+        for count, pieces in self._by_cell.get(cell, {}).items():
             if count > delivery_count:
-                offsets = offsets - taken
+                for taken in pieces:
+                    offsets = offsets - taken
         return offsets
 
+    def forget_below(self, cell: Cell, position: int) -> None:
+        """Everything below has ended: nothing of it is fresh, and nothing more is to be known of it."""
+        if position <= self._gone_below.get(cell, 0):
+            return
+        self._gone_below[cell] = position
+        for count, pieces in list(self._by_cell.get(cell, {}).items()):
+            pieces[:] = [left for one in pieces if (left := one.starting_at(position))]
+            if not pieces:
+                del self._by_cell[cell][count]
 
-def admit_redeliveries(
-    pending: Sequence[RedeliveryRecord],
-    start: Mapping[int, int],
-    ends: Mapping[int, int],
-    *,
-    budget: int | None,
-    alone_next: bool,
-) -> tuple[dict[int, int], int, bool]:
-    """Up to where a batch takes the redeliveries: (next positions, messages taken, planned alone).
-
-    ``pending`` holds the records from ``start`` to ``ends`` that are for this run, in order within a
-    partition. A record that is to be planned alone stops its partition; where ``alone_next`` allows it, the
-    first such record makes a batch of its own. At least one record is taken, even above the budget.
-    """
-    first_alone: dict[int, int] = {}
-    first_ordinary: dict[int, int] = {}
-    for record in pending:
-        firsts = first_alone if record.redeliver.alone else first_ordinary
-        firsts.setdefault(record.partition, record.offset)
-    # What stands before a record to be planned alone, in its partition, goes first, with an ordinary batch.
-    heads = [p for p, offset in first_alone.items() if offset < first_ordinary.get(p, offset + 1)]
-    if heads and (alone_next or not first_ordinary.keys() - heads):
-        # Out of turn too where nothing ordinary can go: or nothing would, for as long as the queue is empty.
-        head = next(r for r in pending if r.redeliver.alone and r.partition == heads[0])
-        return {**start, head.partition: head.offset + 1}, len(head.redeliver.offsets), True
-    positions = {partition: max(end, start.get(partition, 0)) for partition, end in ends.items()}
-    positions |= first_alone
-    taken = 0
-    stopped: set[int] = set()
-    for record in pending:
-        if record.partition in stopped or record.offset >= positions[record.partition]:
-            continue
-        size = len(record.redeliver.offsets)
-        if budget is not None and taken and taken + size > budget:
-            positions[record.partition] = record.offset
-            stopped.add(record.partition)
-        else:
-            taken += size
-    return positions, taken, False
-
-
-def admit_queue(
-    start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], *, budget: int | None
-) -> dict[TopicPartition, int]:
-    """Up to where a batch reads the queue; a budget is shared in proportion to what waits, as Spark does it.
-
-    >>> admit_queue({("t", 0): 0, ("t", 1): 0}, {("t", 0): 300, ("t", 1): 100}, budget=40)
-    {('t', 0): 30, ('t', 1): 10}
-    """
-    waiting = {tp: max(end - start.get(tp, 0), 0) for tp, end in ends.items()}
-    total = sum(waiting.values())
-    if budget is None or total <= budget:
-        return {tp: max(end, start.get(tp, 0)) for tp, end in ends.items()}
-    shares = {tp: budget * size // total for tp, size in waiting.items()}
-    left = max(budget, 0) - sum(shares.values())
-    for tp in sorted(waiting, key=lambda tp: -waiting[tp]):
-        # What the division leaves over goes to the longest ones, so that a small budget moves at all.
-        if left > 0 and shares[tp] < waiting[tp]:
-            shares[tp] += 1
-            left -= 1
-    return {tp: start.get(tp, 0) + share for tp, share in shares.items()}
+    def __len__(self) -> int:
+        """How many deliveries are known."""
+        return sum(
+            len(one) for counts in self._by_cell.values() for pieces in counts.values() for one in pieces
+        )
 
 
 def plan(
@@ -188,7 +209,9 @@ def plan(
     Queue offsets below the read position belong to the tracker: only an announcement brings them back.
     """
     again: dict[tuple[Cell, int], OffsetSet] = {}
+    alone = False
     for record in records:
+        alone = alone or record.alone
         offsets = taken.fresh(record.cell, record.offsets, delivery_count=record.delivery_count)
         key = (record.cell, record.delivery_count + 1)
         again[key] = again.get(key, EMPTY) | offsets
@@ -202,7 +225,7 @@ def plan(
         planned[cell] = planned.get(cell, EMPTY) | fresh
         if fresh:
             deliveries.append(Delivery(cell=cell, offsets=fresh, delivery_count=count))
-    return BatchPlan(deliveries=tuple(deliveries))
+    return BatchPlan(deliveries=tuple(deliveries), alone=alone)
 
 
 def queue_ranges(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Lease, Wait
+from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Wait
 from spark_cursor_source.core.isolation import company
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.planning import BatchPlan, Delivery, HandBack, SourceOffset, queue_ranges
@@ -22,8 +22,9 @@ def plan_replay(
 ) -> BatchPlan:
     """The batch between two offsets after the run that planned it died.
 
-    The first time, the same messages less those that have ended; what was replayed before, or would come near
-    its last delivery in company, is handed back. ``records`` are those of every run.
+    The first time, the same messages less those that have ended or that a handler gave back with a delay;
+    what was replayed before, or would come near its last delivery in company, is handed back. ``records`` are
+    those of every run.
     """
     read_positions = {cell: cursor.read_position for cell, cursor in cursors.items()}
     planned: dict[Cell, dict[int, OffsetSet]] = {}
@@ -52,7 +53,9 @@ def _replay_cell(
 ) -> tuple[list[Delivery], list[HandBack]]:
     again: dict[int, OffsetSet] = {}
     back: dict[int, OffsetSet] = {}
-    groups: list[tuple[Lease | Wait, OffsetSet]] = [*cursor.leases, *cursor.available]
+    groups: list[tuple[Lease | Wait | Delay, OffsetSet]] = [*cursor.leases, *cursor.available]
+    # The backoff of a delivery whose run died is not waited for: this batch is where the messages belong.
+    groups += [(delay, offsets) for delay, offsets in cursor.delayed if delay.died]
     batch = OffsetSet.union(planned.values())
     for group, offsets in groups:
         count = group.delivery_count
@@ -78,19 +81,28 @@ def _keep_apart(
     """Suspects near their last delivery are handed back, unless they are few enough to be replayed."""
     size = sum(len(delivery.offsets) for delivery in deliveries)
     kept: list[Delivery] = []
+    alone = False
     for delivery in deliveries:
         cursor = cursors.get(delivery.cell)
-        most = None
-        if delivery.delivery_count > 1 and cursor is not None:
-            most = company(
-                delivery.delivery_count, max_deliveries=cursor.max_deliveries, suspects=len(delivery.offsets)
-            )
+        most = None if cursor is None else _company(delivery, cursor)
         if most is None or size <= most:
             kept.append(delivery)
+            alone = alone or most is not None
             continue
         leased = cursor.leased & delivery.offsets if cursor is not None else EMPTY
         if leased:
             hand_backs.append(
                 HandBack(cell=delivery.cell, offsets=leased, delivery_count=delivery.delivery_count - 1)
             )
-    return BatchPlan(deliveries=tuple(kept), hand_backs=tuple(hand_backs))
+    return BatchPlan(deliveries=tuple(kept), hand_backs=tuple(hand_backs), alone=alone)
+
+
+def _company(delivery: Delivery, cursor: CursorSnapshot) -> int | None:
+    """How many may be in a replay with these suspects; None: any number."""
+    count, limit = delivery.delivery_count, cursor.max_deliveries
+    if count == 1 or (count == 2 and limit is not None and count < limit):
+        return None  # a batch of first deliveries is the same batch once more, unless it would be the last
+    groups: list[tuple[Lease | Wait | Delay, OffsetSet]]
+    groups = [*cursor.leases, *cursor.available, *cursor.delayed]
+    grouped = any(group.grouped and not held.isdisjoint(delivery.offsets) for group, held in groups)
+    return company(count, max_deliveries=limit, suspects=len(delivery.offsets), grouped=grouped)

@@ -11,14 +11,15 @@ leased(n)      + End, EndUpTo above it -> gone
                + KeepAlive of that delivery or run -> leased(n), later
                + Release of delivery n -> delayed(n) or available(n) · n = max: dead letter
                + Reject of delivery n -> dead letter
-               + its time is over -> delayed(n) for the backoff, or available(n) · n = max: dead letter
+               + its time is over -> delayed(n) for the backoff, or available(n) · n = max: dead letter, but
+                 one of a group of suspects is available(max), for one more delivery, alone
 delayed(n)     + End, EndUpTo, old -> gone · a planner's leaves n = 0
                + Start -> leased(n+1), n = max: unchanged
                + its time is over -> available(n)
 available(n)   + End, EndUpTo, old -> gone · a planner's leaves n = 0
                + Start -> leased(n+1) · n = max: unchanged
                + Hello -> announced to the new run, which tells that the run of a lease that ran out is dead
-               + any time at n = max, which was lowered -> dead letter
+               + any time at n = max, which was lowered -> dead letter, but not one of a group of suspects
 dead letter    -> gone · the breaker is open, or opens: held
 held           + End, EndUpTo -> gone · the breaker closes: dead letter, gone · anything else -> held
 gone           + anything -> gone (an ack wins)
@@ -262,6 +263,7 @@ class CellTracker:
             return
         leased = 0
         deadline, started = _deadline(at_ms, marker.lease_ms), _deadline(at_ms, 0)
+        grouped = marker.alone and len(marker.offsets) > 1
         groups: list[tuple[Lease | Delay | Wait, OffsetSet]] = [
             *self._leases,
             *self._delayed,
@@ -278,16 +280,16 @@ class CellTracker:
             count = group.delivery_count
             if isinstance(group, Lease) and group.run_id == run and least <= count:
                 lease = group._replace(deadline_ms=deadline)
-            elif self._policy.exhausted(count):
-                continue  # its last delivery is over: the lease runs out and it is a dead letter
+            elif self._policy.exhausted(count) if isinstance(group, Lease) else self._is_over(group):
+                continue  # no delivery is left: a lease runs out, and it is a dead letter
             else:
-                lease = Lease(deadline, max(count + 1, least), run, started)
+                lease = Lease(deadline, max(count + 1, least), run, started, grouped)
                 self._tally["delivered"] += len(offsets)
             self._take(offsets)
             self._leases.add(lease, offsets)
             leased += len(offsets)
         if fresh:
-            self._leases.add(Lease(deadline, least, run, started), fresh)
+            self._leases.add(Lease(deadline, least, run, started, grouped), fresh)
             self._tally["delivered"] += len(fresh)
             leased += len(fresh)
             first_ms = started if least == 1 else 0
@@ -343,7 +345,9 @@ class CellTracker:
             delay_ms = marker.delay_ms
             if delay_ms is None:
                 delay_ms = self._wait_ms(count, offsets)
-            self._give_back(Wait(count, self._died(lease)), offsets, at_ms=at_ms, delay_ms=delay_ms)
+            died = self._died(lease)
+            wait = Wait(count, died, grouped=died and lease.grouped)
+            self._give_back(wait, offsets, at_ms=at_ms, delay_ms=delay_ms)
 
     def _take_back(self, marker: Release, due_ms: int, at_ms: int) -> None:
         """A delivery that was none, because the offsets were not due."""
@@ -392,24 +396,24 @@ class CellTracker:
         for lease, offsets in _over(self._leases, now_ms):
             if self._breaker.is_open:
                 break
-            count = lease.delivery_count
-            if self._policy.exhausted(count):
+            count, died = lease.delivery_count, self._died(lease)
+            wait = Wait(count, died, lapsed=not died and lease.run_id != "", grouped=lease.grouped)
+            if self._is_over(wait):
                 self._dead_letter(offsets, lease, MAX_DELIVERIES, now_ms)
                 continue
             self._leases.remove(lease, offsets)
-            died = self._died(lease)
             self._give_back(
-                Wait(count, died, lapsed=not died and lease.run_id != ""),
+                wait,
                 offsets,
                 at_ms=lease.deadline_ms,
                 delay_ms=self._wait_ms(count, offsets),
             )
         for delay, offsets in _over(self._delayed, now_ms):
             self._delayed.remove(delay, offsets)
-            self._make_available(Wait(delay.delivery_count, delay.died, delay.lapsed), offsets)
+            self._make_available(Wait(*delay[1:]), offsets)
         # A limit that was lowered while messages were available: no Start may take these again.
         for wait, offsets in self._available.in_order():
-            if self._policy.exhausted(wait.delivery_count) and not self._breaker.is_open:
+            if self._is_over(wait) and not self._breaker.is_open:
                 self._dead_letter(offsets, wait, MAX_DELIVERIES, now_ms)
 
     def _end_the_old(self, now_ms: int | None) -> None:
@@ -457,10 +461,14 @@ class CellTracker:
 
     def _announce(self, owner: str) -> None:
         for wait, offsets in self._unannounced.in_order():
-            if self._policy.exhausted(wait.delivery_count):
+            if self._is_over(wait):
                 continue  # delivered at a higher limit: a dead letter as soon as the log is read to its end
             groups = isolation_groups(
-                offsets, wait.delivery_count, died=wait.died, max_deliveries=self._policy.max_deliveries
+                offsets,
+                wait.delivery_count,
+                died=wait.died or self._policy.exhausted(wait.delivery_count),
+                max_deliveries=self._policy.max_deliveries,
+                grouped=wait.grouped,
             )
             for group, alone in groups:
                 self._tally["redelivered"] += len(group)
@@ -537,6 +545,11 @@ class CellTracker:
         kinds = (self._leases, self._delayed, self._available, self._held)
         groups = [offsets for kind in kinds for offsets in kind.offsets()]
         return min((offsets.first for offsets in groups if offsets.first is not None), default=None)
+
+    def _is_over(self, wait: Delay | Wait) -> bool:
+        """Whether no delivery is left; suspects that died in a group have one more, each alone."""
+        count = wait.delivery_count
+        return self._policy.exhausted(count) and not (wait.grouped and count == self._policy.max_deliveries)
 
     def _died(self, lease: Lease) -> bool:
         return lease.run_id != (self._owner or "")

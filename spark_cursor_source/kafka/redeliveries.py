@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Message
 
 from spark_cursor_source.core.planning import RedeliveryRecord
+from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.wire import redelivery as wire
@@ -67,6 +68,15 @@ class RedeliveryTail:
             for record in self._buffers[number].between(start, stop)
         ]
 
+    def scan(
+        self, starts: Mapping[int, int], stops: Mapping[int, int], wanted: Callable[[Redeliver], bool]
+    ) -> list[RedeliveryRecord]:
+        """As :meth:`between`, but read from the topic, and only what is wanted is ever kept."""
+        ranges = {number: (starts.get(number, 0), stop) for number, stop in sorted(stops.items())}
+        ranges = {number: (start, stop) for number, (start, stop) in ranges.items() if start < stop}
+        found = self._read(ranges, wanted)
+        return [record for records in found.values() for record in records]
+
     def discard(self, before: Mapping[int, int]) -> None:
         """Forget what is below the given positions."""
         for number, position in before.items():
@@ -74,6 +84,10 @@ class RedeliveryTail:
             if buffer is not None and position > buffer.begin:
                 del buffer.records[: bisect_left(buffer.records, position, key=_offset)]
                 buffer.begin, buffer.end = position, max(buffer.end, position)
+
+    def __len__(self) -> int:
+        """How many announcements are kept."""
+        return sum(len(buffer.records) for buffer in self._buffers.values())
 
     def close(self) -> None:
         """End the consumer."""
@@ -108,12 +122,14 @@ class RedeliveryTail:
             self._buffers[number].end = later[number][1]
         return sum(map(len, found.values()))
 
-    def _read(self, ranges: Ranges) -> dict[int, list[RedeliveryRecord]]:
+    def _read(
+        self, ranges: Ranges, wanted: Callable[[Redeliver], bool] | None = None
+    ) -> dict[int, list[RedeliveryRecord]]:
         """Whole ranges or nothing, so that a read that is broken off leaves no hole in the buffer."""
         found: dict[int, list[RedeliveryRecord]] = {number: [] for number in ranges}
         for message in self._reader.read(self._topic, ranges):
             record = self._record(message)
-            if record is not None:
+            if record is not None and (wanted is None or wanted(record.redeliver)):
                 found[record.partition].append(record)
         return found
 

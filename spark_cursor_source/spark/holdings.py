@@ -42,6 +42,7 @@ class Holdings:
         self._run = run
         self._cursors = cursors
         self._held: frozenset[TopicPartition] = frozenset()
+        self._paused: frozenset[TopicPartition] = frozenset()  # given up until they are resumed
         self._beginning: SourceOffset | None = None
         #: the first offset that was not planned, of each partition that batches may be planned of
         self.next: dict[TopicPartition, int] = {}
@@ -59,12 +60,15 @@ class Holdings:
         """
         everything = self._queue.partitions
         held = self._membership.wait_for_part(everything) if wait else self._membership.mine(everything)
+        # Met anew when it is resumed, all that waits is announced again: so nobody waits behind it.
+        self._paused = held & self._queue.paused & (self._paused | self.next.keys())
+        held -= self._paused
         self._give_up(self._held - held)
         if (new := held - self._held) and not self._adopt(new, start):
             held -= new
         self._held = held
         if wait:
-            self._run.wait_for([self.cell(*tp) for tp in held if tp not in self.next])
+            self._run.wait_for([self.cell(*tp) for tp in held if tp not in self.next], self._still_mine)
         self._run.listen()
         for tp in held - self.next.keys():
             answer = self._run.answers.get(self.cell(*tp))
@@ -92,6 +96,12 @@ class Holdings:
         """Those of the partitions that the group has not taken away since; what it has taken is given up."""
         self._give_up(self._held - self._membership.mine(self._queue.partitions))
         return self._held & frozenset(partitions)
+
+    def _still_mine(self, cells: Sequence[Cell]) -> Sequence[Cell]:
+        """Those that the group has not taken away, as the broker sees it."""
+        self._membership.confirm(in_doubt=True)
+        held = self.still_held([(cell.topic, cell.partition) for cell in cells])
+        return [cell for cell in cells if (cell.topic, cell.partition) in held]
 
     def without_lost(self, batch: BatchPlan) -> tuple[BatchPlan, Sequence[Delivery]]:
         """The batch without what went to another query while this process stood still, and that.

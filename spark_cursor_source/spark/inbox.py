@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from spark_cursor_source.core.planning import BatchPlan, RedeliveryRecord, SourceOffset, Taken
+from spark_cursor_source.core.planning import (
+    BatchPlan,
+    RedeliveryRecord,
+    SourceOffset,
+    Taken,
+    redelivered_between,
+)
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.redeliveries import RedeliveryTail
 from spark_cursor_source.kafka.run import Run
 from spark_cursor_source.kafka.topics import Topics
@@ -15,7 +22,7 @@ from spark_cursor_source.spark.holdings import Holdings
 
 
 class Inbox:
-    """What is announced to this run, kept until a batch holds it.
+    """What is announced to this run, kept until a batch holds it. What is for others is dropped.
 
     An announcement of an earlier delivery than a batch of this run has started is stale, and not kept.
     """
@@ -38,9 +45,9 @@ class Inbox:
         count = self._topics.describe([topic])[topic].partitions
         self.partitions += [(topic, number) for number in range(len(self.partitions), count)]
 
-    def begin(self, start: SourceOffset) -> None:
-        """Read on from where the query's first batch begins."""
-        self._scanned = dict(start.redeliveries)
+    def begin(self, positions: Mapping[int, int]) -> None:
+        """Read on from where the topic ended before this run said Hello: nothing before that is for it."""
+        self._scanned = dict(positions)
 
     def ends(self) -> dict[int, int]:
         """The ends of the redeliveries topic, as of now."""
@@ -49,11 +56,11 @@ class Inbox:
 
     def pending(self, start: SourceOffset, ends: Mapping[int, int]) -> Sequence[RedeliveryRecord]:
         """What no batch has held, of what was announced up to the ends."""
-        self._tail.poll(ends)
+        lanes = start.lane(alone=False), start.lane(alone=True)
         self._pending = [
             one
             for one in self._pending
-            if one.offset >= start.redeliveries.get(one.partition, 0) and self._is_ours(one.redeliver)
+            if self._is_ours(one.redeliver) and lanes[one.redeliver.alone].rest(one)
         ]
         for record in self._tail.between(self._scanned, ends):
             redeliver = record.redeliver
@@ -61,31 +68,58 @@ class Inbox:
                 continue
             if self.taken.fresh(redeliver.cell, redeliver.offsets, delivery_count=redeliver.delivery_count):
                 self._pending.append(record)
-        self._scanned = dict(ends)
+        self._scanned = {number: max(end, self._scanned.get(number, 0)) for number, end in ends.items()}
+        self._tail.discard(self._scanned)
         return self._pending
 
-    def between(self, start: SourceOffset, end: SourceOffset) -> list[RedeliveryRecord]:
-        """Everything that was announced there, to any run."""
-        return self._tail.between(start.redeliveries, end.redeliveries)
+    def between(self, start: SourceOffset, end: SourceOffset) -> list[Redeliver]:
+        """What of it a batch of this run holds."""
+        found = redelivered_between(self._pending, start, end)
+        return [one.redeliver for one in found if self._is_ours(one.redeliver)]
+
+    def replayed(self, start: SourceOffset, end: SourceOffset) -> list[RedeliveryRecord]:
+        """What a batch of a run before this one held of this query's partitions, for whatever run it was."""
+        ends = {number: max(at, end.suspects.get(number, at)) for number, at in end.redeliveries.items()}
+        for number in end.cuts.keys() | end.suspect_cuts.keys():
+            ends[number] += 1  # a part of the record at the end was taken
+        found = self._tail.scan(_first(start), ends, self._is_of_our_cells)
+        return redelivered_between(found, start, end)
 
     def after(self, end: SourceOffset) -> list[RedeliveryRecord]:
-        """Everything that was announced since, to any run."""
-        return self._tail.between(end.redeliveries, self.ends())
+        """What was announced since of this query's partitions, to whatever run it was."""
+        now = SourceOffset(queue={}, redeliveries=self.ends())
+        found = self._tail.scan(_first(end), now.redeliveries, self._is_of_our_cells)
+        return redelivered_between(found, end, now)
 
-    def ours(self, records: Sequence[RedeliveryRecord]) -> list[Redeliver]:
-        """What of them is for this run."""
-        return [record.redeliver for record in records if self._is_ours(record.redeliver)]
-
-    def planned(self, batch: BatchPlan, end: SourceOffset) -> None:
-        """A batch that ends here was started."""
+    def planned(self, batch: BatchPlan) -> None:
+        """A batch was started."""
         for delivery in batch.deliveries:
             self.taken.add(delivery)
-        self._tail.discard(end.redeliveries)
+
+    def forget_ended(self, cursors: CursorTail) -> None:
+        """What has ended by the cursors is not to be known any more, nor to be delivered."""
+        for topic, partition in self._holdings.next:
+            cell = self._holdings.cell(topic, partition)
+            cursor = cursors.get(cell)
+            if cursor is not None and cursor.owner == self._run.id_of(cell):
+                self.taken.forget_below(cell, cursor.mark_delete + 1)
+
+    @property
+    def kept(self) -> int:
+        """How many announcements are in memory."""
+        return len(self._pending) + len(self._tail)
 
     def close(self) -> None:
         """End the consumer."""
         self._tail.close()
 
     def _is_ours(self, redeliver: Redeliver) -> bool:
-        cell = redeliver.cell
-        return redeliver.run_id == self._run.id_of(cell) and self._holdings.holds(cell)
+        return redeliver.run_id == self._run.id_of(redeliver.cell) and self._is_of_our_cells(redeliver)
+
+    def _is_of_our_cells(self, redeliver: Redeliver) -> bool:
+        return self._holdings.holds(redeliver.cell)
+
+
+def _first(offset: SourceOffset) -> dict[int, int]:
+    """The first records that are not taken, of whichever kind."""
+    return {number: min(at, offset.suspects.get(number, at)) for number, at in offset.redeliveries.items()}

@@ -11,18 +11,15 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from spark_cursor_source.core.admission import Turns, admit
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import KeepAlive, Marker, Release, Start
-from spark_cursor_source.core.paused import paused_queue_ends, unpaused_redeliveries
 from spark_cursor_source.core.planning import (
     BatchPlan,
     Delivery,
     HandBack,
-    RedeliveryRecord,
     SourceOffset,
     TopicPartition,
-    admit_queue,
-    admit_redeliveries,
     plan,
 )
 from spark_cursor_source.core.slices import Slice
@@ -93,7 +90,7 @@ class Planner:
         self._patience = Patience(options)
         self._began = False
         self._asked_for_latest = False
-        self._alone_last = False
+        self._turns = Turns()
         self.now_ms = 0  #: broker time of the last plan, by its Starts
         self._in_progress: BatchPlan | None = None
         self._beginning: SourceOffset | None = None  # of a query without a checkpoint
@@ -124,40 +121,34 @@ class Planner:
             self._holdings.look_around()
             self._tracker.look()
             self._inbox.count_partitions()
+            self._inbox.forget_ended(self._cursors)
         self._holdings.take_up(start, wait=self._patience.drain and self._bound is None)
         queue_ends, redelivery_ends = self._ends()
         pending = self._inbox.pending(start, redelivery_ends)
         origin = self._origin = self._find_origin(queue_ends)
-        paused = self._queue.paused
-        queue_ends = paused_queue_ends(queue_ends, origin, paused)
-        pending, redelivery_ends = unpaused_redeliveries(pending, redelivery_ends, paused)
-        positions, taken, alone = admit_redeliveries(
+        admitted = admit(
             pending,
-            {p: start.redeliveries.get(p, 0) for _, p in self._inbox.partitions},
+            start,
             redelivery_ends,
+            origin=origin,
+            queue_ends=queue_ends,
             budget=max_offsets,
-            alone_next=not self._alone_last,
+            room=self._room.left(origin),
+            turns=self._turns,
+            is_enough=lambda waiting: not self._patience.waits_for_more(waiting),
         )
-        if alone:
-            queue = origin
-        else:
-            most = None if max_offsets is None else max(max_offsets - taken, 0)
-            limits = [limit for limit in (most, self._room.left(origin)) if limit is not None]
-            queue = admit_queue(origin, queue_ends, budget=min(limits, default=None))
-        new = sum(max(queue[tp] - origin[tp], 0) for tp in queue)
-        waiting = taken + new
-        if not waiting or self._patience.waits_for_more(waiting):
+        if admitted is None:
             self._group.follow(self._holdings.next, force=True, wait=self._patience.drain)
             return start
         self._queue.refresh()
-        self._room.take(new)
+        self._room.take(admitted.new)
         end = SourceOffset(
-            queue={**start.queue, **queue},
-            redeliveries=positions,
+            queue={**start.queue, **admitted.queue},
+            redeliveries=start.redeliveries,
             topic_ids={**start.topic_ids, **self._queue.topic_ids},
             laps=start.laps,
             origins=start.begun_elsewhere(origin),
-        )
+        ).with_lanes(admitted.ordinary, admitted.suspects)
         # Reading that was sought back ends where it had: between equal offsets Spark would run no batch.
         return replace(end, laps=start.laps + 1) if end == start else end
 
@@ -167,12 +158,11 @@ class Planner:
         Called once a batch, after Spark has logged its offsets and before any row of it reaches anybody.
         """
         self._begin(start)
-        records = self._inbox.between(start, end)
         with self._membership.steady():  # a partition that is given away now has its Starts before it goes
             batch = (
-                self._plan(start, end, records)
+                self._plan(start, end)
                 if self._asked_for_latest
-                else self._replays.plan(start, end, records)
+                else self._replays.plan(start, end, self._inbox.replayed(start, end))
             )
             # Start before the rows: a crash in between delivers twice; the other order, never.
             self._sender.send([*self._starts(batch), *_releases(batch.hand_backs, HANDED_BACK)])
@@ -180,7 +170,8 @@ class Planner:
         batch, lost = self._holdings.without_lost(batch)
         if lost:
             self._send(_releases(lost, STOOD_STILL))
-        self._inbox.planned(batch, end)
+        self._inbox.planned(batch)
+        self._turns.planned(alone=batch.alone)
         self._keeper.hold(batch.deliveries)
         self._in_progress = batch
         self._patience.planned()
@@ -205,6 +196,11 @@ class Planner:
     def tracker_silent_ms(self) -> int | None:
         """How long no tracker has read a marker, where that is longer than ``trackerTimeout``."""
         return self._tracker.silent_ms
+
+    @property
+    def redeliveries_kept(self) -> int:
+        """How many announcements are in memory."""
+        return self._inbox.kept
 
     def bound_by_now(self) -> None:
         """Trigger.AvailableNow: deliver what is there at the first question after this, then nothing more."""
@@ -236,6 +232,7 @@ class Planner:
             queue=known, redeliveries=self._inbox.ends(), topic_ids=dict(self._queue.topic_ids)
         )
         self._holdings.begin_at(beginning)
+        self._inbox.begin(beginning.redeliveries)
         self._take_up_first(beginning)
         return beginning
 
@@ -250,8 +247,8 @@ class Planner:
         self._queue.resume(start)
         if self._beginning is None:
             self._check_rights()
+            self._inbox.begin(self._inbox.ends())  # before the Hello: what is for this run comes after it
         self._take_up_first(start)
-        self._inbox.begin(start)
         self._began = True
 
     def _check_rights(self) -> None:
@@ -268,9 +265,9 @@ class Planner:
 
     # -- a batch ---------------------------------------------------------------------------------------
 
-    def _plan(self, start: SourceOffset, end: SourceOffset, records: Sequence[RedeliveryRecord]) -> BatchPlan:
+    def _plan(self, start: SourceOffset, end: SourceOffset) -> BatchPlan:
         held = self._holdings.still_held(self._origin)
-        own = self._inbox.ours(records)
+        own = self._inbox.between(start, end)
         ends = {tp: end.queue[tp] for tp in held if tp in end.queue}
         batch = plan(
             self._options.subscription,
@@ -280,7 +277,6 @@ class Planner:
             read_positions={},
             taken=self._inbox.taken,
         )
-        self._alone_last = any(redeliver.alone for redeliver in own)
         self._holdings.next |= {tp: max(at, self._origin[tp]) for tp, at in ends.items()}
         return batch
 
@@ -351,6 +347,7 @@ class Planner:
                 lease_ms=self._options.lease_ms,
                 delivery_count=delivery.delivery_count,
                 run_id=self._run.id_of(delivery.cell),
+                alone=batch.alone,
             )
             for delivery in batch.deliveries
         ]

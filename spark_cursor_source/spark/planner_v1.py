@@ -12,10 +12,11 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from spark_cursor_source.core.admission import admit_queue
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.paused import paused_queue_ends
-from spark_cursor_source.core.planning import Delivery, SourceOffset, TopicPartition, admit_queue
+from spark_cursor_source.core.planning import Delivery, SourceOffset, TopicPartition
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.source_options import AckMode, Isolation, SourceOptions
 from spark_cursor_source.core.tasks import split

@@ -22,7 +22,8 @@ from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.source_options import SourceOptions
+from spark_cursor_source.core.source_options import AckMode, SourceOptions
+from spark_cursor_source.errors import InvalidOption
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.data_loss import report_loss
 from spark_cursor_source.kafka.due import HoldBack
@@ -33,6 +34,7 @@ from spark_cursor_source.spark.planner_v1 import PlannerV1
 from spark_cursor_source.wire import offset_json
 
 log = logging.getLogger(__name__)
+UNLIMITED = 2**62  #: messages in a batch
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,19 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._encode(self._driver().initial_offset())
 
     def getDefaultReadLimit(self) -> ReadLimit:
+        # Never all that is available: Spark then asks for that with Trigger.Once only.
         most = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        return ReadMaxRows(UNLIMITED if most is None else most)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        if isinstance(limit, ReadAllAvailable) and self._options.ack_mode is not AckMode.INDIVIDUAL:
+            raise InvalidOption(
+                "ackMode",
+                self._options.ack_mode.value,
+                "with Trigger.Once the query ends before the source can ack its batch",
+                "use trigger(availableNow=True), or a sink that acks",
+            )
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) and limit.max_rows < UNLIMITED else None
         begin = self._decode(start)
         end = self._driver().latest_offset(begin, max_offsets=most)
         return start if end is begin else self._encode(end)

@@ -28,7 +28,7 @@ class Replays:
         self.held: dict[Cell, OffsetSet] = {}  #: all that these batches held, delivered again or not
 
     def plan(self, start: SourceOffset, end: SourceOffset, records: Sequence[RedeliveryRecord]) -> BatchPlan:
-        """What the batch holds now; ``records`` are all redeliveries of its range."""
+        """What the batch holds now; ``records`` are the redeliveries that it held."""
         if not self._options.subscription_type.is_sole:
             # The partitions may be others' by now. What was started comes back when its leases are over, and
             # what was not is planned where the tracker says that the partition goes on.
@@ -43,7 +43,7 @@ class Replays:
             self._options.subscription,
             start,
             replace(end, queue=ends),
-            [record.redeliver for record in records if self._holdings.holds(record.redeliver.cell)],
+            [record.redeliver for record in records],
             cursors=self._run.answers,
         )
         for tp, stop in end.queue.items():  # of what this run does not hold it has delivered nothing, too

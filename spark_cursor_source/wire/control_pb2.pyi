@@ -27,7 +27,7 @@ class Redelivery(_message.Message):
     def __init__(self, version: _Optional[int] = ..., subscription: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., run_id: _Optional[str] = ..., alone: _Optional[bool] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("offsets", "delivery_count", "at_ms", "run", "died", "lapsed", "lasts_ms")
+    __slots__ = ("offsets", "delivery_count", "at_ms", "run", "died", "lapsed", "lasts_ms", "grouped")
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class Group(_message.Message):
     DIED_FIELD_NUMBER: _ClassVar[int]
     LAPSED_FIELD_NUMBER: _ClassVar[int]
     LASTS_MS_FIELD_NUMBER: _ClassVar[int]
+    GROUPED_FIELD_NUMBER: _ClassVar[int]
     offsets: bytes
     delivery_count: int
     at_ms: int
@@ -42,7 +43,8 @@ class Group(_message.Message):
     died: bool
     lapsed: bool
     lasts_ms: int
-    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., at_ms: _Optional[int] = ..., run: _Optional[int] = ..., died: _Optional[bool] = ..., lapsed: _Optional[bool] = ..., lasts_ms: _Optional[int] = ...) -> None: ...
+    grouped: bool
+    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., at_ms: _Optional[int] = ..., run: _Optional[int] = ..., died: _Optional[bool] = ..., lapsed: _Optional[bool] = ..., lasts_ms: _Optional[int] = ..., grouped: _Optional[bool] = ...) -> None: ...
 
 class FirstDeliveries(_message.Message):
     __slots__ = ("offsets", "at_ms")

@@ -46,11 +46,18 @@ def encode(cursor: CursorSnapshot) -> bytes:
         topic_id=cursor.topic_id or "",
         max_deliveries=cursor.max_deliveries or 0,
         leases=[
-            _group(lease, offsets, run=place.get(lease.run_id, 0), lasts_ms=_lasts_ms(lease))
+            _group(
+                lease,
+                offsets,
+                run=place.get(lease.run_id, 0),
+                lasts_ms=_lasts_ms(lease),
+                grouped=lease.grouped,
+            )
             for lease, offsets in cursor.leases
         ],
         delayed=[
-            _group(delay, offsets, died=delay.died, lapsed=delay.lapsed) for delay, offsets in cursor.delayed
+            _group(delay, offsets, died=delay.died, lapsed=delay.lapsed, grouped=delay.grouped)
+            for delay, offsets in cursor.delayed
         ],
         available=[
             GroupPb(
@@ -58,6 +65,7 @@ def encode(cursor: CursorSnapshot) -> bytes:
                 delivery_count=wait.delivery_count,
                 died=wait.died,
                 lapsed=wait.lapsed,
+                grouped=wait.grouped,
             )
             for wait, offsets in cursor.available
         ],
@@ -84,6 +92,7 @@ def _group(
     lasts_ms: int | None = None,
     died: bool = False,
     lapsed: bool = False,
+    grouped: bool = False,
 ) -> GroupPb:
     return GroupPb(
         offsets=encode_offsets(offsets),
@@ -93,6 +102,7 @@ def _group(
         lasts_ms=lasts_ms,
         died=died,
         lapsed=lapsed,
+        grouped=grouped,
     )
 
 
@@ -126,20 +136,29 @@ def decode(value: bytes) -> CursorSnapshot:
         next_marker=pb.next_marker,
         leases=tuple(
             (
-                Lease(group.at_ms, group.delivery_count, _run(pb.runs, group.run), _started_ms(group)),
+                Lease(
+                    group.at_ms,
+                    group.delivery_count,
+                    _run(pb.runs, group.run),
+                    _started_ms(group),
+                    group.grouped,
+                ),
                 decode_offsets(group.offsets),
             )
             for group in pb.leases
         ),
         delayed=tuple(
             (
-                Delay(group.at_ms, group.delivery_count, group.died, group.lapsed),
+                Delay(group.at_ms, group.delivery_count, group.died, group.lapsed, group.grouped),
                 decode_offsets(group.offsets),
             )
             for group in pb.delayed
         ),
         available=tuple(
-            (Wait(group.delivery_count, group.died, group.lapsed), decode_offsets(group.offsets))
+            (
+                Wait(group.delivery_count, group.died, group.lapsed, group.grouped),
+                decode_offsets(group.offsets),
+            )
             for group in pb.available
         ),
         owner=_run(pb.runs, pb.owner) or None,

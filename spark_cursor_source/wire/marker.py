@@ -82,8 +82,8 @@ def encode(marker: Marker) -> bytes:
     if isinstance(marker, (Start, KeepAlive)):
         pb.redeliver_after_ms = marker.lease_ms
     match marker:
-        case Start(delivery_count=count, run_id=run):
-            pb.type, pb.delivery_count, pb.run_id = START, count, run
+        case Start(delivery_count=count, run_id=run, alone=alone):
+            pb.type, pb.delivery_count, pb.run_id, pb.alone = START, count, run, alone
         case End(run_id=run):
             pb.type, pb.run_id = END, run or ""
         case KeepAlive(delivery_count=count, run_id=run):
@@ -180,7 +180,14 @@ def _decode_v2(key: bytes, pb: MarkerPb) -> Marker:
     delay_ms = min(pb.delay_ms, MAX_LEASE_MS) if pb.HasField("delay_ms") else None
     match pb.type:
         case 0 if count and run:
-            return Start(cell=cell, offsets=_offsets(pb), lease_ms=lease_ms, delivery_count=count, run_id=run)
+            return Start(
+                cell=cell,
+                offsets=_offsets(pb),
+                lease_ms=lease_ms,
+                delivery_count=count,
+                run_id=run,
+                alone=pb.alone,
+            )
         case 1:
             return End(cell=cell, offsets=_offsets(pb), run_id=run or None)
         case 2 if count or run:

@@ -34,7 +34,8 @@ def encode(offset: SourceOffset, owner: CheckpointOwner | None = None) -> dict[s
         encoded["origins"] = _by_topic(offset.origins)
     if owner is not None:
         encoded["owner"] = dict(sorted(owner.options.items()))
-    return encoded
+    lanes = {"suspects": offset.suspects, "cuts": offset.cuts, "suspectCuts": offset.suspect_cuts}
+    return encoded | {name: _by_partition(lane) for name, lane in lanes.items() if lane}
 
 
 def owner_of(stored: Mapping[str, Any]) -> CheckpointOwner | None:
@@ -67,6 +68,9 @@ def decode(stored: Mapping[str, Any]) -> SourceOffset:
             markers=_positions(stored.get("markers", {})),
             laps=_position(stored.get("laps", 0)),
             origins=_queue(stored.get("origins", {})),
+            suspects=_positions(stored.get("suspects", {})),
+            cuts=_positions(stored.get("cuts", {})),
+            suspect_cuts=_positions(stored.get("suspectCuts", {})),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
         raise _invalid(stored) from cause

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from spark_cursor_source.core.isolation import (
     MAX_ANNOUNCED,
-    UNLIMITED_SUSPECT_DELIVERIES,
     company,
     isolation_groups,
 )
@@ -18,11 +17,11 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 @pytest.mark.parametrize(
     ("limit", "by_delivery"),
     [
-        (2, {2: 1}),
-        (3, {2: None, 3: 1}),
-        (4, {2: None, 3: 100, 4: 1}),
-        (5, {2: None, 3: None, 4: 100, 5: 1}),
-        (None, {2: None, 3: None, 4: 100, 5: 1, 6: 1, 1_000: 1}),
+        (2, {2: 100}),
+        (3, {2: 100, 3: 100}),
+        (4, {2: None, 3: 100, 4: 100}),
+        (5, {2: None, 3: None, 4: 100, 5: 100}),
+        (None, {2: None, 3: None, 4: 100, 5: 100, 6: 100, 1_000: 100}),
     ],
 )
 def test_company_shrinks_towards_the_last_delivery(
@@ -32,8 +31,21 @@ def test_company_shrinks_towards_the_last_delivery(
     assert told == by_delivery
 
 
-def test_a_delivery_beyond_a_lowered_limit_is_alone() -> None:
-    assert company(7, max_deliveries=3, suspects=10_000) == 1
+@pytest.mark.parametrize(("limit", "next_delivery"), [(2, 2), (2, 3), (5, 5), (None, 5), (None, 1_000)])
+def test_suspects_that_died_in_a_group_go_alone_at_their_last_delivery(
+    limit: int | None, next_delivery: int
+) -> None:
+    assert company(next_delivery, max_deliveries=limit, suspects=10_000, grouped=True) == 1
+
+
+def test_few_suspects_go_alone_at_their_last_delivery_where_groups_save_no_batch() -> None:
+    told = [company(2, max_deliveries=2, suspects=n) for n in range(1, 10)]
+    assert told == [1, 1, 1, 1, 1, 1, 3, 3, 3]
+
+
+def test_a_delivery_beyond_a_lowered_limit_is_in_groups_and_then_alone() -> None:
+    assert company(7, max_deliveries=3, suspects=10_000) == 100
+    assert company(8, max_deliveries=3, suspects=100, grouped=True) == 1
 
 
 sets = st.builds(OffsetSet.from_offsets, st.frozensets(st.integers(0, 10_000), max_size=300))
@@ -65,27 +77,3 @@ def test_even_the_root_of_very_many_fits_a_record() -> None:
     held = OffsetSet.of((0, 10**9))
     group, alone = next(iter(isolation_groups(held, 3, died=True, max_deliveries=5)))
     assert (len(group), alone) == (MAX_ANNOUNCED, True)
-
-
-@pytest.mark.parametrize("limit", [2, 3, 4, 5, 9, None])
-def test_a_poison_message_among_ten_thousand_dies_alone_after_a_few_hundred_batches(
-    limit: int | None,
-) -> None:
-    # Every batch that holds the poison ends its run, and nothing of it is acked.
-    poison = 4_321
-    suspects, died, deaths, batches, count = OffsetSet.of((0, 10_000)), False, 0, 0, 0
-    last = limit or UNLIMITED_SUSPECT_DELIVERIES
-    while count < last:
-        groups = (
-            [suspects]
-            if not count
-            else [group for group, _ in isolation_groups(suspects, count, died=died, max_deliveries=limit)]
-        )
-        batches += len(groups)
-        deaths += 1
-        (suspects,) = (group for group in groups if poison in group)
-        died = True
-        count += 1
-    assert suspects.ranges == ((poison, poison + 1),)
-    assert deaths == last
-    assert batches <= (10_001 if last == 2 else 10_002 if last == 3 else 210)

@@ -1,9 +1,10 @@
-"""What a batch holds: admission, and plans."""
+"""What a batch holds."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,14 +17,11 @@ from spark_cursor_source.core.planning import (
     RedeliveryRecord,
     SourceOffset,
     Taken,
-    TopicPartition,
-    admit_queue,
-    admit_redeliveries,
     plan,
+    redelivered_between,
 )
 from spark_cursor_source.core.tracker import Redeliver
 from tests.core.batches import (
-    TOPIC,
     announced,
     announcements,
     at,
@@ -34,146 +32,6 @@ from tests.core.batches import (
     some,
     span,
 )
-
-
-def record(offset: int, size: int = 1, *, partition: int = 0, alone: bool = False) -> RedeliveryRecord:
-    offsets = span(1000 * offset, 1000 * offset + size)
-    return RedeliveryRecord(
-        partition=partition, offset=offset, redeliver=announced(offsets, partition=partition, alone=alone)
-    )
-
-
-# ---- the queue's share of a batch
-
-
-def test_without_a_budget_everything_that_waits_is_admitted() -> None:
-    ends = {(TOPIC, 0): 30, (TOPIC, 1): 5}
-    assert admit_queue({(TOPIC, 0): 10}, ends, budget=None) == ends
-
-
-def test_a_budget_is_shared_in_proportion_to_what_waits() -> None:
-    start, ends = {(TOPIC, 0): 100, (TOPIC, 1): 0}, {(TOPIC, 0): 400, (TOPIC, 1): 100}
-    assert admit_queue(start, ends, budget=40) == {(TOPIC, 0): 130, (TOPIC, 1): 10}
-
-
-def test_a_budget_smaller_than_the_number_of_partitions_moves_the_longest_ones() -> None:
-    ends = {(TOPIC, 0): 5, (TOPIC, 1): 9, (TOPIC, 2): 1}
-    assert admit_queue({}, ends, budget=1) == {(TOPIC, 0): 0, (TOPIC, 1): 1, (TOPIC, 2): 0}
-
-
-def test_a_partition_that_was_cut_short_is_not_read_backwards() -> None:
-    start = {(TOPIC, 0): 50, (TOPIC, 1): 0}
-    assert admit_queue(start, {(TOPIC, 0): 20, (TOPIC, 1): 9}, budget=None) == {(TOPIC, 0): 50, (TOPIC, 1): 9}
-    assert admit_queue(start, {(TOPIC, 0): 20, (TOPIC, 1): 9}, budget=4) == {(TOPIC, 0): 50, (TOPIC, 1): 4}
-
-
-partitions = st.integers(0, 5).map(lambda number: (TOPIC, number))
-positions = st.dictionaries(partitions, st.integers(0, 1_000), max_size=6)
-
-
-@given(positions, positions, st.integers(0, 5_000))
-def test_admission_spends_the_whole_budget_and_no_more(
-    start: dict[TopicPartition, int], ends: dict[TopicPartition, int], budget: int
-) -> None:
-    admitted = admit_queue(start, ends, budget=budget)
-    assert admitted.keys() == ends.keys()
-    sizes = {tp: admitted[tp] - start.get(tp, 0) for tp in ends}
-    waiting = {tp: max(ends[tp] - start.get(tp, 0), 0) for tp in ends}
-    assert all(0 <= sizes[tp] <= waiting[tp] for tp in ends)
-    assert sum(sizes.values()) == min(budget, sum(waiting.values()))
-
-
-# ---- the redeliveries' share
-
-
-def admit(
-    pending: list[RedeliveryRecord], *, budget: int | None = None, alone_next: bool = True, end: int = 10
-) -> tuple[dict[int, int], int, bool]:
-    return admit_redeliveries(pending, {0: 0, 1: 0}, {0: end, 1: end}, budget=budget, alone_next=alone_next)
-
-
-def test_records_of_other_runs_are_passed_over() -> None:
-    assert admit([]) == ({0: 10, 1: 10}, 0, False)
-
-
-def test_a_record_that_would_exceed_the_budget_stops_its_partition() -> None:
-    pending = [record(2, 5), record(3, 5), record(4, 1), record(1, 4, partition=1)]
-    assert admit(pending, budget=9) == ({0: 3, 1: 10}, 9, False)
-
-
-def test_one_record_is_taken_even_above_the_budget() -> None:
-    assert admit([record(2, 50), record(3, 50)], budget=10) == ({0: 3, 1: 10}, 50, False)
-
-
-def test_a_record_to_be_planned_alone_makes_a_batch_of_its_own() -> None:
-    pending = [record(2, alone=True), record(3), record(0, 7, partition=1)]
-    assert admit(pending) == ({0: 3, 1: 0}, 1, True)
-
-
-def test_what_stands_before_a_record_to_be_planned_alone_goes_first() -> None:
-    pending = [record(2), record(3, alone=True), record(4), record(1, 7, partition=1)]
-    assert admit(pending) == ({0: 3, 1: 10}, 8, False)
-
-
-def test_after_a_batch_of_its_own_the_others_have_their_turn() -> None:
-    pending = [record(3, alone=True), record(4), record(1, 7, partition=1)]
-    assert admit(pending, alone_next=False) == ({0: 3, 1: 10}, 7, False)
-
-
-def test_one_alone_follows_another_where_nothing_else_waits() -> None:
-    pending = [record(3, alone=True), record(4, alone=True)]
-    assert admit(pending, alone_next=False) == ({0: 4, 1: 0}, 1, True)
-
-
-def test_one_alone_follows_another_where_all_else_stands_behind_it() -> None:
-    # Else nothing could be planned at all, for as long as the queue is empty.
-    pending = [record(3, alone=True), record(4, 6)]
-    assert admit(pending, alone_next=False) == ({0: 4, 1: 0}, 1, True)
-
-
-pending_records = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 40), st.booleans()), max_size=12).map(
-    lambda made: list(numbered(made))
-)
-
-
-def numbered(made: Iterable[tuple[int, int, bool]]) -> Iterator[RedeliveryRecord]:
-    """Records with ascending offsets in each partition, with holes where records of other runs are."""
-    next_offset = Counter[int]()
-    for partition, size, alone in made:
-        next_offset[partition] += 1 + size % 3
-        yield record(next_offset[partition], size, partition=partition, alone=alone)
-
-
-@given(pending_records, st.none() | st.integers(0, 60), st.booleans())
-def test_redeliveries_keep_to_the_budget_and_never_stand_still(
-    pending: list[RedeliveryRecord], budget: int | None, alone_next: bool
-) -> None:
-    start, ends = dict.fromkeys(range(3), 0), dict.fromkeys(range(3), 100)
-    reached, taken, alone = admit_redeliveries(pending, start, ends, budget=budget, alone_next=alone_next)
-    inside = [one for one in pending if start[one.partition] <= one.offset < reached[one.partition]]
-    assert taken == sum(len(one.redeliver.offsets) for one in inside)
-    assert all(start[p] <= at <= ends[p] for p, at in reached.items())
-    assert bool(pending) == bool(taken), "there is always something that can be planned"
-    if budget is not None and taken > budget:
-        assert len(inside) == 1, "above the budget is one record at most"
-    assert alone == any(one.redeliver.alone for one in inside)
-    if alone:
-        assert len(inside) == 1
-
-
-@given(pending_records, st.none() | st.integers(0, 60))
-def test_batch_by_batch_every_redelivery_is_planned_once(
-    pending: list[RedeliveryRecord], budget: int | None
-) -> None:
-    start, ends = dict.fromkeys(range(3), 0), dict.fromkeys(range(3), 100)
-    left, planned, alone = list(pending), [], False
-    while left:
-        start, _, alone = admit_redeliveries(left, start, ends, budget=budget, alone_next=not alone)
-        planned += [one for one in left if one.offset < start[one.partition]]
-        left = [one for one in left if one.offset >= start[one.partition]]
-    assert len(planned) == len(pending)
-    assert {(one.partition, one.offset) for one in planned} == {(o.partition, o.offset) for o in pending}
-
 
 # ---- a batch that is planned for the first time
 
@@ -281,3 +139,35 @@ def test_what_was_never_delivered_is_fresh_whatever_was_taken_before() -> None:
     assert taken.fresh(cell(), span(0, 4), delivery_count=1) == EMPTY
     taken.add(delivery(0, 2))  # the second delivery was taken back
     assert taken.fresh(cell(), span(0, 4), delivery_count=1) == span(0, 2)
+
+
+def test_what_has_ended_by_the_cursor_is_not_fresh_and_not_remembered() -> None:
+    taken = Taken()
+    for first in range(0, 1000, 10):
+        taken.add(delivery(first, first + 10, count=2))
+    assert len(taken) == 1000
+    taken.forget_below(cell(), 990)
+    assert len(taken) == 10
+    assert taken.fresh(cell(), span(0, 1000), delivery_count=2) == span(990, 1000)
+    assert taken.fresh(cell(), span(980, 990), delivery_count=0) == EMPTY
+    taken.add(delivery(5, 7))  # somebody sought back
+    assert taken.fresh(cell(), span(0, 8), delivery_count=1) == span(5, 8)
+
+
+def test_a_batch_holds_of_the_record_at_its_end_what_is_below_the_cut() -> None:
+    one = RedeliveryRecord(partition=0, offset=4, redeliver=announced(span(0, 10)))
+    start = SourceOffset(queue={}, redeliveries={0: 4}, cuts={0: 3})
+    end = SourceOffset(queue={}, redeliveries={0: 4}, cuts={0: 5})
+    later = SourceOffset(queue={}, redeliveries={0: 9})
+    assert [one.redeliver.offsets for one in redelivered_between([one], start, end)] == [span(3, 5)]
+    assert [one.redeliver.offsets for one in redelivered_between([one], end, later)] == [span(5, 10)]
+
+
+def test_suspects_have_a_position_of_their_own() -> None:
+    alone = RedeliveryRecord(partition=0, offset=4, redeliver=announced(span(0, 2), alone=True))
+    start = SourceOffset(queue={}, redeliveries={0: 4})
+    passed = SourceOffset(queue={}, redeliveries={0: 9}, suspects={0: 4})
+    assert redelivered_between([alone], start, passed) == []
+    assert redelivered_between([alone], passed, replace(passed, suspects={0: 5})) == [alone]
+    # One that was written when there was one position stood for both.
+    assert redelivered_between([alone], start, SourceOffset(queue={}, redeliveries={0: 9})) == [alone]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,8 +94,34 @@ def test_what_is_available_is_left_to_its_announcement() -> None:
     assert batch == BatchPlan(deliveries=())
 
 
-def test_what_waits_for_its_backoff_is_not_replayed() -> None:
-    assert replay(snapshot(read=10, delayed={1: span(0, 10)})) == BatchPlan(deliveries=())
+def test_what_died_is_replayed_whether_its_backoff_is_over_or_not() -> None:
+    # S(0-9, 1) -- the lease is over, and 5 s of backoff begin -- 0-9 again, in the same batch
+    assert delivered(replay(snapshot(read=10, delayed={1: span(0, 10)}))) == {(0, 2): ((0, 10),)}
+
+
+def test_what_a_handler_gave_back_with_a_delay_waits_for_it() -> None:
+    given_back = replace(snapshot(read=10), delayed=((Delay(60_000, 1, False), span(0, 4)),))
+    assert replay(given_back) == BatchPlan(deliveries=())
+
+
+def test_a_batch_of_first_deliveries_is_replayed_whole_unless_it_would_be_the_last() -> None:
+    for limit in (3, 4, 5, None):
+        batch = replay(snapshot(read=10, leases={1: span(0, 10)}, max_deliveries=limit))
+        assert delivered(batch) == {(0, 2): ((0, 10),)}
+        assert not batch.alone, "a death in this company is not that of a group of suspects"
+
+
+def test_suspects_that_died_in_a_group_are_not_replayed_together() -> None:
+    grouped = ((Lease(60_000, 4, DEAD, grouped=True), span(0, 3)),)
+    batch = replay(replace(snapshot(read=10), leases=grouped), announced(span(0, 3), count=3, run=DEAD))
+    assert batch.deliveries == ()
+    assert handed_back(batch) == {(0, 4): ((0, 3),)}
+
+
+def test_a_replay_of_few_suspects_is_one_of_suspects() -> None:
+    record = announced(some(9), count=3, run=DEAD)
+    batch = replay(snapshot(read=10, leases={4: some(9)}), record, start=10)
+    assert (delivered(batch), batch.alone) == ({(0, 5): ((9, 10),)}, True)
 
 
 def test_what_was_not_due_is_left_to_its_announcement() -> None:
@@ -182,7 +209,8 @@ def test_near_their_last_delivery_no_more_suspects_share_a_replay_than_may(
     batch = replay(cursor, start=queue[0], stop=queue[1])
     size = sum(len(d.offsets) for d in batch.deliveries)
     for delivery in batch.deliveries:
-        if delivery.delivery_count > 1:
+        count, limit = delivery.delivery_count, cursor.max_deliveries
+        if count > 2 or (count == 2 and limit == 2):
             most = company(
                 delivery.delivery_count,
                 max_deliveries=cursor.max_deliveries,

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cursor_source.core.paused import paused_queue_ends, unpaused_redeliveries
-from spark_cursor_source.core.planning import RedeliveryRecord
+from spark_cursor_source.core.paused import paused_queue_ends
 from spark_cursor_source.core.stream_state import (
     MadeReadonly,
     PartitionState,
@@ -19,7 +18,6 @@ from spark_cursor_source.core.stream_state import (
 )
 from spark_cursor_source.core.subjects import attached, matches, why_no_subject
 from spark_cursor_source.errors import ReadonlyPartition
-from tests.kafka.control_plane import cell_of, redeliver_of
 
 PLACE = ("orders", 1)
 
@@ -117,9 +115,3 @@ def test_a_batch_holds_nothing_of_a_paused_partition() -> None:
     ends, origin = {("t", 0): 9, ("t", 1): 9}, {("t", 0): 4, ("t", 1): 4}
     assert paused_queue_ends(ends, origin, frozenset()) == ends
     assert paused_queue_ends(ends, origin, {("t", 1), ("u", 0)}) == {("t", 0): 9, ("t", 1): 4}
-    pending = [
-        RedeliveryRecord(partition=3, offset=offset, redeliver=redeliver_of(cell_of("t", number), (0, 1)))
-        for offset, number in ((5, 0), (6, 1), (7, 0), (8, 1))
-    ]
-    assert unpaused_redeliveries(pending, {2: 10, 3: 10}, frozenset()) == (pending, {2: 10, 3: 10})
-    assert unpaused_redeliveries(pending, {2: 10, 3: 10}, {("t", 1)}) == (pending[:1], {2: 10, 3: 6})

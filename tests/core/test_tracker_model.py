@@ -65,6 +65,7 @@ class Message:
     reason: str = ""  # where held
     error: str = ""  # where held
     started_ms: int = 0  # of a lease, or of the last one where held
+    grouped: bool = False  # with other suspects, in its last delivery
 
 
 @dataclass
@@ -168,22 +169,23 @@ class Twin:
         run, least = marker.run_id, marker.delivery_count
         deadline = quarter_second(at_ms + min(marker.lease_ms, MAX_LEASE_MS))
         started = quarter_second(at_ms)
+        grouped = marker.alone and len(marker.offsets) > 1
+        leased = Message("leased", 0, deadline, run, started_ms=started, grouped=grouped)
         first_unseen = self.read_position
         for offset in marker.offsets:
             message = self.messages.get(offset)
             if message is None:
                 if offset < first_unseen:
                     continue  # an ack wins
-                self.messages[offset] = Message("leased", least, deadline, run, started_ms=started)
+                self.messages[offset] = replace(leased, count=least)
                 self.ended.discard(offset)
                 self.totals["delivered"] += 1
                 self.count_overlap(run)
             elif message.state == "leased" and message.run == run and least <= message.count:
                 message.at_ms = deadline
                 self.count_overlap(run)
-            elif message.state != "held" and not self.policy.exhausted(message.count):
-                count = max(message.count + 1, least)
-                self.messages[offset] = Message("leased", count, deadline, run, started_ms=started)
+            elif message.state != "held" and not self.is_over(message):
+                self.messages[offset] = replace(leased, count=max(message.count + 1, least))
                 self.to_announce.discard(offset)
                 self.totals["delivered"] += 1
                 self.count_overlap(run)
@@ -224,7 +226,7 @@ class Twin:
 
     def take_back(self, offset: int, message: Message, delay_ms: int, at_ms: int) -> None:
         self.totals["delivered"] -= 1
-        message.count, message.run = 0, self.owner or ""
+        message.count, message.run, message.grouped = 0, self.owner or "", False
         self.give_back(offset, message, at_ms, max(delay_ms, 0))
 
     def spared(self, run: str | None) -> set[int]:
@@ -236,11 +238,13 @@ class Twin:
     ) -> None:
         died = message.run != (self.owner or "")
         lapsed = over and not died and message.run != ""
+        grouped = message.grouped and (died or over)
+        told = {"died": died, "lapsed": lapsed, "grouped": grouped}
         if delay_ms:
             due_ms = quarter_second(at_ms + min(delay_ms, MAX_LEASE_MS))
-            self.messages[offset] = Message("delayed", message.count, due_ms, died=died, lapsed=lapsed)
+            self.messages[offset] = Message("delayed", message.count, due_ms, **told)
         else:
-            self.messages[offset] = Message("available", message.count, None, died=died, lapsed=lapsed)
+            self.messages[offset] = Message("available", message.count, None, **told)
             self.to_announce.add(offset)
 
     def dead_letter(self, offset: int, message: Message, reason: str, at_ms: int, error: str = "") -> None:
@@ -295,7 +299,7 @@ class Twin:
         announced = []
         for offset in self.to_announce:
             message = self.messages[offset]
-            if self.owner is not None and not self.policy.exhausted(message.count):
+            if self.owner is not None and not self.is_over(message):
                 announced.append((offset, message.count, self.owner, self.alone(message)))
                 self.totals["redelivered"] += 1
         self.to_announce = set()
@@ -308,7 +312,9 @@ class Twin:
             if self.opened_ms is not None:
                 break  # no lease runs out
             for offset, message in group:
-                if self.policy.exhausted(message.count):
+                if self.policy.exhausted(message.count) and not (
+                    message.grouped and message.count == self.policy.max_deliveries
+                ):
                     self.dead_letter(offset, message, MAX_DELIVERIES, now_ms)
                     continue
                 delay_ms = self.policy.backoff.delay_ms(message.count)
@@ -316,23 +322,20 @@ class Twin:
                 self.give_back(offset, message, message.at_ms, delay_ms, over=True)
         for offset, message in list(self.messages.items()):
             if message.state == "delayed" and message.at_ms is not None and message.at_ms < now_ms:
-                available = Message(
-                    "available", message.count, None, died=message.died, lapsed=message.lapsed
-                )
-                self.messages[offset] = available
+                self.messages[offset] = replace(message, state="available", at_ms=None)
                 self.to_announce.add(offset)
-        for group in self.grouped("available", lambda message: self.policy.exhausted(message.count)):
+        for group in self.grouped("available", self.is_over):
             for offset, message in group if self.opened_ms is None else ():
                 self.dead_letter(offset, message, MAX_DELIVERIES, now_ms)
 
     def grouped(self, state: str, where: Callable[[Message], bool]) -> list[list[tuple[int, Message]]]:
         """Messages of a state by what they have in common, in its order."""
-        groups: dict[tuple[int, int, str, int, bool, bool], list[tuple[int, Message]]] = {}
+        groups: dict[tuple[int, int, str, int, bool, bool, bool], list[tuple[int, Message]]] = {}
         for offset, message in sorted(self.messages.items()):
             if message.state == state and where(message):
                 key = (
                     *(message.at_ms or 0, message.count, message.run),
-                    *(message.started_ms, message.died, message.lapsed),
+                    *(message.started_ms, message.died, message.lapsed, message.grouped),
                 )
                 groups.setdefault(key, []).append((offset, message))
         return [groups[key] for key in sorted(groups)]
@@ -357,8 +360,13 @@ class Twin:
 
     def alone(self, message: Message) -> bool:
         limit = self.policy.max_deliveries or 5
-        following = message.count + 1
-        return message.died and (following >= limit or (following == limit - 1 and following > 2))
+        suspect = message.died or self.policy.exhausted(message.count)
+        return suspect and message.count + 1 >= limit - 1
+
+    def is_over(self, message: Message) -> bool:
+        """A lease at the limit takes no Start; what died in a group at the limit has one more delivery."""
+        last_in_group = message.grouped and message.count == self.policy.max_deliveries
+        return self.policy.exhausted(message.count) and (message.state == "leased" or not last_in_group)
 
     def leased(self, offsets: OffsetSet) -> dict[int, Message]:
         groups = self.grouped("leased", lambda message: True)
@@ -383,7 +391,15 @@ runs = st.sampled_from(["a", "b"])
 positions = st.integers(0, LOG_END)
 spans_ms = st.sampled_from([0, 1, 999, 1_000, 5_000, 20_000, 20_001, 13 * 3_600_000])
 cell = st.just(CELL)
-starts = st.builds(Start, cell=cell, offsets=sets, lease_ms=spans_ms, delivery_count=counts, run_id=runs)
+starts = st.builds(
+    Start,
+    cell=cell,
+    offsets=sets,
+    lease_ms=spans_ms,
+    delivery_count=counts,
+    run_id=runs,
+    alone=st.booleans(),
+)
 keep_alives = st.builds(
     KeepAlive,
     cell=cell,
@@ -479,18 +495,25 @@ def assert_same_groups(state: CursorSnapshot, twin: Twin) -> None:
     for lease, offsets in state.leases:
         told |= {
             offset: Message(
-                "leased", lease.delivery_count, lease.deadline_ms, lease.run_id, started_ms=lease.started_ms
+                *("leased", lease.delivery_count, lease.deadline_ms, lease.run_id),
+                started_ms=lease.started_ms,
+                grouped=lease.grouped,
             )
             for offset in offsets
         }
     for delay, offsets in state.delayed:
         told |= {
-            offset: Message("delayed", delay.delivery_count, delay.due_ms, "", delay.died, delay.lapsed)
+            offset: Message(
+                *("delayed", delay.delivery_count, delay.due_ms, "", delay.died, delay.lapsed),
+                grouped=delay.grouped,
+            )
             for offset in offsets
         }
     for wait, offsets in state.available:
         told |= {
-            offset: Message("available", wait.delivery_count, None, "", wait.died, wait.lapsed)
+            offset: Message(
+                *("available", wait.delivery_count, None, "", wait.died, wait.lapsed), grouped=wait.grouped
+            )
             for offset in offsets
         }
     for held, offsets in state.held:
@@ -640,8 +663,5 @@ def test_suspects_part_into_groups_of_about_the_root_of_their_number(size: int, 
     tracker.apply(Hello(cell=CELL, run_id="b", position=0), at_ms=0, marker_offset=1)
     announced = [one for one in tracker.settle(2_000) if isinstance(one, Redeliver)]
     assert OffsetSet.union(one.offsets for one in announced) == held
-    if limit > 3:
-        assert all(one.alone for one in announced)
-        assert max(len(one.offsets) for one in announced) == ceil(sqrt(size))
-    else:
-        assert not any(one.alone for one in announced), "a second delivery keeps its company"
+    assert all(one.alone for one in announced)
+    assert max(len(one.offsets) for one in announced) == ceil(sqrt(size))

@@ -9,7 +9,9 @@ from spark_cursor_source.core.isolation import MAX_ANNOUNCED
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.policy import StepBackoff
 from spark_cursor_source.core.tracker import (
+    MAX_DELIVERIES,
     REJECTED,
+    DeadLetter,
 )
 from tests.core.timeline import BEGINNING, A, B, Log, available_log, dead, offsets, redeliver
 
@@ -22,7 +24,7 @@ def test_hello_announces_everything_available_once_to_its_run() -> None:
     log = available_log()
     log.start(offsets(5), at=62)
     log.hello(B, at=70)
-    assert log.settle(70) == [redeliver(offsets(0), 1, run=B)]
+    assert log.settle(70) == [redeliver(offsets(0), 1, run=B, alone=True)]
     assert log.settle(71) == []
     assert log.state.owner == B
     assert log.state.totals.redelivered == 2
@@ -44,7 +46,10 @@ def test_what_is_released_next_to_a_hello_is_announced_once() -> None:
     log.release(offsets(0), at=1)
     log.hello(B, at=2)
     log.release(offsets(1), at=3)
-    assert log.settle(None) == [redeliver(offsets(0), 1, run=B), redeliver(offsets(1), 1, run=B)]
+    assert log.settle(None) == [
+        redeliver(offsets(0), 1, run=B),
+        redeliver(offsets(1), 1, run=B, alone=True),
+    ]
 
 
 def test_what_is_leased_is_announced_to_the_run_of_the_day_when_it_is_due() -> None:
@@ -54,7 +59,7 @@ def test_what_is_leased_is_announced_to_the_run_of_the_day_when_it_is_due() -> N
     log.start(offsets(0), at=0)
     log.hello(B, at=30)
     assert log.settle(30) == []
-    assert log.settle(61) == [redeliver(offsets(0), 1, run=B)]
+    assert log.settle(61) == [redeliver(offsets(0), 1, run=B, alone=True)]
 
 
 def test_hello_says_where_a_new_cell_begins() -> None:
@@ -168,6 +173,42 @@ def test_after_a_death_the_last_delivery_is_planned_alone() -> None:
     log.start(offsets((0, 3)), at=0)
     log.hello(B, at=30)
     assert log.settle(61) == [redeliver(offsets(n), 1, run=B, alone=True) for n in range(3)]
+
+
+def test_the_death_of_a_group_of_suspects_is_not_the_last_of_its_members() -> None:
+    # 0 S(A, 1 of 2)  30 H(B)  61 due, in groups of 3 -- 62 S(B, 2 of 2)  80 H(C)  123 due, each alone
+    # 124 S(C, 3) of one of them  130 H(D)  185 it is a dead letter
+    log = Log(max_deliveries=2)
+    log.start(offsets((0, 9)), at=0)
+    log.hello(B, at=30)
+    groups = [offsets((n, n + 3)) for n in (0, 3, 6)]
+    assert log.settle(61) == [redeliver(group, 1, run=B, alone=True) for group in groups]
+    log.start(groups[0], at=62, count=2, run=B, alone=True)
+    log.hello("run-c", at=80)
+    log.settle(80)
+    assert log.settle(123) == [redeliver(offsets(n), 2, run="run-c", alone=True) for n in range(3)]
+    log.start(offsets(1), at=124, count=3, run="run-c", alone=True)
+    log.hello("run-d", at=130)
+    log.settle(130)
+    assert [one for one in log.settle(185) if isinstance(one, DeadLetter)] == [
+        dead(offsets(1), 3, MAX_DELIVERIES, last=124)
+    ]
+
+
+def test_a_group_whose_death_nobody_has_told_yet_is_not_at_its_last_delivery_either() -> None:
+    # 0 S(A, 2 of 2), a group  61 its lease runs out while A is the owner  70 H(B)
+    log = Log(max_deliveries=2)
+    log.start(offsets((0, 2)), at=0, count=2, alone=True)
+    assert not any(isinstance(one, DeadLetter) for one in log.settle(61))
+    log.hello(B, at=70)
+    assert log.settle(70) == [redeliver(offsets(n), 2, run=B, alone=True) for n in range(2)]
+
+
+def test_what_one_of_a_group_gives_back_at_its_last_delivery_is_a_dead_letter() -> None:
+    log = Log(max_deliveries=2)
+    log.start(offsets((0, 2)), at=0, count=2, alone=True)
+    log.release(offsets(0), at=1, count=2)
+    assert log.settle(2) == [dead(offsets(0), 2, MAX_DELIVERIES)]
 
 
 def test_without_a_death_the_last_delivery_keeps_its_company() -> None:

@@ -60,9 +60,19 @@ class Log:
         self.tracker.apply(marker, at_ms=round(at * 1000), marker_offset=self.end)
         self.end += 1
 
-    def start(self, held: OffsetSet, *, at: float, lease: float = 60, count: int = 1, run: str = A) -> None:
+    def start(
+        self,
+        held: OffsetSet,
+        *,
+        at: float,
+        lease: float = 60,
+        count: int = 1,
+        run: str = A,
+        alone: bool = False,
+    ) -> None:
+        lease_ms = round(lease * 1000)
         marker = Start(
-            cell=CELL, offsets=held, lease_ms=round(lease * 1000), delivery_count=count, run_id=run
+            cell=CELL, offsets=held, lease_ms=lease_ms, delivery_count=count, run_id=run, alone=alone
         )
         self.append(marker, at)
 

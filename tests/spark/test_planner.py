@@ -4,26 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from spark_cursor_source.client import Client
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker, Release, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.errors import InvalidOption
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.spark.reader import CursorqStreamReader, LeasedSlices
 from spark_cursor_source.wire import marker as marker_wire
-from tests.kafka.control_plane import eventually, new_control, produce, read_all
+from spark_cursor_source.wire import redelivery
+from tests.kafka.control_plane import eventually, new_control, produce, read_all, redeliver_of
 from tests.kafka.tracker_thread import PlainTracker
 
 pytestmark = pytest.mark.broker
+
+
+def both(rows: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """How many rows came again, and how many are new."""
+    again = sum(count > 1 for _, count in rows)
+    return again, len(rows) - again
 
 
 class Desk:
@@ -54,11 +66,19 @@ class Desk:
 
     def reader(self, **more: object) -> CursorqStreamReader:
         """One run of a query."""
-        given = self._given | {"subscribe": self.queue, "subscription": "s", "groupIdPrefix": self.queue}
-        options = SourceOptions.parse({k: str(v) for k, v in (given | more).items()})
-        reader = CursorqStreamReader(options)
+        reader = CursorqStreamReader(self.options(**more))
         self._stack.callback(reader.stop)
         return reader
+
+    def planner(self, **more: object) -> Planner:
+        """The same, of which a test asks more than Spark does."""
+        planner = Planner(self.options(**more))
+        self._stack.callback(planner.close)
+        return planner
+
+    def options(self, **more: object) -> SourceOptions:
+        given = self._given | {"subscribe": self.queue, "subscription": "s", "groupIdPrefix": self.queue}
+        return SourceOptions.parse({k: str(v) for k, v in (given | more).items()})
 
     def put(self, *values: bytes, partition: int = 0, **record: Any) -> None:
         records = [{"value": value, "partition": partition} | record for value in values]
@@ -108,6 +128,13 @@ class Query:
         self.begun, self.start = self.start, self.end
         return tasks
 
+    def until_rows(self, wanted: Callable[[int, int], bool]) -> list[tuple[int, int]]:
+        """The rows of the next batch that has one like this; those of the batches before are left."""
+        while True:
+            rows = self.rows(self.next())
+            if any(wanted(*row) for row in rows):
+                return rows
+
     def tasks(self) -> list[LeasedSlices]:
         return [one for one in self.reader.partitions(self.start, self.end) if isinstance(one, LeasedSlices)]
 
@@ -142,9 +169,98 @@ def test_a_batch_that_is_asked_for_twice_is_planned_once(make_desk: Callable[...
     desk.say(Release(cell=desk.cell(), offsets=OffsetSet.of((0, 1)), delivery_count=1, delay_ms=0))
     desk.until(lambda cursor: cursor.available)
     desk.put(b"c")
-    batches = [query.next()]
-    while not any(offset == 0 for offset, _ in query.rows(batches[-1])):
-        batches.append(query.next())
-    assert query.rows(query.again()) == query.rows(batches[-1])
+    rows = query.until_rows(lambda offset, _: offset == 0)
+    assert query.rows(query.again()) == rows
     starts = [one for one in desk.markers(Start) if 0 in one.offsets]
     assert [one.delivery_count for one in starts] == [1, 2]
+
+
+def test_an_announcement_is_split_to_the_limit_and_new_messages_keep_their_half(
+    make_desk: Callable[..., Desk],
+) -> None:
+    # S(0-29, 1), all released at once: one announcement of 30, and 100 new ones beside it
+    desk = make_desk()
+    desk.put(*[b"x"] * 30)
+    first = Query(desk.reader())
+    assert both(first.rows(first.next())) == (0, 30)
+    desk.say(Release(cell=desk.cell(), offsets=OffsetSet.of((0, 30)), delivery_count=1, delay_ms=0))
+    desk.until(lambda cursor: len(cursor.waiting) == 30)
+    first.reader.stop()
+    desk.put(*[b"x"] * 100)
+
+    query = Query(desk.reader(maxOffsetsPerTrigger=10), first.end)
+    query.until_rows(lambda _, count: count == 2)
+    batches = [query.rows(query.next()) for _ in range(3)]
+    assert [both(rows) for rows in batches] == [(5, 5)] * 3
+    query.reader.stop()
+
+    # The run after it replays a batch that holds a part of the announcement: the same messages.
+    replayed = Query(desk.reader(maxOffsetsPerTrigger=10), query.begun)
+    replayed.end = query.end
+    rows = replayed.rows(replayed.tasks())
+    assert [offset for offset, _ in rows] == [offset for offset, _ in batches[-1]]
+    assert [count for _, count in rows] == [count + 1 for _, count in batches[-1]]
+
+
+def test_new_messages_do_not_wait_until_all_suspects_have_gone(make_desk: Callable[..., Desk]) -> None:
+    # S(0-11, 1) -- its run dies, the lease is over -- 12 suspects at their last delivery, 5 new ones
+    desk = make_desk(maxDeliveries=2)
+    desk.put(*[b"x"] * 12)
+    dead = Query(desk.reader(leaseTimeout="1s"))
+    dead.next()
+    dead.reader.stop()
+    desk.until(lambda cursor: len(cursor.waiting) == 12)
+    query = Query(desk.reader(), dead.end)
+    query.until_rows(lambda _, count: count == 2)
+    desk.put(*[b"x"] * 5)
+    batches = [both(query.rows(query.next())) for _ in range(2)]
+    assert sorted(batches) == [(0, 5), (4, 0)]
+    assert all(len(one.offsets) == 4 for one in desk.markers(Start) if one.alone)
+
+
+def test_an_idle_query_keeps_nothing_of_what_is_announced_to_others(make_desk: Callable[..., Desk]) -> None:
+    desk = make_desk()
+    other = replace(desk.cell(), subscription="another")
+    announcement = redelivery.encode(redeliver_of(other, (0, 100)))
+    planner = desk.planner()
+    start = planner.initial_offset()
+    for _ in range(2):  # a query that is at work, and one that begins again where it was
+        produce(desk.control.config, desk.control.redeliveries, [{"value": announcement}] * 2_000)
+        assert planner.latest_offset(start, max_offsets=None) == start
+        assert planner.latest_known().redeliveries[0] >= 2_000
+        assert planner.redeliveries_kept == 0
+        planner.close()
+        planner = desk.planner()
+
+
+def test_redeliveries_of_other_partitions_do_not_wait_behind_those_of_a_paused_one(
+    make_desk: Callable[..., Desk], broker: EmbeddedKafka
+) -> None:
+    desk = make_desk(partitions=9)
+    place = {number: desk.cell(number).control_partition(8) for number in range(9)}
+    paused, other = next((a, b) for a in place for b in place if a < b and place[a] == place[b])
+    streams = f"streams-{desk.queue}"
+    for number in (paused, other):
+        desk.put(b"x", partition=number)
+    first = Query(desk.reader(streamsTopic=streams))
+    assert len(first.rows(first.next())) == 2
+    for number in (paused, other):
+        one = OffsetSet.of((0, 1))
+        desk.say(Release(cell=desk.cell(number), offsets=one, delivery_count=1, delay_ms=0))
+        desk.until(lambda cursor: cursor.available, number)
+    first.reader.stop()
+    with Client({"kafka.bootstrap.servers": broker.bootstrap_servers, "streamsTopic": streams}) as client:
+        client.pause_stream(desk.queue, partitions=[paused])
+        query = Query(desk.reader(streamsTopic=streams), first.end)
+        assert {task.slices[0].partition for task in query.next()} == {other}
+        client.publish(desk.queue, b"y", partition=paused)
+        assert {task.slices[0].partition for task in query.next()} == {paused}
+
+
+def test_trigger_once_is_refused_where_the_source_acks(make_desk: Callable[..., Desk]) -> None:
+    desk = make_desk()
+    desk.put(b"x")
+    reader = desk.reader(ackMode="batch")
+    with pytest.raises(InvalidOption, match="availableNow"):
+        reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert desk.markers(Start) == []

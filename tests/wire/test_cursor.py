@@ -70,6 +70,15 @@ TWO = replace(
     ),
 )
 
+SUSPECTS = CursorSnapshot(
+    cell=CELL,
+    read_position=5_000,
+    next_marker=812,
+    leases=((Lease(1_700_000_060_000, 4, RUN_A, 1_700_000_000_250, grouped=True), OffsetSet.of((1, 9))),),
+    delayed=((Delay(1_700_000_070_000, 4, True, grouped=True), OffsetSet.of((40, 42))),),
+    available=((Wait(4, True, grouped=True), OffsetSet.of((50, 60))),),
+)
+
 SOUGHT = CursorSnapshot(
     cell=CELL,
     read_position=5_000,
@@ -89,9 +98,9 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 times = st.integers(0, 2**53)
 counts = st.integers(1, 10**9)
 keys = st.one_of(
-    st.builds(Lease, times, counts, st.just("") | names, times),
-    st.builds(Delay, times, st.just(0) | counts, st.booleans(), st.booleans()),
-    st.builds(Wait, st.just(0) | counts, st.booleans(), st.booleans()),
+    st.builds(Lease, times, counts, st.just("") | names, times, st.booleans()),
+    st.builds(Delay, times, st.just(0) | counts, st.booleans(), st.booleans(), st.booleans()),
+    st.builds(Wait, st.just(0) | counts, st.booleans(), st.booleans(), st.booleans()),
     st.builds(Held, counts, texts, texts, times),
 )
 offsets = st.integers(0, OFFSET_LIMIT)
@@ -159,6 +168,10 @@ def test_cursors_of_version_1_are_read_for_ever() -> None:
 
 def test_cursors_that_know_when_messages_were_delivered_are_read_for_ever() -> None:
     assert decode((GOLDEN / "cursor_v1_times.bin").read_bytes()) == TIMED
+
+
+def test_the_golden_cursor_with_groups_of_suspects_decodes() -> None:
+    assert decode((GOLDEN / "cursor_v1_suspects.bin").read_bytes()) == SUSPECTS
 
 
 def test_cursors_that_were_sought_are_read_for_ever() -> None:

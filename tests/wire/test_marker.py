@@ -106,7 +106,15 @@ spans_ms = st.integers(0, MAX_LEASE_MS)
 positions = st.integers(0, OFFSET_LIMIT)
 reasons = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 markers = st.one_of(
-    st.builds(Start, cell=cells, offsets=sets, lease_ms=spans_ms, delivery_count=counts, run_id=names),
+    st.builds(
+        Start,
+        cell=cells,
+        offsets=sets,
+        lease_ms=spans_ms,
+        delivery_count=counts,
+        run_id=names,
+        alone=st.booleans(),
+    ),
     st.builds(End, cell=cells, offsets=sets, run_id=st.none() | names),
     st.builds(
         KeepAlive,
@@ -137,6 +145,9 @@ markers = st.one_of(
 )
 GOLDEN_MARKERS: dict[str, Marker] = {
     "start": Start(cell=CELL, offsets=SOME, lease_ms=60_000, delivery_count=2, run_id=RUN),
+    "start_of_suspects": Start(
+        cell=CELL, offsets=SOME, lease_ms=60_000, delivery_count=4, run_id=RUN, alone=True
+    ),
     "end": End(cell=CELL, offsets=SOME),
     "end_of_a_run": End(cell=CELL, offsets=SOME, run_id=RUN),
     "keep_alive_of_a_run": KeepAlive(cell=CELL, offsets=SOME, lease_ms=60_000, run_id=RUN),

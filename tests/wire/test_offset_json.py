@@ -24,6 +24,9 @@ source_offsets = st.builds(
     markers=st.dictionaries(st.integers(0, 20), positions, max_size=5),
     laps=st.just(0) | st.integers(1, 9),
     origins=st.dictionaries(st.tuples(topics, st.integers(0, 20)), positions, max_size=5),
+    suspects=st.dictionaries(st.integers(0, 20), positions, max_size=5),
+    cuts=st.dictionaries(st.integers(0, 20), positions, max_size=5),
+    suspect_cuts=st.dictionaries(st.integers(0, 20), positions, max_size=5),
 )
 tracker_offsets = st.builds(
     TrackerOffset,
@@ -98,3 +101,8 @@ def test_an_offset_of_a_later_lap_is_another_one_and_a_first_lap_is_not_told() -
     assert "origins" not in offset_json.encode(once)
     assert offset_json.encode(again) != offset_json.encode(once)
     assert offset_json.decode(offset_json.encode(again)) == again
+
+
+def test_an_offset_without_parts_of_records_says_nothing_of_them() -> None:
+    encoded = offset_json.encode(SourceOffset(queue={("orders", 0): 5}, redeliveries={1: 7}))
+    assert encoded.keys() == {"v", "queue", "redeliveries", "ids"}

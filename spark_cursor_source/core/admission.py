@@ -1,0 +1,175 @@
+"""Which of the messages that wait go next: one rule for the planner of a query and for the plain client.
+
+New messages keep half of the budget while any wait, and redeliveries the other half; what one of them leaves
+unused goes to the other. Suspects go alone, and at most in every other batch while anything else is ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.planning import Lane, RedeliveryRecord, SourceOffset, TopicPartition
+
+_Key = TypeVar("_Key", TopicPartition, int)
+
+
+@dataclass(slots=True)
+class Turns:
+    """Whose turn it is, in one run."""
+
+    after_alone: bool = False  #: the last batch was one of suspects
+    odd_to_new: bool = True  #: of an odd budget, new messages have the larger half
+
+    def planned(self, *, alone: bool) -> None:
+        """A batch was planned."""
+        self.after_alone = alone
+        if not alone:
+            self.odd_to_new = not self.odd_to_new
+
+    def share(self, budget: int | None, *, again: int, new: int) -> tuple[int, int]:
+        """How many redeliveries and how many new messages go, of so many that wait.
+
+        >>> [Turns().share(10, again=a, new=n) for a, n in ((99, 99), (2, 99), (99, 2), (99, 0))]
+        [(5, 5), (2, 8), (8, 2), (10, 0)]
+        >>> [Turns(odd_to_new=odd).share(1, again=99, new=99) for odd in (True, False)]
+        [(0, 1), (1, 0)]
+        """
+        if budget is None:
+            return again, new
+        kept = (budget + self.odd_to_new) // 2  # for new ones
+        most = min(again, max(budget - kept, budget - new))
+        return most, min(new, budget - most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """Up to where a batch goes."""
+
+    queue: Mapping[TopicPartition, int]
+    ordinary: Lane
+    suspects: Lane
+    new: int  #: messages of the queue
+
+
+def admit(
+    pending: Sequence[RedeliveryRecord],
+    start: SourceOffset,
+    ends: Mapping[int, int],
+    *,
+    origin: Mapping[TopicPartition, int],
+    queue_ends: Mapping[TopicPartition, int],
+    budget: int | None,
+    room: int | None,
+    turns: Turns,
+    is_enough: Callable[[int], bool],
+) -> Admitted | None:
+    """The next batch; None where nothing goes.
+
+    ``pending`` holds the records up to ``ends`` that are for this run, in order within a partition. ``room``
+    limits new messages only. ``is_enough`` is asked about all that waits, and never holds up suspects.
+    """
+    lanes = start.lane(alone=False), start.lane(alone=True)
+    records = _by_partition(pending, False), _by_partition(pending, True)
+    waiting = [
+        {number: sum(len(lane.rest(one)) for one in some) for number, some in of.items()}
+        for lane, of in zip(lanes, records, strict=True)
+    ]
+    again, suspects = (sum(of.values()) for of in waiting)
+    unread = sum(max(end - origin.get(tp, 0), 0) for tp, end in queue_ends.items())
+    new = unread if room is None else min(unread, room)
+    others_go = bool(again + new) and is_enough(again + suspects + unread)
+    quotas: tuple[dict[int, int], dict[int, int]]
+    if suspects and not (others_go and turns.after_alone):
+        number = max(waiting[1], key=lambda p: waiting[1][p])
+        first = next(n for one in records[1][number] if (n := len(lanes[1].rest(one))))
+        quotas = {}, {number: first if budget is None else min(first, max(budget, 1))}
+        new = 0
+    elif others_go:
+        again, new = turns.share(budget, again=again, new=new)
+        quotas = proportional(waiting[0], again), {}
+    else:
+        return None
+    ordinary, apart = (
+        _advance(lane, of, ends, quota) for lane, of, quota in zip(lanes, records, quotas, strict=True)
+    )
+    return Admitted(
+        queue=admit_queue(origin, queue_ends, budget=new), ordinary=ordinary, suspects=apart, new=new
+    )
+
+
+def admit_queue(
+    start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], *, budget: int | None
+) -> dict[TopicPartition, int]:
+    """Up to where a batch reads the queue; a budget is shared in proportion to what waits, as Spark does it.
+
+    >>> admit_queue({("t", 0): 0, ("t", 1): 0}, {("t", 0): 300, ("t", 1): 100}, budget=40)
+    {('t', 0): 30, ('t', 1): 10}
+    """
+    waiting = {tp: max(end - start.get(tp, 0), 0) for tp, end in ends.items()}
+    shares = proportional(waiting, sum(waiting.values()) if budget is None else budget)
+    return {tp: start.get(tp, 0) + share for tp, share in shares.items()}
+
+
+def proportional(waiting: Mapping[_Key, int], budget: int) -> dict[_Key, int]:
+    """The share of each in a budget, in proportion to what waits."""
+    total = sum(waiting.values())
+    if total <= budget:
+        return dict(waiting)
+    shares = {key: budget * size // total for key, size in waiting.items()}
+    left = max(budget, 0) - sum(shares.values())
+    for key in sorted(waiting, key=lambda key: -waiting[key]):
+        # What the division leaves over goes to the longest ones, so that a small budget moves at all.
+        if left > 0 and shares[key] < waiting[key]:
+            shares[key] += 1
+            left -= 1
+    return shares
+
+
+def _by_partition(pending: Sequence[RedeliveryRecord], alone: bool) -> dict[int, list[RedeliveryRecord]]:
+    found: dict[int, list[RedeliveryRecord]] = {}
+    for one in pending:
+        if one.redeliver.alone == alone:
+            found.setdefault(one.partition, []).append(one)
+    return found
+
+
+def _advance(
+    lane: Lane,
+    pending: Mapping[int, Sequence[RedeliveryRecord]],
+    ends: Mapping[int, int],
+    quotas: Mapping[int, int],
+) -> Lane:
+    """Where the lane is when so many messages of each partition are taken; what is others' is passed over."""
+    positions, cuts = dict(lane.positions), dict(lane.cuts)
+    for number, end in ends.items():
+        left = quotas.get(number, 0)
+        for one in pending.get(number, ()):
+            rest = lane.rest(one)
+            if not rest:
+                continue
+            piece = next(rest.chunks(left)) if left else EMPTY
+            left -= len(piece)
+            if len(piece) < len(rest):
+                _stop_at(one, piece, lane, positions, cuts)
+                break
+        else:
+            if end >= positions.get(number, 0):
+                positions[number] = end
+                cuts.pop(number, None)
+    return Lane(positions=positions, cuts=cuts)
+
+
+def _stop_at(
+    one: RedeliveryRecord, piece: OffsetSet, lane: Lane, positions: dict[int, int], cuts: dict[int, int]
+) -> None:
+    number = one.partition
+    begun = lane.cuts.get(number) if lane.positions.get(number) == one.offset else None
+    positions[number] = one.offset
+    cut = begun if piece.last is None else piece.last + 1
+    if cut is None:
+        cuts.pop(number, None)
+    else:
+        cuts[number] = cut
