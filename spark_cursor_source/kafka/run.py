@@ -110,8 +110,11 @@ class Run:
             self._read.pop(cell, None)
             self._next_ids[cell] = f"{self.run_id}.{self._times}"
 
-    def wait_for(self, cells: Sequence[Cell]) -> None:
-        """Block until the tracker has answered for each of the cells.
+    def wait_for(self, cells: Sequence[Cell], still_mine: Callable[[Sequence[Cell]], Sequence[Cell]]) -> None:
+        """Block until the tracker has answered for each of the cells that are ``still_mine``.
+
+        That is asked before each Hello that is repeated: a process that stood still meanwhile would take the
+        cells from whoever has them since.
 
         Raises:
             NoTracker: it did not, in ``trackerTimeout``.
@@ -129,8 +132,8 @@ class Run:
                 raise self._no_tracker(len(missing))
             if now - said > again_s:
                 # A tracker that was rebuilt meanwhile may have lost the first one.
-                said = now
-                self._send([self._greeted[cell][1] for cell in missing if cell in self._greeted])
+                said, cells = now, still_mine(cells)
+                self._send([self._greeted[cell][1] for cell in cells if cell in self._greeted])
             time.sleep(POLL_S)
 
     def listen(self) -> None:

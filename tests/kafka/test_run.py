@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -42,6 +44,33 @@ def test_a_seek_before_the_answer_is_met_anew_once_and_then_the_tracker_is_misse
     assert run.taken_over() == {}
     with pytest.raises(NoTracker, match="no tracker answered for 1 queue"):
         run.listen()
+
+
+def test_a_run_that_waits_says_hello_again_only_for_what_is_still_its_own() -> None:
+    # Hello for two cells -- it stands still, and the group gives one of them to another -- Hello for one
+    said: list[Hello] = []
+    address = TrackerAddress(markers_topic="m", cursors_topic="c", timeout_ms=int(TIMEOUT_S * 1000))
+    run = Run("run", address, Sought(), said.extend)
+    other = replace(CELL, partition=1)
+    run.greet({CELL: 0, other: 0}, {})
+    said.clear()
+    with pytest.raises(NoTracker):
+        run.wait_for([CELL, other], lambda cells: [CELL])
+    assert {hello.cell for hello in said} == {CELL}
+
+
+def test_a_run_that_has_lost_everything_waits_for_no_answer() -> None:
+    said: list[Hello] = []
+    address = TrackerAddress(markers_topic="m", cursors_topic="c", timeout_ms=int(TIMEOUT_S * 1000))
+    run = Run("run", address, Sought(), said.extend)
+    run.greet({CELL: 0}, {})
+
+    def give_up(cells: Sequence[Cell]) -> Sequence[Cell]:
+        run.give_up(cells)
+        return []
+
+    run.wait_for([CELL], give_up)
+    assert len(said) == 1
 
 
 class Elsewhere(Sought):
