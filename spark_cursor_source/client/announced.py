@@ -43,13 +43,17 @@ class Announced:
         self._tail.discard(ends)
         self._scanned = ends
 
-    def first(self, paused: Collection[int]) -> Redeliver | None:
-        """What would come next, of partitions that are not paused."""
-        return next((one for one in self._waiting if one.cell.partition not in paused), None)
+    def waiting(self, paused: Collection[int], *, alone: bool) -> int:
+        """How many messages wait of partitions that are not paused, suspects or others."""
+        return sum(
+            len(one.offsets)
+            for one in self._waiting
+            if one.alone == alone and one.cell.partition not in paused
+        )
 
-    def take(self, most: int, paused: Collection[int]) -> Redeliver | None:
-        """At most so many messages of what comes next; None where nothing does."""
-        while (one := self.first(paused)) is not None:
+    def take(self, most: int, paused: Collection[int], *, alone: bool) -> Redeliver | None:
+        """At most so many messages of what comes next, suspects or others; None where nothing does."""
+        while most and (one := self._first(paused, alone)) is not None:
             self._waiting.remove(one)
             fresh = self._taken.fresh(one.cell, one.offsets, delivery_count=one.delivery_count)
             if not fresh:
@@ -59,6 +63,11 @@ class Announced:
                 self.put_back(replace(one, offsets=fresh - piece))
             return replace(one, offsets=piece)
         return None
+
+    def _first(self, paused: Collection[int], alone: bool) -> Redeliver | None:
+        return next(
+            (one for one in self._waiting if one.alone == alone and one.cell.partition not in paused), None
+        )
 
     def put_back(self, one: Redeliver) -> None:
         """It comes next, again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
@@ -13,6 +14,7 @@ from spark_cursor_source.client.message import QueueMessage, unreceived
 from spark_cursor_source.client.receive_buffer import ReceiveBuffer
 from spark_cursor_source.client.settler import Settler
 from spark_cursor_source.client.starts import Starts
+from spark_cursor_source.core.admission import Turns
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Hello, Marker, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
@@ -20,12 +22,13 @@ from spark_cursor_source.core.planning import Delivery
 from spark_cursor_source.core.service_config import ServiceConfig
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.subscription import SubscriptionType
+from spark_cursor_source.core.suspect_turns import SuspectTurns, Turn
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.errors import NoTracker
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
-from spark_cursor_source.kafka.deadline import Deadline, Pace
+from spark_cursor_source.kafka.deadline import Pace
 from spark_cursor_source.kafka.due import messages_not_due
 from spark_cursor_source.kafka.log import Missing
 from spark_cursor_source.kafka.markers import MarkerSender
@@ -91,7 +94,9 @@ class FeedV2(Feed):
         self._look_for_announced = Pace(int(LOOK_S * 1000))
         self._starts = Starts(self._send, self._run.id_of, lease_ms=config.redelivery_timeout_ms)
         self._started: Slice | None = None  # started, and not read
-        self._alone_until: Deadline | None = None
+        self._turns = Turns()
+        self._suspects = SuspectTurns(lease_ms=config.redelivery_timeout_ms)
+        self._new_came = False  # at the last look
 
     def _close(self) -> None:
         self._following.close()
@@ -107,9 +112,35 @@ class FeedV2(Feed):
         self._following.tell_how_far()
         if not self._buffer.wait_for_room(LOOK_S):
             return
-        paused = self._paused()
-        if not self._deliver_again(paused):
-            self._deliver_new(paused)
+        self._deliver(self._paused())
+
+    def _deliver(self, paused: frozenset[int]) -> None:
+        """Whatever has its turn: by the rule that the planner of a query follows, too."""
+        if self._started is not None:
+            self._read_started()
+            return
+        suspects = self._announced.waiting(paused, alone=True)
+        turn = self._suspects.next(
+            round(time.monotonic() * 1000),
+            suspect=bool(suspects),
+            held=bool(self._settler.held),
+            others=self._new_came or bool(self._announced.waiting(paused, alone=False)),
+        )
+        if turn is Turn.WAIT:
+            self._closing.wait(LOOK_S)
+        elif turn is Turn.SUSPECT:
+            self._deliver_again(self._buffer.room, paused, alone=True)
+        else:
+            room = self._buffer.room
+            again, new = self._turns.share(
+                room,
+                again=self._announced.waiting(paused, alone=False),
+                new=room if self._new_came else min(room, 1),
+            )
+            self._turns.planned(alone=False)
+            came_again = self._deliver_again(again, paused, alone=False)
+            if new or not came_again:
+                self._deliver_new(paused, room - again, 0.0 if came_again else LOOK_S)
 
     # -- which partitions ------------------------------------------------------------------------------
 
@@ -143,14 +174,15 @@ class FeedV2(Feed):
 
     # -- messages for the first time -------------------------------------------------------------------
 
-    def _deliver_new(self, paused: frozenset[int]) -> None:
+    def _deliver_new(self, paused: frozenset[int], room: int, wait_s: float) -> None:
         if not self._following.is_reading:
-            self._closing.wait(LOOK_S)
+            self._closing.wait(wait_s)
             return
         self._reader.hold(paused)
-        most = min(self._buffer.room, self._config.consumer_max_messages_per_commit)
+        most = max(min(room, self._config.consumer_max_messages_per_commit), 1)
         with collector_paused():
-            fetched = self._reader.read(most, LOOK_S)
+            fetched = self._reader.read(most, wait_s)
+            self._new_came = bool(fetched)
             ours = {one.partition: self._wanted(one) for one in fetched}
         try:
             started = self._start_new({number: messages for number, messages in ours.items() if messages})
@@ -199,9 +231,9 @@ class FeedV2(Feed):
             self._following[delivery.cell.partition].position = (delivery.offsets.last or 0) + 1
         return [delivery.cell.partition for delivery in deliveries]
 
-    def _start(self, deliveries: Sequence[Delivery]) -> None:
+    def _start(self, deliveries: Sequence[Delivery], *, alone: bool = False) -> None:
         """Write Starts, and keep the leases from now on."""
-        starts = self._starts.write(deliveries)
+        starts = self._starts.write(deliveries, alone=alone)
         for start, delivery in zip(starts, deliveries, strict=True):
             self._announced.started(delivery)
             self._settler.hold(start.cell, start.offsets, run_id=start.run_id)
@@ -225,15 +257,9 @@ class FeedV2(Feed):
     def _is_ours(self, one: Redeliver) -> bool:
         return one.run_id == self._run.id_of(one.cell) and one.cell in self._following.cells
 
-    def _deliver_again(self, paused: frozenset[int]) -> bool:
-        """Deliver some of what has come back; False where nothing has."""
-        if self._started is not None:
-            self._read_again(self._started)
-            self._started = None
-            return True
-        if self._is_kept_alone(self._announced.first(paused)):
-            return True
-        one = self._announced.take(self._buffer.room, paused)
+    def _deliver_again(self, most: int, paused: frozenset[int], *, alone: bool) -> bool:
+        """Deliver some of what has come back, suspects or others; False where nothing has."""
+        one = self._announced.take(most, paused, alone=alone)
         if one is None:
             return False
         try:
@@ -241,28 +267,20 @@ class FeedV2(Feed):
         except BaseException:
             self._announced.put_back(one)
             raise
+        self._read_started()
         return True
 
-    def _is_kept_alone(self, next_one: Redeliver | None) -> bool:
-        """Whether to wait, because a message that may have killed processes goes, or went out, by itself."""
-        if self._alone_until is None:
-            if next_one is None or not next_one.alone or not self._settler.held:
-                return False
-            self._alone_until = Deadline.after_ms(self._config.redelivery_timeout_ms)
-        if self._settler.held and not self._alone_until.over:
-            self._closing.wait(LOOK_S)
-            return True
-        self._alone_until = None
-        return False
+    def _read_started(self) -> None:
+        if self._started is not None:
+            self._read_again(self._started)
+            self._started = None
 
     def _start_again(self, one: Redeliver) -> None:
         delivery = Delivery(cell=one.cell, offsets=one.offsets, delivery_count=one.delivery_count + 1)
         with self._following.steady():
             if one.cell.partition not in self._following.mine():
                 return  # the tracker announces it to the next one
-            self._start([delivery])
-        if one.alone:
-            self._alone_until = Deadline.after_ms(self._config.redelivery_timeout_ms)
+            self._start([delivery], alone=one.alone)
         self._started = Slice(
             topic=one.cell.topic,
             partition=one.cell.partition,

@@ -23,7 +23,7 @@ class Starts:
         self.now_ms = 0  #: broker time, by the last Start
         self.began_ms: int | None = None  #: when that lease began; None where the broker did not say
 
-    def write(self, deliveries: Sequence[Delivery]) -> list[Start]:
+    def write(self, deliveries: Sequence[Delivery], *, alone: bool = False) -> list[Start]:
         """The Starts of these deliveries; they are on the brokers when this returns."""
         starts = [
             Start(
@@ -32,6 +32,7 @@ class Starts:
                 lease_ms=self._lease_ms,
                 delivery_count=delivery.delivery_count,
                 run_id=self._run_id_of(delivery.cell),
+                alone=alone,
             )
             for delivery in deliveries
         ]
