@@ -17,7 +17,7 @@ from spark_cursor_source.core.source_options import (
     AckMode,
     read_lease_ms,
 )
-from spark_cursor_source.core.topic_names import DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
 from spark_cursor_source.errors import ConflictingOptions, RejectRefused
 
 ACK_OPTIONS = (*SOURCE_OPTIONS, "action", "delay", "reason", "lease")
@@ -58,6 +58,8 @@ class AckOptions:
     subscription: str
     #: topic of Starts and Ends (option markersTopic)
     markers_topic: str = DEFAULT_MARKERS_TOPIC
+    #: topic that says what there is to ack, None where nobody has to ask (option cursorsTopic)
+    cursors_topic: str | None = DEFAULT_CURSORS_TOPIC
     #: what is done to every row, None where a column action says it, or else ack (option action)
     action: AckAction | None = None
     #: released messages are due after this time, at most 12 h, None where the tracker decides (option delay)
@@ -79,6 +81,7 @@ class AckOptions:
             kafka=reader.brokers(),
             subscription=reader.require_subscription(),
             markers_topic=reader.topic("markersTopic", default=DEFAULT_MARKERS_TOPIC),
+            cursors_topic=reader.topic("cursorsTopic", default=DEFAULT_CURSORS_TOPIC),
             action=reader.choice("action", AckAction, default=AckAction.ACK)
             if reader.given("action")
             else None,

@@ -92,6 +92,64 @@ class AckedBySource(SinkError):
         )
 
 
+class SinkOfAnotherSource(SinkError):
+    """A sink's options name other leases than those under which its source delivered the rows."""
+
+    def __init__(self, option: str, source: str, sink: str) -> None:
+        super().__init__(option, source, sink)
+        self.option, self.source, self.sink = option, source, sink
+
+    def __str__(self) -> str:
+        return (
+            f"the rows come from a source with {self.option}={self.source}, and this sink has"
+            f" {self.option}={self.sink}: its acks would end nothing, and every message would come again;"
+            " give the sink the options of its source, or none: AckSink(fn)"
+        )
+
+
+class OptionsNotCarried(SinkError):
+    """A sink was given no options, and its rows do not carry those of their source."""
+
+    def __init__(self, withheld: tuple[str, ...]) -> None:
+        super().__init__(withheld)
+        self.withheld = withheld
+
+    def __str__(self) -> str:
+        if self.withheld:
+            why = f"the source has {', '.join(self.withheld)}, which rows do not carry"
+        else:
+            why = "the rows do not say which source they come from (their column offset was computed anew)"
+        return f"{why}: give the options of the source here too, as in AckSink(fn, options)"
+
+
+class NotOfSubscription(SinkError):
+    """A row to be acked is of a topic or partition that its subscription does not read."""
+
+    def __init__(self, subscription: str, what: str, has: str) -> None:
+        super().__init__(subscription, what, has)
+        self.subscription, self.what, self.has = subscription, what, has
+
+    def __str__(self) -> str:
+        return (
+            f"subscription '{self.subscription}' has no cursor of {self.what}, only of {self.has}: correct"
+            " the columns topic and partition, or the option subscription; nothing was acked by this task"
+        )
+
+
+class NoSuchMessages(SinkError):
+    """Rows to be acked have offsets beyond the end of their queue topic."""
+
+    def __init__(self, topic: str, partition: int, offsets: str, end: int) -> None:
+        super().__init__(topic, partition, offsets, end)
+        self.topic, self.partition, self.offsets, self.end = topic, partition, offsets, end
+
+    def __str__(self) -> str:
+        return (
+            f"topic '{self.topic}' partition {self.partition} ends at offset {self.end}, so there is no"
+            f" message {self.offsets}: correct the column offset; nothing was acked by this task"
+        )
+
+
 class RejectRefused(SinkError):
     """A message is to be rejected, and V1 markers have no word for it."""
 

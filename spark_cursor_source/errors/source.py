@@ -51,7 +51,7 @@ class QueueTopicEndsEarlier(SourceError):
             f"topic '{self.topic}' partition {self.partition} ends at offset {self.end}, and the"
             f" subscription stands at {self.position}: the topic was deleted and created again, or its"
             " brokers have lost its end; what is appended now has offsets that are acked already, so start"
-            " with a new checkpoint and a new subscription"
+            " with a new checkpoint and a new subscription, or set failOnDataLoss=false to go on after them"
         )
 
 

@@ -124,6 +124,7 @@ class Planner:
             self._inbox.forget_ended(self._cursors)
         self._holdings.take_up(start, wait=self._patience.drain and self._bound is None)
         queue_ends, redelivery_ends = self._ends()
+        self._queue.watch_ends(self._holdings.next, queue_ends)
         pending = self._inbox.pending(start, redelivery_ends)
         origin = self._origin = self._find_origin(queue_ends)
         admitted = admit(

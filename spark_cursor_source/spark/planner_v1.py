@@ -105,6 +105,7 @@ class PlannerV1:
         if not self._take_up(start):
             return start
         ends = self._ends()
+        self._queue.watch_ends(self._next, ends)
         origin = {tp: self._next[tp] for tp in ends}
         queue = admit_queue(origin, paused_queue_ends(ends, origin, self._queue.paused), budget=max_offsets)
         waiting = sum(queue[tp] - origin[tp] for tp in queue)

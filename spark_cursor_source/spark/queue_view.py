@@ -29,6 +29,7 @@ class QueueView:
         self._expected_ids: dict[str, str] = {}
         self._gone: set[str] = set()
         self._discovered = 0.0
+        self._told_of: dict[TopicPartition, int] = {}  # positions beyond an end, of which the log knows
         self.partitions: tuple[TopicPartition, ...] = ()
         self.topic_ids: Mapping[str, str] = {}
         self._states = StreamStates(options.kafka, options.streams_topic, topics, timeout_ms=PATIENCE_MS)
@@ -122,6 +123,17 @@ class QueueView:
         """Where the log of each begins."""
         return self._topics.beginning_offsets(partitions) if partitions else {}
 
+    def watch_ends(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+        """Notice that a log ends before where reading goes on: an election may have lost its last records.
+
+        Raises:
+            QueueTopicEndsEarlier: it does so for a while, and data loss is to fail the query.
+        """
+        behind = {tp: positions[tp] for tp, end in ends.items() if end < positions.get(tp, 0)}
+        doubtful = {tp: at for tp, at in behind.items() if self._told_of.get(tp) != at}
+        if doubtful:
+            self._check_ends(doubtful)
+
     def _check_ends(self, positions: Mapping[TopicPartition, int]) -> None:
         present = [tp for tp in positions if tp in self.partitions]
         deadline = Deadline.after_ms(_BEHIND_MS)
@@ -131,5 +143,11 @@ class QueueView:
             if not beyond:
                 return
             if deadline.over:  # a new leader may be behind for a moment
-                raise QueueTopicEndsEarlier(*beyond[0], positions[beyond[0]], ends[beyond[0]])
+                break
             deadline.pause(0.5)
+        for tp in beyond:
+            lost = QueueTopicEndsEarlier(*tp, positions[tp], ends[tp])
+            if self._options.fail_on_data_loss:
+                raise lost
+            self._told_of[tp] = positions[tp]
+            log.warning("queue_ends_earlier: %s", lost)

@@ -1,0 +1,105 @@
+"""Which source the rows of a DataFrame come from: options that travel with the schema of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_cursor_source.core.ack_options import AckOptions
+from spark_cursor_source.core.kafka_options import CONFIG_FILE
+from spark_cursor_source.core.marker_version import MARKER_FORMAT, MarkerVersion
+from spark_cursor_source.core.option_reader import KAFKA
+from spark_cursor_source.core.source_options import AckMode, SourceOptions
+from spark_cursor_source.errors import AckedBySource, OptionsNotCarried, SinkOfAnotherSource
+
+METADATA = "cursorq"  #: the key in the metadata of the column that carries it
+
+# A schema is shown, logged, and stored with tables that are written from it: nothing secret is among these.
+_CARRIED = frozenset(
+    {
+        *("bootstrap.servers", "metadata.broker.list", CONFIG_FILE, "client.dns.lookup"),
+        *("broker.address.family", "security.protocol", "ssl.ca.location"),
+    }
+)
+_CHECKED = ("subscription", "markersTopic", MARKER_FORMAT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowOrigin:
+    """The options of a source that its sink needs, by their names, and the names of those left out.
+
+    >>> source = SourceOptions.parse({"kafka.bootstrap.servers": "b:9092", "kafka.sasl.password": "x",
+    ...     "subscribe": "orders", "subscription": "billing"})
+    >>> origin = RowOrigin.of(source)
+    >>> origin.options["subscription"], origin.withheld
+    ('billing', ('kafka.sasl.password',))
+    >>> RowOrigin.from_metadata({METADATA: origin.to_metadata()}) == origin
+    True
+    """
+
+    options: Mapping[str, str]
+    withheld: tuple[str, ...] = ()  #: options of the Kafka clients that a schema must not hold
+
+    @classmethod
+    def of(cls, source: SourceOptions) -> RowOrigin:
+        """What the rows of such a source carry."""
+        options = {KAFKA + name: value for name, value in source.kafka.items() if name in _CARRIED}
+        options |= {
+            "subscription": source.subscription,
+            "markersTopic": source.markers_topic,
+            MARKER_FORMAT: source.marker_version.value,
+            "ackMode": source.ack_mode.value,
+            "leaseTimeout": f"{source.lease_ms}ms",
+        }
+        if source.marker_version is MarkerVersion.V2:
+            options["cursorsTopic"] = source.cursors_topic
+        withheld = tuple(sorted(KAFKA + name for name in source.kafka if name not in _CARRIED))
+        return cls(options=options, withheld=withheld)
+
+    def to_metadata(self) -> dict[str, Any]:
+        """Texts and lists of texts, as the metadata of a Spark column may hold."""
+        return dict(self.options) | ({"withheld": list(self.withheld)} if self.withheld else {})
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> RowOrigin | None:
+        """What a column's metadata say; None where they say nothing of a source."""
+        found = metadata.get(METADATA)
+        if not isinstance(found, Mapping) or not all(isinstance(found.get(name), str) for name in _CHECKED):
+            return None
+        options = {name: value for name, value in found.items() if isinstance(value, str)}
+        return cls(options=options, withheld=tuple(found.get("withheld") or ()))
+
+    def sink_options(self) -> Mapping[str, str]:
+        """The options of a sink that was given none.
+
+        Raises:
+            OptionsNotCarried: the source has options that its rows do not carry.
+        """
+        if self.withheld:
+            raise OptionsNotCarried(self.withheld)
+        return self.options
+
+    def is_of(self, sink: AckOptions) -> bool:
+        """Whether acks with these options are for the leases of this source."""
+        return self._difference(sink) is None
+
+    def check(self, sink: AckOptions) -> None:
+        """Refuse a sink whose acks would not be for the leases of this source.
+
+        Raises:
+            SinkOfAnotherSource: it names another subscription, markers topic or marker format.
+            AckedBySource: the source acks by itself.
+        """
+        difference = self._difference(sink)
+        if difference is not None:
+            raise SinkOfAnotherSource(*difference)
+        if self.options.get("ackMode", AckMode.INDIVIDUAL) != AckMode.INDIVIDUAL:
+            raise AckedBySource(self.options["ackMode"])
+
+    def _difference(self, sink: AckOptions) -> tuple[str, str, str] | None:
+        named = (sink.subscription, sink.markers_topic, sink.marker_version.value)
+        for option, given in zip(_CHECKED, named, strict=True):
+            if given != self.options[option]:
+                return option, self.options[option], given
+        return None

@@ -1,0 +1,136 @@
+"""A look, before acks are written, whether there is anything for them to end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker import End, KeepAlive, Reject, Release
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.errors import (
+    InvalidControlRecord,
+    LaterCursorVersion,
+    NoSuchMessages,
+    NotAuthorized,
+    NotOfSubscription,
+    TopicGone,
+    TopicNotFound,
+    UnknownSubscription,
+)
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.idle_clients import IdleClients
+from spark_cursor_source.kafka.topics import Topics
+
+log = logging.getLogger(__name__)
+_NO_END = 2**63 - 1
+_KEPT = 4
+
+Settling = End | Release | Reject | KeepAlive
+
+
+class AckCheck:
+    """Remembers which messages there are, so that the brokers are asked once and again for later ones.
+
+    Every cell has a cursor before its first message is delivered, because a query waits for the tracker's
+    answer to its Hello. An offset must be below the end of the queue topic. It need not be below the read
+    position of the cursor, because the tracker may be behind.
+    """
+
+    def __init__(self, config: Mapping[str, Any], cursors_topic: str) -> None:
+        self._config, self._cursors_topic = dict(config), cursors_topic
+        self._topics = Topics(config)
+        self._known: dict[Cell, int] = {}  # every offset of the cell below this one exists, or did once
+
+    def check(self, acked: Mapping[Cell, OffsetSet]) -> None:
+        """Refuse acks of messages that cannot be there; an empty set asks for the cell alone.
+
+        Raises:
+            UnknownSubscription, NotOfSubscription: there is no such subscription, or none of that partition.
+            NoSuchMessages: offsets are beyond the end of the queue topic.
+            KafkaUnavailable
+        """
+        unknown = [cell for cell in acked if cell not in self._known]
+        if unknown:
+            self._look_for(unknown)
+        later = [cell for cell, offsets in acked.items() if (offsets.last or 0) >= self._known[cell]]
+        if later:
+            self._look_at_ends(later)
+        for cell in later:
+            beyond = acked[cell].starting_at(self._known[cell])
+            if beyond:
+                raise NoSuchMessages(cell.topic, cell.partition, _shown(beyond), self._known[cell])
+
+    def _look_for(self, cells: Sequence[Cell]) -> None:
+        try:
+            with closing(CursorTail(self._config, self._cursors_topic)) as cursors:
+                cursors.refresh()
+                for cell in cells:
+                    self._known[cell] = self._position(cursors, cell)
+        except TopicNotFound as missing:
+            raise UnknownSubscription(cells[0].subscription, None, self._cursors_topic, ()) from missing
+        except NotAuthorized as denied:
+            log.warning("acks_not_checked cursors_topic=%s why=%s", self._cursors_topic, denied)
+            self._known |= dict.fromkeys(cells, _NO_END)
+
+    def _position(self, cursors: CursorTail, cell: Cell) -> int:
+        try:
+            cursor = cursors.get(cell)
+        except (LaterCursorVersion, InvalidControlRecord):
+            return 0  # it is there, and that is what was asked
+        if cursor is not None:
+            return cursor.read_position
+        known = cursors.all()
+        partitions = [
+            one for one in known if (one.subscription, one.topic) == (cell.subscription, cell.topic)
+        ]
+        if partitions:
+            numbers = ", ".join(str(one.partition) for one in sorted(partitions, key=lambda o: o.partition))
+            what = f"partition {cell.partition} of topic '{cell.topic}'"
+            raise NotOfSubscription(cell.subscription, what, f"partitions {numbers}")
+        topics = sorted({one.topic for one in known if one.subscription == cell.subscription})
+        if topics:
+            raise NotOfSubscription(cell.subscription, f"topic '{cell.topic}'", ", ".join(topics))
+        names = tuple(sorted({one.subscription for one in known}))
+        raise UnknownSubscription(cell.subscription, None, self._cursors_topic, names)
+
+    def _look_at_ends(self, cells: Sequence[Cell]) -> None:
+        partitions = {(cell.topic, cell.partition): cell for cell in cells}
+        try:
+            ends = self._topics.end_offsets(list(partitions), committed=False)
+        except (TopicNotFound, TopicGone, NotAuthorized) as why:
+            # Of a topic that is gone there is a cursor all the same, and an ack of it harms nobody.
+            log.debug("ends_not_known why=%s", why)
+            ends = dict.fromkeys(partitions, _NO_END)
+        for tp, cell in partitions.items():
+            self._known[cell] = max(self._known[cell], ends[tp])
+
+
+def check_acks(config: Mapping[str, Any], cursors_topic: str, markers: Iterable[Settling]) -> None:
+    """:meth:`AckCheck.check` of all that markers are about, by what this process remembers."""
+    acked: dict[Cell, OffsetSet] = {}
+    for marker in markers:
+        acked[marker.cell] = acked.get(marker.cell, EMPTY) | marker.offsets
+    check_cells(config, cursors_topic, acked)
+
+
+def check_cells(config: Mapping[str, Any], cursors_topic: str, acked: Mapping[Cell, OffsetSet]) -> None:
+    """The same of sets of offsets, by cell."""
+    if not acked:
+        return
+    key = frozenset({*((name, str(value)) for name, value in config.items()), ("", cursors_topic)})
+    check = _idle.take(key) or AckCheck(config, cursors_topic)
+    check.check(acked)
+    _idle.put(key, check)
+
+
+def _shown(offsets: OffsetSet) -> str:
+    first = [str(offset) for offset, _ in zip(offsets, range(4), strict=False)]
+    if len(first) == len(offsets):
+        return ", ".join(first)
+    return f"{', '.join(first[:3])} and {len(offsets) - 3} more"
+
+
+_idle: IdleClients[AckCheck] = IdleClients(lambda check: None, kept=_KEPT)

@@ -1,0 +1,98 @@
+"""Acks of what cannot be there: known from the cursors topic and the ends of the queue topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from spark_cursor_source.core.marker import End
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.errors import NoSuchMessages, NotOfSubscription, UnknownSubscription
+from spark_cursor_source.kafka.ack_check import AckCheck, check_acks
+from spark_cursor_source.wire import cursor as wire
+from tests.kafka.control_plane import PARTITIONS, Control, cell_of, cursor_of, login, produce
+
+pytestmark = pytest.mark.broker
+
+
+def put(control: Control, topic: str, partition: int, read_position: int) -> None:
+    """A cursor of subscription billing."""
+    cell = cell_of(topic, partition)
+    value = wire.encode(cursor_of(cell, read_position))
+    home = cell.control_partition(PARTITIONS)
+    produce(control.config, control.cursors, [{"key": cell.key, "value": value, "partition": home}])
+
+
+@pytest.fixture
+def queue(control: Control, create_topic: Callable[..., str]) -> str:
+    """A topic with five messages in partition 0, of which the cursor has seen two."""
+    topic = create_topic(2)
+    produce(control.config, topic, [{"value": b"x"}] * 5)
+    put(control, topic, 0, 2)
+    put(control, topic, 1, 0)
+    return topic
+
+
+@pytest.fixture
+def check(control: Control) -> AckCheck:
+    return AckCheck(control.config, control.cursors)
+
+
+def test_what_is_there_may_be_acked_though_the_tracker_is_behind(check: AckCheck, queue: str) -> None:
+    check.check({cell_of(queue): OffsetSet.of((0, 5)), cell_of(queue, 1): EMPTY})
+
+
+def test_messages_that_come_later_may_be_acked_then(check: AckCheck, control: Control, queue: str) -> None:
+    with pytest.raises(NoSuchMessages, match=r"partition 0 ends at offset 5, so there is no message 5: "):
+        check.check({cell_of(queue): OffsetSet.of((4, 6))})
+    produce(control.config, queue, [{"value": b"x"}])
+    check.check({cell_of(queue): OffsetSet.of((4, 6))})
+
+
+def test_offsets_beyond_the_end_are_named_the_first_few_of_them(check: AckCheck, queue: str) -> None:
+    with pytest.raises(NoSuchMessages, match=r"no message 5, 6, 7 and 93 more: correct the column offset"):
+        check.check({cell_of(queue): OffsetSet.of((0, 2), (5, 101))})
+
+
+def test_a_subscription_a_topic_or_a_partition_that_nobody_reads_is_named(
+    check: AckCheck, queue: str
+) -> None:
+    with pytest.raises(UnknownSubscription, match="no cursor of subscription 'bilingg'; it knows billing"):
+        check.check({cell_of(queue, subscription="bilingg"): OffsetSet.of((0, 1))})
+    with pytest.raises(NotOfSubscription, match=f"no cursor of topic 'ordres', only of {queue}"):
+        check.check({cell_of("ordres"): OffsetSet.of((0, 1))})
+    with pytest.raises(NotOfSubscription, match=r"no cursor of partition 99 of .*, only of partitions 0, 1"):
+        check.check({cell_of(queue, 99): OffsetSet.of((0, 1))})
+
+
+def test_a_cursors_topic_that_is_not_there_knows_nobody(control: Control, queue: str) -> None:
+    with pytest.raises(UnknownSubscription, match="'no-such-topic' holds no cursor of subscription"):
+        check_acks(control.config, "no-such-topic", [End(cell=cell_of(queue), offsets=OffsetSet.of((0, 1)))])
+
+
+def test_the_cursors_are_read_once_for_a_cell(check: AckCheck, queue: str) -> None:
+    check.check({cell_of(queue): OffsetSet.of((0, 5))})
+    check._config, check._cursors_topic = {}, "no-such-topic"
+    check.check({cell_of(queue): OffsetSet.of((0, 5))})
+
+
+def test_acks_of_a_queue_topic_that_is_gone_harm_nobody(
+    check: AckCheck, queue: str, delete_topic: Callable[[str], None]
+) -> None:
+    delete_topic(queue)
+    check.check({cell_of(queue): OffsetSet.of((0, 9))})
+
+
+def test_who_may_not_read_the_cursors_acks_without_a_check(
+    guarded_broker: EmbeddedKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {"bootstrap.servers": guarded_broker.bootstrap_servers}
+    admin, bob = config | login("admin", "of-admin"), config | login("bob", "of-bob")
+    from spark_cursor_source.kafka.topics import Topics
+
+    Topics(admin).create({"cursors-of-others": (1, {"cleanup.policy": "compact"})})
+    AckCheck(bob, "cursors-of-others").check({cell_of("orders"): OffsetSet.of((0, 10**9))})
+    assert "acks_not_checked cursors_topic=cursors-of-others" in caplog.text
+    assert "of-bob" not in caplog.text

@@ -1,0 +1,90 @@
+"""A queue partition that ends before where a query goes on: said, and not waited out in silence."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from spark_cursor_source.core.planning import SourceOffset
+from spark_cursor_source.core.source_options import SourceOptions
+from spark_cursor_source.errors import QueueTopicEndsEarlier
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark import queue_view
+from spark_cursor_source.spark.queue_view import QueueView
+from tests.kafka.control_plane import produce
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new leader is believed after this time."""
+    monkeypatch.setattr(queue_view, "_BEHIND_MS", 600)
+
+
+@pytest.fixture
+def make_view(
+    config: dict[str, str], topics: Topics, create_topic: Callable[..., str]
+) -> Iterator[Callable[..., tuple[QueueView, str]]]:
+    """The view of a query that stands at the end of a topic with three messages, and the topic."""
+    opened: list[QueueView] = []
+
+    def make(**more: str) -> tuple[QueueView, str]:
+        topic = create_topic()
+        produce(config, topic, [{"value": b"x"}] * 3)
+        servers = {"kafka.bootstrap.servers": config["bootstrap.servers"]}
+        options = SourceOptions.parse({**servers, "subscribe": topic, "subscription": "s", **more})
+        view = QueueView(options, topics)
+        opened.append(view)
+        view.resume(SourceOffset(queue={(topic, 0): 3}, redeliveries={}))
+        return view, topic
+
+    yield make
+    for view in opened:
+        view.close()
+
+
+def test_an_end_that_an_election_has_lost_fails_the_query(
+    make_view: Callable[..., tuple[QueueView, str]],
+) -> None:
+    view, topic = make_view()
+    view.watch_ends({(topic, 0): 3}, {(topic, 0): 3})
+    # As after an election of a replica without the last two: they were delivered, and are not there.
+    with pytest.raises(
+        QueueTopicEndsEarlier,
+        match=r"ends at offset 3, and the subscription stands at 5.*"
+        r"set failOnDataLoss=false to go on after them",
+    ):
+        view.watch_ends({(topic, 0): 5}, {(topic, 0): 3})
+
+
+def test_a_leader_that_is_behind_for_a_moment_is_waited_for(
+    make_view: Callable[..., tuple[QueueView, str]],
+) -> None:
+    view, topic = make_view()
+    view.watch_ends({(topic, 0): 3}, {(topic, 0): 2})
+
+
+def test_where_loss_may_be_it_is_logged_once_and_reading_goes_on(
+    make_view: Callable[..., tuple[QueueView, str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    view, topic = make_view(failOnDataLoss="false")
+    caplog.set_level(logging.WARNING)
+    began = time.monotonic()
+    for _ in range(20):
+        view.watch_ends({(topic, 0): 5}, {(topic, 0): 3})
+    assert time.monotonic() - began < 10, "the query waits once, not at every question"
+    assert caplog.text.count("queue_ends_earlier") == 1
+    view.watch_ends({(topic, 0): 6}, {(topic, 0): 3})
+    assert caplog.text.count("queue_ends_earlier") == 2
+
+
+def test_a_query_that_starts_beyond_the_end_goes_on_where_loss_may_be(
+    make_view: Callable[..., tuple[QueueView, str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    view, topic = make_view(failOnDataLoss="false")
+    view.resume(SourceOffset(queue={(topic, 0): 9}, redeliveries={}))
+    assert f"topic '{topic}' partition 0 ends at offset 3" in caplog.text
