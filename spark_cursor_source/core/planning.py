@@ -19,6 +19,8 @@ class SourceOffset:
     queue: Mapping[TopicPartition, int]
     redeliveries: Mapping[int, int]
     topic_ids: Mapping[str, str] = field(default_factory=dict)  #: of the queue topics, as the broker tells
+    #: of the redeliveries topic that the positions are of; None: not told, as by earlier versions
+    redeliveries_id: str | None = None
     #: where the markers partitions ended before the Starts of the batch that ends here; V1 markers only
     markers: Mapping[int, int] = field(default_factory=dict)
     #: how often a batch ended where the one before it had: it had read again what somebody sought back to

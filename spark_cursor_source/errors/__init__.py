@@ -81,6 +81,7 @@ from spark_cursor_source.errors.source import (
     PythonWithoutPackage,
     QueueTopicEndsEarlier,
     QueueTopicRecreated,
+    RedeliveriesTopicRecreated,
     SourceError,
 )
 from spark_cursor_source.errors.streams import (
@@ -187,6 +188,7 @@ __all__ = [
     "ReadStalled",
     "ReadonlyPartition",
     "RecordsGone",
+    "RedeliveriesTopicRecreated",
     "RedriveFenced",
     "RefusedKafkaOption",
     "RejectRefused",

@@ -39,6 +39,20 @@ class QueueTopicRecreated(SourceError):
         )
 
 
+class RedeliveriesTopicRecreated(SourceError):
+    """The redeliveries topic was deleted and created again while a query was reading it."""
+
+    def __init__(self, topic: str, was: str, now: str) -> None:
+        super().__init__(topic, was, now)
+        self.topic, self.was, self.now = topic, was, now
+
+    def __str__(self) -> str:
+        return (
+            f"redeliveries topic '{self.topic}' was deleted and created again (its id was {self.was} and is"
+            f" {self.now}): start the query again with its checkpoint; all that waits is announced to it anew"
+        )
+
+
 class QueueTopicEndsEarlier(SourceError):
     """A queue topic ends before the position of the subscription: it is another topic, or lost its end."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from spark_cursor_source.core.planning import (
     BatchPlan,
@@ -13,12 +15,15 @@ from spark_cursor_source.core.planning import (
 )
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.core.tracker import Redeliver
+from spark_cursor_source.errors import RedeliveriesTopicRecreated
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.redeliveries import RedeliveryTail
 from spark_cursor_source.kafka.run import Run
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.holdings import Holdings
+
+log = logging.getLogger(__name__)
 
 
 class Inbox:
@@ -33,6 +38,8 @@ class Inbox:
         self._topics, self._holdings, self._run = topics, holdings, run
         self._tail = RedeliveryTail(client_config(options.kafka, "consumer"), options.redeliveries_topic)
         self._topic = options.redeliveries_topic
+        self.topic_id = topics.describe([self._topic])[self._topic].topic_id
+        self._told = False
         #: of the redeliveries topic
         self.partitions = [(self._topic, partition) for partition in partitions]
         self._pending: list[RedeliveryRecord] = []
@@ -40,10 +47,33 @@ class Inbox:
         self.taken = Taken()  #: by the batches of this run
 
     def count_partitions(self) -> None:
-        """Read partitions that the redeliveries topic was given since, from their beginning."""
-        topic = self._topic
-        count = self._topics.describe([topic])[topic].partitions
-        self.partitions += [(topic, number) for number in range(len(self.partitions), count)]
+        """Read partitions that the redeliveries topic was given since, from their beginning.
+
+        Raises:
+            RedeliveriesTopicRecreated: it is another topic by now.
+        """
+        info = self._topics.describe([self._topic])[self._topic]
+        if info.topic_id != self.topic_id:
+            raise RedeliveriesTopicRecreated(self._topic, self.topic_id, info.topic_id)
+        self.partitions += [(self._topic, number) for number in range(len(self.partitions), info.partitions)]
+
+    def here(self, offset: SourceOffset) -> SourceOffset:
+        """The offset, where its redeliveries positions are of this topic; else one that begins it anew.
+
+        What is announced to this run comes after its Hello, so nothing that it needs is in the other topic.
+        """
+        if offset.redeliveries_id in (None, self.topic_id):
+            return offset
+        if not self._told:
+            self._told = True
+            log.warning(
+                "redeliveries_topic_recreated topic=%s was=%s now=%s: it is read from its beginning",
+                self._topic,
+                offset.redeliveries_id,
+                self.topic_id,
+            )
+        anew = replace(offset, redeliveries={}, suspects={}, cuts={}, suspect_cuts={})
+        return replace(anew, redeliveries_id=self.topic_id)
 
     def begin(self, positions: Mapping[int, int]) -> None:
         """Read on from where the topic ended before this run said Hello: nothing before that is for it."""

@@ -115,6 +115,7 @@ class Planner:
     def latest_offset(self, start: SourceOffset, *, max_offsets: int | None) -> SourceOffset:
         """Up to where the next batch goes; ``start`` where there is nothing to deliver."""
         self._begin(start)
+        start = self._inbox.here(start)
         self._asked_for_latest = True
         self._finish_batch(start)
         if self._queue.discover():
@@ -147,6 +148,7 @@ class Planner:
             queue={**start.queue, **admitted.queue},
             redeliveries=start.redeliveries,
             topic_ids={**start.topic_ids, **self._queue.topic_ids},
+            redeliveries_id=self._inbox.topic_id,
             laps=start.laps,
             origins=start.begun_elsewhere(origin),
         ).with_lanes(admitted.ordinary, admitted.suspects)
@@ -159,6 +161,7 @@ class Planner:
         Called once a batch, after Spark has logged its offsets and before any row of it reaches anybody.
         """
         self._begin(start)
+        start, end = self._inbox.here(start), self._inbox.here(end)
         with self._membership.steady():  # a partition that is given away now has its Starts before it goes
             batch = (
                 self._plan(start, end)
@@ -186,7 +189,7 @@ class Planner:
 
     def completed(self, end: SourceOffset) -> None:
         """Spark has committed the batch that ends here."""
-        self._finish_batch(end)
+        self._finish_batch(self._inbox.here(end))
 
     @property
     def outstanding(self) -> int | None:
@@ -230,7 +233,10 @@ class Planner:
         stored = {tp: cursor.read_position for tp, cursor in cursors.items() if cursor is not None}
         known = self._group.beginning(self._queue, stored)
         beginning = SourceOffset(
-            queue=known, redeliveries=self._inbox.ends(), topic_ids=dict(self._queue.topic_ids)
+            queue=known,
+            redeliveries=self._inbox.ends(),
+            topic_ids=dict(self._queue.topic_ids),
+            redeliveries_id=self._inbox.topic_id,
         )
         self._holdings.begin_at(beginning)
         self._inbox.begin(beginning.redeliveries)

@@ -26,6 +26,8 @@ def encode(offset: SourceOffset, owner: CheckpointOwner | None = None) -> dict[s
         "redeliveries": _by_partition(offset.redeliveries),
         "ids": dict(sorted(offset.topic_ids.items())),
     }
+    if offset.redeliveries_id is not None:
+        encoded["redeliveriesId"] = offset.redeliveries_id
     if offset.markers:
         encoded["markers"] = _by_partition(offset.markers)
     if offset.laps:
@@ -65,6 +67,7 @@ def decode(stored: Mapping[str, Any]) -> SourceOffset:
             queue=_queue(stored["queue"]),
             redeliveries=_positions(stored["redeliveries"]),
             topic_ids=dict(stored["ids"]),
+            redeliveries_id=None if (known := stored.get("redeliveriesId")) is None else str(known),
             markers=_positions(stored.get("markers", {})),
             laps=_position(stored.get("laps", 0)),
             origins=_queue(stored.get("origins", {})),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -16,10 +17,11 @@ from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.embedded import EmbeddedKafka
-from spark_cursor_source.errors import NotAuthorized
+from spark_cursor_source.errors import NotAuthorized, RedeliveriesTopicRecreated
 from spark_cursor_source.kafka.redeliveries import RedeliveryTail
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.inbox import Inbox
+from spark_cursor_source.wire import offset_json
 from spark_cursor_source.wire import redelivery as wire
 from tests.conftest import DeleteTopic
 from tests.kafka.control_plane import (
@@ -186,6 +188,42 @@ def test_a_client_and_a_query_read_partitions_that_the_topic_was_given_since(con
     topics = Topics(control.config)
     announced = Announced(control.config, control.redeliveries, PARTITIONS, topics)
     announced.look(lambda one: True)
+    inbox = inbox_of(control, topics)
+    grow(control, 16)
+    announce(control, 1, partition=15)
+    eventually(lambda: announced.look(lambda one: True) or announced.waiting([], alone=False) == 1)
+    inbox.count_partitions()
+    start = SourceOffset(queue={}, redeliveries=dict.fromkeys(range(PARTITIONS), 0))
+    assert [one.partition for one in inbox.pending(start, inbox.ends())] == [15]
+    inbox.close()
+    announced.close()
+
+
+def test_positions_in_a_redeliveries_topic_that_was_made_anew_are_none(
+    control: Control, delete_topic: DeleteTopic
+) -> None:
+    # a batch ends at 5 of the first topic | the topic is made anew, with an announcement at 0
+    topics = Topics(control.config)
+    announce(control, 5)
+    before = inbox_of(control, topics)
+    batch = SourceOffset(queue={}, redeliveries=before.ends(), redeliveries_id=before.topic_id)
+    assert before.here(batch) is batch
+    delete_topic(control.redeliveries)
+    topics.create({control.redeliveries: (PARTITIONS, {})})
+    with pytest.raises(RedeliveriesTopicRecreated, match="start the query again with its checkpoint"):
+        before.count_partitions()
+    announce(control, 1)
+    after = inbox_of(control, topics)
+    stored = offset_json.decode(offset_json.encode(batch))
+    start = after.here(stored)
+    assert [one.redeliver for one in after.pending(start, after.ends())] == [announcement(0)]
+    untold = replace(batch, redeliveries_id=None)
+    assert after.here(untold) is untold, "of an earlier version: it is taken for the same topic"
+    before.close()
+    after.close()
+
+
+def inbox_of(control: Control, topics: Topics) -> Inbox:
     options = SourceOptions.parse(
         {
             **{f"kafka.{name}": value for name, value in control.config.items()},
@@ -194,15 +232,7 @@ def test_a_client_and_a_query_read_partitions_that_the_topic_was_given_since(con
             "redeliveriesTopic": control.redeliveries,
         }
     )
-    inbox = Inbox(options, topics, range(PARTITIONS), Everything(), Everything())  # type: ignore[arg-type]
-    grow(control, 16)
-    announce(control, 1, partition=15)
-    eventually(lambda: announced.look(lambda one: True) or announced.first([]) == announcement(0))
-    inbox.count_partitions()
-    start = SourceOffset(queue={}, redeliveries=dict.fromkeys(range(PARTITIONS), 0))
-    assert [one.partition for one in inbox.pending(start, inbox.ends())] == [15]
-    inbox.close()
-    announced.close()
+    return Inbox(options, topics, range(PARTITIONS), Everything(), Everything())  # type: ignore[arg-type]
 
 
 class Everything:
