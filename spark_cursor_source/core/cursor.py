@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -43,12 +43,15 @@ class Wait(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What dead letters that the breaker holds together have in common."""
+    """What dead letters that are held together have in common: by the breaker, or because of a trouble."""
 
     delivery_count: int
     reason: str
     error: str = ""
     last_delivery_ms: int = 0  #: broker time; 0: not known
+    trouble: str = ""  #: why they could not be written; empty: the breaker holds them
+    retry_ms: int = 0  #: broker time after which they are tried again, on a quarter of a second
+    tries: int = 0  #: how often they could not be written; 0: the breaker holds them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +92,8 @@ class CursorSnapshot:
     leases: tuple[tuple[Lease, OffsetSet], ...] = ()
     delayed: tuple[tuple[Delay, OffsetSet], ...] = ()
     available: tuple[tuple[Wait, OffsetSet], ...] = ()
-    held: tuple[tuple[Held, OffsetSet], ...] = ()  #: dead letters that wait for the breaker to close
+    #: dead letters that wait for the breaker to close, or to be tried again
+    held: tuple[tuple[Held, OffsetSet], ...] = ()
     owner: str | None = None  #: the run that redeliveries are announced to
     max_deliveries: int | None = None  #: None: no limit
     markers_partition: int = 0  #: where the cell's markers are
@@ -137,15 +141,42 @@ class CursorSnapshot:
     def next_event_ms(self) -> int | None:
         """When, in broker time, the next lease, delay, message or breaker is over; None if nothing waits.
 
-        While the breaker is open, leases do not run out and messages do not expire.
+        Dead letters that could not be written count too, with their next try. While the breaker is open,
+        leases do not run out, messages do not expire, and no dead letter is tried.
         """
         times: list[int | None] = [delay.due_ms for delay, _ in self.delayed]
         if self.breaker.is_open:
             times.append(self.breaker.closes_ms)
         else:
             times += [lease.deadline_ms for lease, _ in self.leases]
+            times += [held.retry_ms for held, _ in self.held if held.tries]
             times.append(self.ages.next_ms)
         return min((time for time in times if time is not None), default=None)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why dead letters could not be written, at the latest try of several; None where all could."""
+        troubled = [held for held, _ in self.held if held.tries]
+        return max(troubled, key=lambda held: held.retry_ms).trouble if troubled else None
+
+    @property
+    def next_try_ms(self) -> int | None:
+        """When, in broker time, such dead letters are tried again; None where there are none.
+
+        None, too, while the tracker has not read its own marker about them.
+        """
+        return min((held.retry_ms for held, _ in self.held if held.tries and held.retry_ms), default=None)
+
+    def withholding(self, held: Held, offsets: OffsetSet) -> CursorSnapshot:
+        """The same with dead letters that could not be written, which are outstanding again."""
+        groups = dict(self.held)
+        groups[held] = groups.get(held, EMPTY) | offsets
+        letters = max(0, self.totals.dead_lettered - len(offsets))
+        return replace(
+            self,
+            held=tuple(sorted(groups.items(), key=lambda item: item[0])),
+            totals=replace(self.totals, dead_lettered=letters),
+        )
 
     def position_past(self, messages: int, *, end: int) -> int:
         """The position below which so many lie that are outstanding or unread, at most ``end``.

@@ -142,4 +142,36 @@ class Delete:
     cell: Cell
 
 
-Marker = Start | End | KeepAlive | Release | Reject | EndUpTo | Seek | Hello | Resume | Hold | LogEnd | Delete
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withhold:
+    """Dead letters could not be written: the tracker holds them, and tries again after ``delay_ms``.
+
+    The tracker writes it itself, in the transaction in which it forgets the dead letters that were written.
+    """
+
+    cell: Cell
+    offsets: OffsetSet
+    delivery_count: int  #: and the following: of the dead letters
+    reason: str
+    error: str = ""
+    last_delivery_ms: int = 0
+    trouble: str  #: why they could not be written
+    tries: int  #: how often they could not, this time included
+    delay_ms: int
+
+
+Marker = (
+    Start
+    | End
+    | KeepAlive
+    | Release
+    | Reject
+    | EndUpTo
+    | Seek
+    | Hello
+    | Resume
+    | Hold
+    | LogEnd
+    | Delete
+    | Withhold
+)

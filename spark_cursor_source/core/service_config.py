@@ -19,9 +19,11 @@ from spark_cursor_source.core.source_options import (
 from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX, group_id
 from spark_cursor_source.core.topic_names import (
     DEFAULT_CURSORS_TOPIC,
+    DEFAULT_DEAD_LETTER_TOPIC,
     DEFAULT_MARKERS_TOPIC,
     DEFAULT_REDELIVERIES_TOPIC,
     DEFAULT_STREAMS_TOPIC,
+    why_no_dead_letters,
     why_no_subscription,
     why_no_topic,
 )
@@ -119,6 +121,10 @@ class ServiceConfig:
             raise InvalidArgument("subscription", None, "a queue without an id has no other name")
         if (why := why_no_subscription(named)) is not None:
             raise InvalidArgument("subscription", named, why)
+        if self.marker_format is MarkerVersion.V2:
+            why = why_no_dead_letters(DEFAULT_DEAD_LETTER_TOPIC, topic=self.message_topic, subscription=named)
+            if why is not None:
+                raise InvalidArgument("subscription", named, why)
         return named
 
     def group_of(self, subscription: str) -> str:

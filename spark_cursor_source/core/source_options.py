@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spark_cursor_source.core.checkpoint_owner import CheckpointOwner
@@ -28,6 +28,7 @@ from spark_cursor_source.core.topic_names import (
     DEFAULT_REDELIVERIES_TOPIC,
     DEFAULT_STREAMS_TOPIC,
     holds_dead_letters,
+    why_no_dead_letters,
 )
 from spark_cursor_source.core.topic_selection import (
     FROM_CURSOR,
@@ -41,7 +42,7 @@ from spark_cursor_source.core.topic_selection import (
     read_starting_offsets,
     require_selection,
 )
-from spark_cursor_source.errors import ConflictingOptions
+from spark_cursor_source.errors import ConflictingOptions, InvalidOption
 
 SOURCE_OPTIONS = (
     *SELECTIONS,
@@ -253,6 +254,24 @@ class SourceOptions:
             return True
         return not holds_dead_letters(self.dead_letter_topic, topic, self.topics.matches)
 
+    def check_names(self, topics: Iterable[str]) -> None:
+        """See that the dead letters of these topics have somewhere to go.
+
+        Raises:
+            InvalidOption: the names of a topic and of the subscription are together too long.
+        """
+        if self.marker_version is MarkerVersion.V1:
+            return
+        for topic in sorted(topics):
+            why = why_no_dead_letters(self.dead_letter_topic, topic=topic, subscription=self.subscription)
+            if why is not None:
+                raise InvalidOption(
+                    "subscription",
+                    self.subscription,
+                    why,
+                    "choose a shorter name, or give deadLetterTopic as the tracker has it",
+                )
+
     def _check_together(self) -> None:
         control = {
             "markersTopic": self.markers_topic,
@@ -278,6 +297,10 @@ class SourceOptions:
             self._check_v1()
         if not self.subscription_type.is_sole:
             self._check_shared()
+        if isinstance(self.topics, Subscribe):
+            self.check_names(self.topics.topics)
+        if isinstance(self.topics, Assign):
+            self.check_names({topic for topic, _ in self.topics.partitions})
         if isinstance(self.topics, SubscribePattern):
             return
         # A queue that is its own markers topic would feed on itself for ever.

@@ -23,7 +23,9 @@ class PartitionStats:
     leased: int  #: of these, under a lease
     available: int  #: of these, to be delivered again, now or after a delay
     delayed: int  #: of the available ones, those whose delay is not over
-    held: int  #: dead letters that wait for the breaker to close
+    held: int  #: dead letters that wait for the breaker to close, or could not be written
+    trouble: str | None  #: why dead letters could not be written; None: all could
+    next_try_ms: int | None  #: when, in broker time, they are tried again
     ack_holes: int  #: ranges of acknowledged offsets above the mark-delete position
     oldest_unacked_ms: (
         int | None
@@ -47,6 +49,8 @@ class PartitionStats:
             available=available,
             delayed=sum(len(offsets) for _, offsets in cursor.delayed),
             held=held,
+            trouble=cursor.trouble,
+            next_try_ms=cursor.next_try_ms,
             ack_holes=cursor.ack_holes.count_ranges(),
             oldest_unacked_ms=oldest_ms,
             owner=cursor.owner,
@@ -91,6 +95,11 @@ class SubscriptionStats:
         """The sum over the partitions, of a count such as ``leased``, or of one of the totals."""
         of_totals = count in {field.name for field in fields(Totals)}
         return sum(getattr(one.totals if of_totals else one, count) for one in self.partitions)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why dead letters could not be written, of the first partition where it is so; None: all could."""
+        return next((one.trouble for one in self.partitions if one.trouble is not None), None)
 
     @property
     def backlog(self) -> int | None:
@@ -157,13 +166,15 @@ def _line(one: SubscriptionStats) -> str:
         "consumers": len(one.consumers),
     }
     counts = " ".join(f"{name}={'-' if count is None else count}" for name, count in known.items())
-    return f"{one.topic} {one.subscription} {counts}"
+    trouble = "" if one.trouble is None else f" trouble={json.dumps(one.trouble)}"
+    return f"{one.topic} {one.subscription} {counts}{trouble}"
 
 
 def _told(one: SubscriptionStats) -> dict[str, Any]:
     return {
         "backlog": one.backlog,
         **{count: one.total(count) for count in SUMMED},
+        "trouble": one.trouble,
         "oldest_unacked_ms": one.oldest_unacked_ms,
         "oldest_unacked_age_ms": one.oldest_unacked_age_ms,
         "totals": {count: one.total(count) for count in TOTALS},

@@ -104,3 +104,16 @@ def dead_letter_topic(template: str, *, topic: str, subscription: str) -> str:
     'orders-billing-DLQ'
     """
     return template.format(topic=topic, subscription=subscription)
+
+
+def why_no_dead_letters(template: str, *, topic: str, subscription: str) -> str | None:
+    """Why the dead letters of a topic and subscription have nowhere to go; None when they have.
+
+    >>> why_no_dead_letters("{topic}-{subscription}-DLQ", topic="orders", subscription="s" * 240)
+    'its dead letters of orders go to a topic of 251 characters: a topic name has at most 249 characters'
+    """
+    name = dead_letter_topic(template, topic=topic, subscription=subscription)
+    why = why_no_topic(name)
+    if why is None:
+        return None
+    return f"its dead letters of {topic} go to a topic of {len(name)} characters: {why}"

@@ -22,7 +22,10 @@ available(n)   + End, EndUpTo, old -> gone · a planner's leaves n = 0
                + any time at n = max, which was lowered -> dead letter, but not one of a group of suspects
 dead letter    -> gone · the breaker is open, or opens: held
 held           + End, EndUpTo -> gone · the breaker closes: dead letter, gone · anything else -> held
-gone           + anything -> gone (an ack wins)
+               + Withhold -> troubled
+troubled       + End, EndUpTo -> gone · its next try, or Resume: dead letter, gone · Withhold: later
+gone           + Withhold -> troubled (a dead letter that could not be written; it is held)
+               + anything else -> gone (an ack wins)
 any            + Seek -> unseen at its position and above, gone below · the cell has no owner
                + Delete -> there is no cell
 no cell        + Hello, Seek -> unseen at its position and above, gone below · anything else -> no cell
@@ -31,8 +34,8 @@ no cell        + Hello, Seek -> unseen at its position and above, gone below · 
 Once there was a Seek, Starts and planners' EndUpTo count only of the owner, a run that has said Hello since:
 those of runs that do not know of it yet change nothing.
 
-While the breaker is open no lease runs out and nothing is old. It opens when dead letters are too many, and
-by Hold; it closes when its pause is over, and by Resume.
+While the breaker is open no lease runs out, nothing is old, and no dead letter is tried again. It opens when
+dead letters are too many, and by Hold; it closes when its pause is over, and by Resume.
 
 Rules from Pulsar (individual and cumulative acknowledgement), SQS (leases, receive count) and kafka-mq-go
 (markers).
@@ -65,6 +68,7 @@ from spark_cursor_source.core.marker import (
     Resume,
     Seek,
     Start,
+    Withhold,
 )
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
@@ -104,6 +108,7 @@ class DeadLetter:
     error: str = ""  #: what the handler said of the last delivery, if anything
     last_delivery_ms: int | None = None  #: broker time; None: not known
     first_deliveries: FirstDeliveries = UNKNOWN
+    tries: int = 0  #: how often they could not be written before
 
 
 Decision = Redeliver | DeadLetter
@@ -156,6 +161,16 @@ class CellTracker:
         """The tracker of ``cell`` as it was when the snapshot was taken; no cell if there is none."""
         new = CursorSnapshot(cell=cell, read_position=0, next_marker=0, markers_partition=markers_partition)
         return cls(new if snapshot is None else snapshot, policy, exists=snapshot is not None)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a cell: somebody has said Hello, or sought it, since it was deleted."""
+        return self._exists
+
+    @property
+    def cell(self) -> Cell:
+        """Whose messages these are."""
+        return self._cell
 
     def snapshot(self) -> CursorSnapshot | None:
         """The state between two batches; None where there is no such cell."""
@@ -227,7 +242,7 @@ class CellTracker:
             case Hello():
                 self._hello(marker)
             case Resume():
-                self._close_breaker()
+                self._close_breaker(troubled=True)
             case Hold():
                 if self._policy.breaker.limit is not None and marker.trip != self._breaker.trip:
                     self._breaker = self._breaker.opened(marker.trip, at_ms, self._policy.breaker)
@@ -235,6 +250,8 @@ class CellTracker:
                 self._ages = self._ages.seen(at_ms, marker.position)
             case Delete():
                 self._delete()
+            case Withhold():
+                self._withhold(marker, at_ms)
             case _:
                 assert_never(marker)
 
@@ -246,14 +263,18 @@ class CellTracker:
         """
         if now_ms is not None:
             self._look_at_breaker(now_ms)
+            self._try_again(now_ms)
             self._expire(now_ms)
             self._breaker = self._breaker.seen(now_ms, self._policy.breaker)
         self._end_the_old(now_ms)
         if self._owner is not None:
             self._announce(self._owner)
         self._unannounced = Groups()
-        self._first_deliveries = self._first_deliveries.since(self._first_outstanding())
         decisions, self._decisions = self._decisions, []
+        # What could not be written comes back with the next batch, and is to know then when it was delivered.
+        letters = [one.offsets.first for one in decisions if isinstance(one, DeadLetter)]
+        firsts = [first for first in (self._first_outstanding(), *letters) if first is not None]
+        self._first_deliveries = self._first_deliveries.since(min(firsts, default=None))
         return decisions
 
     def _start(self, marker: Start, at_ms: int) -> None:
@@ -452,12 +473,45 @@ class CellTracker:
         if closes_ms is not None and closes_ms < now_ms:
             self._close_breaker()
 
-    def _close_breaker(self) -> None:
+    def _close_breaker(self, *, troubled: bool = False) -> None:
         self._breaker = self._breaker.closed()
         for held, offsets in self._held.in_order():
-            self._tally["dead_lettered"] += len(offsets)
-            self._decide_dead_letter(offsets, held)
-        self._held = Groups()
+            if troubled or not held.tries:
+                self._let_go(held, offsets)
+
+    def _try_again(self, now_ms: int) -> None:
+        for held, offsets in self._held.in_order():
+            if held.tries and held.retry_ms < now_ms and not self._breaker.is_open:
+                self._let_go(held, offsets)
+
+    def _let_go(self, held: Held, offsets: OffsetSet) -> None:
+        self._held.remove(held, offsets)
+        self._tally["dead_lettered"] += len(offsets)
+        self._decide_dead_letter(offsets, held)
+
+    def _withhold(self, marker: Withhold, at_ms: int) -> None:
+        others = (self._leases, self._delayed, self._available)
+        taken = OffsetSet.union(offsets for kind in others for offsets in kind.offsets())
+        letters = marker.offsets.below(self._read_position) - taken
+        forgotten = len(letters) - self._held.take(letters)
+        self._tally["dead_lettered"] = max(0, self._tally["dead_lettered"] - forgotten)
+        if letters:
+            retry_ms = _deadline(at_ms, marker.delay_ms)
+            held = Held(
+                marker.delivery_count,
+                marker.reason,
+                marker.error,
+                marker.last_delivery_ms,
+                marker.trouble,
+                retry_ms,
+                marker.tries,
+            )
+            self._hold(held, letters)
+
+    def _hold(self, letter: Held, offsets: OffsetSet) -> None:
+        if letter not in self._held and len(self._held) >= MAX_ERRORS:
+            letter = letter._replace(error=OTHER_ERRORS, last_delivery_ms=0)
+        self._held.add(letter, offsets)
 
     def _announce(self, owner: str) -> None:
         for wait, offsets in self._unannounced.in_order():
@@ -504,9 +558,7 @@ class CellTracker:
             self._tally["dead_lettered"] += len(out)
             self._decide_dead_letter(out, letter)
         if held := offsets - out:
-            if letter not in self._held and len(self._held) >= MAX_ERRORS:
-                letter = Held(group.delivery_count, reason, OTHER_ERRORS)
-            self._held.add(letter, held)
+            self._hold(letter, held)
 
     def _decide_dead_letter(self, offsets: OffsetSet, letter: Held) -> None:
         self._decisions.append(
@@ -518,6 +570,7 @@ class CellTracker:
                 error=letter.error,
                 last_delivery_ms=letter.last_delivery_ms or None,
                 first_deliveries=self._first_deliveries.since(offsets.first),
+                tries=letter.tries,
             )
         )
 

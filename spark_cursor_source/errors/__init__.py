@@ -62,6 +62,7 @@ from spark_cursor_source.errors.root import CursorqError
 from spark_cursor_source.errors.sink import (
     AckedBySource,
     HandlerNotPicklable,
+    InvalidMessageId,
     MissingColumns,
     NoSuchMessages,
     NotOfSubscription,
@@ -145,6 +146,7 @@ __all__ = [
     "InvalidControlRecord",
     "InvalidDuration",
     "InvalidMarker",
+    "InvalidMessageId",
     "InvalidOffset",
     "InvalidOption",
     "JarsNotResolved",

@@ -39,6 +39,20 @@ class NullMessageId(SinkError):
         )
 
 
+class InvalidMessageId(SinkError):
+    """A row to be acked names a message that no topic can have."""
+
+    def __init__(self, column: str, value: str, why: str) -> None:
+        super().__init__(column, value, why)
+        self.column, self.value, self.why = column, value, why
+
+    def __str__(self) -> str:
+        return (
+            f"a row has {self.column} {self.value!r}: {self.why}; keep the columns topic, partition and"
+            " offset as the source gave them; nothing was acked by this task"
+        )
+
+
 class UnknownOutcome(SinkError):
     """A handler returned something that says neither ack nor anything else."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -25,6 +25,7 @@ _READ_THROUGH = 2_000  # so many records in between are read rather than sought 
 _NO_LIMIT = 1_000_000_000  # the client's; the brokers' is what counts
 
 Headers = Sequence[tuple[str, bytes | None]]
+Told = Callable[[KafkaError | None], None]  #: what became of a copy; None: the brokers have confirmed it
 
 
 @dataclass(slots=True)
@@ -41,6 +42,15 @@ class _Unconfirmed:
         if error is not None:
             self.failed += 1
             self.topic, self.why = message.topic() or "", shown(error)
+
+    def telling(self, told: Told) -> Callable[[KafkaError | None, Message], None]:
+        """The same for a copy that somebody else answers for."""
+
+        def on_delivery(error: KafkaError | None, _: Message) -> None:
+            self.pending -= 1
+            told(error)
+
+        return on_delivery
 
 
 class Copies:
@@ -72,8 +82,11 @@ class Copies:
         key: bytes | None,
         value: bytes | None,
         headers: Headers,
+        told: Told | None = None,
     ) -> None:
         """Hand over a copy, whose timestamp is new.
+
+        Whoever is ``told`` what became of it answers for it: neither this nor :meth:`flush` raises for it.
 
         Raises:
             CopiesNotDurable: the producer does not take it.
@@ -91,14 +104,22 @@ class Copies:
                     key,
                     partition=partition,
                     headers=list(headers),
-                    on_delivery=unconfirmed.on_delivery,
+                    on_delivery=unconfirmed.on_delivery if told is None else unconfirmed.telling(told),
                 )
                 return
             except BufferError as full:
+                if deadline.over and told is not None:
+                    unconfirmed.pending -= 1
+                    told(KafkaError(KafkaError._QUEUE_FULL))
+                    return
                 if deadline.over:
                     raise self._not_durable(topic, "the producer's queue is full") from full
                 self._producer.poll(_POLL_S)
             except KafkaException as raised:
+                if told is not None:
+                    unconfirmed.pending -= 1
+                    told(error_of(raised))
+                    return
                 raise self._not_durable(topic, shown(error_of(raised))) from raised
 
     def flush(self) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from spark_cursor_source.errors import NotAuthorized
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.topic_names import why_no_topic
+from spark_cursor_source.errors import KafkaRefused, NotAuthorized
 from spark_cursor_source.kafka.topics import Topics
 
 logger = logging.getLogger(__name__)
@@ -20,8 +22,10 @@ class DeadLetterTopics:
         self._topics = topics
         self._partitions: dict[str, int] = {}
 
-    def ensure(self, names: Collection[str], *, like: str) -> None:
+    def ensure(self, names: Collection[str], *, like: str, topics: Topics | None = None) -> None:
         """Make those that are missing, with the partitions of the topic ``like``, for its messages.
+
+        ``topics`` is who is asked, if not the one of always.
 
         Raises:
             KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -29,12 +33,16 @@ class DeadLetterTopics:
         unknown = sorted(set(names) - self._partitions.keys())
         if not unknown:
             return
-        found = self._topics.existing(unknown)
+        asked = topics or self._topics
+        for name in unknown:
+            if (why := why_no_topic(name)) is not None:
+                raise KafkaRefused("create dead-letter topic", name, why)
+        found = asked.existing(unknown)
         missing = [name for name in unknown if name not in found]
         if missing:
-            settings, partitions = self._settings_like(like), self._topics.describe([like])[like].partitions
-            self._topics.create(dict.fromkeys(missing, (partitions, settings)))
-            found |= self._topics.describe(missing)
+            settings, partitions = self._settings_like(asked, like), asked.describe([like])[like].partitions
+            asked.create(dict.fromkeys(missing, (partitions, settings)))
+            found |= asked.describe(missing)
             logger.info("dead-letter topics %s made with %s partitions", missing, partitions)
         self._partitions |= {name: info.partitions for name, info in found.items()}
 
@@ -46,9 +54,10 @@ class DeadLetterTopics:
         """Ask again: a topic that was deleted is made again."""
         self._partitions.clear()
 
-    def _settings_like(self, topic: str) -> dict[str, object]:
+    @staticmethod
+    def _settings_like(topics: Topics, topic: str) -> dict[str, object]:
         try:
-            most = int(self._topics.settings(topic).get("max.message.bytes") or 0)
+            most = int(topics.settings(topic).get("max.message.bytes") or 0)
         except NotAuthorized:
             most = 0  # the brokers' default, then
         settings: dict[str, object] = {
@@ -60,3 +69,24 @@ class DeadLetterTopics:
         if most:
             settings["max.message.bytes"] = most + _ROOM_FOR_HEADERS
         return settings
+
+
+def readable(
+    topics: Topics, topic: str, wanted: Mapping[int, OffsetSet]
+) -> tuple[dict[int, OffsetSet], frozenset[int]]:
+    """What is wanted of each partition, as far as it is there, and the partitions that have no leader.
+
+    Empty where the topic is gone.
+
+    Raises:
+        KafkaUnavailable, NotAuthorized, KafkaRefused
+    """
+    leaders = {number: leader for number, (leader, _, _) in topics.placements(topic).items()}
+    asked = [(topic, number) for number in wanted if leaders.get(number) is not None]
+    begins = topics.beginning_offsets(asked)
+    ends = topics.end_offsets(asked, committed=False)
+    there = {
+        number: wanted[number].starting_at(begins[topic, number]).below(ends[topic, number])
+        for _, number in asked
+    }
+    return there, frozenset(number for number in wanted if number in leaders and leaders[number] is None)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release, Start
+from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release, Start, Withhold
 from spark_cursor_source.kafka.confirmed import ConfirmedSender, cached
 from spark_cursor_source.wire import marker as wire
 
@@ -41,7 +41,7 @@ def marker_values(marker: Marker, *, max_bytes: int = MAX_MARKER_BYTES) -> Itera
     value = wire.encode(marker)
     if (
         len(value) <= max_bytes
-        or not isinstance(marker, (Start, End, KeepAlive, Release, Reject))
+        or not isinstance(marker, (Start, End, KeepAlive, Release, Reject, Withhold))
         or len(marker.offsets) < 2
     ):
         yield value

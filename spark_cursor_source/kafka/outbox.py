@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -17,10 +17,17 @@ from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.reappend_options import ReappendOptions
 from spark_cursor_source.core.tracker import DeadLetter, Decision, Redeliver
-from spark_cursor_source.errors import MarkersPartitionsChanged, TrackerFenced, TrackerOwnedByAnother
+from spark_cursor_source.errors import (
+    KafkaUnavailable,
+    MarkersPartitionsChanged,
+    TrackerFenced,
+    TrackerOwnedByAnother,
+)
 from spark_cursor_source.kafka.cursors import CursorTail
-from spark_cursor_source.kafka.dead_letters import Copied, DeadLetterCopier
+from spark_cursor_source.kafka.dead_letter_copier import Copied, DeadLetterCopier
+from spark_cursor_source.kafka.dead_letter_troubles import Withheld, withhold_marker, withholding
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
+from spark_cursor_source.kafka.markers import marker_values
 from spark_cursor_source.kafka.reappend import Reappender
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.tracker_group import (
@@ -39,9 +46,11 @@ __all__ = ["Outbox", "tracker_group"]
 
 logger = logging.getLogger(__name__)
 
+COPY_PATIENCE_MS = 15_000  #: for the dead letters of one topic; what is not written then is held
 MAX_RECORD_BYTES = 900_000  #: of a part of a cursor; a topic with Kafka's default limits takes it
 
 _PART = cursor_wire.PART_MARK
+_LOOK_MS = 10_000  # for a last look at who is the tracker now
 
 
 class Outbox:
@@ -63,6 +72,7 @@ class Outbox:
         reappend: ReappendOptions | None = None,
         patience_ms: int = PATIENCE_MS,
         call_timeout_ms: int = CALL_TIMEOUT_MS,
+        copy_patience_ms: int = COPY_PATIENCE_MS,
     ) -> None:
         self._config = config
         self._markers_topic = markers_topic
@@ -71,7 +81,7 @@ class Outbox:
         self._query_id = query_id
         self._patience_ms = patience_ms
         self._topics = Topics(config, timeout_ms=patience_ms)
-        self._copier = DeadLetterCopier(config, self._topics, policy_for, patience_ms=patience_ms)
+        self._copier = DeadLetterCopier(config, self._topics, policy_for, patience_ms=copy_patience_ms)
         self._reappend = reappend
         self._reappender: Reappender | None = None
         if reappend is not None:
@@ -87,6 +97,7 @@ class Outbox:
         self._fenced = False
         self.copied = 0  #: dead letters written since the outbox was made
         self.lost = 0  #: dead letters that could not be: their message was gone
+        self.withheld = 0  #: times that a dead letter could not be written, and is held
 
     def open(self, *, take_over: bool) -> TrackerProgress:
         """Become the tracker of the markers topic, and fence the one before; what has been carried out.
@@ -128,11 +139,15 @@ class Outbox:
         markers partition, and ``due`` what is to be appended again of each. ``identity`` is committed with
         the batch, for the host to tell whether a repetition of it is the same batch.
 
+        Dead letters that cannot be written hold nothing else up: their cells are told by markers, in the same
+        transaction, to hold them and to decide again later, and the cursors say so at once.
+
         A broker that is away is waited for. When this returns, all of it is on the brokers.
 
         Raises:
             TrackerFenced: another tracker has taken over.
-            CopiesNotDurable, KafkaUnavailable, NotAuthorized, KafkaRefused: the batch can be tried again.
+            KafkaUnavailable, NotAuthorized, KafkaRefused: of the control topics; it can be tried again.
+            CopiesNotDurable: messages could not be appended again.
         """
         if self._progress is None:
             raise RuntimeError("the outbox is not open")
@@ -141,18 +156,25 @@ class Outbox:
             return False
         if self._fenced:
             raise TrackerFenced(tracker_group(self._markers_topic))
-        self.copy([decision for decision in decisions if isinstance(decision, DeadLetter)])
+        withheld = self.copy(
+            [decision for decision in decisions if isinstance(decision, DeadLetter)]
+        ).withheld
         ends = self._reappender.reappend(due) if self._reappender is not None and due else []
         deadline = Deadline.after_ms(self._patience_ms)
         positions = dict.fromkeys(range(self._partitions[self._markers_topic]), 0)
         positions |= {**self._progress.next_markers, **next_markers}
         wholes: dict[bytes, bytes | None] = {
-            c.cell.key: cursor_wire.encode(replace(c, log=self._log)) for c in cursors
+            c.cell.key: cursor_wire.encode(replace(c, log=self._log)) for c in withholding(cursors, withheld)
         }
         wholes |= self._encoded_tables(tables or {})
         wholes |= dict.fromkeys((cell.key for cell in deleted), None)
         parts = {key: self._cursor_records(key, whole) for key, whole in wholes.items()}
-        records = [*self._redelivery_records(decisions), *ends, *chain.from_iterable(parts.values())]
+        records = [
+            *self._redelivery_records(decisions),
+            *ends,
+            *self._withhold_records(withheld),
+            *chain.from_iterable(parts.values()),
+        ]
         while True:
             try:
                 if self._reopened(batch_id, deadline).includes(self._query_id, batch_id):
@@ -161,6 +183,8 @@ class Outbox:
                 self._producer.commit(records, offsets, deadline)
                 break
             except Uncertain as failed:
+                if deadline.over:
+                    self._check_replaced(batch_id)
                 self._producer.wait(failed, deadline)
             except TrackerFenced:
                 self._fenced = True  # once and for all: to try again would fence the other one
@@ -176,12 +200,13 @@ class Outbox:
         return True
 
     def copy(self, dead_letters: Sequence[DeadLetter]) -> Copied:
-        """The first half of :meth:`carry_out`: the dead letters, confirmed by the brokers."""
+        """The first half of :meth:`carry_out`: the dead letters, confirmed by the brokers or withheld."""
         if not dead_letters:
-            return Copied(copied=0, lost=0)
+            return Copied()
         done = self._copier.copy(dead_letters)
         self.copied += done.copied
         self.lost += done.lost
+        self.withheld += sum(len(one.offsets) for one in done.withheld)
         return done
 
     def close(self) -> None:
@@ -213,9 +238,20 @@ class Outbox:
     def _check_alone(self, now: TrackerProgress, batch_id: int) -> None:
         assert self._progress is not None
         expected = {(self._progress.query_id, self._progress.batch_id), (self._query_id, batch_id)}
-        if (now.query_id, now.batch_id) not in expected:
+        # Offsets that are not there any more tell of nobody: brokers remove those of a group that stood
+        # still for a week.
+        if now.query_id is not None and (now.query_id, now.batch_id) not in expected:
             self._producer.discard()
             raise TrackerFenced(tracker_group(self._markers_topic))
+
+    def _check_replaced(self, batch_id: int) -> None:
+        """Tell a tracker that stood still for long that another one has taken over, if anybody answers."""
+        topics = self._topics.within(Deadline.after_ms(_LOOK_MS))
+        try:
+            now = read_progress_of_others(topics, self._markers_topic)
+        except KafkaUnavailable:
+            return
+        self._check_alone(now, batch_id)
 
     def _check_owner(self, progress: TrackerProgress, take_over: bool) -> None:
         owner = progress.query_id
@@ -246,6 +282,14 @@ class Outbox:
                 key, topic = decision.cell.key, self._redeliveries_topic
                 partition = control_partition(key, self._partitions[topic])
                 yield Record(topic, partition, key, redelivery_wire.encode(decision))
+
+    def _withhold_records(self, withheld: Iterable[Withheld]) -> Iterator[Record]:
+        topic = self._markers_topic
+        for one in withheld:
+            marker = withhold_marker(one)
+            partition = marker.cell.control_partition(self._partitions[topic])
+            for value in marker_values(marker):
+                yield Record(topic, partition, marker.cell.key, value)
 
     def _encoded_tables(self, tables: Mapping[int, LeaseTable]) -> Iterator[tuple[bytes, bytes]]:
         for partition, table in tables.items():

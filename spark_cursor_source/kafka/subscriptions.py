@@ -12,7 +12,9 @@ from spark_cursor_source.core.marker import Delete, EndUpTo, Seek
 from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX, group_id
 from spark_cursor_source.core.topic_names import (
     DEFAULT_CURSORS_TOPIC,
+    DEFAULT_DEAD_LETTER_TOPIC,
     DEFAULT_MARKERS_TOPIC,
+    why_no_dead_letters,
     why_no_subscription,
 )
 from spark_cursor_source.core.topic_selection import (
@@ -110,6 +112,9 @@ class Subscriptions(ClosedAtExit):
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         if (why := why_no_subscription(subscription)) is not None:
+            raise InvalidArgument("subscription", subscription, why)
+        template = DEFAULT_DEAD_LETTER_TOPIC
+        if (why := why_no_dead_letters(template, topic=topic, subscription=subscription)) is not None:
             raise InvalidArgument("subscription", subscription, why)
         partitions = self._partitions(topic)
         group = group_id(self._prefix, subscription)

@@ -33,6 +33,7 @@ _TRANSACTION_TIMEOUT_MS = 300_000
 _LEAST_S = 0.5
 _POLL_S = 0.05
 _PAUSE_S = 0.2  # between tries
+_STALLED = 3  # timeouts of a call without a record that is taken
 _GRACE_S = 1.0  # for a call to return by itself once its timeout is over
 
 #: neither waiting nor a new producer changes these
@@ -86,6 +87,8 @@ class TransactionalProducer:
     ) -> None:
         self._id = group
         self._call_timeout_s = call_timeout_ms / 1000
+        # A transaction that takes longer than its timeout is ended by the brokers.
+        self._stall_s = min(_STALLED * call_timeout_ms, transaction_timeout_ms // 2) / 1000
         self.complaints = Complaints()
         self._config = producer_config(
             # Brokers are kept when all are down: librdkafka would find them anew, but not let go of the
@@ -159,7 +162,8 @@ class TransactionalProducer:
             producer.begin_transaction()
             for record in records:
                 self._produce(producer, record, deadline)
-            if inspect is not None and not inspect(self._flushed(producer, deadline)):
+            self._flush(producer, deadline)
+            if inspect is not None and not inspect(self._delivered or []):
                 producer.abort_transaction(self._left_s(deadline))
                 return False
             offsets, timeout_s = list(positions), self._left_s(deadline)
@@ -213,21 +217,31 @@ class TransactionalProducer:
                     raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from None
                 producer.poll(_POLL_S)
 
-    def _flushed(self, producer: Producer, deadline: Deadline) -> Sequence[Message]:
-        until = Deadline.after_ms(int(self._left_s(deadline) * 1000))
-        while len(producer):
-            if until.over:
+    def _flush(self, producer: Producer, deadline: Deadline) -> None:
+        """Wait until the brokers have all records, as long as they take any.
+
+        The commit would flush them too, but within the timeout of one call: many records on a slow way, or
+        under a quota, would never be committed.
+        """
+        left, stalled = len(producer), self._stall(deadline)
+        while left:
+            if stalled.over:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             # Not flush(): it goes on calling back after a callback has raised, as for a fatal error it does.
             producer.poll(_POLL_S)
+            if len(producer) < left:
+                stalled = self._stall(deadline)
+            left = len(producer)
         if (undelivered := self._undelivered) is not None:
             if undelivered.code() == KafkaError._PURGE_QUEUE:
                 # The transaction has failed before the record was sent, and its end says why.
                 self._undelivered = None
                 producer.commit_transaction(self._left_s(deadline))
             raise KafkaException(undelivered)
-        assert self._delivered is not None
-        return self._delivered
+
+    def _stall(self, deadline: Deadline) -> Deadline:
+        """How long the next record may take; a quota may hold one back for longer than a call lasts."""
+        return Deadline.after_ms(int(deadline.left_s(most=self._stall_s) * 1000))
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

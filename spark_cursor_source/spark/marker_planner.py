@@ -18,7 +18,7 @@ from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.errors import MarkersGone, MarkersTopicRecreated, TrackerOwnedByAnother
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
-from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
+from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline, Pace
 from spark_cursor_source.kafka.lease_tables import LeaseTables
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.tracker_group import (
@@ -33,6 +33,7 @@ from spark_cursor_source.spark.queue_watch import QueueWatch
 from spark_cursor_source.wire import tracker_offset_json
 
 log = logging.getLogger(__name__)
+COMMIT_EVERY_MS = 24 * 3_600_000  #: how long a tracker without anything to do leaves its offsets as they are
 _BEHIND_MS = 3_000  # so long the log of a new leader may end below what was read before
 
 
@@ -86,6 +87,8 @@ class MarkerPlanner:
         self._read_all: dict[int, int] = {}  # broker time when all markers of a partition had been read
         self._seen: dict[int, int] = {}  # end of each partition when its last append time was read
         self._fresh: set[int] = set()  # partitions that were appended to since: their clocks go right
+        self._commits = Pace(COMMIT_EVERY_MS)
+        self._commits.is_time()  # the first time is so long after the start
         self._checked = False
         self._done: TrackerProgress | None = None  # what had been carried out at the start
         self._asked_time = False
@@ -131,6 +134,9 @@ class MarkerPlanner:
         caught_up = {p for p in found.whole & now.keys() if reached[p] >= ends[p]}
         self._read_all |= {p: now[p] for p in caught_up}
         due = self._due(cursors.values(), now)
+        if self._commits.is_time():
+            # A batch for its offsets alone: brokers forget those of a group that has stood still for a week.
+            due |= frozenset(now)
         settled = (moved | due) & caught_up
         if not start.resumed or moved or settled:
             return TrackerOffset(

@@ -83,6 +83,7 @@ class QueueView:
                 wanted = sorted({*wanted, *self._expected_ids})
             case Assign(partitions=assigned):
                 wanted = sorted({topic for topic, _ in assigned})
+        self._options.check_names(wanted)
         infos = self._describe([name for name in wanted if name not in self._gone])
         for name, info in infos.items():
             expected = self._expected_ids.get(name)

@@ -18,7 +18,8 @@ from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Rele
 from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.outcome import check_delay_ms
-from spark_cursor_source.errors import NullMessageId, UnknownAction
+from spark_cursor_source.core.topic_names import why_no_topic
+from spark_cursor_source.errors import InvalidMessageId, NullMessageId, UnknownAction
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.markers import cached_sender
 from spark_cursor_source.spark.message_id import LEAVE, MESSAGE_ID
@@ -44,6 +45,7 @@ class Settlement:
 
         Raises:
             NullMessageId: a row does not say which message, or which delivery, it is.
+            InvalidMessageId: a row names a message that cannot be.
             UnknownAction: the column action has a word that is none.
             InvalidDuration, InvalidOption: a delay is negative, or above 12 h.
         """
@@ -59,6 +61,7 @@ class Settlement:
             raise NullMessageId(action.value, nulls)
         for key, offsets in _grouped(table, keys):
             values = dict(zip(keys, key, strict=True))
+            _check_message_ids(values["topic"], values["partition"], offsets)
             self._offsets.setdefault(self._key(values, action), []).append(offsets)
             self.settled += len(offsets)
 
@@ -111,6 +114,16 @@ class Settlement:
         sender.send(self.markers())
         sender.flush()
         self._offsets.clear()
+
+
+def _check_message_ids(topic: str, partition: int, offsets: np.ndarray) -> None:
+    # The tracker would put such a marker in quarantine, where nobody looks who acks.
+    if (why := why_no_topic(topic)) is not None:
+        raise InvalidMessageId("topic", topic, why)
+    if partition < 0:
+        raise InvalidMessageId("partition", str(partition), "partitions are counted from 0")
+    if (least := int(offsets.min())) < 0:
+        raise InvalidMessageId("offset", str(least), "offsets are counted from 0")
 
 
 def settlement_of(options: AckOptions) -> Settlement | SettlementV1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, assert_never
 
@@ -11,6 +12,7 @@ from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.lease_table import LeaseTable, MessageMarkers
+from spark_cursor_source.core.marker import End, EndUpTo, KeepAlive, Marker, Reject, Release
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import CellTracker, DeadLetter, Decision, Redeliver
 from spark_cursor_source.spark.marker_rows import Kind
@@ -33,6 +35,7 @@ REDELIVER, DEAD_LETTER, CURSOR, POSITION, QUARANTINED = (
 )
 REAPPEND, LEASE_TABLE = "reappend", "lease_table"
 DELETED = "deleted"
+NO_CELL = "no_cell"
 _NEVER = -1  #: a cell for which nothing waits for the clock
 
 
@@ -57,6 +60,8 @@ class TrackerProcessor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         (partition,) = key
         trackers: dict[bytes, CellTracker] = {}
+        known: set[bytes] = set()  # cells that were there before this batch
+        nowhere: Counter[tuple[str, str]] = Counter()  # acked by name, and there is no such cell
         messages: list[MessageMarkers] = []
         table: LeaseTable | None = None
         now_ms: int | None = None
@@ -68,10 +73,13 @@ class TrackerProcessor(StatefulProcessor):
                 case Kind.CURSOR:
                     cursor = cursor_wire.decode(bytes(row.body))
                     trackers[cursor.cell.key] = self._tracker(cursor.cell, cursor, partition)
+                    known.add(cursor.cell.key)
                 case Kind.MARKER:
                     marker = marker_wire.decode_folded(bytes(row.body))
-                    tracker = self._of(marker.cell, trackers, partition)
+                    tracker = self._of(marker.cell, trackers, known, partition)
                     tracker.apply(marker, at_ms=row.at_ms, marker_offset=row.sequence)
+                    if not tracker.exists and (messages_of := _of_a_sink(marker)):
+                        nowhere[marker.cell.subscription, marker.cell.topic] += messages_of
                 case Kind.MESSAGES:
                     messages.append(message_wire.decode(bytes(row.body)))
                 case Kind.LEASE_TABLE:
@@ -81,12 +89,18 @@ class TrackerProcessor(StatefulProcessor):
                 case Kind.TICK:
                     now_ms = row.at_ms
                     yield _decided(POSITION, partition, row.sequence, row.body)
+        for (subscription, topic), count in nowhere.items():
+            yield _decided(NO_CELL, partition, count, f"{subscription},{topic}".encode())
         if now_ms is not None:
-            self._wake(trackers, partition, now_ms)
+            self._wake(trackers, known, partition, now_ms)
         for cell_key, tracker in trackers.items():
             for decision in tracker.settle(now_ms):
                 yield _decided(*_encoded(decision, partition))
-            yield self._keep(cell_key, tracker.snapshot(), partition)
+            snapshot = tracker.snapshot()
+            if snapshot is not None:
+                yield self._keep(cell_key, snapshot, partition)
+            elif cell_key in known:
+                yield self._forget_cell(cell_key, tracker.cell, partition)
         if (stepped := self._messages.step(messages, table, now_ms)) is not None:
             due, stored = stepped
             if len(due):
@@ -101,7 +115,9 @@ class TrackerProcessor(StatefulProcessor):
         self._events.clear()
         self._messages.clear()
 
-    def _wake(self, trackers: dict[bytes, CellTracker], partition: int, now_ms: int) -> None:
+    def _wake(
+        self, trackers: dict[bytes, CellTracker], known: set[bytes], partition: int, now_ms: int
+    ) -> None:
         """Load the cells for which something is due."""
         due = [
             bytes(cell_key)
@@ -109,25 +125,37 @@ class TrackerProcessor(StatefulProcessor):
             if event_ms != _NEVER and event_ms < now_ms
         ]
         for cell_key in due:
-            self._of(Cell.from_key(cell_key), trackers, partition)
+            if cell_key not in trackers:
+                snapshot = self._stored(cell_key)
+                trackers[cell_key] = self._tracker(snapshot.cell, snapshot, partition)
+                known.add(cell_key)
 
-    def _of(self, cell: Cell, trackers: dict[bytes, CellTracker], partition: int) -> CellTracker:
+    def _of(
+        self, cell: Cell, trackers: dict[bytes, CellTracker], known: set[bytes], partition: int
+    ) -> CellTracker:
         tracker = trackers.get(cell.key)
         if tracker is None:
-            stored = self._cells.getValue((cell.key,)) if self._cells.containsKey((cell.key,)) else None
-            snapshot = None if stored is None else cursor_wire.decode(bytes(stored[0]))
+            snapshot = self._stored(cell.key) if self._cells.containsKey((cell.key,)) else None
+            if snapshot is not None:
+                known.add(cell.key)
             tracker = trackers[cell.key] = self._tracker(cell, snapshot, partition)
         return tracker
+
+    def _stored(self, cell_key: bytes) -> CursorSnapshot:
+        stored: Any = self._cells.getValue((cell_key,))
+        return cursor_wire.decode(bytes(stored[0]))
 
     def _tracker(self, cell: Cell, snapshot: CursorSnapshot | None, partition: int) -> CellTracker:
         policy = self._policy_for(cell.subscription)
         return CellTracker.resume(snapshot, cell=cell, policy=policy, markers_partition=partition)
 
-    def _keep(self, cell_key: bytes, snapshot: CursorSnapshot | None, partition: int) -> Row:
-        if snapshot is None:
-            self._cells.removeKey((cell_key,))
-            self._events.removeKey((cell_key,))
-            return _decided(DELETED, partition, 0, cell_key)
+    def _forget_cell(self, cell_key: bytes, cell: Cell, partition: int) -> Row:
+        self._cells.removeKey((cell_key,))
+        self._events.removeKey((cell_key,))
+        nothing = CursorSnapshot(cell=cell, read_position=0, next_marker=0)
+        return _decided(DELETED, partition, 0, cursor_wire.encode(nothing))
+
+    def _keep(self, cell_key: bytes, snapshot: CursorSnapshot, partition: int) -> Row:
         body = cursor_wire.encode(snapshot)
         self._cells.updateValue((cell_key,), (body,))
         event_ms = snapshot.next_event_ms
@@ -143,6 +171,20 @@ def _encoded(decision: Decision, partition: int) -> tuple[str, int, int, bytes]:
             return DEAD_LETTER, partition, 0, dead_letter_wire.encode(decision)
         case _:
             assert_never(decision)
+
+
+def _of_a_sink(marker: Marker) -> int:
+    """How many messages somebody has acked, released, rejected or extended by name.
+
+    What a query says of a subscription that was deleted under it is no mistake of its sink.
+    """
+    match marker:
+        case End(run_id=None) | Release(due_ms=None) | Reject() | KeepAlive(run_id=None):
+            return len(marker.offsets)
+        case EndUpTo(run_id=None):
+            return 1
+        case _:
+            return 0
 
 
 def _decided(kind: str, partition: int, sequence: int, body: bytes) -> Row:

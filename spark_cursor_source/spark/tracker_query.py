@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,6 +25,7 @@ from spark_cursor_source.spark import tracker_processor
 from spark_cursor_source.spark.breaker_log import BreakerLog
 from spark_cursor_source.spark.marker_rows import tracker_and_identity
 from spark_cursor_source.spark.marker_source import POLICIES, SUBSCRIPTIONS, MarkerDataSource
+from spark_cursor_source.spark.nowhere_log import NowhereLog
 from spark_cursor_source.spark.redaction import hide_secrets
 from spark_cursor_source.spark.tracker_processor import DECIDED_DDL, TrackerProcessor
 from spark_cursor_source.spark.worker_python import check_worker_python
@@ -59,6 +62,7 @@ def start_tracker(spark: SparkSession, options: Mapping[str, object]) -> Streami
     parsed = TrackerOptions.parse(options)
     client_config(parsed.kafka, "producer")  # what is wrong with it is told before anything starts
     check_worker_python(spark)
+    _close_ended()
     session = spark.newSession()
     hide_secrets(session)
     for name, value in STATE_CONF.items():
@@ -73,14 +77,31 @@ def start_tracker(spark: SparkSession, options: Mapping[str, object]) -> Streami
         outputMode="Update",
         timeMode="None",
     )
-    return (
+    batches = TrackerBatch(parsed)
+    query = (
         decided.writeStream.queryName(f"cursorq-tracker-{parsed.markers_topic}")
         .outputMode("update")
         .option("checkpointLocation", parsed.checkpoint_location)
         .trigger(processingTime=f"{parsed.trigger_ms} milliseconds")
-        .foreachBatch(TrackerBatch(parsed))
+        .foreachBatch(batches)
         .start()
     )
+    _started.append((query, batches))
+    return query
+
+
+_started: list[tuple[StreamingQuery, TrackerBatch]] = []  # of this process
+
+
+def _close_ended() -> None:
+    """End the clients of trackers whose query has ended: a driver may start its tracker again and again."""
+    for query, batches in list(_started):
+        ended = True
+        with suppress(Exception):  # of a session that is gone
+            ended = not query.isActive
+        if ended:
+            _started.remove((query, batches))
+            batches.close()
 
 
 class TrackerBatch:
@@ -90,9 +111,33 @@ class TrackerBatch:
         self._options = options
         self._outbox: Outbox | None = None
         self._breakers = BreakerLog()
+        self._nowhere = NowhereLog()
+        self._lock = threading.Lock()  # a batch that is being carried out keeps its clients
+
+    def __reduce__(self) -> tuple[type[TrackerBatch], tuple[TrackerOptions]]:
+        # Spark Connect sends it to where batches are carried out.
+        return TrackerBatch, (self._options,)
 
     def __call__(self, decided: DataFrame, batch_id: int) -> None:
         """Spark's foreachBatch function."""
+        with self._lock:
+            try:
+                self._carry_out(decided, batch_id)
+            except BaseException:
+                self._close()  # the query ends, and a new one has clients of its own
+                raise
+
+    def close(self) -> None:
+        """End the clients; another batch opens new ones."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        outbox, self._outbox = self._outbox, None
+        if outbox is not None:
+            outbox.close()
+
+    def _carry_out(self, decided: DataFrame, batch_id: int) -> None:
         decisions: list[Decision] = []
         cursors: list[CursorSnapshot] = []
         deleted: list[Cell] = []
@@ -110,7 +155,7 @@ class TrackerBatch:
                 case tracker_processor.CURSOR:
                     cursors.append(cursor_wire.decode(body))
                 case tracker_processor.DELETED:
-                    deleted.append(Cell.from_key(body))
+                    deleted.append(cursor_wire.decode(body).cell)
                 case tracker_processor.LEASE_TABLE:
                     tables[row.markers_partition] = lease_table_wire.decode(body)
                 case tracker_processor.REAPPEND:
@@ -118,6 +163,8 @@ class TrackerBatch:
                 case tracker_processor.POSITION:
                     positions[row.markers_partition] = row.sequence
                     tracker_id, identity = tracker_and_identity(body)
+                case tracker_processor.NO_CELL:
+                    self._nowhere.add(*body.decode().split(","), messages=row.sequence)
                 case tracker_processor.QUARANTINED:
                     log.warning("marker_quarantined %s", body.decode(errors="replace"))
         if not tracker_id:
@@ -133,6 +180,7 @@ class TrackerBatch:
             identity=identity,
         )
         self._breakers.see(cursors, deleted)
+        self._nowhere.tell()
 
     def _opened(self, tracker_id: str) -> Outbox:
         if self._outbox is None:

@@ -42,6 +42,8 @@ COLUMNS: Columns = {
     "dead_lettered": "BIGINT",
     "expired": "BIGINT",
     "breaker_opened": "TIMESTAMP",
+    "trouble": "STRING",
+    "next_try": "TIMESTAMP",
 }
 _HOLES_PER_BATCH = 500_000
 
@@ -60,7 +62,7 @@ class CursorsReader(DataSourceReader):
         leased         BIGINT     of these, under a lease
         available      BIGINT     of these, to be delivered again, now or after a delay
         delayed        BIGINT     of the available ones, those whose delay is not over
-        held           BIGINT     dead letters that wait for the breaker to close
+        held           BIGINT     dead letters that wait for the breaker to close, or could not be written
         oldest_unacked TIMESTAMP  of the first message that is outstanding or was never read; null: none
         log_end        BIGINT     the offset after the last that can be read; null: the topic is gone
         backlog        BIGINT     outstanding + what was never read; null: the topic is gone
@@ -68,6 +70,8 @@ class CursorsReader(DataSourceReader):
                        BIGINT     messages, since the subscription began; none is counted in two of the last
                                   three and acked
         breaker_opened TIMESTAMP  since when the breaker is open, in the broker's time; null: it is closed
+        trouble        STRING     why held dead letters could not be written; null: none of them was tried
+        next_try       TIMESTAMP  when they are tried again, in the broker's time
 
     Offsets that hold no message (transaction markers, compacted records) count in the backlog until they
     have been read past; where they get older than the TTL before that, they count as expired.
@@ -131,4 +135,6 @@ def _row(
         totals.dead_lettered,
         totals.expired,
         cursor.breaker.opened_ms,
+        part.trouble,
+        part.next_try_ms,
     )

@@ -22,6 +22,7 @@ from spark_cursor_source.core.marker import (
     Resume,
     Seek,
     Start,
+    Withhold,
 )
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.topic_selection import Assign
@@ -55,6 +56,7 @@ COLUMNS: Columns = {
     "due": "TIMESTAMP",
     "error": "STRING",
 }
+_WHY = ("trouble", "reason", "trip")  # the first that a marker has
 _ROWS = 2_000
 _RANGES_PER_BATCH = 500_000
 _TYPES: dict[type[Any], str] = {
@@ -70,6 +72,7 @@ _TYPES: dict[type[Any], str] = {
     Hold: "HOLD",
     LogEnd: "LOG_END",
     Delete: "DELETE",
+    Withhold: "WITHHOLD",
 }
 
 
@@ -82,7 +85,7 @@ class MarkersReader(DataSourceReader):
         timestamp        TIMESTAMP  when the broker wrote it
         version          INT        1: of kafka-mq-go, for one message; 2: for a set of them
         type             STRING     START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO,
-                                    RESUME, HOLD, LOG_END
+                                    RESUME, HOLD, LOG_END, DELETE, WITHHOLD
         subscription     STRING     of version 1: its queue id
         topic            STRING     null in version 1, which does not say
         partition        INT
@@ -90,7 +93,8 @@ class MarkersReader(DataSourceReader):
         messages         BIGINT     how many they are
         delivery_count   INT        the delivery that it is, or is for
         lease_ms, delay_ms BIGINT, run_id STRING
-        reason           STRING     of RELEASE and REJECT; of HOLD: the trip
+        reason           STRING     of RELEASE and REJECT; of HOLD: the trip; of WITHHOLD: why the dead
+                                    letters could not be written
         position         BIGINT     of END_UP_TO, SEEK, HELLO and LOG_END: the next offset
         due              TIMESTAMP  of a RELEASE of messages that were not due, and not delivered
         error            STRING     why it is in quarantine; then all that it would say is null
@@ -169,7 +173,7 @@ def _columns_of(marker: Marker) -> Sequence[Any]:
         getattr(marker, "delivery_count", None),
         getattr(marker, "lease_ms", None),
         getattr(marker, "delay_ms", None),
-        getattr(marker, "reason", None) or getattr(marker, "trip", None) or None,
+        next((why for name in _WHY if (why := getattr(marker, name, None))), None),
         getattr(marker, "run_id", None),
         getattr(marker, "position", None),
         getattr(marker, "due_ms", None),

@@ -25,6 +25,7 @@ COLUMNS: Columns = {
     "delayed": "BIGINT",
     "held": "BIGINT",
     "ack_holes": "BIGINT",
+    "trouble": "STRING",
     "oldest_unacked": "TIMESTAMP",
     "oldest_unacked_age_ms": "BIGINT",
     "consumers": CONSUMERS,
@@ -44,6 +45,7 @@ class StatsReader(DataSourceReader):
         outstanding, leased, available, delayed, held
                        BIGINT     as in the view cursors, of all partitions
         ack_holes      BIGINT     ranges of acknowledged offsets above the mark-delete positions
+        trouble        STRING     why held dead letters could not be written; null: none of them was tried
         oldest_unacked TIMESTAMP  of the oldest message that is outstanding or was never read; null: none
         oldest_unacked_age_ms
                        BIGINT     its age when the brokers last told the time: at the last marker, or at the
@@ -88,6 +90,7 @@ def _row(one: SubscriptionStats) -> tuple[Any, ...]:
             one.total(count)
             for count in ("outstanding", "leased", "available", "delayed", "held", "ack_holes")
         ),
+        one.trouble,
         one.oldest_unacked_ms,
         one.oldest_unacked_age_ms,
         [

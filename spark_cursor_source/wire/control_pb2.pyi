@@ -73,18 +73,24 @@ class Totals(_message.Message):
     def __init__(self, delivered: _Optional[int] = ..., acked: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., unknown_ends: _Optional[int] = ..., expired: _Optional[int] = ..., overlapped: _Optional[int] = ...) -> None: ...
 
 class Held(_message.Message):
-    __slots__ = ("offsets", "delivery_count", "reason", "error", "last_delivery_ms")
+    __slots__ = ("offsets", "delivery_count", "reason", "error", "last_delivery_ms", "trouble", "retry_ms", "tries")
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     LAST_DELIVERY_MS_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_MS_FIELD_NUMBER: _ClassVar[int]
+    TRIES_FIELD_NUMBER: _ClassVar[int]
     offsets: bytes
     delivery_count: int
     reason: str
     error: str
     last_delivery_ms: int
-    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., last_delivery_ms: _Optional[int] = ...) -> None: ...
+    trouble: str
+    retry_ms: int
+    tries: int
+    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., last_delivery_ms: _Optional[int] = ..., trouble: _Optional[str] = ..., retry_ms: _Optional[int] = ..., tries: _Optional[int] = ...) -> None: ...
 
 class Breaker(_message.Message):
     __slots__ = ("trip", "opened_ms", "closes_ms", "recent")
@@ -236,7 +242,7 @@ class Stream(_message.Message):
     def __init__(self, version: _Optional[int] = ..., settings: _Optional[_Union[Stream.Settings, _Mapping]] = ..., pause: _Optional[_Union[Stream.Pause, _Mapping]] = ..., readonly: _Optional[bool] = ...) -> None: ...
 
 class DeadLetter(_message.Message):
-    __slots__ = ("subscription", "topic", "partition", "offsets", "delivery_count", "reason", "error", "last_delivery_ms", "first_deliveries")
+    __slots__ = ("subscription", "topic", "partition", "offsets", "delivery_count", "reason", "error", "last_delivery_ms", "first_deliveries", "tries")
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -246,6 +252,7 @@ class DeadLetter(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     LAST_DELIVERY_MS_FIELD_NUMBER: _ClassVar[int]
     FIRST_DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    TRIES_FIELD_NUMBER: _ClassVar[int]
     subscription: str
     topic: str
     partition: int
@@ -255,4 +262,5 @@ class DeadLetter(_message.Message):
     error: str
     last_delivery_ms: int
     first_deliveries: FirstDeliveries
-    def __init__(self, subscription: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., last_delivery_ms: _Optional[int] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ...) -> None: ...
+    tries: int
+    def __init__(self, subscription: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., last_delivery_ms: _Optional[int] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ..., tries: _Optional[int] = ...) -> None: ...

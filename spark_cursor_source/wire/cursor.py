@@ -168,7 +168,15 @@ def decode(value: bytes) -> CursorSnapshot:
         totals=Totals(**{field.name: getattr(pb.totals, field.name) for field in fields(Totals)}),
         held=tuple(
             (
-                Held(held.delivery_count, held.reason, held.error, held.last_delivery_ms),
+                Held(
+                    held.delivery_count,
+                    held.reason,
+                    held.error,
+                    held.last_delivery_ms,
+                    held.trouble,
+                    held.retry_ms,
+                    held.tries,
+                ),
                 decode_offsets(held.offsets),
             )
             for held in pb.held

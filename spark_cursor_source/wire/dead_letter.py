@@ -21,6 +21,7 @@ def encode(dead_letter: DeadLetter) -> bytes:
         error=dead_letter.error,
         last_delivery_ms=dead_letter.last_delivery_ms or 0,
         first_deliveries=encode_first_deliveries(dead_letter.first_deliveries),
+        tries=dead_letter.tries,
     ).SerializeToString()
 
 
@@ -43,4 +44,5 @@ def decode(data: bytes) -> DeadLetter:
         error=pb.error,
         last_delivery_ms=pb.last_delivery_ms or None,
         first_deliveries=decode_first_deliveries(pb.first_deliveries),
+        tries=pb.tries,
     )

@@ -27,13 +27,17 @@ from spark_cursor_source.core.marker import (
     Resume,
     Seek,
     Start,
+    Withhold,
 )
 from spark_cursor_source.core.offsets import OFFSET_LIMIT, OffsetSet
+from spark_cursor_source.core.topic_names import why_no_subscription, why_no_topic
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.wire.marker_pb2 import Marker as MarkerPb
 
 V1, V2 = 0, 1
-START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO, RESUME, HOLD, LOG_END, DELETE = range(12)
+START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO, RESUME, HOLD, LOG_END, DELETE, WITHHOLD = (
+    range(13)
+)
 MAX_REASON = 500  #: characters of a reason that are kept
 MAX_DUE_MS = 253_402_300_800_000  #: the end of the year 9999
 MAX_DELIVERY_COUNT = 10**9  #: no message was delivered more often; leaves room to count on in 32 bits
@@ -77,7 +81,7 @@ def encode(marker: Marker) -> bytes:
     pb = MarkerPb(version=V2, subscription=marker.cell.subscription, topic=marker.cell.topic)
     pb.message_id.SetInParent()
     pb.message_id.partition = marker.cell.partition
-    if isinstance(marker, (Start, End, KeepAlive, Release, Reject)):
+    if isinstance(marker, (Start, End, KeepAlive, Release, Reject, Withhold)):
         pb.offsets = marker.offsets.to_roaring()
     if isinstance(marker, (Start, KeepAlive)):
         pb.redeliver_after_ms = marker.lease_ms
@@ -89,13 +93,13 @@ def encode(marker: Marker) -> bytes:
         case KeepAlive(delivery_count=count, run_id=run):
             pb.type, pb.delivery_count, pb.run_id = KEEPALIVE, count or 0, run or ""
         case Release(delivery_count=count, delay_ms=delay_ms, reason=reason, due_ms=due_ms):
-            pb.type, pb.delivery_count, pb.reason = RELEASE, count, _kept(reason)
+            pb.type, pb.delivery_count, pb.reason = RELEASE, count, kept(reason)
             if delay_ms is not None:
                 pb.delay_ms = delay_ms
             if due_ms is not None:
                 pb.due_ms = due_ms
         case Reject(delivery_count=count, reason=reason):
-            pb.type, pb.delivery_count, pb.reason = REJECT, count, _kept(reason)
+            pb.type, pb.delivery_count, pb.reason = REJECT, count, kept(reason)
         case EndUpTo(position=position, run_id=run):
             pb.type, pb.position, pb.run_id = END_UP_TO, position, run or ""
         case Seek(position=position):
@@ -105,17 +109,26 @@ def encode(marker: Marker) -> bytes:
         case Resume():
             pb.type = RESUME
         case Hold(trip=trip):
-            pb.type, pb.reason = HOLD, _kept(trip)
+            pb.type, pb.reason = HOLD, kept(trip)
         case LogEnd(position=position):
             pb.type, pb.position = LOG_END, position
         case Delete():
             pb.type = DELETE
+        case Withhold():
+            _encode_withhold(pb, marker)
         case _:
             assert_never(marker)
     return pb.SerializeToString(deterministic=True)
 
 
-def _kept(reason: str) -> str:
+def _encode_withhold(pb: MarkerPb, marker: Withhold) -> None:
+    pb.type, pb.delivery_count, pb.delay_ms = WITHHOLD, marker.delivery_count, marker.delay_ms
+    pb.reason, pb.error, pb.trouble = kept(marker.reason), kept(marker.error), kept(marker.trouble)
+    pb.last_delivery_ms, pb.tries = marker.last_delivery_ms, marker.tries
+
+
+def kept(reason: str) -> str:
+    """As much of a reason as a marker holds."""
     # Reasons come from exceptions, whose text may hold halves of surrogate pairs that UTF-8 has no bytes for.
     return reason[:MAX_REASON].encode(errors="replace").decode()
 
@@ -174,6 +187,13 @@ def _decode_v2(key: bytes, pb: MarkerPb) -> Marker:
     cell = Cell(subscription=pb.subscription, topic=pb.topic, partition=pb.message_id.partition)
     if key != cell.key:
         raise InvalidMarker(f"the record key is not the cell {cell}")
+    # A name that no option takes and no topic has: its cell could be neither read back nor served.
+    for name, why in (
+        (pb.subscription, why_no_subscription(pb.subscription)),
+        (pb.topic, why_no_topic(pb.topic)),
+    ):
+        if why is not None:
+            raise InvalidMarker(f"{name!r} is no name: {why}")
     if pb.delivery_count > MAX_DELIVERY_COUNT:
         raise InvalidMarker(f"its delivery count {pb.delivery_count} is beyond belief")
     count, run, lease_ms = pb.delivery_count, pb.run_id, min(pb.redeliver_after_ms, MAX_LEASE_MS)
@@ -204,11 +224,11 @@ def _decode_v2(key: bytes, pb: MarkerPb) -> Marker:
                 offsets=_offsets(pb),
                 delivery_count=count,
                 delay_ms=delay_ms,
-                reason=_kept(pb.reason),
+                reason=kept(pb.reason),
                 due_ms=_due_ms(pb),
             )
         case 4 if count:
-            return Reject(cell=cell, offsets=_offsets(pb), delivery_count=count, reason=_kept(pb.reason))
+            return Reject(cell=cell, offsets=_offsets(pb), delivery_count=count, reason=kept(pb.reason))
         case 5:
             return EndUpTo(cell=cell, position=_position(pb), run_id=run or None)
         case 6:
@@ -218,12 +238,24 @@ def _decode_v2(key: bytes, pb: MarkerPb) -> Marker:
         case 8:
             return Resume(cell=cell)
         case 9 if pb.reason:
-            return Hold(cell=cell, trip=_kept(pb.reason))
+            return Hold(cell=cell, trip=kept(pb.reason))
         case 10:
             return LogEnd(cell=cell, position=_position(pb))
         case 11:
             return Delete(cell=cell)
-        case 0 | 2 | 3 | 4 | 7 | 9:
+        case 12 if pb.trouble and pb.tries and pb.last_delivery_ms >= 0:
+            return Withhold(
+                cell=cell,
+                offsets=_offsets(pb),
+                delivery_count=count,
+                reason=kept(pb.reason),
+                error=kept(pb.error),
+                last_delivery_ms=pb.last_delivery_ms,
+                trouble=kept(pb.trouble),
+                tries=pb.tries,
+                delay_ms=delay_ms or 0,
+            )
+        case 0 | 2 | 3 | 4 | 7 | 9 | 12:
             raise InvalidMarker(f"its type {pb.type} needs a delivery count, run or reason that it lacks")
         case _:
             raise InvalidMarker(f"its type {pb.type} is unknown")

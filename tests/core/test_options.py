@@ -342,6 +342,20 @@ def test_a_malformed_choice_of_topics_is_refused(option: str, value: str) -> Non
     assert refusal.value.option == option
 
 
+@pytest.mark.parametrize("selection", ["subscribe", "assign"])
+def test_a_subscription_whose_dead_letter_topic_would_be_too_long_is_refused(selection: str) -> None:
+    long = {"kafka.bootstrap.servers": "b:9092", "subscription": "s" * 140}
+    named = {"subscribe": "t" * 120, "assign": '{"%s": [0]}' % ("t" * 120)}[selection]
+    with pytest.raises(InvalidOption, match="of 265 characters"):
+        SourceOptions.parse({**long, selection: named})
+    SourceOptions.parse({**long, selection: named, "deadLetterTopic": "dead-{subscription}"})
+    SourceOptions.parse({**long, selection: named, "markerFormat": "v1"})
+    by_pattern = SourceOptions.parse({**long, "subscribePattern": "t+"})
+    by_pattern.check_names(["t" * 100])
+    with pytest.raises(InvalidOption, match="shorter name"):
+        by_pattern.check_names(["t" * 120])
+
+
 def test_a_pattern_takes_in_no_control_topic_and_no_dead_letters_of_its_queues() -> None:
     options = SourceOptions.parse({**BROKERS, "subscription": "billing", "subscribePattern": ".*"})
     taken = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
@@ -70,6 +71,20 @@ def test_stats_as_json_are_nested_by_topic_and_subscription() -> None:
         "topics": {},
         "weak_control_topics": [],
     }
+
+
+def test_stats_say_why_dead_letters_could_not_be_written() -> None:
+    late = Held(5, "max-deliveries", "", 0, "not authorized: write on 'orders-billing-DLQ'", 90_000, 2)
+    early = Held(5, "rejected", "", 0, "no leader", 80_000, 1)
+    held = ((early, OffsetSet.of((47, 48))), (late, OffsetSet.of((46, 47))))
+    part = PartitionStats.of(replace(CURSOR, held=held), log_end=80, oldest_ms=None)
+    assert (part.held, part.trouble, part.next_try_ms) == (2, late.trouble, 80_000)
+    one = stats_of(PartitionStats.of(CURSOR, log_end=80, oldest_ms=None), part)
+    told = json.loads(Stats(subscriptions=(one,)).to_json())["topics"]["orders"]["subscriptions"]["billing"]
+    assert told["trouble"] == told["partitions"]["3"]["trouble"] == late.trouble
+    assert Stats(subscriptions=(one,)).to_text().endswith(f' trouble="{late.trouble}"')
+    just_now = replace(CURSOR, held=((late._replace(retry_ms=0), OffsetSet.of((46, 47))),))
+    assert PartitionStats.of(just_now, log_end=80, oldest_ms=None).next_try_ms is None
 
 
 def test_stats_as_text_are_a_line_for_each_subscription() -> None:

@@ -29,6 +29,7 @@ from spark_cursor_source.core.marker import (
     Resume,
     Seek,
     Start,
+    Withhold,
 )
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy, StepBackoff
@@ -66,6 +67,8 @@ class Message:
     error: str = ""  # where held
     started_ms: int = 0  # of a lease, or of the last one where held
     grouped: bool = False  # with other suspects, in its last delivery
+    trouble: str = ""  # where held
+    tries: int = 0  # where held; at_ms is the next one
 
 
 @dataclass
@@ -155,12 +158,15 @@ class Twin:
                     if message.state == "available" and not (again and message.count == 0)
                 }
             case Resume():
-                self.close()
+                self.close(all_of_it=True)
             case Hold(trip=trip):
                 if trip != self.trip:
                     self.open(trip, at_ms)
             case LogEnd(position=position):
                 self.ages = self.ages.seen(at_ms, position)
+            case Withhold():
+                for offset in marker.offsets:
+                    self.withhold(offset, marker, at_ms)
             case Delete():
                 new = Twin(self.policy, exists=False, dead=self.dead)
                 self.__dict__ = new.__dict__
@@ -279,12 +285,30 @@ class Twin:
         if self.closes_ms == 0 and self.policy.breaker.pause_ms is not None:
             self.closes_ms = now_ms + self.policy.breaker.pause_ms
 
-    def close(self) -> None:
+    def close(self, *, all_of_it: bool = False) -> None:
         self.opened_ms = self.closes_ms = None
         self.letters = []
         for offset, message in list(self.messages.items()):
-            if message.state == "held":
+            if message.state == "held" and (all_of_it or not message.tries):
                 self.bury(offset, message)
+
+    def withhold(self, offset: int, marker: Withhold, at_ms: int) -> None:
+        known = self.messages.get(offset)
+        if offset >= self.read_position or (known is not None and known.state != "held"):
+            return
+        if known is None and self.totals["dead_lettered"]:
+            self.totals["dead_lettered"] -= 1
+        self.ended.discard(offset)
+        self.messages[offset] = Message(
+            "held",
+            marker.delivery_count,
+            quarter_second(at_ms + min(marker.delay_ms, MAX_LEASE_MS)),
+            reason=marker.reason,
+            error=marker.error,
+            started_ms=marker.last_delivery_ms,
+            trouble=marker.trouble,
+            tries=marker.tries,
+        )
 
     def settle(self, now_ms: int | None) -> tuple[list[Dead], list[tuple[int, int, str, bool]]]:
         """Dead letters, and announcements (offset, count, run, alone)."""
@@ -292,6 +316,10 @@ class Twin:
             self.see(now_ms)
             if self.closes_ms is not None and self.closes_ms < now_ms:
                 self.close()
+            for offset, message in list(self.messages.items()):
+                over = message.tries and message.at_ms is not None and message.at_ms < now_ms
+                if over and self.opened_ms is None:
+                    self.bury(offset, message)
             self.tick(now_ms)
             self.see(now_ms)
         if self.opened_ms is None:
@@ -433,6 +461,18 @@ markers = st.one_of(
     st.builds(Hold, cell=cell, trip=st.sampled_from(["x", "y"])),
     st.builds(LogEnd, cell=cell, position=positions),
     st.builds(Delete, cell=cell),
+    st.builds(
+        Withhold,
+        cell=cell,
+        offsets=sets,
+        delivery_count=st.just(0) | counts,
+        reason=st.just(REJECTED),
+        error=st.sampled_from(["", "bad"]),
+        last_delivery_ms=st.just(0),
+        trouble=st.just("no leader"),
+        tries=st.integers(1, 2),
+        delay_ms=spans_ms,
+    ),
 )
 backoffs = st.sampled_from([(), (1_000,), (0, 5_000), (2_500, 0)])
 
@@ -518,10 +558,12 @@ def assert_same_groups(state: CursorSnapshot, twin: Twin) -> None:
         }
     for held, offsets in state.held:
         letter = Message(
-            *("held", held.delivery_count, None),
+            *("held", held.delivery_count, held.retry_ms if held.tries else None),
             reason=held.reason,
             error=held.error,
             started_ms=held.last_delivery_ms,
+            trouble=held.trouble,
+            tries=held.tries,
         )
         told |= dict.fromkeys(offsets, letter)
     assert told == twin.messages

@@ -18,6 +18,7 @@ from spark_cursor_source.core.marker import (
     Resume,
     Seek,
     Start,
+    Withhold,
 )
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import Backoff, RedeliveryPolicy, StepBackoff
@@ -127,6 +128,32 @@ class Log:
     def resume(self, *, at: float) -> None:
         self.append(Resume(cell=CELL), at)
 
+    def withhold(
+        self,
+        held: OffsetSet,
+        *,
+        at: float,
+        delay: float = 10,
+        tries: int = 1,
+        count: int = 1,
+        reason: str = "rejected",
+        error: str = "bad",
+        last: float = 0,
+        trouble: str = "no leader",
+    ) -> None:
+        marker = Withhold(
+            cell=CELL,
+            offsets=held,
+            delivery_count=count,
+            reason=reason,
+            error=error,
+            last_delivery_ms=round(last * 1000),
+            trouble=trouble,
+            tries=tries,
+            delay_ms=round(delay * 1000),
+        )
+        self.append(marker, at)
+
     def settle(self, now: float | None) -> list[Decision]:
         return self.tracker.settle(None if now is None else round(now * 1000))
 
@@ -151,7 +178,9 @@ def redeliver(held: OffsetSet, count: int, *, run: str = A, alone: bool = False)
     return Redeliver(cell=CELL, offsets=held, delivery_count=count, run_id=run, alone=alone)
 
 
-def dead(held: OffsetSet, count: int, reason: str, error: str = "", last: float = 0) -> DeadLetter:
+def dead(
+    held: OffsetSet, count: int, reason: str, error: str = "", last: float = 0, *, tries: int = 0
+) -> DeadLetter:
     return DeadLetter(
         cell=CELL,
         offsets=held,
@@ -159,6 +188,7 @@ def dead(held: OffsetSet, count: int, reason: str, error: str = "", last: float 
         reason=reason,
         error=error,
         last_delivery_ms=round(last * 1000) or None,
+        tries=tries,
     )
 
 

@@ -23,7 +23,7 @@ from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import MarkersTopicRecreated
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.spark import marker_ends
+from spark_cursor_source.spark import marker_ends, marker_planner
 from spark_cursor_source.spark.marker_ends import MarkerEnds
 from spark_cursor_source.spark.marker_planner import AllCursors, MarkerPlanner, MarkersSlice
 from spark_cursor_source.spark.marker_rows import MarkerFold
@@ -133,6 +133,22 @@ def test_no_lease_runs_out_while_a_transaction_hides_what_was_appended(
     # The broker answers before the end of the transaction is in the log.
     eventually(lambda: tracker.latest_offset(start).settled == {home(cell)})
     assert tracker.latest_offset(start).next[home(cell)] == start.next[home(cell)] + 3
+
+
+def test_a_tracker_with_nothing_to_do_commits_its_offsets_now_and_then(
+    control: Control, planner: MakePlanner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = cell_of(control.queue)
+    put_markers(control, End(cell=cell, offsets=offsets((7, 8))))
+    idle = planner()
+    start = idle.latest_offset(idle.initial_offset())
+    assert idle.latest_offset(start) is start
+    monkeypatch.setattr(marker_planner, "COMMIT_EVERY_MS", 1)
+    often = planner()
+    eventually(lambda: often.latest_offset(start).settled == {home(cell)})  # once it knows the time
+    end = often.latest_offset(start)
+    assert end.next == start.next
+    assert [task for task in often.tasks(start, end) if not isinstance(task, AllCursors)]
 
 
 HOUR_MS = 3_600_000

@@ -27,7 +27,6 @@ from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter, Redeliver
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import (
-    CopiesNotDurable,
     KafkaUnavailable,
     MarkersPartitionsChanged,
     NotAuthorized,
@@ -558,6 +557,55 @@ def test_a_successor_whose_commit_is_not_seen_yet_is_not_pushed_out(
     member.close()
 
 
+def test_a_tracker_that_stood_still_says_that_another_one_has_taken_over(
+    mortal: EmbeddedKafka, make_control: MakeControl, new_outbox: MakeOutbox
+) -> None:
+    # first: batch 0 ------------- batch 1: no answer until its time is over, and then it looks
+    # successor:       batch 1 2                    [the broker stands still]
+    control = make_control({"bootstrap.servers": mortal.bootstrap_servers})
+    first, successor = new_outbox(control, call_timeout_ms=300), new_outbox(control)
+    batch: dict[str, Any] = {"decisions": [], "cursors": [], "next_markers": {}}
+    first.open(take_over=False)
+    first.carry_out(0, **batch)
+    successor.open(take_over=False)
+    for number in (1, 2):
+        successor.carry_out(number, **batch)
+    first._patience_ms = 500
+    mortal.pause()
+    with ThreadPoolExecutor(1) as pool:
+        ending = pool.submit(first.carry_out, 1, **batch)
+        time.sleep(2.5)
+        mortal.resume()
+        with pytest.raises(TrackerFenced):
+            ending.result(60)
+
+
+def test_a_tracker_whose_offsets_the_brokers_have_forgotten_goes_on(
+    control: Control, new_outbox: MakeOutbox, topics: Topics
+) -> None:
+    # A week without markers: the group's offsets are removed, and the producer's id too.
+    outbox = new_outbox(control)
+    outbox.open(take_over=False)
+    outbox.carry_out(0, decisions=[], cursors=[], next_markers={1: 5})
+    assert topics.delete_group(tracker_group(control.markers))
+    outbox._producer.discard()
+    assert outbox.carry_out(1, decisions=[], cursors=[], next_markers={2: 6}) is True
+    assert progress(control) == ("query", positions(p1=5, p2=6))
+
+
+def test_a_transaction_that_takes_longer_than_a_call_may_is_committed(
+    control: Control, new_outbox: MakeOutbox
+) -> None:
+    # A slow way to the broker: one record a request, and the next one after the answer.
+    slow = {"batch.num.messages": "1", "max.in.flight": "1"}
+    outbox = new_outbox(control, config=control.config | slow, call_timeout_ms=1_000)
+    outbox.open(take_over=False)
+    redelivers = [redeliver_of(cell_of("orders"), (n, n + 1)) for n in range(15_000)]
+    outbox._patience_ms = 60_000
+    assert outbox.carry_out(0, decisions=redelivers, cursors=[], next_markers={}) is True
+    eventually(lambda: len(announced(control)) == len(redelivers))
+
+
 def test_offsets_that_another_tool_has_set_belong_to_nobody(
     control: Control, new_outbox: MakeOutbox, topics: Topics
 ) -> None:
@@ -804,23 +852,6 @@ def test_messages_that_never_were_stop_no_tracker(
     assert outbox.carry_out(0, decisions=letters, cursors=[], next_markers={}) is True
     assert (outbox.copied, outbox.lost) == (1, 1)
     assert dead(control) == [b"value 0"]
-
-
-def test_copies_that_the_topic_refuses_are_an_error_and_nothing_is_forgotten(
-    control: Control, outbox: Outbox, queue: Cell, topics: Topics
-) -> None:
-    topics.create({f"{control.queue}-billing-DLQ": (1, {"max.message.bytes": 100})})
-    with pytest.raises(CopiesNotDurable) as refused:
-        outbox.carry_out(
-            0,
-            decisions=[dead_letter_of(queue, (0, 2))],
-            cursors=[cursor_of(queue, 10)],
-            next_markers={0: 3},
-        )
-    assert refused.value.topic == f"{control.queue}-billing-DLQ"
-    assert "MSG_SIZE_TOO_LARGE" in str(refused.value)
-    assert progress(control) == (None, {})
-    assert shows(control)
 
 
 def test_copies_wait_for_a_broker_that_restarts(

@@ -19,7 +19,7 @@ from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import InvalidOption, NoDeadLetter, RedriveFenced
 from spark_cursor_source.kafka import redrive as redriving
-from spark_cursor_source.kafka.dead_letters import DeadLetterCopier
+from spark_cursor_source.kafka.dead_letter_copier import DeadLetterCopier
 from spark_cursor_source.kafka.redrive import DeadLetterFilter, Redriven, redrive
 from spark_cursor_source.kafka.redriven import RedrivenOffsets
 from spark_cursor_source.kafka.topics import Topics

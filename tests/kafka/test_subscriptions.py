@@ -135,6 +135,8 @@ def test_what_cannot_be_created_is_refused_before_anything_is_written(
 ) -> None:
     with pytest.raises(InvalidArgument, match="subscription="):
         subscriptions.create("a,b", tracked.queue, LATEST)
+    with pytest.raises(InvalidArgument, match="its dead letters"):
+        subscriptions.create("s" * 240, tracked.queue, LATEST)
     with pytest.raises(TopicNotFound, match="nowhere"):
         subscriptions.create("billing", "nowhere", LATEST)
     with pytest.raises(InvalidArgument, match="no such partition"):

@@ -1,4 +1,4 @@
-"""Delays of rows that are released: what a settlement takes, without Spark."""
+"""What a settlement takes of rows, without Spark: delays, and the names of messages."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from spark_cursor_source.core.ack_options import AckOptions
-from spark_cursor_source.errors import InvalidDuration, InvalidOption
-from spark_cursor_source.spark.settlement import settlement_of
+from spark_cursor_source.errors import InvalidDuration, InvalidMessageId, InvalidOption
+from spark_cursor_source.spark.settlement import Settlement, settlement_of
 
 HALF_A_DAY_MS = 12 * 3_600_000
 
@@ -29,3 +29,24 @@ def test_a_delay_that_the_tracker_would_cut_is_refused(
         return
     with pytest.raises(error):
         settlement.add(table)
+
+
+OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscription": "billing"}
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "offset", "why"),
+    [
+        ("orders,", 0, 0, "topic 'orders,': a topic name has only"),
+        ("", 0, 0, "topic '': a topic name cannot be empty"),
+        ("t" * 250, 0, 0, "at most 249 characters"),
+        ("orders", -1, 0, "partition '-1'"),
+        ("orders", 0, -1, "offset '-1'"),
+    ],
+)
+def test_a_row_that_names_no_message_is_refused(topic: str, partition: int, offset: int, why: str) -> None:
+    rows = pa.table(
+        {"topic": ["orders", topic], "partition": pa.array([0, partition], pa.int32()), "offset": [0, offset]}
+    )
+    with pytest.raises(InvalidMessageId, match=why):
+        Settlement(AckOptions.parse(OPTIONS)).add(rows)

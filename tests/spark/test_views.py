@@ -39,7 +39,7 @@ from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.core.view_options import View, ViewOptions
 from spark_cursor_source.errors import UnknownOption
-from spark_cursor_source.kafka.dead_letters import DeadLetterCopier
+from spark_cursor_source.kafka.dead_letter_copier import DeadLetterCopier
 from spark_cursor_source.spark.source import CursorqDataSource
 from spark_cursor_source.spark.view_columns import arrow_schema, ddl
 from spark_cursor_source.spark.view_outstanding import outstanding_batches
@@ -261,7 +261,8 @@ CURSORS = (
     "subscription STRING, topic STRING, partition INT, mark_delete BIGINT, read_position BIGINT,"
     " outstanding BIGINT, leased BIGINT, available BIGINT, delayed BIGINT, held BIGINT,"
     " oldest_unacked TIMESTAMP, log_end BIGINT, backlog BIGINT, delivered BIGINT, acked BIGINT,"
-    " redelivered BIGINT, dead_lettered BIGINT, expired BIGINT, breaker_opened TIMESTAMP"
+    " redelivered BIGINT, dead_lettered BIGINT, expired BIGINT, breaker_opened TIMESTAMP,"
+    " trouble STRING, next_try TIMESTAMP"
 )
 
 
@@ -278,7 +279,7 @@ def test_a_cursor_says_where_the_subscription_stands(control: Control) -> None:
             leases=((Lease(AT_MS, 1, "run"), some((3, 4))),),
             delayed=((Delay(AT_MS, 2, False), some((5, 6))),),
             available=((Wait(1, True), some((8, 9))),),
-            held=((Held(1, "no"), some((6, 7))),),
+            held=((Held(1, "no", "", 0, "no leader", AT_MS + 7, 2), some((6, 7))),),
             totals=Totals(delivered=12, acked=6, redelivered=2, dead_lettered=1, expired=3),
             breaker=Breaker(trip="t", opened_ms=AT_MS, closes_ms=AT_MS + 9),
         ),
@@ -290,9 +291,31 @@ def test_a_cursor_says_where_the_subscription_stands(control: Control) -> None:
         df.drop("ack_holes"),
         control.frame(
             CURSORS,
-            ("s", topic, 0, 2, 10, 4, 1, 2, 1, 1, AT_MS + 3, 12, 6, 12, 6, 2, 1, 3, AT_MS),
-            ("s", topic, 1, 1, 2, 0, 0, 0, 0, 0, AT_MS + 2, 4, 2, 0, 0, 0, 0, 0, None),
-            ("s", topic, 2, -1, 0, 0, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, 0, 0, None),
+            (
+                "s",
+                topic,
+                0,
+                2,
+                10,
+                4,
+                1,
+                2,
+                1,
+                1,
+                AT_MS + 3,
+                12,
+                6,
+                12,
+                6,
+                2,
+                1,
+                3,
+                AT_MS,
+                "no leader",
+                AT_MS + 7,
+            ),
+            ("s", topic, 1, 1, 2, 0, 0, 0, 0, 0, AT_MS + 2, 4, 2, 0, 0, 0, 0, 0, None, None, None),
+            ("s", topic, 2, -1, 0, 0, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, 0, 0, None, None, None),
         ),
     )
     holes = {row.partition: [tuple(one) for one in row.ack_holes] for row in df.collect()}

@@ -79,6 +79,24 @@ SUSPECTS = CursorSnapshot(
     available=((Wait(4, True, grouped=True), OffsetSet.of((50, 60))),),
 )
 
+TROUBLED = replace(
+    ONE,
+    held=(
+        (Held(2, "rejected", "bad order", 1_700_000_050_250), OffsetSet.of((61, 63))),
+        (
+            Held(
+                5,
+                "max-deliveries",
+                last_delivery_ms=1_700_000_050_250,
+                trouble="not authorized: write on 'orders-billing-DLQ'",
+                retry_ms=1_700_000_080_000,
+                tries=2,
+            ),
+            OffsetSet.of((65, 66)),
+        ),
+    ),
+)
+
 SOUGHT = CursorSnapshot(
     cell=CELL,
     read_position=5_000,
@@ -101,7 +119,7 @@ keys = st.one_of(
     st.builds(Lease, times, counts, st.just("") | names, times, st.booleans()),
     st.builds(Delay, times, st.just(0) | counts, st.booleans(), st.booleans(), st.booleans()),
     st.builds(Wait, st.just(0) | counts, st.booleans(), st.booleans(), st.booleans()),
-    st.builds(Held, counts, texts, texts, times),
+    st.builds(Held, st.just(0) | counts, texts, texts, times, texts, times, st.integers(0, 10**6)),
 )
 offsets = st.integers(0, OFFSET_LIMIT)
 breakers = st.builds(
@@ -172,6 +190,10 @@ def test_cursors_that_know_when_messages_were_delivered_are_read_for_ever() -> N
 
 def test_the_golden_cursor_with_groups_of_suspects_decodes() -> None:
     assert decode((GOLDEN / "cursor_v1_suspects.bin").read_bytes()) == SUSPECTS
+
+
+def test_cursors_of_dead_letters_that_could_not_be_written_are_read_for_ever() -> None:
+    assert decode((GOLDEN / "cursor_v1_troubled.bin").read_bytes()) == TROUBLED
 
 
 def test_cursors_that_were_sought_are_read_for_ever() -> None:

@@ -26,6 +26,7 @@ from spark_cursor_source.core.marker import (
     Resume,
     Seek,
     Start,
+    Withhold,
 )
 from spark_cursor_source.core.offsets import EMPTY, OFFSET_LIMIT, OffsetSet
 from spark_cursor_source.errors import InvalidMarker
@@ -99,7 +100,8 @@ def test_a_marker_of_version_1_survives_its_bytes(marker: MarkerV1) -> None:
 # ---- version 2
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
-cells = st.builds(Cell, subscription=names, topic=names, partition=st.integers(0, 2**31 - 1))
+cell_names = st.text("aZ09._-", min_size=1, max_size=12).filter(lambda name: name.strip("."))
+cells = st.builds(Cell, subscription=cell_names, topic=cell_names, partition=st.integers(0, 2**31 - 1))
 sets = st.builds(OffsetSet.from_offsets, st.frozensets(st.integers(0, OFFSET_LIMIT - 1), max_size=12))
 counts = st.integers(1, MAX_DELIVERY_COUNT)
 spans_ms = st.integers(0, MAX_LEASE_MS)
@@ -142,6 +144,18 @@ markers = st.one_of(
     st.builds(Hold, cell=cells, trip=names),
     st.builds(LogEnd, cell=cells, position=positions),
     st.builds(Delete, cell=cells),
+    st.builds(
+        Withhold,
+        cell=cells,
+        offsets=sets,
+        delivery_count=st.just(0) | counts,
+        reason=reasons,
+        error=reasons,
+        last_delivery_ms=st.integers(0, 2**53),
+        trouble=names,
+        tries=st.integers(1, 10**6),
+        delay_ms=spans_ms,
+    ),
 )
 GOLDEN_MARKERS: dict[str, Marker] = {
     "start": Start(cell=CELL, offsets=SOME, lease_ms=60_000, delivery_count=2, run_id=RUN),
@@ -164,6 +178,17 @@ GOLDEN_MARKERS: dict[str, Marker] = {
     "hold": Hold(cell=CELL, trip="1700000000000@orders,3"),
     "log_end": LogEnd(cell=CELL, position=70_001),
     "delete": Delete(cell=CELL),
+    "withhold": Withhold(
+        cell=CELL,
+        offsets=SOME,
+        delivery_count=5,
+        reason="rejected",
+        error="no such customer",
+        last_delivery_ms=1_700_000_000_250,
+        trouble="MSG_SIZE_TOO_LARGE: Broker: Message size too large",
+        tries=2,
+        delay_ms=20_000,
+    ),
 }
 
 
@@ -265,7 +290,7 @@ def test_each_type_is_read_when_nothing_is_missing(kind: int) -> None:
         ),
         pytest.param(CELL.key, v2(version=2), "version 2 is unknown", id="version 2, which nobody knows"),
         pytest.param(CELL.key, v2(version=-1), "version -1 is unknown", id="a negative version"),
-        pytest.param(CELL.key, v2(type=12), "type 12 is unknown", id="an unknown type"),
+        pytest.param(CELL.key, v2(type=13), "type 13 is unknown", id="an unknown type"),
         pytest.param(CELL.key, v2(type=-1), "type -1 is unknown", id="a negative type"),
         pytest.param(
             CELL.key, v2(version=V1, type=3), "unknown in version 1", id="a type that version 1 has not"
@@ -275,6 +300,11 @@ def test_each_type_is_read_when_nothing_is_missing(kind: int) -> None:
         pytest.param(CELL.key, v2(topic=None), "no cell", id="no topic"),
         pytest.param(b"billing,orders,4", v2(), "not the cell", id="the key of another cell"),
         pytest.param(b"\xff\xfe", v2(), "not the cell", id="a key that is no text"),
+        pytest.param(b"billing,orders,,3", v2(topic="orders,"), "no name", id="a topic with a comma"),
+        pytest.param(b"billing,..,3", v2(topic=".."), "no name", id="a topic that is a directory"),
+        pytest.param(b"billing," + b"t" * 250 + b",3", v2(topic="t" * 250), "at most", id="a long topic"),
+        pytest.param(b"bil,ling,orders,3", v2(subscription="bil,ling"), "no name", id="a comma before it"),
+        pytest.param(b"sl/ash,orders,3", v2(subscription="sl/ash"), "no name", id="a slash"),
         pytest.param(CELL.key, v2(offsets=None), "bitmap", id="no offsets"),
         pytest.param(CELL.key, v2(offsets=b"\x01" + bytes(7)), "bitmap", id="a bitmap that is cut short"),
         pytest.param(CELL.key, v2(offsets=EMPTY.to_roaring() + b"x"), "bitmap", id="more than a bitmap"),
@@ -303,6 +333,14 @@ def test_each_type_is_read_when_nothing_is_missing(kind: int) -> None:
         pytest.param(CELL.key, v2(type=3, due_ms=-1), "1970", id="a Release that is due before 1970"),
         pytest.param(CELL.key, v2(type=7, run_id=None), "lacks", id="a Hello without a run"),
         pytest.param(CELL.key, v2(type=9, reason=None), "lacks", id="a Hold without a trip"),
+        pytest.param(CELL.key, v2(type=12, tries=1), "lacks", id="a Withhold without a trouble"),
+        pytest.param(CELL.key, v2(type=12, trouble="no"), "lacks", id="a Withhold without a try"),
+        pytest.param(
+            CELL.key,
+            v2(type=12, trouble="no", tries=1, last_delivery_ms=-1),
+            "lacks",
+            id="a Withhold of before 1970",
+        ),
         pytest.param(CELL.key, v2(type=10, position=None), "no position", id="a LogEnd without a position"),
         pytest.param(CELL.key, v2(type=5, position=None), "no position", id="an EndUpTo without a position"),
         pytest.param(CELL.key, v2(type=6, position=-1), "no position", id="a Seek before the beginning"),

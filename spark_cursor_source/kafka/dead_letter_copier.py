@@ -1,0 +1,333 @@
+"""Copies of messages to the dead-letter topics: whole, and confirmed before anything forgets them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaError, Message
+
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.tracker import DeadLetter
+from spark_cursor_source.errors import CopiesNotDurable, KafkaFailure
+from spark_cursor_source.kafka.copies import Copies, headers_of, original_ms_of, reading_rounds
+from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics, readable
+from spark_cursor_source.kafka.dead_letter_troubles import Place, Troubles, Withheld, log_withheld
+from spark_cursor_source.kafka.dead_letters import dead_letter_headers, first_delivery_ms
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.failures import shown
+from spark_cursor_source.kafka.records import offset_of, place_of
+from spark_cursor_source.kafka.tail import TailReader
+from spark_cursor_source.kafka.topics import Topics
+
+logger = logging.getLogger(__name__)
+
+_GRACE_MS = 3_000  # for the client to tell that the time of a copy is over
+_MOST_TOPICS = 3  # so many that do not answer are waited for in one batch
+
+#: about a message, and not about the topic that it was sent to
+_OF_ONE_MESSAGE = frozenset(
+    {
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """How many messages were copied, how many were not there any more, and what could not be copied."""
+
+    copied: int = 0
+    lost: int = 0
+    withheld: tuple[Withheld, ...] = ()
+
+
+@dataclass(slots=True)
+class _Held:
+    offsets: OffsetSet
+    why: str
+    place: Place | None  #: what the trouble is about; None: these messages alone
+    tried: bool
+
+
+@dataclass(slots=True)
+class _Letter:
+    """A decision on its way to its topic."""
+
+    decision: DeadLetter
+    target: str
+    found: list[int] = field(default_factory=list)  # offsets of messages that were read
+    unanswered: set[int] = field(default_factory=set)  # of these, those whose copy is on its way
+    copied: int = 0
+    held: list[_Held] = field(default_factory=list)
+
+    def hold(
+        self, why: str, place: Place | None = None, *, offsets: OffsetSet | None = None, tried: bool = True
+    ) -> None:
+        """Put messages off, or all of them."""
+        withheld = self.decision.offsets if offsets is None else offsets
+        if withheld:
+            self.held.append(_Held(withheld, why, place, tried))
+
+
+class DeadLetterCopier:
+    """Reads messages by their id and writes them to the dead-letter topics, which it makes where needed.
+
+    What cannot be read or written is withheld with the reason, and holds up nothing else: each topic is given
+    ``patience_ms``, and one that failed is left alone for a while, longer each time.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        topics: Topics,
+        policy_for: Callable[[str], RedeliveryPolicy],
+        *,
+        patience_ms: int,
+    ) -> None:
+        self._topics = topics
+        self._patience_ms = patience_ms
+        self._targets = DeadLetterTopics(topics)
+        self._policy_for = policy_for
+        # The record itself, whatever became of its transaction: this subscription was given it.
+        self._reader = TailReader(config, committed=False, stall_timeout_ms=patience_ms)
+        # What nobody was given yet is what a reader would be given.
+        self._reader_of_undelivered = TailReader(config, committed=True, stall_timeout_ms=patience_ms)
+        self._copies = Copies(
+            config, patience_ms=patience_ms + _GRACE_MS, settings={"message.timeout.ms": patience_ms}
+        )
+        self._troubles = Troubles()
+        self._refused: list[tuple[Message, _Letter, KafkaError]] = []
+
+    def copy(self, decisions: Sequence[DeadLetter]) -> Copied:
+        """Copy the messages; when this returns the brokers have confirmed every copy that is not withheld.
+
+        A message that is not there any more is logged and counted.
+        """
+        letters = [_Letter(one, self._target(one)) for one in decisions if one.offsets]
+        budget = Deadline.after_ms(_MOST_TOPICS * self._patience_ms)
+        lost = 0
+        try:
+            for topic, reader, of_topic in self._by_topic(letters):
+                lost += self._copy_topic(topic, reader, of_topic, budget)
+            self._flush(letters)
+        except BaseException:
+            self._copies.discard()
+            self._targets.forget()
+            raise
+        self._learn(letters, spent_ms=budget.spent_ms)
+        withheld = [
+            self._troubles.withheld(letter.decision, held.offsets, held.why, held.place, tried=held.tried)
+            for letter in letters
+            for held in letter.held
+        ]
+        log_withheld(withheld)
+        return Copied(copied=sum(letter.copied for letter in letters), lost=lost, withheld=tuple(withheld))
+
+    def close(self) -> None:
+        """End the clients."""
+        self._reader.close()
+        self._reader_of_undelivered.close()
+        self._copies.discard()
+
+    def _by_topic(self, letters: Iterable[_Letter]) -> list[tuple[str, TailReader, list[_Letter]]]:
+        """The letters of each topic, those last that may be waited for in vain."""
+        topics: dict[tuple[bool, str, bool], list[_Letter]] = {}
+        for letter in letters:
+            topic = letter.decision.cell.topic
+            places = (Place("read", topic), Place("write", letter.target))
+            doubtful = any(self._troubles.is_known(place) for place in places)
+            topics.setdefault((doubtful, topic, letter.decision.delivery_count > 0), []).append(letter)
+        return [
+            (topic, self._reader if delivered else self._reader_of_undelivered, of_topic)
+            for (_, topic, delivered), of_topic in sorted(topics.items())
+        ]
+
+    def _copy_topic(
+        self, topic: str, reader: TailReader, letters: Iterable[_Letter], budget: Deadline
+    ) -> int:
+        """Hand over copies of what is to be copied from one topic; how many messages are not there."""
+        tried = [letter for letter in letters if self._is_to_be_tried(letter)]
+        if budget.over:
+            for letter in tried:
+                letter.hold(f"no time was left: {budget.spent_ms} ms were spent on others", tried=False)
+            return 0
+        topics = self._topics.within(Deadline.after_ms(self._patience_ms))
+        source = Place("read", topic)
+        wanted = {
+            number: OffsetSet.union(one.decision.offsets for one in of)
+            for number, of in _by_partition(tried).items()
+        }
+        try:
+            there, leaderless = readable(topics, topic, wanted)
+        except KafkaFailure as failed:
+            for letter in tried:
+                letter.hold(_why(failed), source)
+            return 0
+        for letter in tried:
+            if letter.decision.cell.partition in leaderless:
+                letter.hold(f"partition {letter.decision.cell.partition} of topic '{topic}' has no leader")
+        self._find_targets([one for one in tried if not one.held], topic, topics, there)
+        ready = [letter for letter in tried if not letter.held]
+        try:
+            self._read(topic, reader, ready, there)
+        except KafkaFailure as failed:
+            for letter in ready:
+                rest = letter.decision.offsets - OffsetSet.from_offsets(letter.found)
+                letter.hold(_why(failed), source, offsets=rest)
+            return 0
+        return sum(_lost(letter.decision, OffsetSet.from_offsets(letter.found)) for letter in ready)
+
+    def _is_to_be_tried(self, letter: _Letter) -> bool:
+        for place in (Place("read", letter.decision.cell.topic), Place("write", letter.target)):
+            why = self._troubles.why_not_yet(place, letter.decision)
+            if why is not None:
+                letter.hold(why, place, tried=False)
+                return False
+        return True
+
+    def _find_targets(
+        self, letters: Iterable[_Letter], topic: str, topics: Topics, there: Mapping[int, OffsetSet]
+    ) -> None:
+        """See that the dead-letter topics are there, as far as there is a message for them."""
+        wanted: dict[str, list[_Letter]] = {}
+        for letter in letters:
+            if letter.decision.offsets & there.get(letter.decision.cell.partition, EMPTY):
+                wanted.setdefault(letter.target, []).append(letter)
+        for target, of_target in wanted.items():
+            try:
+                self._targets.ensure([target], like=topic, topics=topics)
+            except KafkaFailure as failed:
+                for letter in of_target:
+                    letter.hold(_why(failed), Place("write", target))
+
+    def _read(
+        self, topic: str, reader: TailReader, letters: Sequence[_Letter], there: Mapping[int, OffsetSet]
+    ) -> None:
+        of_partition = _by_partition(letters)
+        wanted = {
+            number: OffsetSet.union(one.decision.offsets for one in of) & there.get(number, EMPTY)
+            for number, of in of_partition.items()
+        }
+        for ranges in reading_rounds(wanted):
+            for message in reader.read(topic, ranges):
+                number, offset = place_of(message)
+                for letter in of_partition[number]:
+                    if offset in letter.decision.offsets:
+                        letter.found.append(offset)
+                        self._copy(message, letter)
+
+    def _target(self, decision: DeadLetter) -> str:
+        policy = self._policy_for(decision.cell.subscription)
+        return policy.dead_letter_topic_for(
+            topic=decision.cell.topic, subscription=decision.cell.subscription
+        )
+
+    def _copy(self, message: Message, letter: _Letter) -> None:
+        decision, offset = letter.decision, offset_of(message)
+
+        def told(error: KafkaError | None) -> None:
+            letter.unanswered.discard(offset)
+            if error is None:
+                letter.copied += 1
+            else:
+                self._refused.append((message, letter, error))
+
+        letter.unanswered.add(offset)
+        self._copies.add(
+            letter.target,
+            self._targets.partition_for(letter.target, decision.cell.partition),
+            key=message.key(),
+            value=message.value(),
+            headers=[
+                *headers_of(message),
+                *dead_letter_headers(
+                    decision,
+                    offset,
+                    first_delivery_ms=first_delivery_ms(decision, message),
+                    original_ms=original_ms_of(message),
+                ),
+            ],
+            told=told,
+        )
+
+    def _flush(self, letters: Iterable[_Letter]) -> None:
+        """Wait for the answers, and hold what was refused."""
+        self._await_answers(letters)
+        refused, self._refused = self._refused, []
+        # A broker refuses what was sent together for one of it.
+        again = Deadline.after_ms(self._patience_ms)
+        for message, letter, error in refused:
+            if error.code() in _OF_ONE_MESSAGE and not again.over:
+                self._copy(message, letter)
+                self._await_answers([letter])
+            else:
+                self._refused.append((message, letter, error))
+        for message, letter, error in self._refused:
+            place = None if error.code() in _OF_ONE_MESSAGE else Place("write", letter.target)
+            offset = offset_of(message)
+            letter.hold(shown(error), place, offsets=OffsetSet.of((offset, offset + 1)))
+        if self._refused:
+            # The next copy finds out anew what is there.
+            self._copies.discard()
+            self._targets.forget()
+        self._refused.clear()
+
+    def _await_answers(self, letters: Iterable[_Letter]) -> None:
+        try:
+            self._copies.flush()
+        except CopiesNotDurable as failed:
+            for letter in letters:
+                offsets = OffsetSet.from_offsets(letter.unanswered)
+                letter.hold(failed.why, Place("write", letter.target), offsets=offsets)
+                letter.unanswered.clear()
+            self._copies.discard()
+            self._targets.forget()
+
+    def _learn(self, letters: Iterable[_Letter], *, spent_ms: int) -> None:
+        """Remember where it failed, and forget it where it did not."""
+        failed: dict[Place, tuple[str, int]] = {}
+        for letter in letters:
+            for held in letter.held:
+                if held.place is not None and held.tried:
+                    _, tries = failed.get(held.place, ("", 0))
+                    failed[held.place] = (held.why, max(tries, letter.decision.tries))
+            if letter.copied:
+                for place in (Place("read", letter.decision.cell.topic), Place("write", letter.target)):
+                    self._troubles.succeeded(place)
+        for place, (why, tries) in failed.items():
+            self._troubles.failed(place, why, tries_before=tries, spent_ms=spent_ms)
+
+
+def _by_partition(letters: Iterable[_Letter]) -> dict[int, list[_Letter]]:
+    found: dict[int, list[_Letter]] = {}
+    for letter in letters:
+        found.setdefault(letter.decision.cell.partition, []).append(letter)
+    return found
+
+
+def _why(failed: KafkaFailure) -> str:
+    """The facts of an error, without its advice: nothing is to be started again."""
+    return str(failed).partition("; ")[0]
+
+
+def _lost(decision: DeadLetter, found: OffsetSet) -> int:
+    if not decision.delivery_count:
+        return 0  # never delivered: nobody has seen a message there, and gaps of the log are none
+    missing = decision.offsets - found
+    if missing:
+        logger.error(
+            "%s messages of %s are not in the topic any more and have no dead letter (%s): offsets %r",
+            len(missing),
+            decision.cell,
+            decision.reason,
+            missing,
+        )
+    return len(missing)

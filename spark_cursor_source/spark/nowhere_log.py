@@ -1,0 +1,40 @@
+"""Acks of subscriptions or topics that nobody reads, in the log: once a minute for each subscription."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+from spark_cursor_source.kafka.deadline import Pace
+
+log = logging.getLogger(__name__)
+
+EVERY_MS = 60_000
+
+
+class NowhereLog:
+    """Counts what was acked, released, rejected or extended where the tracker knows no such partition."""
+
+    def __init__(self, *, every_ms: int = EVERY_MS) -> None:
+        self._every_ms = every_ms
+        self._paces: dict[str, Pace] = {}
+        self._counts: dict[str, Counter[str]] = {}
+
+    def add(self, subscription: str, topic: str, *, messages: int) -> None:
+        """Count messages of a topic."""
+        self._counts.setdefault(subscription, Counter())[topic] += messages
+
+    def tell(self) -> None:
+        """Tell of the subscriptions that are due."""
+        for subscription in list(self._counts):
+            if not self._paces.setdefault(subscription, Pace(self._every_ms)).is_time():
+                continue
+            for topic, messages in self._counts.pop(subscription).items():
+                log.warning(
+                    "acks_of_nothing subscription=%s topic=%s messages=%d: they were acked, released, "
+                    "rejected or extended, but nobody has read such a partition for this subscription; "
+                    "compare the names with those that cursorq stats shows",
+                    subscription,
+                    topic,
+                    messages,
+                )

@@ -1,0 +1,299 @@
+"""Dead letters that cannot be written are held with the reason, and hold up nothing else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.marker import Hello, Reject, Release, Resume, Start, Withhold
+from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.dead_letter_troubles import Place, Troubles
+from spark_cursor_source.kafka.markers import MarkerSender
+from spark_cursor_source.kafka.outbox import Outbox
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.wire import marker as marker_wire
+from spark_cursor_source.wire import redelivery as redelivery_wire
+from tests.conftest import CreateTopic, DeleteTopic
+from tests.kafka.control_plane import (
+    PARTITIONS,
+    Control,
+    cell_of,
+    cursor_of,
+    dead_letter_of,
+    eventually,
+    login,
+    new_control,
+    offsets,
+    produce,
+    read_all,
+)
+from tests.kafka.tracker_thread import running_tracker
+
+pytestmark = pytest.mark.broker
+
+LARGE = b"x" * 3_000
+
+
+@pytest.fixture
+def new_outbox() -> Iterator[Callable[..., Outbox]]:
+    made: list[Outbox] = []
+
+    def make(control: Control, **settings: Any) -> Outbox:
+        outbox = Outbox(
+            settings.pop("config", control.config),
+            markers_topic=control.markers,
+            redeliveries_topic=control.redeliveries,
+            cursors_topic=control.cursors,
+            query_id="query",
+            policy_for=lambda subscription: RedeliveryPolicy(),
+            copy_patience_ms=5_000,
+            **settings,
+        )
+        outbox.open(take_over=False)
+        made.append(outbox)
+        return outbox
+
+    yield make
+    for outbox in made:
+        outbox.close()
+
+
+@pytest.fixture
+def outbox(control: Control, new_outbox: Callable[..., Outbox]) -> Outbox:
+    return new_outbox(control)
+
+
+@pytest.fixture
+def queue(control: Control, topics: Topics) -> Cell:
+    return queue_with(control, topics, [b"0", LARGE, *(b"%d" % n for n in range(2, 10))])
+
+
+def queue_with(control: Control, topics: Topics, values: list[bytes]) -> Cell:
+    topics.create({control.queue: (1, {})})
+    produce(control.config, control.queue, [{"value": value} for value in values])
+    return cell_of(control.queue)
+
+
+def dead(control: Control, subscription: str = "billing") -> list[bytes | None]:
+    return [record.value() for record in read_all(control.config, f"{control.queue}-{subscription}-DLQ")]
+
+
+def withheld(control: Control) -> list[Withhold]:
+    records = read_all(control.config, control.markers)
+    found = [marker_wire.decode(record.key(), record.value()) for record in records]
+    return [marker for marker in found if isinstance(marker, Withhold)]
+
+
+def cursor(control: Control, cell: Cell) -> CursorSnapshot | None:
+    tail = CursorTail(control.config, control.cursors)
+    tail.refresh()
+    found = tail.get(cell)
+    tail.close()
+    return found
+
+
+def limit(admin: AdminClient, topic: str, largest: int) -> None:
+    entry = ConfigEntry("max.message.bytes", str(largest), incremental_operation=AlterConfigOpType.SET)
+    change = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([change])[change].result(timeout=20)
+
+
+def test_one_message_that_is_too_large_is_held_and_its_neighbours_are_written_once(
+    control: Control, outbox: Outbox, queue: Cell, topics: Topics, admin: AdminClient
+) -> None:
+    # 0 to 9 rejected: 1 does not fit | limit raised | 1 again
+    dlq = f"{control.queue}-billing-DLQ"
+    topics.create({dlq: (1, {"max.message.bytes": 1_000})})
+    letter = dead_letter_of(queue, (0, 10), reason="rejected", count=2)
+    assert outbox.carry_out(0, decisions=[letter], cursors=[cursor_of(queue, 10)], next_markers={}) is True
+    small = [b"0", *(b"%d" % n for n in range(2, 10))]
+    assert dead(control) == small
+    eventually(lambda: len(withheld(control)) == 1)
+    (held,) = withheld(control)
+    assert (held.cell, held.offsets, held.tries) == (queue, offsets((1, 2)), 1)
+    assert (held.reason, held.delivery_count) == ("rejected", 2)
+    assert "MSG_SIZE_TOO_LARGE" in held.trouble
+    record = next(one for one in read_all(control.config, control.markers))
+    assert (record.key(), record.partition()) == (queue.key, queue.control_partition(PARTITIONS))
+    shown = cursor(control, queue)
+    assert shown is not None
+    assert (shown.outstanding, shown.mark_delete) == (offsets((1, 2)), 0)
+    limit(admin, dlq, 100_000)
+    again = replace(letter, offsets=offsets((1, 2)), tries=1)
+    eventually(lambda: outbox.copy([again]).copied == 1)
+    assert dead(control) == [*small, LARGE]
+
+
+def test_small_messages_that_are_too_large_together_are_written_one_by_one(
+    control: Control, outbox: Outbox, topics: Topics
+) -> None:
+    cell = queue_with(control, topics, [b"y" * 600] * 5)
+    topics.create({f"{control.queue}-billing-DLQ": (1, {"max.message.bytes": 1_500})})
+    outbox.carry_out(0, decisions=[dead_letter_of(cell, (0, 5))], cursors=[], next_markers={})
+    assert len(dead(control)) == 5
+    assert outbox.withheld == 0
+
+
+def test_a_dead_letter_topic_that_no_broker_makes_holds_up_its_own_letters_only(
+    control: Control, outbox: Outbox, queue: Cell
+) -> None:
+    other = replace(queue, subscription="s" * 240)
+    for batch, number in enumerate((2, 3)):
+        letters = [dead_letter_of(cell, (number, number + 1)) for cell in (other, queue)]
+        assert outbox.carry_out(batch, decisions=letters, cursors=[], next_markers={})
+    assert dead(control) == [b"2", b"3"]
+    eventually(lambda: len(withheld(control)) == 2)
+    assert {one.cell for one in withheld(control)} == {other}
+    assert all("a topic name has" in one.trouble for one in withheld(control))
+
+
+def test_a_right_that_is_missing_holds_up_the_letters_that_need_it(
+    guarded_broker: EmbeddedKafka, new_outbox: Callable[..., Outbox]
+) -> None:
+    # bob may do all that a tracker does, but not write to one dead-letter topic, nor read one queue.
+    servers = {"bootstrap.servers": guarded_broker.bootstrap_servers, "log_level": "0"}
+    control = new_control(servers | login("admin", "of-admin"))
+    topics = Topics(control.config)
+    cell = queue_with(control, topics, [b"0", b"1"])
+    closed = queue_with(replace(control, name=f"{control.name}-closed"), topics, [b"0", b"1"])
+    topics.create({f"{control.queue}-{name}-DLQ": (1, {}) for name in ("billing", "audit")})
+    allow_bob(control, [control.queue, f"{control.queue}-billing-DLQ"])
+    outbox = new_outbox(control, config=servers | login("bob", "of-bob"))
+    denied = replace(cell, subscription="audit")
+    letters = [dead_letter_of(one, (0, 2)) for one in (denied, closed, cell)]
+    assert outbox.carry_out(0, decisions=letters, cursors=[], next_markers={}) is True
+    assert dead(control) == [b"0", b"1"]
+    eventually(lambda: len(withheld(control)) > 1)
+    why = {one.cell: one.trouble for one in withheld(control)}
+    assert why.keys() == {denied, closed}
+    assert f"{control.queue}-audit-DLQ" in why[denied] or "AUTHORIZATION_FAILED" in why[denied]
+    assert closed.topic in why[closed]
+
+
+def allow_bob(control: Control, topics: list[str]) -> None:
+    from confluent_kafka.admin import (
+        AclBinding,
+        AclOperation,
+        AclPermissionType,
+        ResourcePatternType,
+    )
+
+    allowed = [
+        *((ResourceType.TOPIC, one) for one in (control.markers, control.redeliveries, control.cursors)),
+        *((ResourceType.TOPIC, one) for one in topics),
+        (ResourceType.GROUP, f"cursorq-tracker-{control.markers}"),
+        (ResourceType.TRANSACTIONAL_ID, f"cursorq-tracker-{control.markers}"),
+    ]
+    acls = [
+        AclBinding(
+            kind,
+            name,
+            ResourcePatternType.LITERAL,
+            "User:bob",
+            "*",
+            AclOperation.ALL,
+            AclPermissionType.ALLOW,
+        )
+        for kind, name in allowed
+    ]
+    administrator = AdminClient(control.config)
+    for made in administrator.create_acls(acls).values():
+        made.result(timeout=20)
+
+
+def test_a_dead_letter_topic_that_was_deleted_is_made_again_at_the_next_try(
+    control: Control, outbox: Outbox, queue: Cell, delete_topic: DeleteTopic
+) -> None:
+    outbox.carry_out(0, decisions=[dead_letter_of(queue, (0, 1))], cursors=[], next_markers={})
+    delete_topic(f"{control.queue}-billing-DLQ")
+    letter = dead_letter_of(queue, (2, 3))
+    outbox.carry_out(1, decisions=[letter], cursors=[], next_markers={})
+    if outbox.withheld:  # a client that knows already that the topic is gone makes it at once
+        eventually(lambda: outbox.copy([replace(letter, tries=1)]).copied == 1, seconds=60)
+    assert dead(control) == [b"2"]
+
+
+def test_where_a_try_has_just_failed_nothing_new_is_tried_for_a_while() -> None:
+    # t: 1st failure: 2 s, after 1 s of waiting: 3 s
+    cell, place = cell_of("orders"), Place("write", "orders-billing-DLQ")
+    fresh = dead_letter_of(cell, (0, 1))
+    failed = replace(fresh, tries=4)
+    troubles = Troubles()
+    assert troubles.why_not_yet(place, fresh) is None
+    troubles.failed(place, "no leader", tries_before=4, spent_ms=0)
+    assert troubles.why_not_yet(place, fresh) == troubles.why_not_yet(place, failed) == "no leader"
+    one, other = (
+        troubles.withheld(letter, letter.offsets, "no leader", place, tried=tried)
+        for letter, tried in ((failed, True), (fresh, False))
+    )
+    assert (one.tries, other.tries) == (5, 1)
+    assert 31_000 < other.delay_ms <= one.delay_ms <= 32_000, "together they are tried again"
+    troubles.failed(place, "no leader", tries_before=0, spent_ms=60_000)
+    slow = troubles.withheld(failed, failed.offsets, "no leader", place, tried=True)
+    assert slow.delay_ms > 179_000, "a long wait comes seldom"
+    troubles.succeeded(place)
+    assert troubles.why_not_yet(place, fresh) is None
+
+
+def test_a_tracker_goes_on_for_all_others_and_writes_what_it_held_when_the_trouble_is_over(
+    control: Control,
+    create_topic: CreateTopic,
+    topics: Topics,
+    admin: AdminClient,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """From the markers to the dead letters and back, through the tracker's own state."""
+    cell = queue_with(control, topics, [LARGE, b"1", b"2"])
+    dlq, other = f"{control.queue}-billing-DLQ", cell_of(create_topic())
+    topics.create({dlq: (1, {"max.message.bytes": 1_000})})
+    sender = MarkerSender(control.config, control.markers, PARTITIONS)
+
+    def send(*markers: Any) -> None:
+        sender.send(markers)
+        sender.flush()
+
+    def start(of: Cell) -> list[Any]:
+        run = {"cell": of, "run_id": "run"}
+        return [
+            Hello(position=0, **run),
+            Start(offsets=offsets((0, 3)), lease_ms=60_000, delivery_count=1, **run),
+        ]
+
+    def held() -> int:
+        found = cursor(control, cell)
+        return 0 if found is None else sum(len(some) for _, some in found.held)
+
+    def redelivered() -> int:
+        return len(read_all(control.config, control.redeliveries))
+
+    with caplog.at_level(logging.WARNING), running_tracker(control, tmp_path / "first"):
+        send(*start(cell), *start(other), Reject(cell=cell, offsets=offsets((0, 3)), delivery_count=1))
+        eventually(lambda: held() == 1)
+        send(Release(cell=other, offsets=offsets((0, 1)), delivery_count=1, delay_ms=0))
+        eventually(lambda: redelivered() == 1)
+        assert "dead_letters_held" in caplog.text
+        # Tries go on, and none of them doubles anything or lets the message go.
+        eventually(lambda: any(one.tries > 1 for one in withheld(control)), seconds=30)
+        assert held() == 1
+    # Started again, also without a checkpoint, it still knows.
+    with running_tracker(control, tmp_path / "second", takeOver="true"):
+        limit(admin, dlq, 100_000)
+        send(Resume(cell=cell))
+        eventually(lambda: held() == 0, seconds=30)
+        send(Release(cell=other, offsets=offsets((1, 2)), delivery_count=1, delay_ms=0))
+        eventually(lambda: redelivered() > 1)
+    sender.close()
+    assert sorted(dead(control), key=lambda value: value or b"") == [b"1", b"2", LARGE]
+    records = read_all(control.config, control.redeliveries)
+    assert {redelivery_wire.decode(record.value()).cell for record in records} == {other}
