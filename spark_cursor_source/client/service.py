@@ -17,6 +17,7 @@ from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1, in_v1
+from spark_cursor_source.kafka.rights import Rights, of_consumer, of_consumer_v1
 from spark_cursor_source.kafka.topics import Topics
 
 
@@ -69,7 +70,8 @@ class Queue:
         """
         config = self._config
         topics = Topics(client_config(config.kafka, "admin"), timeout_ms=config.timeout_ms)
-        topics.meet().describe([config.message_topic])
+        topics.meet().check_rights(self._rights(), group=config.group_of(self._subscription))
+        topics.describe([config.message_topic])
         buffer = ReceiveBuffer(config.consumer_receive_buffer_capacity)
         if config.marker_format is MarkerVersion.V1:
             return self._consumer_v1(topics, buffer)
@@ -109,6 +111,18 @@ class Queue:
             config, self._id, self._subscription, topics, control.redeliveries, sender, settler, buffer
         )
         return QueueConsumer(feed, settler, buffer, sender, wait_ms=config.consumer_next_message_timeout_ms)
+
+    def _rights(self) -> Rights:
+        config = self._config
+        names = {"markers": config.marker_topic, "streams": config.streams_topic}
+        if config.marker_format is MarkerVersion.V1:
+            return of_consumer_v1(**names, queues=[config.message_topic])
+        return of_consumer(
+            **names,
+            redeliveries=config.redeliveries_topic,
+            cursors=config.cursors_topic,
+            queues=[config.message_topic],
+        )
 
     def _settler(self, write: Write) -> Settler:
         config = self._config

@@ -25,17 +25,29 @@ class KafkaUnavailable(KafkaFailure):
 
 
 class NotAuthorized(KafkaFailure):
-    """The principal of the kafka.* options may not do this."""
+    """The principal of the kafka.* options lacks rights.
 
-    def __init__(self, resource: str, operation: str) -> None:
-        super().__init__(resource, operation)
+    ``acls`` are all rights that are known to be missing, and ``unknown`` those that it needs too and that
+    nobody can be asked about yet; both in the words of ``kafka-acls.sh``.
+    """
+
+    def __init__(
+        self, resource: str, operation: str, acls: tuple[str, ...] = (), unknown: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(resource, operation, acls, unknown)
         self.resource, self.operation = resource, operation
+        self.acls, self.unknown = acls, unknown
 
     def __str__(self) -> str:
-        return (
-            f"not authorized: {self.operation} on '{self.resource}'; "
-            "give the principal of the kafka.* options an ACL that allows it"
-        )
+        text = f"not authorized: {self.operation} on '{self.resource}'"
+        if len(self.acls) > 1:
+            text += f" and {len(self.acls) - 1} more"
+        text += "; give the principal of the kafka.* options what it lacks"
+        if self.acls:
+            text += f" (kafka-acls.sh --add --allow-principal User:...): {'; '.join(self.acls)}"
+        if self.unknown:
+            text += f". It also needs, which could not be checked: {'; '.join(self.unknown)}"
+        return text
 
 
 class KafkaRefused(KafkaFailure):

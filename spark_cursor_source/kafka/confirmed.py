@@ -20,7 +20,14 @@ from spark_cursor_source.errors import (
 from spark_cursor_source.kafka.client_roles import abandon, producer_config
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.failures import UNAUTHORIZED, UNKNOWN_TOPIC, Complaints, error_of, shown
+from spark_cursor_source.kafka.failures import (
+    UNAUTHORIZED,
+    UNKNOWN_TOPIC,
+    Complaints,
+    acl,
+    error_of,
+    shown,
+)
 from spark_cursor_source.kafka.partition_count import partition_count
 
 FLUSH_TIMEOUT_S = PATIENCE_MS / 1000
@@ -144,7 +151,9 @@ class ConfirmedSender:
         except KafkaException as raised:
             error = error_of(raised)
             if error.code() in UNAUTHORIZED:
-                raise NotAuthorized(self._topic, "describe markers topic") from raised
+                raise NotAuthorized(
+                    self._topic, "describe markers topic", (acl("Write", self._topic),)
+                ) from raised
             if error.code() in UNKNOWN_TOPIC:
                 raise TopicNotFound((self._topic,)) from raised
             raise MarkersNotDurable(self._topic, 0, shown(error)) from raised

@@ -239,19 +239,12 @@ def delete_records(
 
 
 def describe_topics(
-    calls: AdminCalls, topics: Sequence[str], *, deadline: Deadline, operations: bool = False
+    calls: AdminCalls, topics: Sequence[str], *, deadline: Deadline
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """librdkafka's description of each topic that exists, and the names of those that do not.
-
-    With ``operations`` it tells what this principal may do with the topic.
-    """
+    """librdkafka's description of each topic that exists, and the names of those that do not."""
 
     def request(names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
-        described = calls.client.describe_topics(
-            TopicCollection(list(names)),
-            request_timeout=timeout_s,
-            include_authorized_operations=operations,
-        )
+        described = calls.client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
         return {name: described[name] for name in names}
 
     found, missing = calls.ask(

@@ -106,8 +106,34 @@ def shown(error: KafkaError) -> str:
 def refusal(error: KafkaError, *, operation: str, resource: str) -> CursorqError:
     """Our error for one that waiting does not change."""
     if error.code() in UNAUTHORIZED:
-        return NotAuthorized(resource, operation)
+        return NotAuthorized(resource, operation, (_acl_for(error, operation, resource),))
     return KafkaRefused(operation, resource, shown(error))
+
+
+def acl(operation: str, name: str, kind: str = "topic") -> str:
+    """A right in the words of ``kafka-acls.sh --add``.
+
+    >>> acl("Read", "orders"), acl("Write", "cursorq-tracker-m", "transactional-id")
+    ('--operation Read --topic orders', '--operation Write --transactional-id cursorq-tracker-m')
+    """
+    return f"--operation {operation} --{kind} {name}"
+
+
+def _acl_for(error: KafkaError, operation: str, resource: str) -> str:
+    """The right that an operation of ours lacked."""
+    first, _, rest = operation.partition(" ")
+    match error.code():
+        case KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return acl({"delete": "Delete", "describe": "Describe"}.get(first, "Read"), resource, "group")
+        case KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return acl("Write", resource, "transactional-id")
+        case KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+            return f"--operation {'Create' if first == 'create' else 'Describe'} --cluster"
+    if rest.startswith("configs"):
+        return acl("DescribeConfigs", resource)
+    words = {"read": "Read", "write": "Write", "publish": "Write", "commit": "Write"}
+    words |= {"create": "Create", "delete": "Delete"}
+    return acl(words.get(first, "Describe"), resource)
 
 
 class Complaints:

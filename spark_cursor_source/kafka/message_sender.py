@@ -25,6 +25,7 @@ from spark_cursor_source.kafka.failures import (
     UNAUTHORIZED,
     UNKNOWN_TOPIC,
     Complaints,
+    acl,
     error_of,
     refusal,
     shown,
@@ -165,7 +166,7 @@ class MessageSender:
         """Names where the message was to go and how large it is, and nothing of what is in it."""
         error = failed.error
         if error.code() in UNAUTHORIZED:
-            return NotAuthorized(failed.topic, "write")
+            return NotAuthorized(failed.topic, "write", (acl("Write", failed.topic),))
         if error.code() in UNKNOWN_TOPIC:
             return TopicNotFound((failed.topic,))
         if error.code() in RETRIABLE:

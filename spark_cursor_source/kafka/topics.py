@@ -36,10 +36,11 @@ from spark_cursor_source.kafka.control_topics import (
     topic_settings,
 )
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import RETRIABLE, error_of, refusal
+from spark_cursor_source.kafka.failures import RETRIABLE, acl, error_of, refusal
 from spark_cursor_source.kafka.group_offsets import CommittedOffset, GroupOffsets
 from spark_cursor_source.kafka.groups import GroupMemberInfo, delete_group, group_members
 from spark_cursor_source.kafka.replication import warn_of_weak_topics, weak_topics
+from spark_cursor_source.kafka.rights import missing_rights
 from spark_cursor_source.kafka.topic_pattern import matching_topics
 
 Partition = tuple[str, int]  #: (topic, partition)
@@ -182,20 +183,46 @@ class Topics:
             for part in described.partitions
         }
 
-    def check_allowed(self, wanted: Mapping[str, Iterable[str]]) -> None:
-        """That this principal may ``read`` or ``write`` the topics, as ``{topic: operations}`` says.
+    def missing_rights(self, wanted: Mapping[str, Collection[str]]) -> list[str]:
+        """The rights among ``{topic: operations}`` that this principal lacks, in words of ``kafka-acls.sh``.
 
-        What a broker does not tell is found out when it is done.
+        Operations are those of :mod:`spark_cursor_source.kafka.rights`. What a broker does not tell is found
+        out when it is done.
+        """
+        missing, _ = missing_rights(self._calls, wanted, deadline=self._deadline())
+        return [acl(operation, topic) for topic, operation in missing]
+
+    def check_rights(
+        self,
+        wanted: Mapping[str, Collection[str]],
+        *,
+        group: str | None = None,
+        stable: bool = True,
+        unknown: Iterable[str] = (),
+    ) -> None:
+        """Refuse a principal that lacks rights on topics, or Read on a consumer group; before any work.
+
+        ``stable`` is that of :meth:`committed_with_metadata`. ``unknown`` are rights that it needs too and
+        that nobody can be asked about; they are named only beside others that are missing.
 
         Raises:
-            NotAuthorized: names the first topic and operation that is denied.
+            NotAuthorized: names all that are missing.
         """
-        found, _ = describe_topics(self._calls, sorted(wanted), deadline=self._deadline(), operations=True)
-        for topic, operations in sorted(wanted.items()):
-            allowed = getattr(found.get(topic), "authorized_operations", None)
-            for operation in operations:
-                if allowed and ADMIN_TYPES.AclOperation[operation.upper()] not in allowed:
-                    raise NotAuthorized(topic, operation)
+        missing, visible = missing_rights(self._calls, wanted, deadline=self._deadline())
+        acls, unknown = [acl(operation, topic) for topic, operation in missing], list(unknown)
+        first = missing[:1]
+        if group is not None:
+            of_group = acl("Read", group, "group")
+            try:
+                # The group's positions in any topic that may be seen: without one the brokers do not tell.
+                asked = [(topic, 0) for topic in visible[:1]]
+                self.committed_with_metadata(group, asked, stable=stable)
+                unknown += [] if visible else [of_group]
+            except NotAuthorized as denied:
+                acls.append(of_group)
+                first = first or [(denied.resource, denied.operation)]
+        for name, operation in first:
+            raise NotAuthorized(name, operation, tuple(acls), tuple(unknown))
 
     def create(self, topics: Mapping[str, tuple[int, Mapping[str, object]]]) -> None:
         """Make ``{name: (partitions, settings)}`` with up to three replicas, and wait for their leaders.

@@ -64,6 +64,7 @@ class AckSink:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Spark's foreachBatch function."""
+        markers_partitions(self._options)  # a right that is missing is told before anything is done
         if not self._persist:
             self._fn(batch, batch_id)
             self._settle(batch)

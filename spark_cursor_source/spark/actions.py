@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from spark_cursor_source.core.ack_options import AckAction, AckOptions
 from spark_cursor_source.errors import MissingColumns
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.rights import DESCRIBE, WRITE
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.message_id import needed_columns
 from spark_cursor_source.spark.settlement import settle
@@ -101,4 +102,6 @@ def markers_partitions(options: AckOptions) -> int:
 
 @lru_cache(maxsize=64)
 def _markers_partitions(config: tuple[tuple[str, str], ...], topic: str) -> int:
-    return Topics(dict(config)).describe([topic])[topic].partitions
+    topics = Topics(dict(config))
+    topics.check_rights({topic: (DESCRIBE, WRITE)})
+    return topics.describe([topic])[topic].partitions

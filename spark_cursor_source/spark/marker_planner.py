@@ -27,6 +27,7 @@ from spark_cursor_source.kafka.tracker_group import (
     read_progress_of_others,
     tracker_group,
 )
+from spark_cursor_source.kafka.tracker_rights import TrackerRights
 from spark_cursor_source.kafka.transaction import end_transactions
 from spark_cursor_source.spark.marker_ends import MarkerEnds
 from spark_cursor_source.spark.queue_watch import QueueWatch
@@ -67,17 +68,19 @@ class MarkerPlanner:
         self._policies = options.policies_digest if policies is None else policies
         admin = client_config(options.kafka, "admin")
         self._topics = Topics(admin, timeout_ms=PATIENCE_MS).meet()
-        self._partitions = self._topics.ensure_control(
-            markers=options.markers_topic,
-            redeliveries=options.redeliveries_topic,
-            cursors=options.cursors_topic,
-        ).markers
         self._cursors = CursorTail(
             client_config(options.kafka, "consumer"),
             options.cursors_topic,
             timeout_ms=PATIENCE_MS,
             markers_topic=options.markers_topic,
         )
+        self._rights = TrackerRights(options, self._topics)
+        self._rights.check(self._cursors)
+        self._partitions = self._topics.ensure_control(
+            markers=options.markers_topic,
+            redeliveries=options.redeliveries_topic,
+            cursors=options.cursors_topic,
+        ).markers
         self._tables: LeaseTables | None = None
         if options.reappend is not None:
             self._tables = LeaseTables(self._cursors, options.reappend.queue_topic, options.markers_topic)
@@ -123,6 +126,7 @@ class MarkerPlanner:
         self._cursors.refresh()
         cursors = self._cursors.all()
         self._ask_time(cursors.values())
+        self._rights.look(cursors)
         self._watch.look(cursors, {partition: now[partition] for partition in self._fresh & now.keys()})
         found = self._ends.look()
         ends = found.readable
@@ -190,13 +194,6 @@ class MarkerPlanner:
         """
         if self._checked:
             return
-        self._topics.check_allowed(
-            {
-                self._options.markers_topic: ("read",),
-                self._options.redeliveries_topic: ("write",),
-                self._options.cursors_topic: ("read", "write"),
-            }
-        )
         others = read_progress_of_others(self._topics, self._options.markers_topic)
         self._check_progress(others, start, known)
         # From here on nobody else carries out anything; and a batch that a tracker died in is ended, which

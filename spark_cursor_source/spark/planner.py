@@ -31,6 +31,7 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.markers import MarkerSender
+from spark_cursor_source.kafka.rights import DESCRIBE, READ, of_consumer
 from spark_cursor_source.kafka.run import Run, TrackerAddress
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.tracker_watch import TrackerWatch
@@ -55,6 +56,17 @@ class Planner:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._topics = Topics(client_config(options.kafka, "admin"), timeout_ms=PATIENCE_MS).meet()
+        # Before anything is delivered: a right that is missed later stops a query in the middle of its work.
+        self._topics.check_rights(
+            of_consumer(
+                markers=options.markers_topic,
+                redeliveries=options.redeliveries_topic,
+                cursors=options.cursors_topic,
+                streams=options.streams_topic,
+                queues=options.topics.names,
+            ),
+            group=options.group,
+        )
         control = self._topics.ensure_control(
             markers=options.markers_topic,
             redeliveries=options.redeliveries_topic,
@@ -259,16 +271,8 @@ class Planner:
         self._began = True
 
     def _check_rights(self) -> None:
-        # Before anything is delivered: a right that is missed later stops a query in the middle of its work.
-        self._topics.check_allowed(
-            dict.fromkeys(self._queue.topic_ids, ("read",))
-            | {
-                self._options.markers_topic: ("write",),
-                self._options.redeliveries_topic: ("read",),
-                self._options.cursors_topic: ("read",),
-                self._options.streams_topic: ("read",),
-            }
-        )
+        # Of topics that a pattern has found.
+        self._topics.check_rights(dict.fromkeys(self._queue.topic_ids, (DESCRIBE, READ)))
 
     # -- a batch ---------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.data_loss import report_loss
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1
+from spark_cursor_source.kafka.rights import of_consumer_v1
 from spark_cursor_source.kafka.starts_v1 import Range, StartWriter, started_in
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
@@ -57,6 +58,12 @@ class PlannerV1:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._topics = Topics(client_config(options.kafka, "admin"), timeout_ms=PATIENCE_MS).meet()
+        self._topics.check_rights(
+            of_consumer_v1(
+                markers=options.markers_topic, streams=options.streams_topic, queues=options.topics.names
+            ),
+            group=options.group,
+        )
         self.markers_partitions = self._topics.ensure_markers(options.markers_topic)
         self._markers = [(options.markers_topic, number) for number in range(self.markers_partitions)]
         self._sender = MarkerSenderV1(

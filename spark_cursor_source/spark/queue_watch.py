@@ -21,6 +21,7 @@ from spark_cursor_source.core.trips import trips
 from spark_cursor_source.errors import MarkersNotDurable, NotAuthorized
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.markers import MarkerSender
+from spark_cursor_source.kafka.rights import WRITE
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.message_markers import kmq_end
@@ -56,7 +57,7 @@ class QueueWatch:
         """
         topic = self._options.markers_topic
         try:
-            self._topics.check_allowed({topic: ("write",)})
+            self._topics.check_rights({topic: (WRITE,)})
             unconfirmed = self._sender.begin()
             for partition, cell in waiting.items():
                 key, value = _without_effect(cell, self._options.reappend)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,8 +27,17 @@ from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.marker_source import MarkerStreamReader
 from spark_cursor_source.spark.reader import CursorqStreamReader
+from spark_cursor_source.wire import cursor as cursor_wire
 from tests.e2e.micro_batches import MicroBatches, Tasks
-from tests.kafka.control_plane import Control, eventually, login, new_control, produce
+from tests.kafka.control_plane import (
+    Control,
+    cell_of,
+    cursor_of,
+    eventually,
+    login,
+    new_control,
+    produce,
+)
 
 pytestmark = pytest.mark.broker
 
@@ -55,6 +66,12 @@ class Guarded:
             AclPermissionType.ANY,
         )
         self._admin.delete_acls([every])[every].result(timeout=20)
+
+    def allow_only(self, rights: Iterable[tuple[ResourceType, str, AclOperation]]) -> None:
+        """Take everything away from bob, and give him these rights."""
+        self.close()
+        for kind, name, operation in rights:
+            self._bind(kind, name, operation, AclPermissionType.ALLOW)
 
     def deny(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
         self._bind(kind, name, operation, AclPermissionType.DENY)
@@ -117,12 +134,13 @@ def test_who_has_all_rights_is_given_the_first_batch(guarded: Guarded) -> None:
 @pytest.mark.parametrize(
     ("topic", "denied", "operation"),
     [
-        ("queue", AclOperation.DESCRIBE, "describe topic"),
-        ("queue", AclOperation.READ, "read"),
-        ("markers", AclOperation.DESCRIBE, "describe topic"),
-        ("markers", AclOperation.WRITE, "write"),
-        ("redeliveries", AclOperation.READ, "read"),
-        ("cursors", AclOperation.READ, "read"),
+        ("queue", AclOperation.DESCRIBE, "Describe"),
+        ("queue", AclOperation.READ, "Read"),
+        ("markers", AclOperation.DESCRIBE, "Describe"),
+        ("markers", AclOperation.DESCRIBE_CONFIGS, "DescribeConfigs"),
+        ("markers", AclOperation.WRITE, "Write"),
+        ("redeliveries", AclOperation.READ, "Read"),
+        ("cursors", AclOperation.READ, "Read"),
     ],
 )
 def test_a_query_that_lacks_a_right_names_it_before_any_row_is_delivered(
@@ -132,22 +150,23 @@ def test_a_query_that_lacks_a_right_names_it_before_any_row_is_delivered(
     guarded.deny(ResourceType.TOPIC, name, denied)
     with pytest.raises(NotAuthorized) as refused:
         guarded.run(guarded.source())
-    assert (refused.value.resource, refused.value.operation) == (name, operation)
+    assert f"--operation {operation} --topic {name}" in refused.value.acls
+    assert f"--operation {operation} --topic {name}" in str(refused.value)
 
 
 def test_a_query_that_lacks_the_right_to_its_group_names_it_too(guarded: Guarded) -> None:
     guarded.deny(ResourceType.GROUP, "cursorq-s", AclOperation.READ)
-    with pytest.raises(NotAuthorized, match="join group on 'cursorq-s'"):
+    with pytest.raises(NotAuthorized, match="--operation Read --group cursorq-s"):
         guarded.run(guarded.source())
 
 
 @pytest.mark.parametrize(
     ("topic", "denied", "operation"),
     [
-        ("markers", AclOperation.READ, "read"),
-        ("redeliveries", AclOperation.WRITE, "write"),
-        ("cursors", AclOperation.READ, "read"),
-        ("cursors", AclOperation.WRITE, "write"),
+        ("markers", AclOperation.READ, "Read"),
+        ("redeliveries", AclOperation.WRITE, "Write"),
+        ("cursors", AclOperation.READ, "Read"),
+        ("cursors", AclOperation.WRITE, "Write"),
     ],
 )
 def test_a_tracker_that_lacks_a_right_names_it_before_it_reads(
@@ -157,4 +176,101 @@ def test_a_tracker_that_lacks_a_right_names_it_before_it_reads(
     guarded.deny(ResourceType.TOPIC, name, denied)
     with pytest.raises(NotAuthorized) as refused:
         guarded.run(guarded.tracker())
-    assert (refused.value.resource, refused.value.operation) == (name, operation)
+    assert f"--operation {operation} --topic {name}" in refused.value.acls
+
+
+@pytest.fixture
+def with_cursor(guarded: Guarded) -> Guarded:
+    """The same, where the tracker knows a subscription of the queue."""
+    control = guarded.control
+    cursor = replace(cursor_of(cell_of(control.queue, subscription="s"), 0), next_marker=0)
+    produce(control.config, control.cursors, [{"key": cursor.cell.key, "value": cursor_wire.encode(cursor)}])
+    return guarded
+
+
+def test_a_query_that_has_no_rights_is_told_of_all_at_once(guarded: Guarded) -> None:
+    control = guarded.control
+    guarded.allow_only([])
+    with pytest.raises(NotAuthorized) as refused:
+        guarded.run(guarded.source())
+    assert {*refused.value.acls, *refused.value.unknown} >= {
+        f"--operation Read --topic {control.queue}",
+        f"--operation Write --topic {control.markers}",
+        f"--operation DescribeConfigs --topic {control.markers}",
+        f"--operation Read --topic {control.redeliveries}",
+        f"--operation Read --topic {control.cursors}",
+        "--operation Read --group cursorq-s",
+    }
+
+
+def test_a_tracker_without_rights_is_told_of_all_at_once_dead_letters_among_them(
+    with_cursor: Guarded,
+) -> None:
+    control, group = with_cursor.control, f"cursorq-tracker-{with_cursor.control.markers}"
+    with_cursor.allow_only([(ResourceType.TOPIC, control.cursors, AclOperation.READ)])
+    with pytest.raises(NotAuthorized) as refused:
+        with_cursor.run(with_cursor.tracker())
+    assert set(refused.value.acls) >= {
+        f"--operation Read --topic {control.markers}",
+        f"--operation Write --topic {control.redeliveries}",
+        f"--operation Write --topic {control.cursors}",
+        f"--operation Read --topic {control.queue}",
+        f"--operation Create --topic {control.queue}-s-DLQ",
+        f"--operation Write --topic {control.queue}-s-DLQ",
+        f"--operation Read --group {group}",
+    }
+    assert refused.value.unknown == (f"--operation Write --transactional-id {group}",)
+
+
+def test_a_tracker_that_may_not_write_dead_letters_says_so_at_its_start_and_works(
+    with_cursor: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    letters = f"{with_cursor.control.queue}-s-DLQ"
+    with_cursor.deny(ResourceType.TOPIC, letters, AclOperation.CREATE)
+    with caplog.at_level("ERROR"), pytest.raises(DeliveredError):
+        with_cursor.run(with_cursor.tracker())
+    assert f"--operation Create --topic {letters}" in caplog.text
+
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+def rights_of_the_readme(
+    control: Control, column: int, group: str
+) -> list[tuple[ResourceType, str, AclOperation]]:
+    """The rights in a column of the README's table: 1 is for consumers, 2 for the tracker."""
+    table = README.read_text(encoding="utf-8").split("| resource | consumers | tracker |")[1]
+    resources = {
+        "`__cursorq_markers`": (ResourceType.TOPIC, control.markers),
+        "`__cursorq_redeliveries`": (ResourceType.TOPIC, control.redeliveries),
+        "`__cursors`": (ResourceType.TOPIC, control.cursors),
+        "`__cursorq_streams`": (ResourceType.TOPIC, "__cursorq_streams"),
+        "queue topics": (ResourceType.TOPIC, control.queue),
+        "dead letters, `{topic}-{subscription}-DLQ`": (ResourceType.TOPIC, f"{control.queue}-s-DLQ"),
+        "group": (ResourceType.GROUP, group),
+        "transactional id": (ResourceType.TRANSACTIONAL_ID, group),
+    }
+    rights = []
+    for line in table.split("\n\n")[0].splitlines()[2:]:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        for word in re.findall(r"\b(?:Create|DescribeConfigs|Describe|Read|Write)\b", cells[column]):
+            operation = AclOperation["DESCRIBE_CONFIGS" if word == "DescribeConfigs" else word.upper()]
+            rights.append((*resources[cells[0]], operation))
+    return rights
+
+
+def test_the_rights_of_consumers_in_the_readme_are_enough(guarded: Guarded) -> None:
+    rights = rights_of_the_readme(guarded.control, 1, "cursorq-s")
+    assert len(rights) > 8
+    guarded.allow_only(rights)
+    with pytest.raises(DeliveredError):
+        guarded.run(guarded.source())
+
+
+def test_the_rights_of_the_tracker_in_the_readme_are_enough(with_cursor: Guarded) -> None:
+    group = f"cursorq-tracker-{with_cursor.control.markers}"
+    rights = rights_of_the_readme(with_cursor.control, 2, group)
+    assert len(rights) > 8
+    with_cursor.allow_only(rights)
+    with pytest.raises(DeliveredError):
+        with_cursor.run(with_cursor.tracker())

@@ -1,0 +1,137 @@
+"""Rights on topics, asked about together; operations have the names that ``kafka-acls.sh`` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import KafkaError, TopicCollection
+
+from spark_cursor_source.kafka.admin_calls import ADMIN_TYPES, AdminCalls
+from spark_cursor_source.kafka.deadline import Deadline
+
+#: operations on a topic, as ``kafka-acls.sh --operation`` takes them
+CREATE, DESCRIBE, DESCRIBE_CONFIGS, READ, WRITE = "Create", "Describe", "DescribeConfigs", "Read", "Write"
+
+Rights = dict[str, tuple[str, ...]]  #: topic -> operations
+
+_MADE = (CREATE, DESCRIBE, DESCRIBE_CONFIGS)  # of control topics, which are made and checked on first use
+
+_ENUM = {
+    DESCRIBE: "DESCRIBE",
+    DESCRIBE_CONFIGS: "DESCRIBE_CONFIGS",
+    READ: "READ",
+    WRITE: "WRITE",
+}
+_HIDDEN = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED})
+_NOT_THERE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
+# Refused for another reason than a right: whoever makes the topic is told.
+_MAY_BE_MADE = frozenset(
+    {
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.TOPIC_ALREADY_EXISTS,
+        KafkaError.TOPIC_EXCEPTION,
+    }
+)
+
+
+def of_consumer(
+    *, markers: str, redeliveries: str, cursors: str, streams: str, queues: Collection[str]
+) -> Rights:
+    """What reads a queue under a subscription, and acks, must be allowed."""
+    return dict.fromkeys(queues, (DESCRIBE, READ)) | {
+        markers: (*_MADE, WRITE),
+        redeliveries: (CREATE, DESCRIBE, READ),
+        cursors: (*_MADE, READ),
+        streams: (DESCRIBE, READ),
+    }
+
+
+def of_consumer_v1(*, markers: str, streams: str, queues: Collection[str]) -> Rights:
+    """The same where the tracker is kafka-mq-go's."""
+    return dict.fromkeys(queues, (DESCRIBE, READ)) | {
+        markers: (*_MADE, READ, WRITE),
+        streams: (DESCRIBE, READ),
+    }
+
+
+def of_tracker(*, markers: str, redeliveries: str, cursors: str, writes_markers: bool) -> Rights:
+    """What the tracker must be allowed before it can do anything."""
+    return {
+        markers: (*_MADE, READ, WRITE) if writes_markers else (*_MADE, READ),
+        redeliveries: (CREATE, DESCRIBE, WRITE),
+        cursors: (*_MADE, READ, WRITE),
+    }
+
+
+def of_dead_letters(letters: Mapping[str, Collection[str]]) -> Rights:
+    """What the tracker must be allowed to give messages up: ``{queue topic: its dead-letter topics}``."""
+    rights: Rights = dict.fromkeys(letters, (DESCRIBE, READ))
+    return rights | {one: (CREATE, DESCRIBE, WRITE) for names in letters.values() for one in names}
+
+
+def missing_rights(
+    calls: AdminCalls, wanted: Mapping[str, Collection[str]], *, deadline: Deadline
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """The (topic, operation) pairs among ``{topic: operations}`` that this principal does not have.
+
+    The second part of the result are the topics that are there and may be seen. Create is asked about only
+    where the topic is missing; a topic that may not be seen may be missing too.
+
+    Raises:
+        KafkaUnavailable, KafkaRefused
+    """
+    described, refused = calls.ask(
+        "describe topic",
+        sorted(wanted),
+        lambda names, timeout_s: _describe(calls, names, timeout_s),
+        deadline=deadline,
+        tolerated=_HIDDEN | _NOT_THERE,
+    )
+    hidden = {name for name, error in refused.items() if error.code() in _HIDDEN}
+    absent = [name for name in refused if name not in hidden and CREATE in wanted[name]]
+    not_to_be_made = _not_to_be_made(calls, absent, deadline)
+    missing: list[tuple[str, str]] = []
+    for name, operations in sorted(wanted.items()):
+        if name in hidden:
+            missing += [(name, operation) for operation in dict.fromkeys((*operations, DESCRIBE))]
+        elif name in not_to_be_made:
+            missing.append((name, CREATE))
+        elif name in described:
+            # None: the brokers check no rights, or are too old to tell.
+            allowed = described[name].authorized_operations
+            missing += [
+                (name, operation)
+                for operation in operations
+                if operation in _ENUM and allowed and _operation(operation) not in allowed
+            ]
+    return sorted(missing), sorted(described)
+
+
+def _operation(name: str) -> Any:
+    return ADMIN_TYPES.AclOperation[_ENUM[name]]
+
+
+def _describe(calls: AdminCalls, names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
+    described = calls.client.describe_topics(
+        TopicCollection(list(names)), request_timeout=timeout_s, include_authorized_operations=True
+    )
+    return {name: described[name] for name in names}
+
+
+def _not_to_be_made(calls: AdminCalls, names: Sequence[str], deadline: Deadline) -> Collection[str]:
+    """Those of the topics that may not be created; nothing is created."""
+
+    def request(names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
+        new = [ADMIN_TYPES.NewTopic(name, num_partitions=1, replication_factor=-1) for name in names]
+        made = calls.client.create_topics(new, request_timeout=timeout_s, validate_only=True)
+        return {name: made[name] for name in names}
+
+    _, refused = calls.ask(
+        "create topic", list(names), request, deadline=deadline, tolerated=_HIDDEN | _MAY_BE_MADE
+    )
+    return {name for name, error in refused.items() if error.code() in _HIDDEN}

@@ -1,0 +1,98 @@
+"""What the tracker is allowed: all of it is looked at when it starts, and then for what is new."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.tracker_options import TrackerOptions
+from spark_cursor_source.errors import KafkaRefused, TopicNotFound
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.failures import acl
+from spark_cursor_source.kafka.rights import DESCRIBE, READ, WRITE, of_dead_letters, of_tracker
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.tracker_group import tracker_group
+
+log = logging.getLogger(__name__)
+
+
+class TrackerRights:
+    """Asks for the rights of a tracker. What concerns one subscription alone is logged and stops nobody."""
+
+    def __init__(self, options: TrackerOptions, topics: Topics) -> None:
+        self._options, self._topics = options, topics
+        self._looked: set[tuple[str, str]] = set()  # (queue topic, subscription)
+
+    def check(self, cursors: CursorTail) -> None:
+        """Refuse to start without the rights to the control topics, the group and the transactions.
+
+        Raises:
+            NotAuthorized: names all rights that are missing, those to dead letters and queue topics too, as
+                far as the cursors are there and may be read.
+        """
+        options = self._options
+        own = of_tracker(
+            markers=options.markers_topic,
+            redeliveries=options.redeliveries_topic,
+            cursors=options.cursors_topic,
+            writes_markers=self._writes_markers(),
+        )
+        if options.reappend is not None:
+            queue, letters = options.reappend.queue_topic, options.reappend.dead_letter_topic
+            own |= of_dead_letters({queue: [letters]}) | {queue: (DESCRIBE, READ, WRITE)}
+        missing = self._topics.missing_rights(own)
+        if missing and not {acl(one, options.cursors_topic) for one in (DESCRIBE, READ)} & set(missing):
+            own |= of_dead_letters(self._letters(_cells(cursors)))
+        in_transactions = acl(WRITE, self._group, "transactional-id")
+        self._topics.check_rights(own, group=self._group, stable=False, unknown=[in_transactions])
+
+    def look(self, cells: Iterable[Cell]) -> None:
+        """Log which rights are missing to give up messages of subscriptions that were not met before."""
+        new = {(cell.topic, cell.subscription): cell for cell in cells}
+        new = {pair: cell for pair, cell in new.items() if pair not in self._looked}
+        if not new:
+            return
+        self._looked |= new.keys()
+        try:
+            missing = self._topics.missing_rights(of_dead_letters(self._letters(new.values())))
+        except KafkaRefused as why:
+            log.warning("rights_unknown why=%s", why)
+            return
+        for (topic, subscription), cell in new.items() if missing else ():
+            rights = of_dead_letters(self._letters([cell]))
+            own = [acl(one, name) for name, operations in rights.items() for one in operations]
+            if lacking := [right for right in own if right in missing]:
+                log.error(
+                    "rights_missing topic=%s subscription=%s dead letters cannot be written;"
+                    " kafka-acls.sh --add --allow-principal User:...: %s",
+                    *(topic, subscription, "; ".join(lacking)),
+                )
+
+    @property
+    def _group(self) -> str:
+        return tracker_group(self._options.markers_topic)
+
+    def _letters(self, cells: Iterable[Cell]) -> dict[str, set[str]]:
+        letters: dict[str, set[str]] = {}
+        for cell in cells:
+            policy = self._options.policy_for(cell.subscription)
+            name = policy.dead_letter_topic_for(topic=cell.topic, subscription=cell.subscription)
+            letters.setdefault(cell.topic, set()).add(name)
+        return letters
+
+    def _writes_markers(self) -> bool:
+        policies: list[RedeliveryPolicy] = [self._options.policy]
+        policies += [policy for _, policy in self._options.subscription_policies]
+        return self._options.reappend is not None or any(
+            policy.message_ttl_ms is not None or policy.breaker.limit is not None for policy in policies
+        )
+
+
+def _cells(cursors: CursorTail) -> list[Cell]:
+    try:
+        cursors.refresh()
+    except TopicNotFound:
+        return []
+    return list(cursors.all())
