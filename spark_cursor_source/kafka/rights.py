@@ -59,10 +59,10 @@ def of_consumer_v1(*, markers: str, streams: str, queues: Collection[str]) -> Ri
     }
 
 
-def of_tracker(*, markers: str, redeliveries: str, cursors: str, writes_markers: bool) -> Rights:
+def of_tracker(*, markers: str, redeliveries: str, cursors: str) -> Rights:
     """What the tracker must be allowed before it can do anything."""
     return {
-        markers: (*_MADE, READ, WRITE) if writes_markers else (*_MADE, READ),
+        markers: (*_MADE, READ, WRITE),
         redeliveries: (CREATE, DESCRIBE, WRITE),
         cursors: (*_MADE, READ, WRITE),
     }

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterable
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.errors import KafkaRefused, TopicNotFound
 from spark_cursor_source.kafka.cursors import CursorTail
@@ -37,7 +36,6 @@ class TrackerRights:
             markers=options.markers_topic,
             redeliveries=options.redeliveries_topic,
             cursors=options.cursors_topic,
-            writes_markers=self._writes_markers(),
         )
         if options.reappend is not None:
             queue, letters = options.reappend.queue_topic, options.reappend.dead_letter_topic
@@ -81,13 +79,6 @@ class TrackerRights:
             name = policy.dead_letter_topic_for(topic=cell.topic, subscription=cell.subscription)
             letters.setdefault(cell.topic, set()).add(name)
         return letters
-
-    def _writes_markers(self) -> bool:
-        policies: list[RedeliveryPolicy] = [self._options.policy]
-        policies += [policy for _, policy in self._options.subscription_policies]
-        return self._options.reappend is not None or any(
-            policy.message_ttl_ms is not None or policy.breaker.limit is not None for policy in policies
-        )
 
 
 def _cells(cursors: CursorTail) -> list[Cell]:

@@ -164,6 +164,7 @@ def test_a_query_that_lacks_the_right_to_its_group_names_it_too(guarded: Guarded
     ("topic", "denied", "operation"),
     [
         ("markers", AclOperation.READ, "Read"),
+        ("markers", AclOperation.WRITE, "Write"),
         ("redeliveries", AclOperation.WRITE, "Write"),
         ("cursors", AclOperation.READ, "Read"),
         ("cursors", AclOperation.WRITE, "Write"),
