@@ -61,6 +61,7 @@ SECONDS = {
     "tests/spark/test_refusals.py": 50,
     "tests/spark/test_secrets.py": 50,
     "tests/spark/test_views.py": 40,
+    "tests/spark/test_worker_python.py": 15,
     "tests/spark/test_writer.py": 30,
     "tests/test_cli.py": 20,
     "tests/test_cluster.py": 90,

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pyspark.sql import SparkSession
 
 import spark_cursor_source as cursorq
 from spark_cursor_source.errors import HandlerNotPicklable, PythonWithoutPackage, RefusedKafkaOption
@@ -57,6 +58,14 @@ def test_a_handler_that_cannot_be_pickled_is_refused_when_the_sink_is_made() -> 
 def test_a_kafka_option_that_is_refused_is_refused_by_load(option: str, told: str) -> None:
     with pytest.raises(RefusedKafkaOption, match=told):
         CursorqDataSource({**OPTIONS, option: "x"}).schema()
+
+
+@pytest.mark.spark
+def test_spark_finds_the_format_without_register_where_the_package_is_installed(spark: SparkSession) -> None:
+    fresh = spark.newSession()  # what another test has registered, it has not
+    orders = fresh.readStream.format("cursorq").options(**OPTIONS).load()
+    assert orders.isStreaming
+    assert {"value", "delivery_count"} <= set(orders.columns)
 
 
 class Conf:
