@@ -15,11 +15,12 @@ from spark_cursor_source.core.ack_options import AckAction, AckOptions
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.errors import MissingColumns, NullMessageId
+from spark_cursor_source.errors import NullMessageId
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.markers import cached_sender
 from spark_cursor_source.spark.actions import markers_partitions
-from spark_cursor_source.spark.message_id import MESSAGE_ID
+from spark_cursor_source.spark.message_id import MESSAGE_ID, require_columns
+from spark_cursor_source.spark.settlement import check_acked
 
 _WORD = 64
 _FULL = -1  # a word of 64 set bits, as a signed number
@@ -33,11 +34,10 @@ def ack_batch(batch: DataFrame, options: AckOptions) -> None:
 
     Raises:
         MissingColumns, NullMessageId: a row does not say which message it is.
+        UnknownSubscription, NotOfSubscription, NoSuchMessages: there is nothing that an ack could end.
         MarkersNotDurable: the broker did not take the markers; the leases go on.
     """
-    missing = tuple(name for name in MESSAGE_ID if name not in batch.columns)
-    if missing:
-        raise MissingColumns(AckAction.ACK.value, missing, tuple(batch.columns))
+    require_columns(batch.columns, MESSAGE_ID, AckAction.ACK.value)
     words = (
         batch.select(
             F.col("topic").cast("string"), F.col("partition").cast("int"), F.col("offset").cast("bigint")
@@ -49,6 +49,7 @@ def ack_batch(batch: DataFrame, options: AckOptions) -> None:
         table = words.toArrow()
     markers = list(ends(table, options.subscription))
     if markers:
+        check_acked(options, markers)
         config = client_config(options.kafka, "producer")
         sender = cached_sender(config, options.markers_topic, markers_partitions(options))
         sender.send(markers)

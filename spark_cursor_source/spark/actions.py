@@ -3,51 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_cursor_source.core.ack_options import AckAction, AckOptions
-from spark_cursor_source.errors import MissingColumns
+from spark_cursor_source.errors import OptionsNotCarried
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.rights import DESCRIBE, WRITE
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.spark.message_id import needed_columns
+from spark_cursor_source.spark.message_id import needed_columns, require_columns
+from spark_cursor_source.spark.schema import origin_of
 from spark_cursor_source.spark.settlement import settle
 
 SETTLED_SCHEMA = "settled BIGINT"
 
 
-def ack(df: DataFrame, options: Mapping[str, str]) -> int:
+def ack(df: DataFrame, options: Mapping[str, str] | None = None) -> int:
     """Acknowledge every row's message; durable when this returns. The number of rows.
 
-    ``df`` has topic, partition and offset. Acking what is acked already changes nothing, and an ack counts
-    whoever holds the lease (Pulsar's individual acknowledgement). Any job may do it, at any time.
+    ``df`` has topic, partition and offset. Rows of a source carry its ``options``, but for secrets. Acking
+    what is acked already changes nothing, and an ack counts whoever holds the lease (Pulsar's individual
+    acknowledgement). Any job may do it, at any time.
 
     Raises:
         MissingColumns, NullMessageId: a row does not say which message it is.
+        UnknownSubscription, NotOfSubscription, NoSuchMessages: there is no such message to ack.
         MarkersNotDurable: the broker did not take the markers; the leases go on.
     """
-    return run_action(df, AckOptions.parse({**options, "action": "ack"}))
+    return run_action(df, _options(df, options, action="ack"))
 
 
-def release(df: DataFrame, options: Mapping[str, str], delay: str | None = None, reason: str = "") -> int:
+def release(
+    df: DataFrame, options: Mapping[str, str] | None = None, delay: str | None = None, reason: str = ""
+) -> int:
     """Give the messages back, now or after ``delay``; for the delivery that ``delivery_count`` names only."""
     extra = {"delay": delay or "0s"} | ({"reason": reason} if reason else {})
-    return run_action(df, AckOptions.parse({**options, "action": "release", **extra}))
+    return run_action(df, _options(df, options, action="release", **extra))
 
 
-def reject(df: DataFrame, options: Mapping[str, str], reason: str = "") -> int:
+def reject(df: DataFrame, options: Mapping[str, str] | None = None, reason: str = "") -> int:
     """Send the messages to the dead letters now; for the delivery that ``delivery_count`` names only."""
     extra = {"reason": reason} if reason else {}
-    return run_action(df, AckOptions.parse({**options, "action": "reject", **extra}))
+    return run_action(df, _options(df, options, action="reject", **extra))
 
 
-def extend(df: DataFrame, options: Mapping[str, str], lease: str | None = None) -> int:
+def extend(df: DataFrame, options: Mapping[str, str] | None = None, lease: str | None = None) -> int:
     """Let the leases last ``lease`` (default ``leaseTimeout``) from now; for the delivery named only."""
     extra = {"lease": lease} if lease else {}
-    return run_action(df, AckOptions.parse({**options, "action": "extend", **extra}))
+    return run_action(df, _options(df, options, action="extend", **extra))
+
+
+def _options(df: DataFrame, given: Mapping[str, str] | None, **extra: str) -> AckOptions:
+    origin = origin_of(df.schema)
+    if given is None:
+        if origin is None:
+            raise OptionsNotCarried(())
+        given = origin.sink_options()
+    parsed = AckOptions.parse({**given, **extra})
+    # Another subscription may be acked with the same rows; then the cursors are asked whether there is one.
+    return replace(parsed, cursors_topic=None) if origin is not None and origin.is_of(parsed) else parsed
 
 
 def run_action(df: DataFrame, options: AckOptions) -> int:
@@ -65,9 +82,7 @@ def with_details(df: DataFrame, options: AckOptions) -> DataFrame:
     action = options.action or AckAction.ACK
     by_column = options.action is None and "action" in df.columns
     needed = needed_columns(options, by_column=by_column)
-    missing = tuple(name for name in needed if name not in df.columns)
-    if missing:
-        raise MissingColumns("a column action" if by_column else action.value, missing, tuple(df.columns))
+    require_columns(df.columns, needed, "a column action" if by_column else action.value)
     columns = [
         F.col("topic").cast("string").alias("topic"),
         F.col("partition").cast("int").alias("partition"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from spark_cursor_source.core.ack_options import AckAction, AckOptions
 from spark_cursor_source.core.marker_version import MarkerVersion
+from spark_cursor_source.errors import MissingColumns
 
 MESSAGE_ID = ("topic", "partition", "offset")
 MESSAGE_ID_V1 = ("key", *MESSAGE_ID)  #: the key is the queue id, whose partition its markers go to
@@ -23,3 +26,14 @@ def needed_columns(options: AckOptions, *, by_column: bool = False) -> tuple[str
     if options.action in (None, AckAction.ACK) and not by_column:
         return MESSAGE_ID
     return (*MESSAGE_ID, "delivery_count")
+
+
+def require_columns(columns: Sequence[str], needed: Collection[str], what: str) -> None:
+    """Refuse rows that do not say which messages, or which deliveries, they are.
+
+    Raises:
+        MissingColumns
+    """
+    missing = tuple(name for name in needed if name not in columns)
+    if missing:
+        raise MissingColumns(what, missing, tuple(columns))

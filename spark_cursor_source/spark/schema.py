@@ -13,6 +13,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from spark_cursor_source.core.row_origin import METADATA, RowOrigin
+
 _KAFKA = (
     StructField("key", BinaryType()),
     StructField("value", BinaryType()),
@@ -26,10 +28,28 @@ _HEADERS = StructField(
     "headers",
     ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
 )
+_CARRIER = "offset"
 _DELIVERY_COUNT = StructField("delivery_count", IntegerType())
 
 
-def message_schema(*, include_headers: bool) -> StructType:
-    """One row a message; ``headers`` only where it was asked for, as in Spark's Kafka source."""
+def message_schema(*, include_headers: bool, origin: RowOrigin | None = None) -> StructType:
+    """One row a message; ``headers`` only where it was asked for, as in Spark's Kafka source.
+
+    The column offset carries the ``origin`` in its metadata, through filters, joins and checkpoints, as far
+    as it is not computed anew.
+    """
     headers = (_HEADERS,) if include_headers else ()
-    return StructType([*_KAFKA, *headers, _DELIVERY_COUNT])
+    carried = None if origin is None else {METADATA: origin.to_metadata()}
+    fields = [*_KAFKA, *headers, _DELIVERY_COUNT]
+    return StructType(
+        [
+            StructField(one.name, one.dataType, metadata=carried) if one.name == _CARRIER else one
+            for one in fields
+        ]
+    )
+
+
+def origin_of(schema: StructType) -> RowOrigin | None:
+    """The source that the column offset of rows comes from, where it still says so."""
+    fields = (field for field in schema.fields if field.name == _CARRIER)
+    return next((RowOrigin.from_metadata(field.metadata or {}) for field in fields), None)

@@ -14,12 +14,13 @@ import pyarrow as pa
 
 from spark_cursor_source.core.ack_options import AckAction, AckOptions
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release
+from spark_cursor_source.core.marker import End, KeepAlive, Reject, Release
 from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.outcome import check_delay_ms
 from spark_cursor_source.core.topic_names import why_no_topic
 from spark_cursor_source.errors import InvalidMessageId, NullMessageId, UnknownAction
+from spark_cursor_source.kafka.ack_check import Settling, check_acks
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.markers import cached_sender
 from spark_cursor_source.spark.message_id import LEAVE, MESSAGE_ID
@@ -81,7 +82,7 @@ class Settlement:
         reason = (values.get("reason") or "") if word in (AckAction.RELEASE, AckAction.REJECT) else ""
         return values["topic"], values["partition"], word, count, delay_ms, reason
 
-    def markers(self) -> Iterator[Marker]:
+    def markers(self) -> Iterator[Settling]:
         """What was added, as few markers as say it."""
         for (topic, partition, word, count, delay_ms, reason), pieces in self._offsets.items():
             if word == LEAVE:
@@ -106,8 +107,10 @@ class Settlement:
         """Write the markers; they are on the broker when this returns.
 
         Raises:
+            UnknownSubscription, NotOfSubscription, NoSuchMessages: there is nothing that they could end.
             MarkersNotDurable: they are not; the messages keep their leases.
         """
+        check_acked(self._options, self.markers())
         sender = cached_sender(
             client_config(self._options.kafka, "producer"), self._options.markers_topic, markers_partitions
         )
@@ -124,6 +127,16 @@ def _check_message_ids(topic: str, partition: int, offsets: np.ndarray) -> None:
         raise InvalidMessageId("partition", str(partition), "partitions are counted from 0")
     if (least := int(offsets.min())) < 0:
         raise InvalidMessageId("offset", str(least), "offsets are counted from 0")
+
+
+def check_acked(options: AckOptions, markers: Iterable[Settling]) -> None:
+    """Refuse acks of what is not there, where the rows do not say themselves that they are their source's.
+
+    Raises:
+        UnknownSubscription, NotOfSubscription, NoSuchMessages
+    """
+    if options.cursors_topic is not None:
+        check_acks(client_config(options.kafka, "consumer"), options.cursors_topic, markers)
 
 
 def settlement_of(options: AckOptions) -> Settlement | SettlementV1:

@@ -14,10 +14,12 @@ from pyspark.sql.types import StructType
 
 from spark_cursor_source.core.ack_options import AckOptions
 from spark_cursor_source.core.enqueue_options import EnqueueOptions, is_enqueue
+from spark_cursor_source.core.row_origin import RowOrigin
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.core.view_options import ViewOptions
 from spark_cursor_source.errors import MissingOption
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.spark.ack_sink import options_of
 from spark_cursor_source.spark.enqueue import EnqueueStreamWriter, EnqueueWriter
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from spark_cursor_source.spark.redaction import hide_secrets
@@ -60,7 +62,7 @@ class CursorqDataSource(DataSource):
                 raise
             next_move = f"{missing.next_move}; a batch read needs none with view=messages"
             raise MissingOption(missing.option, next_move) from missing
-        return message_schema(include_headers=options.include_headers)
+        return message_schema(include_headers=options.include_headers, origin=RowOrigin.of(options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return CursorqStreamReader(self._source_options())
@@ -80,7 +82,8 @@ class CursorqDataSource(DataSource):
         }
         if is_enqueue(options, schema.fieldNames()):
             return EnqueueStreamWriter(EnqueueOptions.parse(options), schema)
-        return AckStreamWriter(AckOptions.parse(options), schema.fieldNames(), overwrite=overwrite)
+        acks = options_of(schema, AckOptions.parse(options))
+        return AckStreamWriter(acks, schema.fieldNames(), overwrite=overwrite)
 
     def _source_options(self) -> SourceOptions:
         return SourceOptions.parse(dict(self.options))

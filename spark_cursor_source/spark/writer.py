@@ -20,13 +20,12 @@ from spark_cursor_source.core.source_options import AckMode
 from spark_cursor_source.errors import (
     AckedBySource,
     InvalidDuration,
-    MissingColumns,
     OverwriteRefused,
     UnfitColumn,
     UnknownAction,
 )
 from spark_cursor_source.spark.actions import markers_partitions
-from spark_cursor_source.spark.message_id import needed_columns
+from spark_cursor_source.spark.message_id import needed_columns, require_columns
 from spark_cursor_source.spark.settlement import settlement_of
 
 _Column = Any  # of pyarrow, which has no types
@@ -61,9 +60,7 @@ class RowMarkers:
         by_column = options.action is None and "action" in columns
         action = options.action or AckAction.ACK
         needed = needed_columns(options, by_column=by_column)
-        missing = tuple(name for name in needed if name not in columns)
-        if missing:
-            raise MissingColumns("a column action" if by_column else action.value, missing, tuple(columns))
+        require_columns(columns, needed, "a column action" if by_column else action.value)
         used = [*needed, "action"] if by_column else list(needed)
         if options.reason is None and "reason" in columns:
             used.append("reason")

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,8 @@ class OneByOne(Handling):
             if "ackMode" in options:
                 done = handle(rows, self.one, MESSAGE_ID, None)
             else:
-                acks = AckOptions.parse(options)
+                # As an AckSink whose rows say that they are their source's: nobody asks for the cursors.
+                acks = replace(AckOptions.parse(options), cursors_topic=None)
                 done = handle_and_settle(rows, self.one, acks, markers_partitions(acks))
             for _ in done:
                 pass

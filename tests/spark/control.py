@@ -61,6 +61,11 @@ class Control:
     def view(self, view: str, **more: object) -> DataFrame:
         return self.spark.read.format("cursorq").options(**self.options(view=view, **more)).load()
 
+    def know(self, *topics: str, partitions: int = 4, subscription: str = "s") -> None:
+        """Write cursors of these topics, so that their messages may be acked; there need be none."""
+        cells = [cell(topic, number, subscription) for topic in topics for number in range(partitions)]
+        self.put(*(CursorSnapshot(cell=one, read_position=0, next_marker=0) for one in cells))
+
     def write(self, df: DataFrame, mode: str = "append", **more: object) -> None:
         options = self.options(**{"subscription": "s", **more})
         df.write.format("cursorq").options(**options).mode(mode).save()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,8 @@ class PlainQuery:
             if "ackMode" in self._options:
                 done = handle(rows, one, MESSAGE_ID, None)
             else:
-                acks = AckOptions.parse(self._options)
+                # As an AckSink whose rows say that they are their source's: nobody asks for the cursors.
+                acks = replace(AckOptions.parse(self._options), cursors_topic=None)
                 done = handle_and_settle(rows, one, acks, markers_partitions(acks))
             for _ in done:
                 pass

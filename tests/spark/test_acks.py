@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink, Leave
-from spark_cursor_source.core.marker import End, EndUpTo
+from spark_cursor_source.core.marker import End, EndUpTo, Reject
 from spark_cursor_source.core.offsets import OffsetSet
 from tests.kafka.control_plane import transaction
 from tests.spark.harness import Bench, Seen
@@ -197,12 +198,61 @@ def test_an_ack_counts_whoever_holds_the_lease(bench: Bench) -> None:
 
 def test_acks_of_messages_that_were_never_delivered_change_nothing(bench: Bench) -> None:
     topic = bench.create_topic()
-    bench.produce(topic, [b"x"] * 3)
     options = bench.options(topic)
     seen = Seen()
-    sink: Callable[[DataFrame, int], object] = AckSink(seen, options)
-    cursorq.ack(bench.frame(topic, [(0, 1, 1)]), options)
-    bench.start(options, sink)
+    bench.drain(options, AckSink(seen, options))
+    bench.produce(topic, [b"x"] * 3)
+    assert cursorq.ack(bench.frame(topic, [(0, 1, 1)]), options) == 1
+    bench.drain(options, AckSink(seen))
     bench.until_acked(topic, 3)
     assert seen.ids(1) == [(0, 0), (0, 1), (0, 2)]
     assert bench.cursor(topic).outstanding == OffsetSet.of()
+
+
+def test_acks_of_what_cannot_be_there_are_refused_and_nothing_is_written(bench: Bench) -> None:
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 3)
+    options = bench.options(topic)
+    bench.drain(options, nothing)
+    misspelled = {**options, "subscription": "bilingg"}
+    for frame, given, text in (
+        (bench.frame(topic, [(0, 0, 1)]), misspelled, "no cursor of subscription 'bilingg'"),
+        (bench.frame("ordres", [(0, 0, 1)]), options, "no cursor of topic 'ordres', only of"),
+        (
+            bench.frame(topic, [(99, 0, 1)]),
+            options,
+            r"no cursor of partition 99 of topic .*of partitions 0",
+        ),
+        (
+            bench.frame(topic, [(0, 1, 1), (0, 10**9, 1)]),
+            options,
+            "no message 1000000000: correct",
+        ),
+    ):
+        one_task = frame.coalesce(1)
+        with pytest.raises(PySparkException, match=text):
+            cursorq.ack(one_task, given)
+        write = one_task.write.format("cursorq").options(**given).option("action", "reject")
+        with pytest.raises(PySparkException, match=text):
+            write.mode("append").save()
+    assert bench.markers(topic, kind=End) == bench.markers(topic, kind=Reject) == []
+
+
+def test_a_sink_whose_rows_do_not_say_their_source_is_checked_before_its_function_is_called(
+    bench: Bench,
+) -> None:
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 3)
+    options, called = bench.options(topic), []
+
+    def handle(batch: DataFrame, batch_id: int) -> None:
+        called.append(batch_id)
+
+    anew = bench.read(options).withColumn("offset", F.expr("offset + 0"))
+    wrong = AckSink(handle, {**options, "subscription": "bilingg"})
+    query = bench.begin(anew.writeStream.foreachBatch(wrong).trigger(availableNow=True))
+    assert "no cursor of subscription 'bilingg'" in bench.failure(query)
+    assert called == []
+    bench.begin(anew.writeStream.foreachBatch(AckSink(handle, options)).trigger(availableNow=True))
+    bench.until_acked(topic, 3)
+    assert called

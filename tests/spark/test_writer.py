@@ -19,6 +19,14 @@ from tests.spark.harness import Bench
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
+
+@pytest.fixture
+def control(control: Control) -> Control:
+    """Control topics whose cursors know the topics of these tests."""
+    control.know("t", "u")
+    return control
+
+
 SCHEMA = "topic STRING, partition INT, offset BIGINT, delivery_count INT"
 
 
@@ -219,6 +227,7 @@ def test_the_views_follow_a_queue_from_its_leases_to_its_last_ack(bench: Bench) 
         cursorq.reject(batch.where("offset = 1"), options, reason="odd one out")
 
     bench.start(options, handle)
+    bench.until(lambda: bench.cursor(topic), "the queue has a cursor, without which a view of it is an error")
     cursors, outstanding = view("cursors"), view("outstanding")
     all_read = cursors.where("read_position = 10")
     bench.until(lambda: [row.outstanding for row in all_read.collect()] == [4], "4 are left")
