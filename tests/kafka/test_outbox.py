@@ -443,6 +443,7 @@ def test_a_broker_that_stays_away_is_an_error_and_the_batch_can_be_tried_again(
     mortal: EmbeddedKafka, make_control: MakeControl, new_outbox: MakeOutbox
 ) -> None:
     control = make_control({"bootstrap.servers": mortal.bootstrap_servers})
+    new_outbox(control).open(take_over=False)  # patiently: the broker may have started just now
     outbox = new_outbox(control, patience_ms=2_000, call_timeout_ms=500)
     outbox.open(take_over=False)
     redeliver = redeliver_of(cell_of("orders"), (0, 1))
@@ -523,6 +524,23 @@ def test_a_tracker_that_lost_its_producer_does_not_push_its_successor_out(
     with pytest.raises(TrackerFenced):
         first.carry_out(1, **batch)
     assert successor.carry_out(3, **batch) is True
+
+
+def test_a_tracker_whose_own_last_commit_is_shown_late_is_not_fenced(
+    control: Control, new_outbox: MakeOutbox
+) -> None:
+    # batch 0, batch 1 -- its producer is thrown away, the broker still shows batch 0 -- batch 2: carried out
+    outbox = new_outbox(control)
+    outbox.open(take_over=False)
+    for number in range(2):
+        outbox.carry_out(number, decisions=[], cursors=[], next_markers={})
+    outbox._producer.discard()
+    member = Consumer({**control.config, "group.id": tracker_group(control.markers)})
+    text = metadata("query", 0, PARTITIONS)
+    before = [TopicPartition(control.markers, number, 0, text) for number in range(PARTITIONS)]
+    member.commit(offsets=before, asynchronous=False)
+    member.close()
+    assert outbox.carry_out(2, decisions=[], cursors=[], next_markers={}) is True
 
 
 def test_a_successor_whose_commit_is_not_seen_yet_is_not_pushed_out(
