@@ -20,11 +20,10 @@ parser.add_argument("--rate", type=float, help="messages a second, at most")
 
 if __name__ == "__main__":
     given = parser.parse_args()
-    file = {"config.file": given.config_file} if given.config_file else {}
-    kafka = {"bootstrap.servers": given.bootstrap_servers, **file}
     only = {"since_ms": given.since, "until_ms": given.until, "reason": given.reason, "error": given.error}
     try:
         chosen, more = DeadLetterFilter(**only), {"rate": given.rate, "cursors_topic": given.cursors_topic}
-        print(redrive(kafka, given.topic, chosen, **more))
+        file = {"config.file": given.config_file} if given.config_file else {}
+        print(redrive({"bootstrap.servers": given.bootstrap_servers} | file, given.topic, chosen, **more))
     except CursorqError as error:
         sys.exit(f"redrive: {error}")
