@@ -64,8 +64,9 @@ class Parts:
                 )
             return self._cursors
 
-    def streams(self) -> StreamParts:
-        self._meet()
+    def streams(self, *, timeout_ms: int | None = None) -> StreamParts:
+        """What streams need, for a call that waits for ``timeout_ms`` or else for the client's."""
+        self._meet(timeout_ms)
         with self._lock:
             self._check_open()
             if self._streams is None:
@@ -86,10 +87,11 @@ class Parts:
         if cursors is not None:
             cursors.close()
 
-    def _meet(self) -> None:
+    def _meet(self, timeout_ms: int | None = None) -> None:
         """Learn at the first call of all whether the brokers can be connected to; without the lock."""
         if not self._met and not self._closed:
-            Topics(client_config(self.options.kafka, "admin"), timeout_ms=self.options.timeout_ms).meet()
+            wait_ms = self.options.timeout_ms if timeout_ms is None else timeout_ms
+            Topics(client_config(self.options.kafka, "admin"), timeout_ms=wait_ms).meet()
             self._met = True
 
     def _check_open(self) -> None:

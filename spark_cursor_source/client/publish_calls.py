@@ -46,7 +46,7 @@ class PublishCalls:
         message = _outgoing(
             stream, value, key, headers, correlation_id, partition, partitioner, ack_policy, expected_offset
         )
-        return self._parts.streams().publishing.publish(message, timeout_ms=timeout_ms)
+        return self._parts.streams(timeout_ms=timeout_ms).publishing.publish(message, timeout_ms=timeout_ms)
 
     def publish_async(
         self,
@@ -101,7 +101,7 @@ class PublishCalls:
         """
         check_subject(subject, wildcards=False)
         message = _outgoing(subject, value, key, headers, correlation_id, None, None, ack_policy, None)
-        publishing = self._parts.streams().publishing
+        publishing = self._parts.streams(timeout_ms=timeout_ms).publishing
         return publishing.publish_to_subject(subject, message, timeout_ms=timeout_ms)
 
 
