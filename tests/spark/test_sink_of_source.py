@@ -125,12 +125,12 @@ def test_rows_say_their_source_through_what_a_query_does_to_them(spark: SparkSes
     assert origin_of(rows.drop("offset").schema) is None
 
 
-def test_a_table_keeps_the_source_of_its_rows_unless_their_offset_is_computed_anew(
+def test_a_table_keeps_the_source_of_its_rows_unless_the_metadata_are_taken_away(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     rows = rows_of(spark).select("topic", "partition", "offset")
     rows.write.parquet(str(tmp_path / "kept"))
-    rows.withColumn("offset", F.expr("offset + 0")).write.parquet(str(tmp_path / "anew"))
+    rows.withMetadata("offset", {}).write.parquet(str(tmp_path / "anew"))
     assert origin_of(spark.read.parquet(str(tmp_path / "kept")).schema) == origin_of(rows.schema)
     assert origin_of(spark.read.parquet(str(tmp_path / "anew")).schema) is None
 
