@@ -492,8 +492,9 @@ def test_each_outstanding_message_says_who_holds_it_and_how_long(control: Contro
             ("s", "t", 0, 9, "held", 5, None, None),
         ),
     )
+    assert control.view("outstanding", subscription="b").count() == 0
     with pytest.raises(PySparkException, match="UnknownSubscription"):
-        control.view("outstanding", subscription="b").count()
+        control.view("outstanding", subscription="nobody").count()
 
 
 def test_a_million_outstanding_messages_are_listed(control: Control) -> None:
