@@ -877,7 +877,7 @@ def test_copies_wait_for_a_broker_that_restarts(
 ) -> None:
     control = make_control({"bootstrap.servers": mortal.bootstrap_servers})
     cell = with_messages(control, Topics(control.config))
-    outbox = new_outbox(control)
+    outbox = new_outbox(control, copy_patience_ms=60_000)  # a broker's start takes long on a busy machine
     outbox.open(take_over=False)
     outbox.carry_out(0, decisions=[dead_letter_of(cell, (0, 1))], cursors=[], next_markers={})
     mortal.stop()
