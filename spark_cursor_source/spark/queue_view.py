@@ -133,6 +133,7 @@ class QueueView:
         behind = {tp: positions[tp] for tp, end in ends.items() if end < positions.get(tp, 0)}
         doubtful = {tp: at for tp, at in behind.items() if self._told_of.get(tp) != at}
         if doubtful:
+            self.refresh()  # which says so where the topic was deleted or created again
             self._check_ends(doubtful)
 
     def _check_ends(self, positions: Mapping[TopicPartition, int]) -> None:
