@@ -385,7 +385,8 @@ class CellTracker:
         """What a planner, which knows of a batch only that it is complete, must not end."""
         if marker.run_id is None:
             return EMPTY
-        groups: list[tuple[Delay | Wait, OffsetSet]] = [*self._delayed, *self._available]
+        groups: list[tuple[Delay | Wait | Held, OffsetSet]]
+        groups = [*self._delayed, *self._available, *self._held]
         return OffsetSet.union(offsets for group, offsets in groups if group.delivery_count == 0)
 
     def _wait_ms(self, count: int, offsets: OffsetSet) -> int:

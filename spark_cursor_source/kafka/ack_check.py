@@ -66,14 +66,23 @@ class AckCheck:
     def _look_for(self, cells: Sequence[Cell]) -> None:
         try:
             with closing(CursorTail(self._config, self._cursors_topic)) as cursors:
-                cursors.refresh()
-                for cell in cells:
-                    self._known[cell] = self._position(cursors, cell)
+                if cursors.refresh_until(lambda: all(self._is_there(cursors, cell) for cell in cells)):
+                    for cell in cells:
+                        self._known[cell] = self._position(cursors, cell)
+                else:
+                    self._known |= dict.fromkeys(cells, _NO_END)
         except TopicNotFound as missing:
             raise UnknownSubscription(cells[0].subscription, None, self._cursors_topic, ()) from missing
         except NotAuthorized as denied:
             log.warning("acks_not_checked cursors_topic=%s why=%s", self._cursors_topic, denied)
             self._known |= dict.fromkeys(cells, _NO_END)
+
+    @staticmethod
+    def _is_there(cursors: CursorTail, cell: Cell) -> bool:
+        try:
+            return cursors.get(cell) is not None
+        except (LaterCursorVersion, InvalidControlRecord):
+            return True
 
     def _position(self, cursors: CursorTail, cell: Cell) -> int:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from spark_cursor_source.core.cell import Cell, control_partition
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 _COUNT_PARTITIONS_EVERY_MS = 60_000
 _OPEN_TRANSACTION_S = 0.005  # the next look at one; it ends in a few milliseconds, or its writer is gone
+_COMMIT_MS = 5_000  # a tracker's transaction takes less
 
 
 class CursorTail:
@@ -61,6 +62,33 @@ class CursorTail:
         """
         self._count_partitions()
         return self._read_on(self._positions)
+
+    def refresh_until(self, found: Callable[[], object]) -> bool:
+        """Refresh; where nothing is found then, wait for transactions under way, and look again.
+
+        A transaction of the tracker can be read in the redeliveries topic a moment before it can be read
+        in the cursors topic. Returns False where one was still open after five seconds, so that what was
+        looked for may be in it.
+        """
+        self.refresh()
+        if found():
+            return True
+        try:
+            self.catch_up(self._positions, Deadline.after_ms(_COMMIT_MS))
+        except KafkaUnavailable as why:
+            logger.warning("cursors_not_all_read topic=%s why=%s", self._topic, why)
+            return bool(found())
+        return True
+
+    def catch_up(self, numbers: Iterable[int], deadline: Deadline) -> None:
+        """Read all records that are in partitions now, those of transactions under way too.
+
+        Raises:
+            KafkaUnavailable: such a transaction has not ended by the deadline.
+        """
+        ends = self._topics.end_offsets([(self._topic, number) for number in numbers], committed=False)
+        for (_, number), end in ends.items():
+            self.read_up_to(number, end, deadline)
 
     def home(self, key: bytes) -> tuple[int, int]:
         """The partition that a key belongs to, and the position that was read up to there."""

@@ -38,7 +38,7 @@ def resume(
     """
     topics = Topics(client_config(kafka, "admin")).meet()
     with closing(CursorTail(client_config(kafka, "consumer"), cursors_topic)) as cursors:
-        cursors.refresh()
+        cursors.refresh_until(lambda: cursors.of(subscription=subscription, topic=topic))
         cells = tracked_here(cursors.of(subscription=subscription, topic=topic), markers_topic)
         if not cells:
             raise cursors.unknown(subscription=subscription, topic=topic)

@@ -45,7 +45,7 @@ def read_stats(
     """
     Topics(client_config(kafka, "admin")).meet()
     with closing(CursorTail(client_config(kafka, "consumer"), cursors_topic)) as tail:
-        tail.refresh()
+        tail.refresh_until(lambda: tail.of(subscription=subscription, topic=topic))
         cursors = tail.of(subscription=subscription, topic=topic)
         if not cursors and (subscription is not None or topic is not None):
             raise tail.unknown(subscription=subscription, topic=topic)

@@ -43,7 +43,7 @@ class TrackerTalk:
         Raises:
             TrackedElsewhere: another markers topic's tracker has them.
         """
-        self._cursors.refresh()
+        self._cursors.refresh_until(lambda: self._cursors.of(subscription=subscription, topic=topic))
         return tracked_here(self._cursors.of(subscription=subscription, topic=topic), self._markers_topic)
 
     def unknown(self, subscription: str, topic: str | None = None) -> CursorqError:
@@ -83,8 +83,6 @@ class TrackerTalk:
 
     def _answers(self, cells: Sequence[Cell]) -> dict[Cell, CursorSnapshot | None]:
         homes = {self._cursors.home(cell.key)[0] for cell in cells}
-        # Ends of all records: offsets of a transaction can be seen before its records may be read.
-        ends = self._topics.end_offsets([(self._cursors_topic, one) for one in homes], committed=False)
-        for (_, number), end in ends.items():
-            self._cursors.read_up_to(number, end, Deadline.after_ms(self._timeout_ms))
+        # Offsets of a transaction can be seen before its records may be read.
+        self._cursors.catch_up(homes, Deadline.after_ms(self._timeout_ms))
         return {cell: self._cursors.get(cell) for cell in cells}

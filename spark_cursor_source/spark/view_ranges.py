@@ -140,7 +140,7 @@ def check_names(options: ViewOptions) -> None:
     if options.subscription is None and options.topics is None:
         return
     with closing(CursorTail(client_config(options.kafka, "consumer"), options.cursors_topic)) as tail:
-        tail.refresh()
+        tail.refresh_until(lambda: any(shows(options, cell) for cell in tail.all()))
         cells = list(tail.all())
         if not cells or any(shows(options, cell) for cell in cells):
             return

@@ -10,7 +10,7 @@ from spark_cursor_source.core.first_deliveries import FirstDeliveries
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import MAX_ERRORS, OTHER_ERRORS, REJECTED
-from tests.core.timeline import B, Log, dead, offsets, redeliver
+from tests.core.timeline import A, B, Log, dead, offsets, redeliver
 
 
 def rejected_log(count: int = 3, **options: object) -> Log:
@@ -44,6 +44,20 @@ def test_a_second_failure_puts_the_next_try_off() -> None:
     log.withhold(offsets(0), at=14, delay=20, tries=2)
     assert log.settle(33) == []
     assert log.settle(35) == [dead(offsets(0), 1, REJECTED, "bad", tries=2)]
+
+
+def test_the_end_of_a_whole_batch_does_not_end_a_held_message_that_was_never_delivered() -> None:
+    # An expired message has no delivery. Its dead letter is still to be written.
+    log = Log()
+    log.start(offsets((0, 3)), at=0)
+    log.end_of(offsets(1), at=1)
+    log.withhold(offsets(1), at=2, count=0)
+    log.end_of(offsets((0, 2)), at=3, run=A)
+    assert log.state.outstanding == offsets(1, 2)
+    log.end_up_to(3, at=4, run=A)
+    assert log.state.outstanding == offsets(1)
+    log.end_of(offsets(1), at=5)
+    assert not log.state.outstanding, "an ack of the message itself ends it"
 
 
 def test_what_is_held_for_a_trouble_ends_with_an_ack_and_is_neither_taken_nor_announced() -> None:

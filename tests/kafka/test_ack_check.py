@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 
 import pytest
+from confluent_kafka import Producer
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.embedded import EmbeddedKafka
@@ -23,6 +29,29 @@ def put(control: Control, topic: str, partition: int, read_position: int) -> Non
     value = wire.encode(cursor_of(cell, read_position))
     home = cell.control_partition(PARTITIONS)
     produce(control.config, control.cursors, [{"key": cell.key, "value": value, "partition": home}])
+
+
+@contextmanager
+def a_transaction_under_way(control: Control, cell: Cell) -> Iterator[Callable[[], None]]:
+    """A transaction that has written a cursor; what it yields commits it."""
+    producer = Producer({**control.config, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    value = wire.encode(cursor_of(cell, 0))
+    producer.produce(control.cursors, value, cell.key, partition=cell.control_partition(PARTITIONS))
+    assert producer.flush(30) == 0
+    commit = ExitStack()
+    commit.callback(producer.commit_transaction, 30)
+    with commit:
+        yield commit.close
+
+
+def in_thread(call: Callable[[], None]) -> Future[None]:
+    """What a call comes to, in a thread of its own."""
+    pool = ThreadPoolExecutor(1)
+    done = pool.submit(call)
+    pool.shutdown(wait=False)
+    return done
 
 
 @pytest.fixture
@@ -70,6 +99,28 @@ def test_a_subscription_a_topic_or_a_partition_that_nobody_reads_is_named(
 def test_a_cursors_topic_that_is_not_there_knows_nobody(control: Control, queue: str) -> None:
     with pytest.raises(UnknownSubscription, match="'no-such-topic' holds no cursor of subscription"):
         check_acks(control.config, "no-such-topic", [End(cell=cell_of(queue), offsets=OffsetSet.of((0, 1)))])
+
+
+def test_an_ack_waits_for_the_transaction_that_writes_its_cursor(
+    check: AckCheck, control: Control, queue: str
+) -> None:
+    # A message can be read before the cursor, though the tracker wrote both in one transaction.
+    late = cell_of(queue, subscription="late")
+    with a_transaction_under_way(control, late) as commit:
+        done = in_thread(lambda: check.check({late: OffsetSet.of((0, 1))}))
+        time.sleep(0.3)
+        assert not done.done()
+        commit()
+    done.result(timeout=20)
+
+
+def test_an_ack_is_not_refused_for_a_transaction_that_stays_open(
+    check: AckCheck, control: Control, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    late = cell_of(queue, subscription="late")
+    with a_transaction_under_way(control, late):
+        check.check({late: OffsetSet.of((0, 1))})
+    assert "cursors_not_all_read" in caplog.text
 
 
 def test_the_cursors_are_read_once_for_a_cell(check: AckCheck, queue: str) -> None:
