@@ -118,6 +118,12 @@ def test_the_properties_of_spark_are_those_that_a_tracker_sets_for_itself() -> N
     assert settings[redaction.OPTION] == f"{redaction.DEFAULT}|{redaction.SECRETS}"
 
 
+def test_the_pipeline_has_spark_hide_secrets() -> None:
+    # A declarative pipeline may not set it itself.
+    spec = (CONF.parent / "jobs" / "pipeline" / "spark-pipeline.yml").read_text(encoding="utf-8")
+    assert f'{redaction.OPTION}: "{redaction.DEFAULT}|{redaction.SECRETS}"' in spec
+
+
 def test_the_log_of_spark_is_quiet_while_nothing_happens() -> None:
     loggers = dict(re.findall(r"^logger\.(\w+)\.name = (.+)$", text("log4j2.properties"), re.MULTILINE))
     levels = dict(re.findall(r"^logger\.(\w+)\.level = (.+)$", text("log4j2.properties"), re.MULTILINE))

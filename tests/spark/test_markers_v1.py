@@ -95,7 +95,7 @@ def test_each_action_is_the_marker_that_their_tracker_has_for_it(lone_bench: Ben
 
     assert cursorq.ack(alone.where("offset = 0"), options) == 1
     assert cursorq.release(alone.where("offset = 1"), options) == 1
-    assert cursorq.release(alone.where("offset = 2"), options, delay="2d") == 1
+    assert cursorq.release(alone.where("offset = 2"), options, delay="12h") == 1
     assert cursorq.extend(alone.where("offset = 3"), options, lease="2m") == 1
     written = df.where("offset > 3")
     written.write.format("cursorq").options(**options).mode("append").save()
