@@ -49,6 +49,7 @@ check: lint types
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(PURE)
 
 test: jars
+	@$(BIN)/python -m tests.class_archive
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # With programs that are built of a checkout of kafka-mq-go; see the top of tests/interop/programs.py.

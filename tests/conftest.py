@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from spark_cursor_source.embedded import EmbeddedKafka
+from tests.class_archive import use_archive
 from tests.schedule import (  # noqa: F401 - hooks of pytest
     pytest_collection_modifyitems,
     pytest_terminal_summary,
@@ -38,6 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+use_archive()
 
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _USERS = f'{_PLAIN} required username="admin" password="of-admin" user_admin="of-admin" user_bob="of-bob";'
