@@ -148,6 +148,8 @@ class RedeliveryTail:
                 why,
             )
             return None
+        if not redeliver.offsets:
+            return None  # the report of a task, for its own planner
         return RedeliveryRecord(partition=partition, offset=offset, redeliver=redeliver)
 
 

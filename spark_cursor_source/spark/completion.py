@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.leftovers import leftovers
-from spark_cursor_source.core.marker import End, EndUpTo, Marker
+from spark_cursor_source.core.marker import End, EndUpTo, Marker, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.planning import BatchPlan, SourceOffset
+from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.source_options import AckMode, SourceOptions
+from spark_cursor_source.core.tracker import DEADLINE_GRAIN_MS
 from spark_cursor_source.kafka.run import Run
 from spark_cursor_source.spark.holdings import Holdings
 from spark_cursor_source.spark.inbox import Inbox
 from spark_cursor_source.spark.replays import Replays
+from spark_cursor_source.spark.unread import Unread
 
 
 class Completion:
-    """Knows which messages the end of a batch ends: its own, and once a run those that dead runs left."""
+    """Knows which messages the end of a batch ends: its own, and once a run those that dead runs left.
+
+    Messages that were not due, and that no task has given back because none has read them, are given back.
+    """
 
     def __init__(
-        self, options: SourceOptions, holdings: Holdings, run: Run, inbox: Inbox, replays: Replays
+        self,
+        options: SourceOptions,
+        holdings: Holdings,
+        run: Run,
+        inbox: Inbox,
+        replays: Replays,
+        unread: Unread,
     ) -> None:
         self._mode, self._is_sole = options.ack_mode, options.subscription_type.is_sole
         self._holdings, self._run, self._inbox, self._replays = holdings, run, inbox, replays
+        self._unread = unread
         self._looked_back = False  # at what dead runs left
         self._apart: set[Cell] = set()  # with messages that a cumulative ack must not end
 
@@ -32,25 +47,33 @@ class Completion:
         """
         if self._mode is AckMode.INDIVIDUAL:
             return []
-        markers: list[Marker] = [*self._ends_of_the_dead(batch, end if has_checkpoint else None, end)]
+        markers = self._ends_of_the_dead(batch, end if has_checkpoint else None, end)
+        releases = self._unread.releases() if batch else []
+        # Not left to the order of the markers alone: a lease that ran out meanwhile takes no Release.
+        early = _offsets_of(releases)
+        markers += releases
         for delivery in batch.deliveries if batch else ():
-            if self._mode is AckMode.BATCH or delivery.cell in self._apart:
-                run_id = self._run.id_of(delivery.cell)
-                markers.append(End(cell=delivery.cell, offsets=delivery.offsets, run_id=run_id))
+            if self._mode is AckMode.BATCH or delivery.cell in self._apart or delivery.cell in early:
+                cell, offsets = delivery.cell, delivery.offsets - early.get(delivery.cell, EMPTY)
+                if offsets:
+                    markers.append(End(cell=cell, offsets=offsets, run_id=self._run.id_of(cell)))
         if batch and self._mode is AckMode.CUMULATIVE:
             # Only where no others are outstanding: it would end them too.
             cells = {self._holdings.cell(*tp): position for tp, position in self._holdings.next.items()}
             markers += [
                 EndUpTo(cell=cell, position=position, run_id=self._run.id_of(cell))
                 for cell, position in cells.items()
-                if position and cell not in self._apart
+                if position and cell not in self._apart and cell not in early
             ]
         return markers
 
     def _ends_of_the_dead(
         self, batch: BatchPlan | None, committed: SourceOffset | None, end: SourceOffset
-    ) -> list[End]:
-        """Once a run: Ends for what dead runs left leased in batches that Spark has committed."""
+    ) -> list[Marker]:
+        """Once a run: Ends for what dead runs left leased in batches that Spark has committed.
+
+        Nobody remembers what the tasks of those runs have read, so that all of it is looked at.
+        """
         if self._looked_back or not self._run.answers or not self._is_sole:
             # Of a shared subscription what others left, or are at, cannot be told apart.
             return []
@@ -67,4 +90,36 @@ class Completion:
             delivered=delivered,
         )
         self._apart |= left.unsure
-        return [End(cell=cell, offsets=offsets) for cell, offsets in left.committed.items()]
+        releases: list[Release] = []
+        for started_ms, slices in sorted(self._leased(left.committed).items()):
+            # By the instant of the Start: what has become due since then was not delivered either.
+            releases += self._unread.not_due(slices, started_ms - DEADLINE_GRAIN_MS)
+        early = _offsets_of(releases)
+        ends = [
+            End(cell=cell, offsets=rest)
+            for cell, offsets in left.committed.items()
+            if (rest := offsets - early.get(cell, EMPTY))
+        ]
+        return [*releases, *ends]
+
+    def _leased(self, offsets: Mapping[Cell, OffsetSet]) -> dict[int, list[Slice]]:
+        """Those of the offsets that are leased, by the instant of their Start."""
+        found: dict[int, list[Slice]] = {}
+        for cell, wanted in offsets.items():
+            for lease, held in self._run.answers[cell].leases:
+                if some := held & wanted:
+                    piece = Slice(
+                        topic=cell.topic,
+                        partition=cell.partition,
+                        offsets=some,
+                        delivery_count=lease.delivery_count,
+                    )
+                    found.setdefault(lease.started_ms, []).append(piece)
+        return found
+
+
+def _offsets_of(releases: Iterable[Release]) -> dict[Cell, OffsetSet]:
+    found: dict[Cell, OffsetSet] = {}
+    for one in releases:
+        found[one.cell] = found.get(one.cell, EMPTY) | one.offsets
+    return found

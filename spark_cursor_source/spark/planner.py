@@ -22,6 +22,7 @@ from spark_cursor_source.core.planning import (
     TopicPartition,
     plan,
 )
+from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.source_options import Isolation, SourceOptions
 from spark_cursor_source.core.subscription import SubscriptionType
@@ -44,6 +45,7 @@ from spark_cursor_source.spark.patience import Patience
 from spark_cursor_source.spark.queue_view import QueueView
 from spark_cursor_source.spark.replays import Replays
 from spark_cursor_source.spark.room import Room
+from spark_cursor_source.spark.unread import Unread
 
 log = logging.getLogger(__name__)
 HANDED_BACK = "the run that held it died"
@@ -96,7 +98,10 @@ class Planner:
         partitions = range(control.redeliveries)
         self._inbox = Inbox(options, self._topics, partitions, self._holdings, self._run)
         self._replays = Replays(options, self._holdings, self._run)
-        self._completion = Completion(options, self._holdings, self._run, self._inbox, self._replays)
+        self._unread = Unread(options, self._topics, run_id, partitions=control.redeliveries)
+        self._completion = Completion(
+            options, self._holdings, self._run, self._inbox, self._replays, self._unread
+        )
         self._room = Room(options, self._cursors)
         self._keeper = LeaseKeeper(self._extend, lease_ms=options.lease_ms)
         self._patience = Patience(options)
@@ -191,13 +196,14 @@ class Planner:
         self._keeper.hold(batch.deliveries)
         self._in_progress = batch
         self._patience.planned()
-        if self._options.subscription_type is SubscriptionType.KEY_SHARED:
-            return split_by_key(batch.deliveries, min_partitions=self._options.min_partitions)
-        return split(
-            batch.deliveries,
-            min_partitions=self._options.min_partitions,
-            max_records=self._options.max_records_per_partition,
-        )
+        tasks = self._split(batch)
+        self._unread.planned(tasks, self.now_ms, partitions=len(self._inbox.partitions))
+        return tasks
+
+    @property
+    def report_to(self) -> ReportTo | None:
+        """Where the first task of the batch in progress reports that it has read all; None: nowhere."""
+        return self._unread.report_to
 
     def completed(self, end: SourceOffset) -> None:
         """Spark has committed the batch that ends here."""
@@ -233,6 +239,7 @@ class Planner:
         self._sender.close()
         self._cursors.close()
         self._inbox.close()
+        self._unread.close()
         self._queue.close()
 
     # -- the beginning of a run ------------------------------------------------------------------------
@@ -291,13 +298,23 @@ class Planner:
         self._holdings.next |= {tp: max(at, self._origin[tp]) for tp, at in ends.items()}
         return batch
 
+    def _split(self, batch: BatchPlan) -> list[tuple[Slice, ...]]:
+        if self._options.subscription_type is SubscriptionType.KEY_SHARED:
+            return split_by_key(batch.deliveries, min_partitions=self._options.min_partitions)
+        return split(
+            batch.deliveries,
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+        )
+
     # -- after a batch ---------------------------------------------------------------------------------
 
     def _finish_batch(self, end: SourceOffset) -> None:
         """What a completed batch brings; asked on every trigger, because Spark's commit comes late."""
         batch, self._in_progress = self._in_progress, None
-        self._keeper.let_go()
+        # Under its leases, for it may have to be read again.
         markers = self._completion.markers(batch, end, has_checkpoint=self._beginning is None)
+        self._keeper.let_go()
         if markers:
             self._send(markers)
         if batch:

@@ -17,6 +17,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.paused import paused_queue_ends
 from spark_cursor_source.core.planning import Delivery, SourceOffset, TopicPartition
+from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.source_options import AckMode, Isolation, SourceOptions
 from spark_cursor_source.core.tasks import split
@@ -89,6 +90,8 @@ class PlannerV1:
         self._in_progress: list[Started] = []
         self._last_ends: Mapping[TopicPartition, int] = {}
         self._bound: Mapping[TopicPartition, int] | None = None
+
+    report_to: ReportTo | None = None  #: nobody asks what a task has read
 
     # -- what Spark asks -------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from spark_cursor_source.core.marker import End, Marker, Release
 from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.planning import SourceOffset
+from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.source_options import AckMode, SourceOptions
 from spark_cursor_source.errors import InvalidOption
@@ -29,6 +30,7 @@ from spark_cursor_source.kafka.data_loss import report_loss
 from spark_cursor_source.kafka.due import HoldBack
 from spark_cursor_source.kafka.log import Missing, OnMissing, arrow_batches
 from spark_cursor_source.kafka.markers import cached_sender
+from spark_cursor_source.kafka.read_reports import report_read
 from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.spark.planner_v1 import PlannerV1
 from spark_cursor_source.wire import offset_json
@@ -44,6 +46,7 @@ class LeasedSlices(InputPartition):
     slices: tuple[Slice, ...]
     markers_partitions: int
     now_ms: int  #: broker time of the plan: every read of the batch judges by it what is due
+    report_to: ReportTo | None = None  #: where it says that it has read all; None: nobody asks
 
 
 class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -102,9 +105,16 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A query that uses the stream twice, as in a union of two filters, asks once for each use.
             return self._planned[1]
         planner = self._driver()
+        planned = planner.plan(*batch)
+        to = planner.report_to
         tasks = [
-            LeasedSlices(slices, planner.markers_partitions, planner.now_ms)
-            for slices in planner.plan(*batch)
+            LeasedSlices(
+                slices,
+                planner.markers_partitions,
+                planner.now_ms,
+                None if to is None else replace(to, task=number),
+            )
+            for number, slices in enumerate(planned)
         ]
         self._planned = batch, tasks
         return tasks
@@ -146,9 +156,12 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
         hold_back = HoldBack(now_ms=partition.now_ms, on_early=on_early)
-        yield from self._rows(
+        size = 0
+        for rows in self._rows(
             partition, options.queue_id, on_missing, hold_back if options.delayed_delivery else None
-        )
+        ):
+            size += rows.nbytes
+            yield rows
         if undelivered:
             # Offsets that nobody is going to ack: without an End they would stay outstanding for ever.
             sender = cached_sender(
@@ -156,6 +169,14 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             sender.send(undelivered)
             sender.flush()
+        self._report(partition, size)
+
+    def _report(self, partition: LeasedSlices, size: int) -> None:
+        """Tell the planner that what is not due of a task has been given back, where that spares it work."""
+        to, messages = partition.report_to, sum(len(one.offsets) for one in partition.slices)
+        if to is not None and to.worth(messages=messages, size=size):
+            config = client_config(self._options.kafka, "producer")
+            report_read(config, self._options.redeliveries_topic, self._cell(partition.slices[0]), to)
 
     def _rows(
         self,

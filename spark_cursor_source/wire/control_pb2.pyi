@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Redelivery(_message.Message):
-    __slots__ = ("version", "subscription", "topic", "partition", "offsets", "delivery_count", "run_id", "alone")
+    __slots__ = ("version", "subscription", "topic", "partition", "offsets", "delivery_count", "run_id", "alone", "read_task")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,7 @@ class Redelivery(_message.Message):
     DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     ALONE_FIELD_NUMBER: _ClassVar[int]
+    READ_TASK_FIELD_NUMBER: _ClassVar[int]
     version: int
     subscription: str
     topic: str
@@ -24,7 +25,8 @@ class Redelivery(_message.Message):
     delivery_count: int
     run_id: str
     alone: bool
-    def __init__(self, version: _Optional[int] = ..., subscription: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., run_id: _Optional[str] = ..., alone: _Optional[bool] = ...) -> None: ...
+    read_task: int
+    def __init__(self, version: _Optional[int] = ..., subscription: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., run_id: _Optional[str] = ..., alone: _Optional[bool] = ..., read_task: _Optional[int] = ...) -> None: ...
 
 class Group(_message.Message):
     __slots__ = ("offsets", "delivery_count", "at_ms", "run", "died", "lapsed", "lasts_ms", "grouped")

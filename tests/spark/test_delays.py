@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 
 import pytest
 from pyspark.sql import DataFrame
@@ -59,3 +61,38 @@ def test_a_batch_that_the_source_acks_leaves_what_was_not_due(bench: Bench) -> N
         bench.until_acked(topic, 3, mode)
         assert sink.ids() == sink.ids(1) == [(0, 0), (0, 1), (0, 2)]
         assert sink.rows[-1].offset == 1
+
+
+def test_a_delayed_message_that_the_sink_does_not_read_is_delivered_when_it_is_due(bench: Bench) -> None:
+    # batch: its sink does not look at the rows      cumulative: at whether there are any
+    # both: 2 is acked unread, 1 is delivered when it is due
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"])
+    seen = {mode: Seen() for mode in ("batch", "cumulative")}
+    reads = threading.Event()
+
+    def start(mode: str, look: Callable[[DataFrame], object]) -> None:
+        def sink(batch: DataFrame, batch_id: int) -> None:
+            if reads.is_set():
+                seen[mode](batch, batch_id)
+            else:
+                look(batch)
+
+        bench.start(bench.options(topic, mode, ackMode=mode), sink, checkpoint=mode)
+
+    start("batch", lambda batch: None)
+    start("cumulative", DataFrame.isEmpty)
+    for mode in seen:
+        bench.until_acked(topic, 1, mode)  # both queries are at work
+    bench.produce(topic, [{"value": b"x", "headers": {"deliverAfter": "8s"}}, {"value": b"x"}])
+
+    def waits(mode: str) -> bool:
+        cursor = bench.cursor(topic, mode)
+        return cursor is not None and cursor.read_position == 3 and not cursor.leased
+
+    for mode in seen:
+        bench.until(lambda mode=mode: waits(mode), "the batch is acked")
+    reads.set()
+    for mode, sink in seen.items():
+        bench.until_acked(topic, 3, mode)
+        assert sink.ids() == sink.ids(1) == [(0, 1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -20,14 +21,18 @@ from confluent_kafka.admin import (
 )
 from pyspark.sql.datasource import DataSourceStreamReader
 
+from spark_cursor_source.core.marker import End, Release
+from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.marker_source import MarkerStreamReader
+from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from spark_cursor_source.wire import cursor as cursor_wire
+from spark_cursor_source.wire import marker as marker_wire
 from tests.e2e.micro_batches import MicroBatches, Tasks
 from tests.kafka.control_plane import (
     Control,
@@ -37,6 +42,7 @@ from tests.kafka.control_plane import (
     login,
     new_control,
     produce,
+    read_all,
 )
 
 pytestmark = pytest.mark.broker
@@ -158,6 +164,24 @@ def test_a_query_that_lacks_the_right_to_its_group_names_it_too(guarded: Guarded
     guarded.deny(ResourceType.GROUP, "cursorq-s", AclOperation.READ)
     with pytest.raises(NotAuthorized, match="--operation Read --group cursorq-s"):
         guarded.run(guarded.source())
+
+
+def test_a_query_that_may_not_report_what_it_has_read_looks_at_the_headers_of_the_batch_again(
+    guarded: Guarded,
+) -> None:
+    control = guarded.control
+    guarded.deny(ResourceType.TOPIC, control.redeliveries, AclOperation.WRITE)
+    produce(control.config, control.queue, [{"value": b"x", "headers": {"deliverAfter": "1h"}}])
+    options = {**guarded.options(), "subscribe": control.queue, "subscription": "s", "ackMode": "batch"}
+    with closing(Planner(SourceOptions.parse(options))) as planner:
+        start = planner.initial_offset()
+        end = planner.latest_offset(start, max_offsets=None)
+        assert len(planner.plan(start, end)) == 1
+        assert planner.report_to is None
+        planner.completed(end)
+    markers = [marker_wire.decode(m.key(), m.value()) for m in read_all(control.config, control.markers)]
+    ends = {type(one): one.offsets for one in markers if isinstance(one, (Release, End))}
+    assert ends == {Release: OffsetSet.of((1, 2)), End: OffsetSet.of((0, 1))}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,140 @@
+"""Messages that are not due, in what the sink left unread of a batch that the source acks.
+
+A task gives back what is not due of the messages that it reads. The source acks all of a committed batch,
+whether a task has read it or not: of the rest, the planner looks at the headers itself before it acks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from spark_cursor_source.core.cell import Cell, control_partition
+from spark_cursor_source.core.marker import Release
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.read_report import ReportTo
+from spark_cursor_source.core.slices import Slice
+from spark_cursor_source.core.source_options import AckMode, SourceOptions
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.due import HoldBack
+from spark_cursor_source.kafka.log import arrow_batches
+from spark_cursor_source.kafka.read_reports import ReportReader
+from spark_cursor_source.kafka.rights import WRITE
+from spark_cursor_source.kafka.topics import Topics
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """The batch in progress."""
+
+    tasks: Sequence[tuple[Slice, ...]]
+    now_ms: int
+    to: ReportTo | None
+
+
+class Unread:
+    """Knows which tasks have read their messages to the end, and reads those of the others."""
+
+    def __init__(self, options: SourceOptions, topics: Topics, run_id: str, *, partitions: int) -> None:
+        self._options, self._topics, self._run_id = options, topics, run_id
+        self._topic = options.redeliveries_topic
+        self._is_wanted = options.delayed_delivery and options.ack_mode is not AckMode.INDIVIDUAL
+        self._reader: ReportReader | None = None
+        self._batch: _Planned | None = None
+        self._batches = 0
+        self._read_up_to = 0  # in the partition of this run's reports
+        self._partition = control_partition(run_id.encode(), partitions)
+        if self._is_wanted:
+            self._open()
+
+    def _open(self) -> None:
+        if missing := self._topics.missing_rights({self._topic: (WRITE,)}):
+            log.info("reads_not_reported missing=%s: the driver reads each batch again", missing)
+            return
+        self._reader = ReportReader(client_config(self._options.kafka, "consumer"), self._topic)
+        self._read_up_to = self._end()
+
+    def planned(self, tasks: Sequence[tuple[Slice, ...]], now_ms: int, *, partitions: int) -> None:
+        """A batch was started; ``partitions`` is how many the redeliveries topic has."""
+        self._batch = None
+        if not self._is_wanted or not tasks:
+            return
+        to = None
+        if self._reader is not None:
+            self._batches += 1
+            batch = f"{self._run_id}#{self._batches}"
+            to = ReportTo(batch=batch, task=0, partition=self._partition, partitions=partitions)
+        self._batch = _Planned(tasks=tasks, now_ms=now_ms, to=to)
+
+    @property
+    def report_to(self) -> ReportTo | None:
+        """Where the first task of the batch in progress reports; None: tasks report nothing."""
+        return self._batch.to if self._batch is not None else None
+
+    def releases(self) -> list[Release]:
+        """What gives back the messages of the batch in progress that are not due and that no task has read.
+
+        Raises what reading the queue raises.
+        """
+        batch, self._batch = self._batch, None
+        if batch is None:
+            return []
+        reported = self._reported(batch.to)
+        # Once for all tasks that share the keys of a slice.
+        unread = dict.fromkeys(
+            replace(piece, share=None)
+            for number, slices in enumerate(batch.tasks)
+            if number not in reported
+            for piece in slices
+        )
+        return self.not_due(unread, batch.now_ms)
+
+    def not_due(self, slices: Iterable[Slice], now_ms: int) -> list[Release]:
+        """What gives back the messages of these slices that are not due at an instant of the broker's."""
+        pieces = list(slices)
+        if not self._is_wanted or not pieces:
+            return []
+        found: list[Release] = []
+
+        def on_early(piece: Slice, offsets: OffsetSet, due_ms: int) -> None:
+            cell = Cell(subscription=self._options.subscription, topic=piece.topic, partition=piece.partition)
+            found.append(
+                Release(cell=cell, offsets=offsets, delivery_count=piece.delivery_count, due_ms=due_ms)
+            )
+
+        config = client_config(self._options.kafka, "consumer")
+        config["isolation.level"] = self._options.isolation.value
+        queue_id = self._options.queue_id
+        rows = arrow_batches(
+            config,
+            pieces,
+            include_headers=False,
+            queue_id=None if queue_id is None else queue_id.encode(),
+            on_missing=_ignore,
+            hold_back=HoldBack(now_ms=now_ms, on_early=on_early),
+        )
+        for _ in rows:  # only the headers matter, and no more than one lot of rows is in memory
+            pass
+        return found
+
+    def close(self) -> None:
+        """End the consumer of reports."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def _reported(self, to: ReportTo | None) -> frozenset[int]:
+        if to is None or self._reader is None:
+            return frozenset()
+        start, self._read_up_to = self._read_up_to, self._end()
+        return self._reader.tasks_of(to.batch, to.partition, start, self._read_up_to)
+
+    def _end(self) -> int:
+        place = self._topic, self._partition
+        return self._topics.end_offsets([place], committed=False)[place]
+
+
+def _ignore(*_: object) -> None:
+    """The End of the batch ends what is missing, too."""
