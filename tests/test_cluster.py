@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
+from spark_cursor_source._broker_runtime import find_runtime
 from spark_cursor_source.client import Client
+from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.embedded import EmbeddedKafka
-from spark_cursor_source.errors import BrokerError
+from spark_cursor_source.errors import BrokerError, QueueTopicEndsEarlier
 from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
 from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics
 from spark_cursor_source.kafka.stats import read_stats
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark.planner import Planner
 from tests.test_embedded import alive, eventually, read_all, write
 
 pytestmark = pytest.mark.broker
@@ -194,3 +201,65 @@ def test_a_weak_control_topic_is_told_once_in_the_log_and_by_stats(
     stats = read_stats(kafka, markers_topic="m1", redeliveries_topic="r1", cursors_topic="c1")
     assert [weak["topic"] for weak in json.loads(stats.to_json())["weak_control_topics"]] == ["m1", "r1"]
     assert [line[:17] for line in stats.to_text().splitlines()] == ["warning: topic m1", "warning: topic r1"]
+
+
+def test_the_command_that_is_told_with_a_lax_control_topic_cures_it(
+    cluster: EmbeddedKafka, tmp_path: Path
+) -> None:
+    topics = Topics({"bootstrap.servers": cluster.bootstrap_servers})
+    topics.create_new("lax", 1, {"min.insync.replicas": 1}, replication=3)
+    (weak,) = topics.weak(["lax"])
+    run_kafka_script(weak.cure, "kafka-configs.sh", "kafka.admin.ConfigCommand", tmp_path)
+    assert topics.weak(["lax"]) == ()
+
+
+def run_kafka_script(command: str, script: str, tool: str, directory: Path) -> None:
+    """Run a command line with one of Kafka's scripts, whose program is in the jars of the broker."""
+    runtime = find_runtime(print)
+    quick = ["-XX:TieredStopAtLevel=1", f"-XX:SharedArchiveFile={runtime.archive}"]
+    program = shlex.join([runtime.java, *quick, "-cp", runtime.classpath, tool])
+    found = directory / script
+    found.write_text(f'#!/bin/sh\nexec {program} "$@"\n')
+    found.chmod(0o755)
+    subprocess.run(
+        ["/bin/sh", "-c", f"PATH={directory}:$PATH; {command}"], cwd=directory, check=True, timeout=90
+    )
+
+
+# ---- an unclean election
+
+#: the settings of a topic that is to go on at any price
+AT_ANY_PRICE = {"min.insync.replicas": 1, "unclean.leader.election.enable": "true"}
+
+
+def test_a_query_is_told_of_records_that_an_unclean_election_has_lost(cluster: EmbeddedKafka) -> None:
+    # 5 on both replicas ---- the follower dies ---- 5 on the leader ---- the leader dies, the follower leads
+    topics = Topics({"bootstrap.servers": cluster.bootstrap_servers}, timeout_ms=60_000)
+    topics.create_new("unclean", 1, AT_ANY_PRICE, replication=2)
+    options = {
+        "kafka.bootstrap.servers": cluster.bootstrap_servers,
+        "subscribe": "unclean",
+        "subscription": "s",
+        "startingOffsets": "earliest",
+    }
+    with closing(Planner(SourceOptions.parse(options))) as planner:
+        start = planner.initial_offset()
+        ((leader, replicas, _),) = topics.placements("unclean").values()
+        (follower,) = {*replicas} - {leader}
+        for _ in range(2):
+            write(cluster, "unclean", *[b"x"] * 5)
+            end = planner.latest_offset(start, max_offsets=None)
+            planner.plan(start, end)
+            start = end
+            if follower in cluster.pids:
+                cluster.kill(follower)
+        assert start.queue == {("unclean", 0): 10}
+        assert leader is not None
+        cluster.kill(leader)
+        cluster.start(follower)
+        assert eventually(lambda: cluster.leader("unclean", 0) == follower, within_s=60)
+        with pytest.raises(
+            QueueTopicEndsEarlier,
+            match=r"topic 'unclean' partition 0 ends at offset 5, and the subscription stands at 10: .* lost",
+        ):
+            planner.latest_offset(start, max_offsets=None)
