@@ -12,8 +12,11 @@ from spark_cursor_source.core.kafka_options import KafkaOptions
 from spark_cursor_source.core.publish import Ack, AckPolicy, Headers
 from spark_cursor_source.core.service_config import ServiceConfig
 from spark_cursor_source.errors import ClientClosed, CursorqError, InvalidArgument, KafkaUnavailable
+from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.publishing import OnAck, Outgoing
+from spark_cursor_source.kafka.rights import of_producer
+from spark_cursor_source.kafka.topics import Topics
 
 
 class QueueProducer(ClosedAtExit):
@@ -28,7 +31,7 @@ class QueueProducer(ClosedAtExit):
 
     def __init__(self, config: ServiceConfig, queue_id: bytes | None) -> None:
         self._topic, self._queue_id = config.message_topic, queue_id
-        self._timeout_ms = config.timeout_ms
+        self._config, self._timeout_ms = config, config.timeout_ms
         self._parts = StreamParts(
             ClientOptions(
                 kafka=KafkaOptions(config.kafka),
@@ -38,7 +41,7 @@ class QueueProducer(ClosedAtExit):
         )
         self._on_their_way = 0
         self._changed = threading.Condition()
-        self._closed = False
+        self._closed = self._met = False
 
     def send(
         self,
@@ -56,9 +59,12 @@ class QueueProducer(ClosedAtExit):
             AckTimeout: it may be there all the same, or come later.
             NoSuchStream: there is no such queue topic.
             ReadonlyPartition: the partition whose turn it was takes nothing.
-            InvalidArgument, ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused
+            KafkaUnavailable: the brokers cannot be connected to; the first message of a producer finds out.
+            NotAuthorized: names all rights that are missing.
+            InvalidArgument, ClientClosed, KafkaRefused
         """
         message = self._outgoing(payload, key, headers)
+        self._meet(timeout_ms)
         return self._parts.publishing.publish(message, timeout_ms=timeout_ms)
 
     def send_async(
@@ -76,6 +82,7 @@ class QueueProducer(ClosedAtExit):
                 self._count(-1)
 
         message = self._outgoing(payload, key, headers)
+        self._meet(None)
         self._count(1)
         try:
             self._parts.publishing.publish_async(message, told)
@@ -118,6 +125,15 @@ class QueueProducer(ClosedAtExit):
             ack_policy=AckPolicy.ALL,
             expected_offset=None,
         )
+
+    def _meet(self, timeout_ms: int | None) -> None:
+        """Learn before the first message whether the brokers can be connected to, and may be written to."""
+        if self._met:
+            return
+        wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        topics = Topics(client_config(self._config.kafka, "admin"), timeout_ms=wait_ms).meet()
+        topics.check_rights(of_producer(streams=self._config.streams_topic, queues=[self._topic]))
+        self._met = True
 
     def _count(self, change: int) -> None:
         with self._changed:

@@ -59,6 +59,12 @@ def of_consumer_v1(*, markers: str, streams: str, queues: Collection[str]) -> Ri
     }
 
 
+def of_producer(*, streams: str, queues: Collection[str]) -> Rights:
+    """What writes messages to queues must be allowed; brokers that make missing topics ask for Create too."""
+    rights: Rights = dict.fromkeys(queues, (DESCRIBE, WRITE))
+    return rights | {streams: (DESCRIBE, READ)}
+
+
 def of_tracker(*, markers: str, redeliveries: str, cursors: str) -> Rights:
     """What the tracker must be allowed before it can do anything."""
     return {

@@ -21,6 +21,7 @@ from spark_cursor_source.errors import (
     TopicNotFound,
 )
 from spark_cursor_source.kafka.admin_calls import ADMIN_TYPES, DENIAL_MS, FIRST_CONTACT_MS, AdminCalls
+from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.control_topics import (
     DEFAULT_PARTITIONS,
     ControlTopics,
@@ -428,3 +429,15 @@ class Topics:
     def _deadline(self) -> Deadline:
         left_ms = None if self._until is None else int(self._until.left_s() * 1000)
         return Deadline.after_ms(self._timeout_ms if left_ms is None else min(left_ms, self._timeout_ms))
+
+
+def meet_brokers(kafka: Mapping[str, str]) -> None:
+    """:meth:`Topics.meet` of these options, once for a process: its first contact is over then."""
+    config = client_config(kafka, "admin")
+    key = frozenset(config.items())
+    if key not in _met:
+        Topics(config).meet()
+        _met.add(key)
+
+
+_met: set[frozenset[tuple[str, str]]] = set()

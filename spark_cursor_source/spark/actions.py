@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 from spark_cursor_source.core.ack_options import AckAction, AckOptions
 from spark_cursor_source.errors import OptionsNotCarried
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.rights import DESCRIBE, WRITE
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.topics import Topics, meet_brokers
 from spark_cursor_source.spark.message_id import needed_columns, require_columns
 from spark_cursor_source.spark.schema import origin_of
 from spark_cursor_source.spark.settlement import settle
@@ -69,6 +70,7 @@ def _options(df: DataFrame, given: Mapping[str, str] | None, **extra: str) -> Ac
 
 def run_action(df: DataFrame, options: AckOptions) -> int:
     """Settle every row of ``df`` as the options, or its column action, say."""
+    meet_brokers(options.kafka)
     partitions = markers_partitions(options)
     settled = with_details(df, options).mapInArrow(
         lambda batches: settle(batches, options, partitions), SETTLED_SCHEMA
@@ -117,6 +119,6 @@ def markers_partitions(options: AckOptions) -> int:
 
 @lru_cache(maxsize=64)
 def _markers_partitions(config: tuple[tuple[str, str], ...], topic: str) -> int:
-    topics = Topics(dict(config))
+    topics = Topics(dict(config), timeout_ms=PATIENCE_MS)
     topics.check_rights({topic: (DESCRIBE, WRITE)})
     return topics.describe([topic])[topic].partitions

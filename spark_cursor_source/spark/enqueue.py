@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,6 +19,8 @@ from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.message_sender import borrowed_sender
 from spark_cursor_source.kafka.stream_states import borrowed_states
+from spark_cursor_source.kafka.topics import meet_brokers
+from spark_cursor_source.kafka.write_rights import check_write_rights
 from spark_cursor_source.spark.message_rows import check_columns, messages, targets
 
 
@@ -33,11 +35,16 @@ class EnqueuedRows:
     """The task that sends rows: columns key, value, headers, topic, partition, deliverAt, and no others.
 
     At least once: a task that Spark repeats, or a batch that it replays, sends its rows again.
+
+    Raises:
+        NoMessageColumn, UnfitMessageColumn
+        NotAuthorized: names all missing rights to the streams topic and the topic of the options.
     """
 
     def __init__(self, options: EnqueueOptions, schema: StructType) -> None:
         check_columns(schema, topic=options.topic)
         self._options = options
+        self._check_rights([] if options.topic is None else [options.topic])
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send every row; every in-sync replica has it when this returns.
@@ -54,7 +61,10 @@ class EnqueuedRows:
             borrowed_sender(client_config(options.kafka, "producer")) as sender,
         ):
             for batch in batches:
-                for name, partition in targets(batch, topic):
+                places = targets(batch, topic)
+                if topic is None:
+                    self._check_rights({name for name, _ in places})
+                for name, partition in places:
                     sender.admit(name, partition)
                     states.admit(name, partition)
                 with collector_paused():
@@ -63,22 +73,28 @@ class EnqueuedRows:
             sender.flush()
         return Enqueued(sent)
 
+    def _check_rights(self, queues: Collection[str]) -> None:
+        check_write_rights(self._options.kafka, self._options.streams_topic, queues)
+
 
 class EnqueueWriter(EnqueuedRows, DataSourceArrowWriter):
     """``df.write.format("cursorq").option("topic", "orders").mode("append").save()``.
 
     Raises:
         OverwriteRefused: the mode is overwrite.
+        KafkaUnavailable: the brokers cannot be connected to.
     """
 
     def __init__(self, options: EnqueueOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise OverwriteRefused("messages")
+        meet_brokers(options.kafka)
         super().__init__(options, schema)
 
 
 class EnqueueStreamWriter(EnqueuedRows, DataSourceStreamArrowWriter):
     """``df.writeStream.format("cursorq").option("topic", "orders")``: the same for each micro-batch.
 
+    Spark makes it anew for each micro-batch, so brokers that are away are waited for as within a query.
     In complete mode each batch appends the whole result, as Spark's Kafka sink does.
     """

@@ -24,6 +24,7 @@ from spark_cursor_source.errors import (
     UnfitColumn,
     UnknownAction,
 )
+from spark_cursor_source.kafka.topics import meet_brokers
 from spark_cursor_source.spark.actions import markers_partitions
 from spark_cursor_source.spark.message_id import needed_columns, require_columns
 from spark_cursor_source.spark.settlement import settlement_of
@@ -103,7 +104,15 @@ class AckWriter(RowMarkers, DataSourceArrowWriter):
 
     Durable when ``save`` returns. See :class:`RowMarkers` for the columns. A task that Spark repeats writes
     its markers again, which changes nothing: an ack is an ack, and the others name their delivery.
+
+    Raises:
+        KafkaUnavailable: the brokers cannot be connected to.
     """
+
+    def __init__(self, options: AckOptions, columns: Sequence[str], *, overwrite: bool) -> None:
+        if not overwrite:
+            meet_brokers(options.kafka)
+        super().__init__(options, columns, overwrite=overwrite)
 
 
 class AckStreamWriter(RowMarkers, DataSourceStreamArrowWriter):

@@ -39,6 +39,10 @@ class Control:
         return f"cursors-{self.name}"
 
     @property
+    def streams(self) -> str:
+        return f"streams-{self.name}"
+
+    @property
     def queue(self) -> str:
         return f"queue-{self.name}"
 

@@ -12,9 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_cursor_source.cli import main
 from spark_cursor_source.client import Client, Service, ServiceConfig
+from spark_cursor_source.core.ack_options import AckOptions
+from spark_cursor_source.core.enqueue_options import EnqueueOptions
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.embedded import EmbeddedKafka
@@ -24,9 +27,12 @@ from spark_cursor_source.kafka.redrive import redrive
 from spark_cursor_source.kafka.resume import resume
 from spark_cursor_source.kafka.stats import read_stats
 from spark_cursor_source.kafka.subscriptions import Subscriptions
+from spark_cursor_source.spark.actions import run_action
+from spark_cursor_source.spark.enqueue import EnqueueWriter
 from spark_cursor_source.spark.marker_planner import MarkerPlanner
 from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.spark.planner_v1 import PlannerV1
+from spark_cursor_source.spark.writer import AckWriter
 
 pytestmark = pytest.mark.broker
 
@@ -121,6 +127,10 @@ def test_everything_that_starts_gives_up_within_ten_seconds(capsys: pytest.Captu
     tracker = TrackerOptions.parse({"kafka.bootstrap.servers": servers, "checkpointLocation": "/nowhere"})
     client = Client({"kafka.bootstrap.servers": servers})
     service = Service(ServiceConfig(bootstrap_servers=servers, message_topic="q"))
+    producer = service.queue("q").producer()
+    acks = AckOptions.parse({"kafka.bootstrap.servers": servers, "subscription": "s"})
+    enqueue = EnqueueOptions.parse({"kafka.bootstrap.servers": servers, "topic": "q"})
+    message = StructType([StructField("value", StringType())])
     starts: list[Callable[[], object]] = [
         lambda: Planner(SourceOptions.parse(source)),
         lambda: PlannerV1(SourceOptions.parse({**source, "markerFormat": "v1"})),
@@ -128,6 +138,11 @@ def test_everything_that_starts_gives_up_within_ten_seconds(capsys: pytest.Captu
         lambda: client.publish("q", b""),
         lambda: client.fetch_cursor("c", "q", 0),
         lambda: service.queue("q").consumer(),
+        lambda: producer.send(b""),
+        lambda: producer.send_async(b"", on_ack=lambda outcome: None),
+        lambda: run_action(None, acks),  # type: ignore[arg-type]  # no DataFrame is looked at before
+        lambda: AckWriter(acks, ["topic", "partition", "offset"], overwrite=False),
+        lambda: EnqueueWriter(enqueue, message, overwrite=False),
         lambda: redrive(kafka, "q-s-DLQ"),
         lambda: resume(kafka, "s"),
         lambda: read_stats(kafka),
@@ -145,3 +160,4 @@ def test_everything_that_starts_gives_up_within_ten_seconds(capsys: pytest.Captu
         assert command.result() == 1
     assert "Connection refused" in capsys.readouterr().err
     client.close()
+    producer.close()

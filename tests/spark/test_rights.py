@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.admin import (
     AclBinding,
@@ -20,7 +21,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.types import StringType, StructField, StructType
 
+from spark_cursor_source.client import Service, ServiceConfig
+from spark_cursor_source.core.enqueue_options import EnqueueOptions
 from spark_cursor_source.core.marker import End, Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.source_options import SourceOptions
@@ -28,6 +32,7 @@ from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.spark.enqueue import EnqueueWriter
 from spark_cursor_source.spark.marker_source import MarkerStreamReader
 from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.spark.reader import CursorqStreamReader
@@ -82,13 +87,15 @@ class Guarded:
     def deny(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
         self._bind(kind, name, operation, AclPermissionType.DENY)
 
+    def kafka(self) -> dict[str, str]:
+        return {"bootstrap.servers": self._servers, **login("bob", "of-bob"), "log_level": "0"}
+
     def options(self) -> dict[str, str]:
-        kafka = {"bootstrap.servers": self._servers, **login("bob", "of-bob"), "log_level": "0"}
         return {
             "markersTopic": self.control.markers,
             "redeliveriesTopic": self.control.redeliveries,
             "cursorsTopic": self.control.cursors,
-            **{f"kafka.{name}": value for name, value in kafka.items()},
+            **{f"kafka.{name}": value for name, value in self.kafka().items()},
         }
 
     def source(self) -> DataSourceStreamReader:
@@ -98,6 +105,12 @@ class Guarded:
     def tracker(self) -> DataSourceStreamReader:
         options = {**self.options(), "checkpointLocation": str(self._directory / "tracker")}
         return MarkerStreamReader(TrackerOptions.parse(options))
+
+    def writer(self, *columns: str, **more: str) -> EnqueueWriter:
+        """What ``df.write`` with these columns and options makes before its first task."""
+        options = {**self.options(), "streamsTopic": self.control.streams, **more}
+        schema = StructType([StructField(name, StringType()) for name in columns])
+        return EnqueueWriter(EnqueueOptions.parse(options), schema, overwrite=False)
 
     def run(self, reader: DataSourceStreamReader) -> NoReturn:
         """Until the first batch, or until it is refused."""
@@ -255,6 +268,59 @@ def test_a_tracker_that_may_not_write_dead_letters_says_so_at_its_start_and_work
     with caplog.at_level("ERROR"), pytest.raises(DeliveredError):
         with_cursor.run(with_cursor.tracker())
     assert f"--operation Create --topic {letters}" in caplog.text
+
+
+def test_a_write_that_lacks_rights_is_told_of_all_at_once_before_its_first_task(guarded: Guarded) -> None:
+    guarded.allow_only([])
+    with pytest.raises(NotAuthorized) as refused:
+        guarded.writer("value", topic=guarded.control.queue)
+    assert set(refused.value.acls) == {
+        f"--operation Describe --topic {guarded.control.queue}",
+        f"--operation Write --topic {guarded.control.queue}",
+        f"--operation Describe --topic {guarded.control.streams}",
+        f"--operation Read --topic {guarded.control.streams}",
+    }
+
+
+def test_a_write_whose_rows_name_the_topics_asks_for_all_of_them_before_it_sends_a_row(
+    guarded: Guarded,
+) -> None:
+    control = guarded.control
+    denied = [f"{control.queue}-{number}" for number in (1, 2)]
+    Topics(control.config).create(dict.fromkeys(denied, (1, {})))
+    for name in denied:
+        guarded.deny(ResourceType.TOPIC, name, AclOperation.WRITE)
+    writer = guarded.writer("topic", "value")
+    rows = pa.record_batch({"topic": [control.queue, *denied], "value": ["v", "v", "v"]})
+    with pytest.raises(NotAuthorized) as refused:
+        writer.write(iter([rows]))
+    assert set(refused.value.acls) == {f"--operation Write --topic {name}" for name in denied}
+    assert [record.value() for record in read_all(control.config, control.queue)] == [b"x"]
+
+
+def test_a_queue_producer_that_lacks_rights_is_told_of_all_at_once(guarded: Guarded) -> None:
+    guarded.allow_only([])
+    config = ServiceConfig(
+        message_topic=guarded.control.queue, streams_topic=guarded.control.streams, kafka=guarded.kafka()
+    )
+    with Service(config).queue("q").producer() as producer, pytest.raises(NotAuthorized) as refused:
+        producer.send(b"x")
+    assert f"--operation Write --topic {guarded.control.queue}" in refused.value.acls
+    assert f"--operation Read --topic {guarded.control.streams}" in refused.value.acls
+
+
+def test_the_rights_of_writes_in_the_readme_are_enough(guarded: Guarded) -> None:
+    control = guarded.control
+    guarded.allow_only(
+        [
+            (ResourceType.TOPIC, control.queue, AclOperation.DESCRIBE),
+            (ResourceType.TOPIC, control.queue, AclOperation.WRITE),
+            (ResourceType.TOPIC, control.streams, AclOperation.DESCRIBE),
+            (ResourceType.TOPIC, control.streams, AclOperation.READ),
+        ]
+    )
+    guarded.writer("value", topic=control.queue).write(iter([pa.record_batch({"value": ["v"]})]))
+    assert [record.value() for record in read_all(control.config, control.queue)] == [b"x", b"v"]
 
 
 README = Path(__file__).resolve().parents[2] / "README.md"

@@ -1,0 +1,46 @@
+"""The rights of writes of messages, asked about before the first message is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.deadline import PATIENCE_MS
+from spark_cursor_source.kafka.idle_clients import IdleClients
+from spark_cursor_source.kafka.rights import of_producer
+from spark_cursor_source.kafka.topics import Topics
+
+_KEPT = 2
+
+
+class WriteRights:
+    """Remembers which topics may be written to, so that the brokers are asked once about each."""
+
+    def __init__(self, config: Mapping[str, str], streams_topic: str) -> None:
+        self._topics = Topics(config, timeout_ms=PATIENCE_MS)
+        self._streams_topic = streams_topic
+        self._allowed: set[str] = set()
+
+    def check(self, queues: Collection[str]) -> None:
+        """Refuse a principal that may not write to all of these queue topics.
+
+        Raises:
+            NotAuthorized: names all rights that are missing.
+        """
+        rights = of_producer(streams=self._streams_topic, queues=queues)
+        new = {name: operations for name, operations in rights.items() if name not in self._allowed}
+        if new:
+            self._topics.check_rights(new)
+            self._allowed |= new.keys()
+
+
+def check_write_rights(kafka: Mapping[str, str], streams_topic: str, queues: Collection[str]) -> None:
+    """:meth:`WriteRights.check`, by what this process remembers."""
+    config = client_config(kafka, "admin")
+    key = frozenset([*config.items(), ("", streams_topic)])
+    rights = _idle.take(key) or WriteRights(config, streams_topic)
+    rights.check(queues)
+    _idle.put(key, rights)
+
+
+_idle: IdleClients[WriteRights] = IdleClients(lambda rights: None, kept=_KEPT)
