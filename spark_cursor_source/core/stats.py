@@ -122,6 +122,7 @@ class SubscriptionStats:
 
 
 SUMMED = ("outstanding", "leased", "available", "delayed", "held", "ack_holes")
+_UNKNOWN = ("unknown_ends", "unknown_settlements")  # shown in a line where there are some
 TOTALS = tuple(field.name for field in fields(Totals))
 
 
@@ -166,8 +167,9 @@ def _line(one: SubscriptionStats) -> str:
         "consumers": len(one.consumers),
     }
     counts = " ".join(f"{name}={'-' if count is None else count}" for name, count in known.items())
+    unknown = "".join(f" {count}={total}" for count in _UNKNOWN if (total := one.total(count)))
     trouble = "" if one.trouble is None else f" trouble={json.dumps(one.trouble)}"
-    return f"{one.topic} {one.subscription} {counts}{trouble}"
+    return f"{one.topic} {one.subscription} {counts}{unknown}{trouble}"
 
 
 def _told(one: SubscriptionStats) -> dict[str, Any]:

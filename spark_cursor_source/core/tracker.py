@@ -232,8 +232,11 @@ class CellTracker:
                 else:
                     self._take_back(marker, marker.due_ms, at_ms)
             case Reject():
+                rejected = 0
                 for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
+                    rejected += len(offsets)
                     self._dead_letter(offsets, lease, REJECTED, at_ms, error=marker.reason)
+                self._tally["unknown_settlements"] += len(marker.offsets) - rejected
             case Seek():
                 self._take(self._outstanding())
                 self._first_deliveries = UNKNOWN
@@ -347,6 +350,7 @@ class CellTracker:
 
     def _keep_alive(self, marker: KeepAlive, at_ms: int) -> None:
         deadline = _deadline(at_ms, marker.lease_ms)
+        extended = 0
         for lease, offsets in self._leases:
             if marker.delivery_count is not None and lease.delivery_count != marker.delivery_count:
                 continue
@@ -354,11 +358,17 @@ class CellTracker:
                 continue
             kept = offsets & marker.offsets
             if kept:
+                extended += len(kept)
                 self._leases.remove(lease, kept)
                 self._leases.add(lease._replace(deadline_ms=deadline), kept)
+        # With a run it is a program's own, for a whole batch: what of it was acked has no lease any more.
+        if marker.run_id is None and marker.delivery_count is not None:
+            self._tally["unknown_settlements"] += len(marker.offsets) - extended
 
     def _release(self, marker: Release, at_ms: int) -> None:
+        released = 0
         for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
+            released += len(offsets)
             count = lease.delivery_count
             if self._policy.exhausted(count):
                 self._dead_letter(offsets, lease, MAX_DELIVERIES, at_ms, error=marker.reason)
@@ -369,6 +379,7 @@ class CellTracker:
             died = self._died(lease)
             wait = Wait(count, died, grouped=died and lease.grouped)
             self._give_back(wait, offsets, at_ms=at_ms, delay_ms=delay_ms)
+        self._tally["unknown_settlements"] += len(marker.offsets) - released
 
     def _take_back(self, marker: Release, due_ms: int, at_ms: int) -> None:
         """A delivery that was none, because the offsets were not due."""

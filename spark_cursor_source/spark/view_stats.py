@@ -55,10 +55,11 @@ class StatsReader(DataSourceReader):
                                   the members of its consumer group, as of now. last_seen is the broker's
                                   time of a query's last marker; one that has nothing to do writes none
         positions      ARRAY<STRUCT<partition: INT, mark_delete, read_position, log_end, backlog: BIGINT>>
-        delivered, acked, redelivered, dead_lettered, unknown_ends, expired, overlapped
+        delivered, acked, redelivered, dead_lettered, unknown_ends, expired, overlapped, unknown_settlements
                        BIGINT     messages, since the subscription began. Unknown ends were acknowledged
                                   but not outstanding; overlapped were delivered or ended by a query that
-                                  did not own their partition any more
+                                  did not own their partition any more; unknown settlements were released,
+                                  rejected or extended for a delivery that had no lease
     """
 
     def __init__(self, options: ViewOptions) -> None:

@@ -87,6 +87,13 @@ def test_stats_say_why_dead_letters_could_not_be_written() -> None:
     assert PartitionStats.of(just_now, log_end=80, oldest_ms=None).next_try_ms is None
 
 
+def test_stats_as_text_say_how_much_was_settled_that_was_not_there_to_settle() -> None:
+    totals = replace(CURSOR.totals, unknown_ends=3, unknown_settlements=2)
+    part = PartitionStats.of(replace(CURSOR, totals=totals), log_end=80, oldest_ms=None)
+    text = Stats(subscriptions=(stats_of(part),)).to_text()
+    assert text.endswith(" consumers=1 unknown_ends=3 unknown_settlements=2")
+
+
 def test_stats_as_text_are_a_line_for_each_subscription() -> None:
     old = PartitionStats.of(CURSOR, log_end=80, oldest_ms=1_700_000_000_000)
     gone = PartitionStats.of(CURSOR, log_end=None, oldest_ms=None)

@@ -53,11 +53,37 @@ def test_an_unseen_message_stays_unseen_whatever_is_said_about_it(what: str) -> 
         "end": lambda: log.end_of(offsets(5)),
         "release": lambda: log.release(offsets(5), at=0),
         "reject": lambda: log.reject(offsets(5)),
-        "keep_alive": lambda: log.keep_alive(offsets(5), at=0),
+        "keep_alive": lambda: log.keep_alive(offsets(5), at=0, count=1),
     }[what]()
     assert log.settle(1_000) == []
     assert (log.state.outstanding, log.state.read_position) == (EMPTY, 0)
-    assert log.state.totals.unknown_ends == (1 if what == "end" else 0)
+    totals = log.state.totals
+    assert (totals.unknown_ends, totals.unknown_settlements) == ((1, 0) if what == "end" else (0, 1))
+
+
+@pytest.mark.parametrize("what", ["release", "reject", "keep_alive"])
+def test_what_is_settled_for_an_earlier_delivery_is_counted(what: str) -> None:
+    # 0 S(1) of 0 to 3----60 due  61 S(2) of 0 and 1  62 R, X or K of 0 to 3, for delivery 1
+    log = Log()
+    log.start(offsets((0, 3)), at=0)
+    log.settle(61)
+    log.start(offsets((0, 2)), at=61, count=2)
+    {
+        "release": lambda: log.release(offsets((0, 3)), at=62),
+        "reject": lambda: log.reject(offsets((0, 3)), at=62),
+        "keep_alive": lambda: log.keep_alive(offsets((0, 3)), at=62, count=1),
+    }[what]()
+    assert log.state.totals.unknown_settlements == 3
+    assert log.state.leased == offsets((0, 2))
+
+
+def test_what_a_program_keeps_alive_by_itself_is_not_counted() -> None:
+    # 0 S of 0 and 1----60   1 E of 0   2 K of the whole batch, by its run
+    log = Log()
+    log.start(offsets((0, 2)), at=0)
+    log.end_of(offsets(0), at=1)
+    log.keep_alive(offsets((0, 2)), at=2, run=A)
+    assert log.state.totals.unknown_settlements == 0
 
 
 def test_an_unseen_message_below_an_ack_up_to_is_gone() -> None:

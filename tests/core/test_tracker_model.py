@@ -107,6 +107,7 @@ class Twin:
             self.owner_seen_ms = at_ms
 
     def take_in(self, marker: Marker, at_ms: int) -> None:
+        self.count_unknown(marker)
         match marker:
             case Start():
                 self.start(marker, at_ms)
@@ -170,6 +171,17 @@ class Twin:
             case Delete():
                 new = Twin(self.policy, exists=False, dead=self.dead)
                 self.__dict__ = new.__dict__
+
+    def count_unknown(self, marker: Marker) -> None:
+        """Count what somebody gave back, rejected or extended that is under no lease of that delivery."""
+        match marker:
+            case Release(due_ms=None) | Reject() | KeepAlive(run_id=None):
+                for offset in marker.offsets if marker.delivery_count is not None else ():
+                    message = self.messages.get(offset)
+                    if message is None or (message.state, message.count) != ("leased", marker.delivery_count):
+                        self.totals["unknown_settlements"] += 1
+            case _:
+                pass
 
     def start(self, marker: Start, at_ms: int) -> None:
         run, least = marker.run_id, marker.delivery_count
