@@ -65,7 +65,7 @@ class Totals:
     unknown_ends: int = 0  #: acknowledged, but not outstanding: duplicates, or too late
     expired: int = 0  #: older than the TTL; of those that were never delivered, gaps of the log count too
     overlapped: int = 0  #: delivered or ended by a run that was not the owner
-    #: released, rejected or extended for a delivery that has no lease: too late, or there was none
+    #: released or rejected for a delivery that has no lease, or extended and not ended: too late, or unknown
     unknown_settlements: int = 0
 
 

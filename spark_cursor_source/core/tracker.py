@@ -350,7 +350,7 @@ class CellTracker:
 
     def _keep_alive(self, marker: KeepAlive, at_ms: int) -> None:
         deadline = _deadline(at_ms, marker.lease_ms)
-        extended = 0
+        missed = marker.offsets
         for lease, offsets in self._leases:
             if marker.delivery_count is not None and lease.delivery_count != marker.delivery_count:
                 continue
@@ -358,12 +358,13 @@ class CellTracker:
                 continue
             kept = offsets & marker.offsets
             if kept:
-                extended += len(kept)
+                missed = missed - kept
                 self._leases.remove(lease, kept)
                 self._leases.add(lease._replace(deadline_ms=deadline), kept)
-        # With a run it is a program's own, for a whole batch: what of it was acked has no lease any more.
-        if marker.run_id is None and marker.delivery_count is not None:
-            self._tally["unknown_settlements"] += len(marker.offsets) - extended
+        # What has ended does not count: Ends and KeepAlives of a batch may change places.
+        if missed and marker.run_id is None and marker.delivery_count is not None:
+            unknown = (missed & self._outstanding()) | missed.starting_at(self._read_position)
+            self._tally["unknown_settlements"] += len(unknown)
 
     def _release(self, marker: Release, at_ms: int) -> None:
         released = 0

@@ -77,6 +77,15 @@ def test_what_is_settled_for_an_earlier_delivery_is_counted(what: str) -> None:
     assert log.state.leased == offsets((0, 2))
 
 
+def test_an_extension_of_what_is_acked_is_not_counted_for_they_may_change_places() -> None:
+    # 0 S of 0 and 1----60   1 E of 0   2 K of both, by who holds them
+    log = Log()
+    log.start(offsets((0, 2)), at=0)
+    log.end_of(offsets(0), at=1)
+    log.keep_alive(offsets((0, 2)), at=2, count=1)
+    assert log.state.totals.unknown_settlements == 0
+
+
 def test_what_a_program_keeps_alive_by_itself_is_not_counted() -> None:
     # 0 S of 0 and 1----60   1 E of 0   2 K of the whole batch, by its run
     log = Log()

@@ -178,7 +178,10 @@ class Twin:
             case Release(due_ms=None) | Reject() | KeepAlive(run_id=None):
                 for offset in marker.offsets if marker.delivery_count is not None else ():
                     message = self.messages.get(offset)
-                    if message is None or (message.state, message.count) != ("leased", marker.delivery_count):
+                    if message is None:
+                        over = isinstance(marker, KeepAlive) and offset < self.read_position
+                        self.totals["unknown_settlements"] += not over
+                    elif (message.state, message.count) != ("leased", marker.delivery_count):
                         self.totals["unknown_settlements"] += 1
             case _:
                 pass
