@@ -1,17 +1,19 @@
 """A process whose options hold secrets: it works, fails in several ways, and prints all that it can.
 
-``python -m tests.spark.secret_life <bootstrap servers> <topic> <directory> <right> <wrong> <unused>``: three
-passwords, the broker's, one that it does not take, and one that nothing needs.
+``python -m tests.spark.secret_life <bootstrap servers> <topic> <directory> <right> <wrong> <unused>
+<of a key>``: the broker's password, one that it does not take, and two secrets that nothing needs.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.request import urlopen
 
 from pyspark.sql import SparkSession
 
@@ -23,7 +25,7 @@ from spark_cursor_source.core.tracker_options import TrackerOptions
 from tests.spark.harness import wait_until
 
 
-def main(servers: str, topic: str, directory: Path, right: str, wrong: str, unused: str) -> None:
+def main(servers: str, topic: str, directory: Path, right: str, wrong: str, unused: str, of_key: str) -> None:
     logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
     # What pyspark sends to its JVM, which is all that it is told, it logs itself.
     logging.getLogger("py4j").setLevel(logging.INFO)
@@ -31,7 +33,7 @@ def main(servers: str, topic: str, directory: Path, right: str, wrong: str, unus
         SparkSession.builder.master("local[2]")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
+        .config("spark.ui.port", "0")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         .config("spark.local.dir", str(directory / "local"))
@@ -45,6 +47,9 @@ def main(servers: str, topic: str, directory: Path, right: str, wrong: str, unus
         "kafka.security.protocol": "SASL_PLAINTEXT",
         "kafka.sasl.mechanism": "PLAIN",
         "kafka.ssl.key.password": unused,
+        "kafka.ssl.key.pem": f"-----BEGIN PRIVATE KEY-----\n{of_key}\n-----END PRIVATE KEY-----",
+        "kafka.sasl.oauthbearer.client.secret": unused,
+        "kafka.sasl.oauthbearer.assertion.private.key.passphrase": of_key,
     }
     login = {"kafka.sasl.username": "us", "kafka.sasl.password": right}
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -67,21 +72,6 @@ def main(servers: str, topic: str, directory: Path, right: str, wrong: str, unus
 
     done: list[int] = []
 
-    def run(checkpoint: str, changed: dict[str, str], sink: Callable | None = None) -> object:
-        frame = spark.readStream.format("cursorq").options(**{**options, **changed}).load()
-        if "kafka.sasl.pasword" not in changed:  # Spark hides what has the name of a secret, and this has not
-            frame.explain(True)
-        writer = frame.writeStream.foreachBatch(sink or AckSink.per_row(handle, options, then=remember))
-        return writer.option("checkpointLocation", str(directory / checkpoint)).start()
-
-    def remember(outcomes: object, batch_id: int) -> None:
-        done.extend(row.offset for row in outcomes.collect())  # type: ignore[attr-defined]
-
-    query = run("query", {})
-    wait_until(lambda: done.count(2) == 2, "2 comes back", queries=[query, tracker])
-    for one in (query, tracker):
-        print(one.status, one.lastProgress, one.recentProgress, one.name, one.explain(True))
-
     def attempt(what: Callable[[], object]) -> None:
         """Print the error, as a log would; once more where a busy machine was too slow for Spark."""
         try:
@@ -92,6 +82,22 @@ def main(servers: str, topic: str, directory: Path, right: str, wrong: str, unus
                 attempt(what)
         else:
             raise AssertionError("that should have failed")
+
+    def run(checkpoint: str, changed: dict[str, str], sink: Callable | None = None) -> object:
+        frame = spark.readStream.format("cursorq").options(**{**options, **changed}).load()
+        if "kafka.sasl.pasword" not in changed:  # Spark hides what has the name of a secret, and this has not
+            frame.explain(True)
+            attempt(lambda: frame.select("no such column"))
+        writer = frame.writeStream.foreachBatch(sink or AckSink.per_row(handle, options, then=remember))
+        return writer.option("checkpointLocation", str(directory / checkpoint)).start()
+
+    def remember(outcomes: object, batch_id: int) -> None:
+        done.extend(row.offset for row in outcomes.collect())  # type: ignore[attr-defined]
+
+    query = run("query", {})
+    wait_until(lambda: done.count(2) == 2, "2 comes back", queries=[query, tracker])
+    for one in (query, tracker):
+        print(one.status, one.lastProgress, one.recentProgress, one.name, one.explain(True))
 
     def ends(checkpoint: str, changed: dict[str, str], sink: Callable | None = None) -> Callable[[], object]:
         return lambda: run(checkpoint, changed, sink).awaitTermination()  # type: ignore[attr-defined]
@@ -117,10 +123,43 @@ def main(servers: str, topic: str, directory: Path, right: str, wrong: str, unus
     view = spark.read.format("cursorq").options(**options, view="cursors").load()
     view.explain(True)
     view.show()
+    acked = spark.range(1).selectExpr("'queue' AS topic", "0 AS `partition`", "0L AS `offset`")
+    acks = acked.write.format("cursorq").options(**options).option("action", "ack").mode("append")
+    acks.save()
+    ids = ["'queue' AS topic", "0 AS `partition`", "value AS `offset`"]
+    rows = spark.readStream.format("rate").load().selectExpr(*ids)
+    written = rows.writeStream.format("cursorq").options(**options).option("action", "ack")
+    writing = written.option("checkpointLocation", str(directory / "written")).start()
+    wait_until(lambda: writing.lastProgress, "acks are written", queries=[writing])
+    print(writing.explain(True), writing.lastProgress)
+    writing.stop()
+    look_at_the_ui(spark, directory)
     query.stop()  # type: ignore[attr-defined]
     tracker.stop()
     spark.stop()
     print("all done")
+
+
+def look_at_the_ui(spark: SparkSession, directory: Path) -> None:
+    """Keep what Spark's UI and its REST interface show of all that ran."""
+    url = spark.sparkContext.uiWebUrl
+    application = f"{url}/api/v1/applications/{spark.sparkContext.applicationId}"
+    with urlopen(f"{application}/sql?length=1000&details=true&planDescription=true") as found:
+        executions = found.read()
+    pages = {
+        f"{url}/environment/": b"",
+        f"{url}/StreamingQuery/": b"",
+        f"{url}/jobs/": b"",
+        "sql": executions,
+    }
+    for number in (one["id"] for one in json.loads(executions)):
+        pages[f"{url}/SQL/execution/?id={number}"] = b""
+    for at, (page, content) in enumerate(pages.items()):
+        if not content:
+            with urlopen(page) as found:
+                content = found.read()
+        (directory / f"ui-{at}").write_bytes(content)
+    print("pages of the UI:", len(pages))
 
 
 if __name__ == "__main__":

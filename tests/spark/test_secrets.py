@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 
+import spark_cursor_source as cursorq
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
@@ -20,7 +24,8 @@ from tests.spark.harness import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 RIGHT, WRONG, UNUSED = "the-right-pa55word", "a-wrong-pa55word", "an-unused-pa55word"
-SECRETS = (RIGHT.encode(), WRONG.encode(), UNUSED.encode())
+OF_KEY = "MIIEvQIBADANBgkqhkiG9w0canary"  # as in PEM
+SECRETS = (RIGHT.encode(), WRONG.encode(), UNUSED.encode(), OF_KEY.encode())
 
 
 @pytest.mark.timeout(400)
@@ -50,7 +55,7 @@ def test_secrets_appear_in_no_log_error_repr_checkpoint_marker_or_event_log(tmp_
         for number in range(4):
             producer.produce("queue", b"%d" % number)
         assert producer.flush(30) == 0
-        arguments = [broker.bootstrap_servers, "queue", str(tmp_path), RIGHT, WRONG, UNUSED]
+        arguments = [broker.bootstrap_servers, "queue", str(tmp_path), RIGHT, WRONG, UNUSED, OF_KEY]
         said = tmp_path / "said"
         with said.open("wb") as output:
             life = subprocess.run(
@@ -68,7 +73,13 @@ def test_secrets_appear_in_no_log_error_repr_checkpoint_marker_or_event_log(tmp_
         assert life.returncode == 0, text[-5000:]
         assert "all done" in text
         # It did say all that it should: what is not there could not be seen.
-        for wanted in ("sasl.password", "RuntimeError: the sink fails", "sasl.pasword", "cursorq-tracker"):
+        for wanted in (
+            "sasl.password",
+            "RuntimeError: the sink fails",
+            "sasl.pasword",
+            "cursorq-tracker",
+            "pages of the UI",
+        ):
             assert wanted in text
         files = [path for path in tmp_path.rglob("*") if path.is_file()]
         assert len(files) > 20
@@ -91,3 +102,27 @@ def records(config: dict[str, str], topics: Topics, name: str) -> list:
     ends = topics.end_offsets([(name, number) for number in range(count)], committed=False)
     with closing(TailReader(config, committed=False)) as reader:
         return list(reader.read(name, {number: (0, end) for (_, number), end in ends.items()}))
+
+
+def test_plans_hide_keys_and_passphrases_in_a_thread_without_an_active_session(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cursorq.register(spark)
+    secret = {
+        "kafka.ssl.key.pem": f"-----BEGIN PRIVATE KEY-----\n{OF_KEY}\n-----END PRIVATE KEY-----",
+        "kafka.sasl.oauthbearer.assertion.private.key.passphrase": UNUSED,
+    }
+    frame = spark.readStream.format("rate").options(**secret).load()
+
+    def print_plans() -> None:
+        frame.explain(True)
+        with pytest.raises(AnalysisException) as refused:
+            frame.select("no such column")
+        print(refused.value)
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(print_plans).result()
+    told = "".join(capsys.readouterr())
+    assert told.count("kafka.ssl.key.pem=*********(redacted)") > 2
+    assert OF_KEY not in told
+    assert UNUSED not in told
