@@ -127,18 +127,32 @@ TOTALS = tuple(field.name for field in fields(Totals))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReappendTrouble:
+    """Messages that could not be appended to their queue topic again; the tracker tries on."""
+
+    topic: str  #: the queue topic
+    messages: int
+    trouble: str  #: why they could not
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.messages} messages are not appended again, because {self.trouble}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
     """A snapshot of subscriptions, by topic and name."""
 
     subscriptions: tuple[SubscriptionStats, ...]
     weak_topics: tuple[WeakTopic, ...] = ()  #: control topics with fewer replicas than their cluster allows
     markers_unread: int | None = None  #: markers that no tracker has read yet; None: it may not be asked
+    reappend_troubles: tuple[ReappendTrouble, ...] = ()
 
     def to_json(self, *, indent: int | None = None) -> str:
         """As ``{"topics": {topic: {"subscriptions": {name: …}}}}``, the way Pulsar nests them.
 
         ``weak_control_topics`` lists the control topics that have too few replicas, each with its cure.
-        ``markers_unread`` is how many markers no tracker has read yet.
+        ``markers_unread`` is how many markers no tracker has read yet. ``reappend_troubles`` is there where
+        messages could not be appended again.
         """
         topics: dict[str, dict[str, dict[str, Any]]] = {}
         for one in self.subscriptions:
@@ -149,11 +163,14 @@ class Stats:
         told: dict[str, Any] = {"topics": topics, "weak_control_topics": weak}
         if self.markers_unread is not None:
             told["markers_unread"] = self.markers_unread
+        if self.reappend_troubles:
+            told["reappend_troubles"] = [_plain(one) for one in self.reappend_troubles]
         return json.dumps(told, indent=indent)
 
     def to_text(self) -> str:
         """A line for each subscription, each control topic that has too few replicas, and unread markers."""
         lines = [*map(_line, self.subscriptions), *(f"warning: {one}" for one in self.weak_topics)]
+        lines += [f"trouble: {one}" for one in self.reappend_troubles]
         if self.markers_unread:
             lines.append(f"tracker: {self.markers_unread} markers unread; it runs if this number falls")
         return "\n".join(lines)
@@ -191,5 +208,5 @@ def _told_of_partition(part: PartitionStats) -> dict[str, Any]:
     return {"backlog": part.backlog} | told | {"totals": _plain(part.totals)}
 
 
-def _plain(value: PartitionStats | ConsumerStats | Totals | WeakTopic) -> dict[str, Any]:
+def _plain(value: PartitionStats | ConsumerStats | ReappendTrouble | Totals | WeakTopic) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in fields(value)}

@@ -24,6 +24,17 @@ _POLL_S = 0.05
 _READ_THROUGH = 2_000  # so many records in between are read rather than sought over
 _NO_LIMIT = 1_000_000_000  # the client's; the brokers' is what counts
 
+#: about a message, and not about the topic that it was sent to
+OF_ONE_MESSAGE = frozenset(
+    {
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+    }
+)
+
 Headers = Sequence[tuple[str, bytes | None]]
 Told = Callable[[KafkaError | None], None]  #: what became of a copy; None: the brokers have confirmed it
 

@@ -13,12 +13,18 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.errors import CopiesNotDurable, KafkaFailure
-from spark_cursor_source.kafka.copies import Copies, headers_of, original_ms_of, reading_rounds
+from spark_cursor_source.kafka.copies import (
+    OF_ONE_MESSAGE,
+    Copies,
+    headers_of,
+    original_ms_of,
+    reading_rounds,
+)
 from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics, readable
 from spark_cursor_source.kafka.dead_letter_troubles import Place, Troubles, Withheld, log_withheld
 from spark_cursor_source.kafka.dead_letters import dead_letter_headers, first_delivery_ms
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import shown
+from spark_cursor_source.kafka.failures import facts, shown
 from spark_cursor_source.kafka.records import offset_of, place_of
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
@@ -27,17 +33,6 @@ logger = logging.getLogger(__name__)
 
 _GRACE_MS = 3_000  # for the client to tell that the time of a copy is over
 _MOST_TOPICS = 3  # so many that do not answer are waited for in one batch
-
-#: about a message, and not about the topic that it was sent to
-_OF_ONE_MESSAGE = frozenset(
-    {
-        KafkaError.INVALID_MSG,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +164,7 @@ class DeadLetterCopier:
             there, leaderless = readable(topics, topic, wanted)
         except KafkaFailure as failed:
             for letter in tried:
-                letter.hold(_why(failed), source)
+                letter.hold(facts(failed), source)
             return 0
         for letter in tried:
             if letter.decision.cell.partition in leaderless:
@@ -181,7 +176,7 @@ class DeadLetterCopier:
         except KafkaFailure as failed:
             for letter in ready:
                 rest = letter.decision.offsets - OffsetSet.from_offsets(letter.found)
-                letter.hold(_why(failed), source, offsets=rest)
+                letter.hold(facts(failed), source, offsets=rest)
             return 0
         return sum(_lost(letter.decision, OffsetSet.from_offsets(letter.found)) for letter in ready)
 
@@ -206,7 +201,7 @@ class DeadLetterCopier:
                 self._targets.ensure([target], like=topic, topics=topics)
             except KafkaFailure as failed:
                 for letter in of_target:
-                    letter.hold(_why(failed), Place("write", target))
+                    letter.hold(facts(failed), Place("write", target))
 
     def _read(
         self, topic: str, reader: TailReader, letters: Sequence[_Letter], there: Mapping[int, OffsetSet]
@@ -265,13 +260,13 @@ class DeadLetterCopier:
         # A broker refuses what was sent together for one of it.
         again = Deadline.after_ms(self._patience_ms)
         for message, letter, error in refused:
-            if error.code() in _OF_ONE_MESSAGE and not again.over:
+            if error.code() in OF_ONE_MESSAGE and not again.over:
                 self._copy(message, letter)
                 self._await_answers([letter])
             else:
                 self._refused.append((message, letter, error))
         for message, letter, error in self._refused:
-            place = None if error.code() in _OF_ONE_MESSAGE else Place("write", letter.target)
+            place = None if error.code() in OF_ONE_MESSAGE else Place("write", letter.target)
             offset = offset_of(message)
             letter.hold(shown(error), place, offsets=OffsetSet.of((offset, offset + 1)))
         if self._refused:
@@ -311,11 +306,6 @@ def _by_partition(letters: Iterable[_Letter]) -> dict[int, list[_Letter]]:
     for letter in letters:
         found.setdefault(letter.decision.cell.partition, []).append(letter)
     return found
-
-
-def _why(failed: KafkaFailure) -> str:
-    """The facts of an error, without its advice: nothing is to be started again."""
-    return str(failed).partition("; ")[0]
 
 
 def _lost(decision: DeadLetter, found: OffsetSet) -> int:

@@ -101,13 +101,14 @@ class _Pause:
     until_again: Deadline  #: for letters that failed before, whose time is kept with them
 
 
-def pause_ms(tries: int) -> int:
-    """How long to wait after so many tries that failed.
+def pause_ms(tries: int, spent_ms: int = 0) -> int:
+    """How long to wait after so many tries that failed, the last of which took ``spent_ms``.
 
-    >>> [pause_ms(tries) for tries in (1, 2, 3, 7, 1_000)]
-    [2000, 4000, 8000, 128000, 600000]
+    >>> [pause_ms(tries) for tries in (1, 2, 3, 7, 1_000)], pause_ms(1, spent_ms=5_000)
+    ([2000, 4000, 8000, 128000, 600000], 15000)
     """
-    return int(min(FIRST_PAUSE_MS << min(tries - 1, 20), LONGEST_PAUSE_MS))
+    growing_ms = FIRST_PAUSE_MS << min(tries - 1, 20)
+    return int(min(max(growing_ms, _SHARE * spent_ms), LONGEST_PAUSE_MS))
 
 
 class Troubles:
@@ -138,12 +139,11 @@ class Troubles:
         """
         known = self._pauses.get(place)
         tries = max(tries_before, known.tries if known is not None else 0) + 1
-        least_ms = min(_SHARE * spent_ms, LONGEST_PAUSE_MS)
         self._pauses[place] = _Pause(
             why,
             tries,
-            Deadline.after_ms(max(pause_ms(tries), least_ms)),
-            Deadline.after_ms(max(FIRST_PAUSE_MS, least_ms)),
+            Deadline.after_ms(pause_ms(tries, spent_ms)),
+            Deadline.after_ms(pause_ms(1, spent_ms)),
         )
 
     def succeeded(self, place: Place) -> None:

@@ -103,6 +103,11 @@ def shown(error: KafkaError) -> str:
     return f"{error.name()}: {error.str()}"
 
 
+def facts(failed: CursorqError) -> str:
+    """The facts of an error of ours, without its advice: for where nothing is to be started again."""
+    return str(failed).partition("; ")[0]
+
+
 def refusal(error: KafkaError, *, operation: str, resource: str) -> CursorqError:
     """Our error for one that waiting does not change."""
     if error.code() in UNAUTHORIZED:

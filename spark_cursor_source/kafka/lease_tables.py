@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.stats import ReappendTrouble
+from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.wire import lease_table as wire
 
@@ -32,3 +35,25 @@ class LeaseTables:
             if known is None or known[0] != value:
                 self._next_events[partition] = (value, wire.decode(value).next_event_ms)
         return {partition: event_ms for partition, (_, event_ms) in self._next_events.items()}
+
+
+def reappend_troubles(tail: CursorTail, markers_topic: str) -> tuple[ReappendTrouble, ...]:
+    """Why messages of a markers topic's lease tables could not be appended again, as they said last."""
+    found: dict[tuple[str, str], int] = {}
+    for key in tail.record_keys():
+        try:
+            cell = Cell.from_key(key)
+        except ValueError:
+            continue  # of another program, or a part of a cursor
+        value = tail.value(key) if cell.topic == markers_topic else None
+        try:
+            trouble, messages = ("", 0) if value is None else wire.decode_trouble(value)
+        except InvalidControlRecord:
+            continue
+        if messages:
+            place = cell.subscription, trouble
+            found[place] = found.get(place, 0) + messages
+    return tuple(
+        ReappendTrouble(topic=topic, messages=messages, trouble=trouble)
+        for (topic, trouble), messages in sorted(found.items())
+    )

@@ -86,7 +86,7 @@ class Outbox:
         self._reappender: Reappender | None = None
         if reappend is not None:
             self._reappender = Reappender(
-                config, self._topics, reappend, markers_topic=markers_topic, patience_ms=patience_ms
+                config, self._topics, reappend, markers_topic=markers_topic, patience_ms=copy_patience_ms
             )
         group = tracker_group(markers_topic)
         self._producer = TransactionalProducer(config, group, call_timeout_ms=call_timeout_ms)
@@ -147,7 +147,6 @@ class Outbox:
         Raises:
             TrackerFenced: another tracker has taken over.
             KafkaUnavailable, NotAuthorized, KafkaRefused: of the control topics; it can be tried again.
-            CopiesNotDurable: messages could not be appended again.
         """
         if self._progress is None:
             raise RuntimeError("the outbox is not open")
@@ -297,8 +296,10 @@ class Outbox:
     def _encoded_tables(self, tables: Mapping[int, LeaseTable]) -> Iterator[tuple[bytes, bytes]]:
         for partition, table in tables.items():
             assert self._reappend is not None
+            assert self._reappender is not None
             cell = table_wire.table_cell(self._reappend.queue_topic, self._markers_topic, partition)
-            yield cell.key, table_wire.encode_record(table, cell)
+            trouble, troubled = self._reappender.trouble(partition)
+            yield cell.key, table_wire.encode_record(table, cell, trouble=trouble, troubled=troubled)
 
     def _cursor_records(self, key: bytes, whole: bytes | None) -> list[Record]:
         topic = self._cursors_topic

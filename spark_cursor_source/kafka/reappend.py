@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import Message
@@ -14,9 +14,10 @@ from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.reappend_options import MarkerFormat, ReappendOptions, subscription_of
 from spark_cursor_source.core.tracker import MAX_DELIVERIES, DeadLetter
-from spark_cursor_source.errors import InvalidMarker
+from spark_cursor_source.errors import CopiesNotDurable, InvalidMarker, KafkaFailure
 from spark_cursor_source.kafka.copies import (
     ANY_PARTITION,
+    OF_ONE_MESSAGE,
     Copies,
     Headers,
     headers_of,
@@ -24,14 +25,18 @@ from spark_cursor_source.kafka.copies import (
     reading_rounds,
     still_there,
 )
-from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics
+from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics, readable
 from spark_cursor_source.kafka.dead_letters import HEADER_OFFSET, HEADER_PARTITION, dead_letter_headers
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.failures import facts, shown
+from spark_cursor_source.kafka.reappend_batch import Batch, Found
+from spark_cursor_source.kafka.reappend_troubles import MessageId, Troubles
 from spark_cursor_source.kafka.records import place_of
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.transaction import Record
 from spark_cursor_source.wire import marker as marker_wire
-from spark_cursor_source.wire.message_markers import kmq_end
+from spark_cursor_source.wire.message_markers import kmq_end, kmq_start
 from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP, timestamp_header
 from spark_cursor_source.wire.redelivery_count import (
     HEADER_REDELIVERY_COUNT,
@@ -44,18 +49,6 @@ logger = logging.getLogger(__name__)
 
 _COUNTS = (HEADER_REDELIVERY_COUNT, KMQ_HEADER_REDELIVERY_COUNT)
 _REPLACED = (*_COUNTS, HEADER_PARTITION, HEADER_OFFSET, HEADER_TIMESTAMP)
-
-MessageId = tuple[int, int]  # partition and offset in the queue topic
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """A message that was read again."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    original_ms: int | None  #: its timestamp, that of the first copy's message; None: only its Start is left
 
 
 class Reappender:
@@ -76,59 +69,162 @@ class Reappender:
     ) -> None:
         self._options = options
         self._topics = topics
+        self._patience_ms = patience_ms
+        self._troubles = Troubles()
         self._markers_topic = markers_topic
         self._dead_letter_topics = DeadLetterTopics(topics)
         # The record itself, whatever became of its transaction: a consumer was given it.
-        self._reader = TailReader(config, committed=False)
+        self._reader = TailReader(config, committed=False, stall_timeout_ms=patience_ms)
         # Over all partitions, as kafka-mq-go's own producers spread the messages of a queue.
         self._copies = Copies(config, patience_ms=patience_ms, settings={"partitioner": "random"})
         self.lost = 0  #: messages of which neither a record nor a Start is left
 
     def reappend(self, due: Mapping[int, LeaseTable]) -> list[Record]:
-        """Append what is due of each markers partition; when this returns the brokers have confirmed it all.
+        """Append what is due of each markers partition; when this returns the brokers have confirmed it.
 
-        Returns the Ends of these messages, for the markers topic.
+        Returns the markers that say so: the Ends of these messages. A message that cannot be read or copied
+        gets a Start instead, with a lease that is longer each time: it stays open and is tried again, and it
+        holds up no other. A topic that answers late is left alone for a while.
 
         Raises:
-            CopiesNotDurable: copies are not confirmed; some may be written all the same.
-            KafkaUnavailable, NotAuthorized, KafkaRefused
+            KafkaUnavailable, NotAuthorized, KafkaRefused: of the markers topic.
         """
         wanted = _places(due)
-        ends: list[Record] = []
+        if (why := self._troubles.closed) is not None:
+            pauses = self._troubles.put_off(wanted, why)
+            starts = self._start_again(wanted, pauses, {})
+            self._count_lost(pauses.keys() - starts.keys())
+            return [*starts.values()]
+        batch, spent = Batch(), Deadline.after_ms(self._patience_ms)
         try:
-            for message_id, found in self._find(wanted):
-                markers_partition, _ = wanted.pop(message_id)
-                self._copy(message_id, found)
-                ends += self._end(markers_partition, message_id, found.key)
-            self._copies.flush()
+            self._copy_all(wanted, batch)
+            self._await_answers(batch)
+            self._try_the_refused_alone(batch)
         except BaseException:
-            self._copies.discard()
-            self._dead_letter_topics.forget()
+            self._start_afresh()
             raise
-        if wanted:
-            self.lost += len(wanted)
-            logger.error(
-                "%s messages are neither in %s nor in a Start any more and do not come back: %s",
-                len(wanted),
-                self._options.queue_topic,
-                sorted(wanted)[:20],
-            )
-        return ends
+        if batch.failed:
+            self._start_afresh()
+        done = [one for one in batch.keys if one not in batch.failed]
+        self._troubles.succeeded(done)
+        ends = [end for one in done for end in self._end(wanted[one][0], one, batch.keys[one])]
+        pauses = self._troubles.failed(
+            batch.failed,
+            {one: partition for one, (partition, _) in wanted.items()},
+            alone=batch.alone,
+            spent_ms=spent.spent_ms,
+        )
+        starts = self._start_again(wanted, pauses, batch.kept)
+        self._count_lost(wanted.keys() - set(done) - starts.keys())
+        return [*ends, *starts.values()]
+
+    def trouble(self, markers_partition: int) -> tuple[str, int]:
+        """Why messages of a markers partition could not be appended lately, and how many."""
+        return self._troubles.of(markers_partition)
 
     def close(self) -> None:
         """End the clients."""
         self._reader.close()
         self._copies.discard()
 
-    def _find(self, wanted: Mapping[MessageId, tuple[int, int]]) -> Iterator[tuple[MessageId, _Found]]:
-        """Each message from the queue topic or, where retention has taken it, from its Start."""
-        left = dict(wanted)
-        for message in self._records(self._options.queue_topic, list(left)):
+    def _start_afresh(self) -> None:
+        """Find out anew what is there, with a new producer."""
+        self._copies.discard()
+        self._dead_letter_topics.forget()
+
+    def _count_lost(self, lost: Collection[MessageId]) -> None:
+        if lost:
+            self.lost += len(lost)
+            logger.error(
+                "%s messages are neither in %s nor in a Start any more and do not come back: %s",
+                len(lost),
+                self._options.queue_topic,
+                sorted(lost)[:20],
+            )
+
+    def _copy_all(self, wanted: Mapping[MessageId, tuple[int, int]], batch: Batch) -> None:
+        try:
+            for message_id, found in self._find(wanted, batch):
+                batch.keys[message_id] = found.key
+                self._copy(message_id, found, batch)
+        except KafkaFailure as failed:
+            unread = wanted.keys() - batch.keys.keys() - batch.failed.keys()
+            batch.failed |= dict.fromkeys(unread, facts(failed))
+
+    def _await_answers(self, batch: Batch) -> None:
+        try:
+            self._copies.flush()
+        except CopiesNotDurable as failed:
+            for message_id, found in batch.unanswered.items():
+                batch.fail(message_id, found, failed.why)
+            batch.unanswered.clear()
+            self._start_afresh()
+
+    def _try_the_refused_alone(self, batch: Batch) -> None:
+        """A broker refuses what was sent together for one of it."""
+        until = Deadline.after_ms(self._patience_ms)
+        refused, batch.refused = batch.refused, {}
+        for message_id, (found, error) in refused.items():
+            if error.code() in OF_ONE_MESSAGE and len(refused) > 1 and not until.over:
+                self._copy(message_id, found, batch)
+                self._await_answers(batch)
+            else:
+                batch.refused[message_id] = refused[message_id]
+        for message_id, (found, error) in batch.refused.items():
+            batch.fail(message_id, found, shown(error), alone=error.code() in OF_ONE_MESSAGE)
+
+    def _start_again(
+        self,
+        wanted: Mapping[MessageId, tuple[int, int]],
+        pauses: Mapping[MessageId, int],
+        kept: Mapping[MessageId, Found],
+    ) -> dict[MessageId, Record]:
+        """A Start of each message that has a pause, with what its first one says and this lease.
+
+        Of those that are ``kept`` it is known what they are, where their first Start is gone.
+
+        Raises:
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        if not pauses:
+            return {}
+        if self._options.marker_format is MarkerFormat.KMQ:
+            return {
+                one: Record(self._markers_topic, wanted[one][0], *kmq_start(*one, pause_ms))
+                for one, pause_ms in pauses.items()
+            }
+        starts = {one: found.as_start(one) for one, found in kept.items() if found.key}
+        starts |= self._starts({wanted[one]: one for one in pauses})
+        return {
+            one: Record(
+                self._markers_topic,
+                wanted[one][0],
+                start.queue_id,
+                marker_wire.encode_v1(replace(start, redeliver_after_ms=pauses[one])),
+            )
+            for one, start in starts.items()
+        }
+
+    def _find(
+        self, wanted: Mapping[MessageId, tuple[int, int]], batch: Batch
+    ) -> Iterator[tuple[MessageId, Found]]:
+        """Each message from the queue topic or, where retention has taken it, from its Start.
+
+        What is in a partition without a leader fails at once: nobody waits for it.
+        """
+        left, topic = dict(wanted), self._options.queue_topic
+        there, leaderless = readable(self._topics.within(self._soon()), topic, _by_partition(left))
+        for number, offset in [one for one in left if one[0] in leaderless]:
+            why = f"partition {number} of topic '{topic}' has no leader"
+            batch.failed[number, offset] = why
+            batch.alone.add((number, offset))
+            del left[number, offset]
+        for message in self._records(topic, there):
             message_id = place_of(message)
             if left.pop(message_id, None) is not None:
                 yield (
                     message_id,
-                    _Found(
+                    Found(
                         key=message.key(),
                         value=message.value(),
                         headers=headers_of(message),
@@ -137,26 +233,32 @@ class Reappender:
                 )
         if not left or self._options.marker_format is MarkerFormat.KMQ:  # whose Starts hold no payload
             return
-        starts = {start: message_id for message_id, start in left.items()}
-        for message in self._records(self._markers_topic, list(starts)):
-            expected = starts.get(place_of(message))
+        for message_id, start in self._starts({start: message_id for message_id, start in left.items()}):
+            yield message_id, Found(key=start.key, value=start.value, headers=[], original_ms=None)
+
+    def _starts(
+        self, places: Mapping[tuple[int, int], MessageId]
+    ) -> Iterator[tuple[MessageId, marker_wire.MarkerV1]]:
+        """The V1 Starts that stand at these places of the markers topic, as far as they are left."""
+        wanted = still_there(self._topics, self._markers_topic, _by_partition(places))
+        for message in self._records(self._markers_topic, wanted):
+            expected = places.get(place_of(message))
             start = None if expected is None else _start_of(message, expected)
             if expected is not None and start is not None:
-                yield expected, _Found(key=start.key, value=start.value, headers=[], original_ms=None)
+                yield expected, start
 
-    def _records(self, topic: str, places: Sequence[tuple[int, int]]) -> Iterator[Message]:
-        """The records at these places and between them, as far as they are there."""
-        by_partition: dict[int, list[int]] = {}
-        for number, offset in places:
-            by_partition.setdefault(number, []).append(offset)
-        wanted = {number: OffsetSet.from_offsets(offsets) for number, offsets in by_partition.items()}
-        for ranges in reading_rounds(still_there(self._topics, topic, wanted)):
+    def _records(self, topic: str, there: Mapping[int, OffsetSet]) -> Iterator[Message]:
+        """The records at these places and between them."""
+        for ranges in reading_rounds(there):
             yield from self._reader.read(topic, ranges)
 
-    def _copy(self, message_id: MessageId, found: _Found) -> None:
+    def _soon(self) -> Deadline:
+        return Deadline.after_ms(self._patience_ms)
+
+    def _copy(self, message_id: MessageId, found: Found, batch: Batch) -> None:
         count = redelivery_count(found.headers)
         if self._options.exhausted(count + 1):
-            self._dead_letter(message_id, found, deliveries=count + 1)
+            self._dead_letter(message_id, found, batch, deliveries=count + 1)
             return
         partition, offset = message_id
         is_kmq = self._options.marker_format is MarkerFormat.KMQ
@@ -173,12 +275,22 @@ class Reappender:
             key=found.key,
             value=found.value,
             headers=[*_own_left_out(found.headers), *own, *timestamp_header(found.original_ms)],
+            told=batch.telling(message_id, found),
         )
 
-    def _dead_letter(self, message_id: MessageId, found: _Found, *, deliveries: int) -> None:
+    def _dead_letter(self, message_id: MessageId, found: Found, batch: Batch, *, deliveries: int) -> None:
         (partition, offset), topic = message_id, self._options.queue_topic
         target = self._options.dead_letter_topic
-        self._dead_letter_topics.ensure([target], like=topic)
+        if batch.no_dead_letters is None:
+            try:
+                self._dead_letter_topics.ensure(
+                    [target], like=topic, topics=self._topics.within(self._soon())
+                )
+            except KafkaFailure as failed:
+                batch.no_dead_letters = facts(failed)
+        if batch.no_dead_letters is not None:
+            batch.fail(message_id, found, batch.no_dead_letters)
+            return
         subscription = subscription_of(self._options.marker_format)
         letter = DeadLetter(
             cell=Cell(subscription=subscription, topic=topic, partition=partition),
@@ -196,6 +308,7 @@ class Reappender:
                 *_own_left_out(found.headers),
                 *dead_letter_headers(letter, offset, first_delivery_ms=None, original_ms=found.original_ms),
             ],
+            told=batch.telling(message_id, found),
         )
 
     def _end(self, markers_partition: int, message_id: MessageId, queue_id: bytes | None) -> list[Record]:
@@ -219,6 +332,13 @@ def _places(due: Mapping[int, LeaseTable]) -> dict[MessageId, tuple[int, int]]:
             table.partitions.tolist(), table.offsets.tolist(), table.starts.tolist(), strict=True
         )
     }
+
+
+def _by_partition(places: Iterable[tuple[int, int]]) -> dict[int, OffsetSet]:
+    offsets: dict[int, list[int]] = {}
+    for number, offset in places:
+        offsets.setdefault(number, []).append(offset)
+    return {number: OffsetSet.from_offsets(of) for number, of in offsets.items()}
 
 
 def _own_left_out(headers: Headers) -> Headers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from dataclasses import replace
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
@@ -18,6 +19,7 @@ from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.lease_tables import reappend_troubles
 from spark_cursor_source.kafka.named_members import NamedMember, named_members
 from spark_cursor_source.kafka.oldest import ONE_MESSAGE, oldest_unacked_ms
 from spark_cursor_source.kafka.topics import Partition, Topics
@@ -49,13 +51,15 @@ def read_stats(
         cursors = tail.of(subscription=subscription, topic=topic)
         if not cursors and (subscription is not None or topic is not None):
             raise tail.unknown(subscription=subscription, topic=topic)
-    return stats_of(
+        troubles = reappend_troubles(tail, markers_topic)
+    stats = stats_of(
         cursors,
         kafka,
         markers_topic=markers_topic,
         group_id_prefix=group_id_prefix,
         control_topics=(markers_topic, redeliveries_topic, cursors_topic),
     )
+    return replace(stats, reappend_troubles=troubles)
 
 
 def stats_of(

@@ -194,7 +194,7 @@ class CursorPart(_message.Message):
     def __init__(self, index: _Optional[int] = ..., parts: _Optional[int] = ..., crc32: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class LeaseTable(_message.Message):
-    __slots__ = ("stream", "partition", "cursor_id", "offset", "table_version", "next_marker", "partitions", "offsets", "deadlines_ms", "starts")
+    __slots__ = ("stream", "partition", "cursor_id", "offset", "table_version", "next_marker", "partitions", "offsets", "deadlines_ms", "starts", "trouble", "troubled")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +205,8 @@ class LeaseTable(_message.Message):
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     DEADLINES_MS_FIELD_NUMBER: _ClassVar[int]
     STARTS_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    TROUBLED_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partition: int
     cursor_id: str
@@ -215,7 +217,9 @@ class LeaseTable(_message.Message):
     offsets: bytes
     deadlines_ms: bytes
     starts: bytes
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., table_version: _Optional[int] = ..., next_marker: _Optional[int] = ..., partitions: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., deadlines_ms: _Optional[bytes] = ..., starts: _Optional[bytes] = ...) -> None: ...
+    trouble: str
+    troubled: int
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., table_version: _Optional[int] = ..., next_marker: _Optional[int] = ..., partitions: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., deadlines_ms: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., trouble: _Optional[str] = ..., troubled: _Optional[int] = ...) -> None: ...
 
 class Stream(_message.Message):
     __slots__ = ("version", "settings", "pause", "readonly")

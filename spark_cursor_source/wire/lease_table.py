@@ -9,6 +9,7 @@ from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
 from spark_cursor_source.wire.columns import pack, unpack
 from spark_cursor_source.wire.control_pb2 import LeaseTable as LeaseTablePb
+from spark_cursor_source.wire.marker import kept
 
 VERSION = 1
 
@@ -22,23 +23,40 @@ def table_cell(queue_topic: str, markers_topic: str, markers_partition: int) -> 
     return Cell(subscription=queue_topic, topic=markers_topic, partition=markers_partition)
 
 
-def encode_record(table: LeaseTable, cell: Cell) -> bytes:
-    """The value of the record in the cursors topic whose key is the cell's; a plain position, too."""
-    return encode(table, stream=cell.topic, partition=cell.partition, cursor_id=cell.subscription)
+def encode_record(table: LeaseTable, cell: Cell, *, trouble: str = "", troubled: int = 0) -> bytes:
+    """The value of the record in the cursors topic whose key is the cell's; a plain position, too.
+
+    It also says why messages could not be appended again, and how many.
+    """
+    pb = _message(table)
+    pb.stream, pb.partition, pb.cursor_id = cell.topic, cell.partition, cell.subscription
+    pb.trouble, pb.troubled = kept(trouble), troubled
+    return pb.SerializeToString(deterministic=True)
 
 
-def encode(table: LeaseTable, *, stream: str = "", partition: int = 0, cursor_id: str = "") -> bytes:
-    """Bytes of the table; a record in the cursors topic also says of what it is the cursor.
+def encode(table: LeaseTable) -> bytes:
+    """Bytes of the table.
 
     >>> from spark_cursor_source.core.lease_table import MessageMarkers, START
     >>> table = LeaseTable.resume(None).apply(MessageMarkers.of([(7, 0, START, 0, 40, 30_000)]))
     >>> decode(encode(table)).offsets.tolist()
     [40]
     """
+    return _message(table).SerializeToString(deterministic=True)
+
+
+def decode_trouble(value: bytes) -> tuple[str, int]:
+    """Why messages of the table of a record value could not be appended again, and how many.
+
+    Raises:
+        LaterCursorVersion, InvalidControlRecord: as :func:`decode`.
+    """
+    pb = _parsed(value)
+    return pb.trouble, pb.troubled
+
+
+def _message(table: LeaseTable) -> LeaseTablePb:
     return LeaseTablePb(
-        stream=stream,
-        partition=partition,
-        cursor_id=cursor_id,
         offset=table.commit_position - 1,
         table_version=VERSION,
         next_marker=table.next_marker,
@@ -46,7 +64,7 @@ def encode(table: LeaseTable, *, stream: str = "", partition: int = 0, cursor_id
         offsets=pack(table.offsets),
         deadlines_ms=pack(table.deadlines_ms),
         starts=pack(table.starts),
-    ).SerializeToString(deterministic=True)
+    )
 
 
 def decode(value: bytes) -> LeaseTable:
@@ -56,14 +74,7 @@ def decode(value: bytes) -> LeaseTable:
         LaterCursorVersion: it is one, of a version that is not known here.
         InvalidControlRecord: it is none.
     """
-    try:
-        pb = LeaseTablePb.FromString(value)
-    except DecodeError as cause:
-        raise InvalidControlRecord("the value is not a protobuf message of lease tables") from cause
-    if pb.table_version > VERSION:
-        raise LaterCursorVersion(pb.table_version, VERSION)
-    if pb.table_version != VERSION or pb.next_marker < 0:
-        raise InvalidControlRecord("the value is not a lease table")
+    pb = _parsed(value)
     try:
         columns = [unpack(data) for data in (pb.partitions, pb.offsets, pb.deadlines_ms, pb.starts)]
     except ValueError as cause:
@@ -78,3 +89,15 @@ def decode(value: bytes) -> LeaseTable:
         deadlines_ms=deadlines_ms,
         starts=starts,
     )
+
+
+def _parsed(value: bytes) -> LeaseTablePb:
+    try:
+        pb = LeaseTablePb.FromString(value)
+    except DecodeError as cause:
+        raise InvalidControlRecord("the value is not a protobuf message of lease tables") from cause
+    if pb.table_version > VERSION:
+        raise LaterCursorVersion(pb.table_version, VERSION)
+    if pb.table_version != VERSION or pb.next_marker < 0:
+        raise InvalidControlRecord("the value is not a lease table")
+    return pb

@@ -99,6 +99,15 @@ def kmq_end(partition: int, offset: int) -> tuple[bytes, bytes]:
     return _KMQ_KEY.pack(partition, offset), _KMQ_END
 
 
+def kmq_start(partition: int, offset: int, lease_ms: int) -> tuple[bytes, bytes]:
+    """Key and value of kmq's Start of a message.
+
+    >>> kmq_row(7, 0, *kmq_start(3, 40, 2_000))
+    (7, 0, 0, 3, 40, 2000)
+    """
+    return _KMQ_KEY.pack(partition, offset), _KMQ_START + _KMQ_LEASE.pack(lease_ms)
+
+
 def encode(markers: MessageMarkers) -> bytes:
     """Bytes of columns of markers, between the tracker's source and its state; stored nowhere.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Wait
@@ -163,3 +164,10 @@ def eventually(condition: Callable[[], bool], *, seconds: float = 15.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come to be"
         time.sleep(0.02)
+
+
+def set_config(admin: AdminClient, topic: str, name: str, value: str) -> None:
+    """Set one configuration of a topic."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    change = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([change])[change].result(timeout=20)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, ResourceType
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
@@ -36,6 +36,7 @@ from tests.kafka.control_plane import (
     offsets,
     produce,
     read_all,
+    set_config,
 )
 from tests.kafka.tracker_thread import running_tracker
 
@@ -103,9 +104,7 @@ def cursor(control: Control, cell: Cell) -> CursorSnapshot | None:
 
 
 def limit(admin: AdminClient, topic: str, largest: int) -> None:
-    entry = ConfigEntry("max.message.bytes", str(largest), incremental_operation=AlterConfigOpType.SET)
-    change = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin.incremental_alter_configs([change])[change].result(timeout=20)
+    set_config(admin, topic, "max.message.bytes", str(largest))
 
 
 def test_one_message_that_is_too_large_is_held_and_its_neighbours_are_written_once(

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from spark_cursor_source.core.lease_table import START, LeaseTable, MessageMarkers
+from spark_cursor_source.core.lease_table import END, START, LeaseTable, MessageMarkers
 from spark_cursor_source.core.reappend_options import MarkerFormat, ReappendOptions
-from spark_cursor_source.errors import CopiesNotDurable
+from spark_cursor_source.core.stats import ReappendTrouble, Stats
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.lease_tables import reappend_troubles
 from spark_cursor_source.kafka.reappend import Reappender
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.transaction import Record
+from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.marker import MarkerV1
+from spark_cursor_source.wire.message_markers import kmq_row, row_of
 from tests.kafka.control_plane import Control, produce, read_all
 
 pytestmark = pytest.mark.broker
@@ -158,17 +165,77 @@ def test_a_queue_topic_that_is_gone_loses_its_messages_with_a_count_and_no_end(
     assert (one.reappend(due((0, 0, 40))), one.lost) == ([], 1)
 
 
-def test_a_copy_that_is_too_large_now_is_an_error_and_no_end(
+@pytest.mark.parametrize("marker_format", list(MarkerFormat))
+def test_a_message_that_cannot_be_appended_stays_open_for_longer_each_time_and_holds_up_no_other(
     control: Control,
     options: ReappendOptions,
     reappender: Callable[[ReappendOptions], Reappender],
     topics: Topics,
+    marker_format: MarkerFormat,
 ) -> None:
+    # Its limit was lowered; a broker refuses together what was sent together.
     small = f"{control.queue}-small"
-    topics.create({small: (1, {"max.message.bytes": 400})})
-    produce(control.config, small, [{"key": b"q1", "value": b"x" * 300}])
-    with pytest.raises(CopiesNotDurable, match=small):
-        reappender(replace(options, queue_topic=small)).reappend(due((0, 0, 40)))
+    topics.create({small: (1, {"max.message.bytes": 500})})
+    for value in (b"x" * 400, b"fits"):
+        produce(control.config, small, [{"key": b"q1", "value": value}])
+    one = reappender(replace(options, queue_topic=small, marker_format=marker_format))
+    for pause_ms in (2_000, 4_000):
+        again, end = _rows(one.reappend(due((0, 0, 40), (0, 1, 41))), marker_format)
+        assert again == (START, 0, 0, pause_ms)
+        assert end[:3] == (END, 0, 1)
+    why, messages = one.trouble(1)
+    assert ("MSG_SIZE_TOO_LARGE" in why, messages) == (True, 1)
+    copies = [m.value() for m in read_all(control.config, small)]
+    assert copies == [b"x" * 400, b"fits", b"fits", b"fits"]
+
+
+def test_a_dead_letter_that_cannot_be_written_leaves_its_message_open(
+    control: Control, options: ReappendOptions, reappender: Callable[[ReappendOptions], Reappender]
+) -> None:
+    produce(control.config, control.queue, [{"key": b"q1", "value": b"one"}])
+    illegal = replace(options, max_deliveries=1, dead_letter_topic="no/topic")
+    one = reappender(illegal)
+    (start,) = one.reappend(due((0, 0, 40)))
+    again = marker_wire.decode(start.key, start.value)
+    assert isinstance(again, MarkerV1)
+    assert again.redeliver_after_ms >= 2_000
+    assert again == MarkerV1(
+        queue_id=b"q1",
+        type=marker_wire.START,
+        partition=0,
+        offset=0,
+        redeliver_after_ms=again.redeliver_after_ms,
+        key=b"q1",
+        value=b"one",
+    )
+    why, messages = one.trouble(1)
+    assert ("no/topic" in why, messages) == (True, 1)
+
+
+def test_what_cannot_be_appended_again_is_shown_by_the_stats(control: Control) -> None:
+    cell = table_wire.table_cell("jobs", control.markers, 1)
+    value = table_wire.encode_record(LeaseTable.resume(None), cell, trouble="too large", troubled=2)
+    produce(control.config, control.cursors, [{"key": cell.key, "value": value}])
+    with closing(CursorTail(control.config, control.cursors)) as tail:
+        tail.refresh()
+        (found,) = reappend_troubles(tail, control.markers)
+    assert found == ReappendTrouble(topic="jobs", messages=2, trouble="too large")
+    told = Stats(subscriptions=(), reappend_troubles=(found,))
+    assert told.to_text() == "trouble: jobs: 2 messages are not appended again, because too large"
+    assert json.loads(told.to_json())["reappend_troubles"][0]["messages"] == 2
+
+
+def _rows(records: Sequence[Record], marker_format: MarkerFormat) -> list[tuple[int, ...]]:
+    """Kind, partition, offset and lease of markers, Starts first."""
+    rows = []
+    for record in records:
+        if marker_format is MarkerFormat.KMQ:
+            rows.append(kmq_row(0, 0, record.key, record.value)[2:])
+        else:
+            marker = marker_wire.decode(record.key, record.value)
+            assert isinstance(marker, MarkerV1)
+            rows.append(row_of(0, 0, marker)[2:])
+    return sorted(rows)
 
 
 def _is_original(message: Message) -> bool:

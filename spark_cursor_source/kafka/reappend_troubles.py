@@ -1,0 +1,112 @@
+"""Messages that could not be appended again: when each is tried the next time, and what is said of it."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from spark_cursor_source.kafka.dead_letter_troubles import pause_ms
+from spark_cursor_source.kafka.deadline import Deadline
+
+logger = logging.getLogger(__name__)
+
+_LATE_MS = 1_000  # a topic that takes longer to fail is left alone for a while
+_FORGOTTEN_MS = 60_000  # after its next try was due, a message that did not come was ended by its consumer
+
+MessageId = tuple[int, int]  # partition and offset in the queue topic
+
+
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    tries: int
+    why: str
+    markers_partition: int
+    forgotten: Deadline
+
+
+class Troubles:
+    """Counts the tries of each message that failed. A tracker that starts again counts from nothing.
+
+    >>> troubles = Troubles()
+    >>> too_large = {(0, 7): "too large"}
+    >>> [troubles.failed(too_large, {(0, 7): 3}, alone=[(0, 7)], spent_ms=9_000)[0, 7] for _ in range(3)]
+    [2000, 4000, 8000]
+    >>> troubles.of(3), troubles.closed
+    (('too large', 1), None)
+    >>> troubles.succeeded([(0, 7)])
+    >>> troubles.of(3)
+    ('', 0)
+    """
+
+    def __init__(self) -> None:
+        self._troubles: dict[MessageId, _Trouble] = {}
+        self._closed: tuple[str, Deadline] | None = None
+
+    @property
+    def closed(self) -> str | None:
+        """Why nothing is to be tried now; None where it is.
+
+        A topic that answers late holds up everything else, so that it is left alone for a while.
+        """
+        if self._closed is None or self._closed[1].over:
+            return None
+        return self._closed[0]
+
+    def failed(
+        self,
+        whys: Mapping[MessageId, str],
+        markers_partitions: Mapping[MessageId, int],
+        *,
+        alone: Collection[MessageId],
+        spent_ms: int,
+    ) -> dict[MessageId, int]:
+        """How long each message is to wait for its next try.
+
+        ``alone`` are those whose trouble is their own, and not that of a topic. ``spent_ms`` is how long the
+        try took.
+        """
+        pauses = {}
+        for one, why in whys.items():
+            known = self._troubles.get(one)
+            tries = 1 if known is None else known.tries + 1
+            pauses[one] = pause_ms(tries, 0 if one in alone else spent_ms)
+            forgotten = Deadline.after_ms(pauses[one] + _FORGOTTEN_MS)
+            self._troubles[one] = _Trouble(tries, why, markers_partitions[one], forgotten)
+        of_topic = next((one for one in whys if one not in alone), None)
+        if of_topic is not None and spent_ms > _LATE_MS:
+            self._closed = whys[of_topic], Deadline.after_ms(pause_ms(1, spent_ms))
+        self._log(whys, pauses)
+        return pauses
+
+    def put_off(self, wanted: Collection[MessageId], why: str) -> dict[MessageId, int]:
+        """How long messages that were not tried are to wait."""
+        left_ms = 0 if self._closed is None else int(self._closed[1].left_s() * 1000)
+        pauses = dict.fromkeys(wanted, max(left_ms, 1))
+        self._log(dict.fromkeys(wanted, why), pauses)
+        return pauses
+
+    def succeeded(self, message_ids: Iterable[MessageId]) -> None:
+        """Forget the tries of these messages."""
+        if self._troubles:
+            for message_id in message_ids:
+                self._troubles.pop(message_id, None)
+
+    def of(self, markers_partition: int) -> tuple[str, int]:
+        """Why messages of a markers partition could not be appended, and how many."""
+        for one in [one for one, trouble in self._troubles.items() if trouble.forgotten.over]:
+            del self._troubles[one]
+        whys = [one.why for one in self._troubles.values() if one.markers_partition == markers_partition]
+        return (whys[-1], len(whys)) if whys else ("", 0)
+
+    @staticmethod
+    def _log(whys: Mapping[MessageId, str], pauses: Mapping[MessageId, int]) -> None:
+        counts = Counter((why, pauses[message_id] // 1000) for message_id, why in whys.items())
+        for (why, next_s), count in counts.items():
+            logger.error(
+                "reappend_failed messages=%d next_try_s=%d: they are not in their topic again, because %s",
+                count,
+                next_s,
+                why,
+            )
