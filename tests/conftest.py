@@ -47,6 +47,8 @@ _USERS = f'{_PLAIN} required username="admin" password="of-admin" user_admin="of
 # A client that still asks for a deleted topic must not bring it back; and messages of 1970 are kept.
 _PROPERTIES = {"auto.create.topics.enable": False, "log.retention.hours": 100 * 365 * 24}
 
+READY_S = 240.0  #: for a broker's start; a busy machine takes a minute
+
 #: brokers that rest while no file needs them, by the name of their fixture
 RESTING = pytest.StashKey[dict[str, EmbeddedKafka]]()
 
@@ -57,7 +59,7 @@ DeleteTopic = Callable[[str], None]
 @pytest.fixture(scope="session")
 def broker() -> Iterator[EmbeddedKafka]:
     """The broker of the session, which nobody stops: see ``mortal``."""
-    with EmbeddedKafka(properties=_PROPERTIES) as running:
+    with EmbeddedKafka(properties=_PROPERTIES, ready_timeout_s=READY_S) as running:
         yield running
 
 
@@ -85,7 +87,9 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session")
 def mortal_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(properties={**_PROPERTIES, "log.cleaner.backoff.ms": 100}) as running:
+    with EmbeddedKafka(
+        properties={**_PROPERTIES, "log.cleaner.backoff.ms": 100}, ready_timeout_s=READY_S
+    ) as running:
         request.config.stash[RESTING]["mortal_broker"] = running
         yield running
 
@@ -111,7 +115,9 @@ def guarded_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedKafka]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:admin;User:ANONYMOUS",
     }
-    with EmbeddedKafka(properties=properties, client_config=login("admin", "of-admin")) as running:
+    with EmbeddedKafka(
+        properties=properties, client_config=login("admin", "of-admin"), ready_timeout_s=READY_S
+    ) as running:
         request.config.stash[RESTING]["guarded_broker"] = running
         yield running
 

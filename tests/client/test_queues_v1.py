@@ -69,7 +69,7 @@ def test_what_is_given_back_or_left_comes_again_as_a_copy(rig: Rig) -> None:
             case _:
                 message.nack()
     copies = receive(consumer, 3)
-    assert [message.payload for message in copies] == [b"now", b"later", b"left"]
+    assert sorted(message.payload or b"" for message in copies) == [b"later", b"left", b"now"]
     assert counts(copies) == {2: 3}
     for message in copies:
         message.ack()

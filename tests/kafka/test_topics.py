@@ -271,7 +271,7 @@ def test_a_broker_that_restarts_is_waited_for(
 ) -> None:
     config = {"bootstrap.servers": mortal.bootstrap_servers}
     control = make_control(config)
-    topics = Topics(config)
+    topics = Topics(config, timeout_ms=120_000)
     assert topics.describe([control.markers])
     mortal.stop()
     back = threading.Timer(0.5, mortal.start)
