@@ -101,7 +101,7 @@ def test_however_and_whenever_the_demo_is_ended_nothing_outlives_it(
 def test_a_demo_whose_tracker_ends_says_so_and_shows_its_log(tmp_path: Path) -> None:
     demo = Demo(tmp_path)
     try:
-        demo.until_there_are(Part.PLANNER)
+        demo.until_there_are(Part.JVM)
         kill(pids_of(demo.tag, Part.JVM))
         assert demo.process.wait(120) == 1, demo.text()
         told = [str(DemoProcessEnded(name, "")) for name in ("consumer", "tracker")]

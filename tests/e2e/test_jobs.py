@@ -39,8 +39,8 @@ DEFAULTS = ("--properties-file", str(ROOT / "conf" / "spark-defaults.conf"))
 class Jobs:
     """Job processes of one test, and the files of ``conf/`` with names of the test's own."""
 
-    def __init__(self, launcher: str, servers: str, directory: Path) -> None:
-        self._launcher, self._servers, self._directory = launcher, servers, directory
+    def __init__(self, servers: str, directory: Path) -> None:
+        self._servers, self._directory = servers, directory
         self._tag = uuid.uuid4().hex
         self.topic = f"orders-{self._tag[:8]}"
         self.cursors_topic = f"cursors-{self._tag[:8]}"
@@ -64,10 +64,10 @@ class Jobs:
         written.write_text(text, encoding="utf-8")
         return str(written)
 
-    def start(self, job: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start ``jobs/<job>``."""
+    def start(self, job: str, *arguments: str, submit: bool = False) -> subprocess.Popen[bytes]:
+        """Start ``jobs/<job>``, by spark-submit or by plain python."""
         script = str(ROOT / "jobs" / job)
-        if self._launcher == "spark-submit":
+        if submit:
             command = [SUBMIT, *MODEST, *DEFAULTS, script, *arguments]
         else:
             command = [sys.executable, script, *arguments]
@@ -105,9 +105,9 @@ class Jobs:
             process.wait()
 
 
-@pytest.fixture(params=["spark-submit", "python"])
-def jobs(request: pytest.FixtureRequest, broker: EmbeddedKafka, tmp_path: Path) -> Iterator[Jobs]:
-    made = Jobs(request.param, broker.bootstrap_servers, tmp_path)
+@pytest.fixture
+def jobs(broker: EmbeddedKafka, tmp_path: Path) -> Iterator[Jobs]:
+    made = Jobs(broker.bootstrap_servers, tmp_path)
     yield made
     made.close()
 
@@ -123,7 +123,7 @@ def test_the_jobs_produce_consume_and_track_as_their_files_say(jobs: Jobs, broke
     )
     jobs.until(lambda: producer.poll() == 0, "the producer ends")
     assert f"{ORDERS} messages are in topic {jobs.topic}" in jobs.log("produce.py")
-    jobs.start("tracker.py", jobs.conf("tracker.toml"))
+    jobs.start("tracker.py", jobs.conf("tracker.toml"), submit=True)
     jobs.start("consume.py", jobs.conf("consumer.toml"))
 
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
