@@ -16,7 +16,7 @@ from spark_cursor_source.client.settler import Settler
 from spark_cursor_source.client.starts import Starts
 from spark_cursor_source.core.admission import Turns
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import End, Hello, Marker, Release
+from spark_cursor_source.core.marker import End, Marker, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.planning import Delivery
 from spark_cursor_source.core.service_config import ServiceConfig
@@ -303,7 +303,7 @@ class FeedV2(Feed):
 
     # -- markers ---------------------------------------------------------------------------------------
 
-    def _say_hello(self, hellos: Sequence[Hello]) -> None:
+    def _say_hello(self, hellos: Sequence[Marker]) -> None:
         self._send(hellos)
 
     def _send(self, markers: Sequence[Marker]) -> int | None:

@@ -35,7 +35,8 @@ class QueueTopicRecreated(SourceError):
         return (
             f"topic '{self.topic}' was deleted and created again (its id was {self.was} and is {self.now}),"
             " so the positions of this checkpoint and subscription mean other messages now: start with a"
-            " new checkpoint and a new subscription"
+            " new checkpoint and a new subscription, or, in a Spark query with V2 markers, with"
+            " failOnDataLoss=false, which reads the new topic from its beginning"
         )
 
 

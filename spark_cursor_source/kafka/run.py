@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker import Hello
+from spark_cursor_source.core.marker import Delete, Hello
 from spark_cursor_source.errors import NoTracker, QueueTopicRecreated
 from spark_cursor_source.kafka.cursors import check_tracked_through
 
@@ -48,7 +48,7 @@ class Run:
         run_id: str,
         tracker: TrackerAddress,
         cursors: Cursors,
-        send: Callable[[Sequence[Hello]], None],
+        send: Callable[[Sequence[Hello | Delete]], None],
     ) -> None:
         self.run_id = run_id
         self._tracker = tracker
@@ -63,8 +63,16 @@ class Run:
         self._read: dict[Cell, int] = {}  # the read position of an answered cell, when it was last seen
         self._left_off: dict[Cell, int] = {}  # the same of cells that were deleted since
 
-    def greet(self, positions: Mapping[Cell, int], topic_ids: Mapping[str, str]) -> None:
+    def greet(
+        self,
+        positions: Mapping[Cell, int],
+        topic_ids: Mapping[str, str],
+        *,
+        remade: Collection[Cell] = frozenset(),
+    ) -> None:
         """Say Hello for cells that this run has not met yet.
+
+        What is known of cells that are ``remade`` is of a topic that was deleted: it is forgotten first.
 
         One that was deleted under this run begins where it was last seen: what was started since then, before
         the deletion or after it, nobody remembers.
@@ -82,15 +90,17 @@ class Run:
             Hello(
                 cell=cell,
                 run_id=self.id_of(cell),
-                position=self._left_off.get(cell, at),
+                position=at if cell in remade else self._left_off.get(cell, at),
                 topic_id=topic_ids.get(cell.topic),
             )
             for cell, at in new.items()
         ]
         self._cursors.refresh()  # before the Hello: it makes a cell with the tracker that reads it
         for hello in hellos:
-            self._check(hello, self._cursors.get(hello.cell))
-        self._send(hellos)
+            if hello.cell not in remade:
+                self._check(hello, self._cursors.get(hello.cell))
+        # Of one partition, so that no marker comes in between: the tracker forgets the cell and begins anew.
+        self._send([marker for hello in hellos for marker in _beginning(hello, anew=hello.cell in remade)])
         self._greeted |= {hello.cell: (now, hello) for hello in hellos}
         log.info("run_begins run=%s cells=%d", self.run_id, len(new))
 
@@ -193,3 +203,7 @@ class Run:
     def _no_tracker(self, cells: int) -> NoTracker:
         tracker = self._tracker
         return NoTracker(cells, tracker.timeout_ms, tracker.markers_topic, tracker.cursors_topic)
+
+
+def _beginning(hello: Hello, *, anew: bool) -> list[Hello | Delete]:
+    return [Delete(cell=hello.cell), hello] if anew else [hello]

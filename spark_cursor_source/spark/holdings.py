@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.planning import BatchPlan, Delivery, SourceOffset, TopicPartition
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.errors import RunSuperseded
@@ -43,6 +45,7 @@ class Holdings:
         self._cursors = cursors
         self._held: frozenset[TopicPartition] = frozenset()
         self._paused: frozenset[TopicPartition] = frozenset()  # given up until they are resumed
+        self._topic_ids: dict[str, str] = {}  # of the topics whose partitions are held
         self._beginning: SourceOffset | None = None
         #: the first offset that was not planned, of each partition that batches may be planned of
         self.next: dict[TopicPartition, int] = {}
@@ -63,7 +66,10 @@ class Holdings:
         # Met anew when it is resumed, all that waits is announced again: so nobody waits behind it.
         self._paused = held & self._queue.paused & (self._paused | self.next.keys())
         held -= self._paused
+        ids = self._queue.topic_ids
         self._give_up(self._held - held)
+        # Met anew: the positions at hand are those of a topic that was deleted.
+        self._give_up([tp for tp in self._held if self._topic_ids[tp[0]] != ids.get(tp[0])])
         if (new := held - self._held) and not self._adopt(new, start):
             held -= new
         self._held = held
@@ -125,13 +131,20 @@ class Holdings:
     def cell(self, topic: str, partition: int) -> Cell:
         return Cell(subscription=self._options.subscription, topic=topic, partition=partition)
 
-    def _adopt(self, new: Collection[TopicPartition], start: SourceOffset) -> bool:
+    def is_of_another(self, tp: TopicPartition, cursor: CursorSnapshot | None) -> bool:
+        """Whether a cursor is one of a topic that was deleted and created again since."""
+        if cursor is None:
+            return False
+        return self._queue.is_of_another(tp[0], cursor.topic_id)
+
+    def _adopt(self, new: AbstractSet[TopicPartition], start: SourceOffset) -> bool:
         """Greet the tracker; False where this query is no member any more, and must not."""
         committed = self._group.known(frozenset(new))
         self._cursors.refresh()
-        past: dict[TopicPartition, int] = {}
+        remade = [tp for tp in new if self.is_of_another(tp, self._cursors.get(self.cell(*tp)))]
+        past: dict[TopicPartition, int] = dict(self._queue.beginnings(remade))
         fresh: list[TopicPartition] = []
-        for tp in new:
+        for tp in new - past.keys():
             cursor = self._cursors.get(self.cell(*tp))
             if tp in committed or cursor is not None:
                 past[tp] = committed.get(tp, cursor.read_position if cursor else 0)
@@ -143,10 +156,13 @@ class Holdings:
         unknown = [tp for tp in fresh if tp not in begun]
         found = {tp: begun[tp] for tp in fresh if tp in begun} | self._queue.beginnings(unknown)
         # Durable before anything of it is planned: `latest` is somewhere else for the next one who asks.
-        if not self._group.keep(found | {tp: at for tp, at in past.items() if tp not in committed}):
+        kept = {tp: at for tp, at in past.items() if tp not in committed or tp in remade}
+        if not self._group.keep(found | kept):
             return False
         positions = {self.cell(*tp): at for tp, at in (past | found).items()}
-        self._run.greet(positions, self._queue.topic_ids)
+        cells = frozenset(self.cell(*tp) for tp in remade)
+        self._run.greet(positions, self._queue.topic_ids, remade=cells)
+        self._topic_ids |= self._queue.topic_ids
         self.next |= found
         return True
 

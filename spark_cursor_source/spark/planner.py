@@ -27,7 +27,7 @@ from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.source_options import Isolation, SourceOptions
 from spark_cursor_source.core.subscription import SubscriptionType
 from spark_cursor_source.core.tasks import split, split_by_key
-from spark_cursor_source.errors import MarkerFormatChanged
+from spark_cursor_source.errors import MarkerFormatChanged, TopicGone, TopicNotFound
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
@@ -132,7 +132,7 @@ class Planner:
     def latest_offset(self, start: SourceOffset, *, max_offsets: int | None) -> SourceOffset:
         """Up to where the next batch goes; ``start`` where there is nothing to deliver."""
         self._begin(start)
-        start = self._inbox.here(start)
+        start = self._here(start)
         self._asked_for_latest = True
         self._finish_batch(start)
         if self._queue.discover():
@@ -140,8 +140,16 @@ class Planner:
             self._tracker.look()
             self._inbox.count_partitions()
             self._inbox.forget_ended(self._cursors)
+            start = self._here(start)
         self._holdings.take_up(start, wait=self._patience.drain and self._bound is None)
-        queue_ends, redelivery_ends = self._ends()
+        known = self._queue.topic_ids
+        try:
+            queue_ends, redelivery_ends = self._ends()
+        except (TopicNotFound, TopicGone):
+            self._queue.refresh()  # which says so where it matters
+            if self._queue.topic_ids == known:
+                raise
+            return start
         self._queue.watch_ends(self._holdings.next, queue_ends)
         pending = self._inbox.pending(start, redelivery_ends)
         origin = self._origin = self._find_origin(queue_ends)
@@ -160,6 +168,8 @@ class Planner:
             self._group.follow(self._holdings.next, force=True, wait=self._patience.drain)
             return start
         self._queue.refresh()
+        if any(self._queue.topic_ids.get(topic) != known[topic] for topic, _ in admitted.queue):
+            return start  # it went, or was created again: what is planned next is planned of the new one
         self._room.take(admitted.new)
         end = SourceOffset(
             queue={**start.queue, **admitted.queue},
@@ -178,7 +188,7 @@ class Planner:
         Called once a batch, after Spark has logged its offsets and before any row of it reaches anybody.
         """
         self._begin(start)
-        start, end = self._inbox.here(start), self._inbox.here(end)
+        start, end = self._here(start), self._here(end)
         with self._membership.steady():  # a partition that is given away now has its Starts before it goes
             batch = (
                 self._plan(start, end)
@@ -207,7 +217,7 @@ class Planner:
 
     def completed(self, end: SourceOffset) -> None:
         """Spark has committed the batch that ends here."""
-        self._finish_batch(self._inbox.here(end))
+        self._finish_batch(self._here(end))
 
     @property
     def outstanding(self) -> int | None:
@@ -251,6 +261,8 @@ class Planner:
         cursors = {tp: self._cursors.get(self._cell(*tp)) for tp in self._queue.partitions}
         stored = {tp: cursor.read_position for tp, cursor in cursors.items() if cursor is not None}
         known = self._group.beginning(self._queue, stored)
+        remade = [tp for tp, cursor in cursors.items() if self._holdings.is_of_another(tp, cursor)]
+        known |= self._queue.beginnings(remade)
         beginning = SourceOffset(
             queue=known,
             redeliveries=self._inbox.ends(),
@@ -360,6 +372,10 @@ class Planner:
         if self._patience.drain:
             self._bound = self._last_ends
         return self._last_ends.queue, self._last_ends.redeliveries
+
+    def _here(self, offset: SourceOffset) -> SourceOffset:
+        """The offset, as far as its positions are of the topics that are there now."""
+        return self._queue.here(self._inbox.here(offset))
 
     # -- small things ----------------------------------------------------------------------------------
 

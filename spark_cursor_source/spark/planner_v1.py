@@ -77,7 +77,7 @@ class PlannerV1:
             queue_id=None if options.queue_id is None else options.queue_id.encode(),
             lease_ms=options.lease_ms,
         )
-        self._queue = QueueView(options, self._topics)
+        self._queue = QueueView(options, self._topics, may_be_recreated=False)
         self._membership = take_part(options, self._topics, uuid.uuid4().hex)
         self._group = GroupProgress(self._topics, self._membership, options.group)
         self._keeper: LeaseKeeper[Started] = LeaseKeeper(self._extend, lease_ms=options.lease_ms)

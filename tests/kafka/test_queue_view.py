@@ -9,7 +9,7 @@ import pytest
 
 from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.core.source_options import SourceOptions
-from spark_cursor_source.errors import TopicNotFound
+from spark_cursor_source.errors import QueueTopicRecreated, TopicNotFound
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.queue_view import QueueView
 from tests.kafka.control_plane import eventually
@@ -49,6 +49,38 @@ def test_a_topic_that_is_deleted_is_left_out_where_loss_is_no_failure(
         assert view.partitions == ((kept, 0), (kept, 1))
     assert caplog.text.count("queue_topic_gone") == 2
     with closing(view_of(config, topics, **read)) as view, pytest.raises(TopicNotFound, match=gone):
+        view.resume(checkpoint)
+
+
+def test_a_topic_that_is_created_again_is_met_anew_where_loss_is_no_failure(
+    config: dict[str, str], topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    # read to 7 | deleted | looked at | created again | looked at; and the same from the checkpoint
+    name = uuid.uuid4().hex[:8]
+    topics.create({name: (2, {})})
+    with closing(view_of(config, topics, failOnDataLoss="false", subscribe=name)) as view:
+        view.refresh()
+        was = view.topic_ids[name]
+        checkpoint = SourceOffset(queue={(name, 0): 7}, redeliveries={}, topic_ids={name: was})
+        topics.delete(name)
+        eventually(lambda: not topics.existing([name]))
+        view.refresh()
+        assert view.partitions == ()
+        topics.create({name: (1, {})})
+        eventually(lambda: view.refresh() or view.partitions == ((name, 0),))
+        assert view.topic_ids[name] != was
+        assert view.here(checkpoint).queue == {}
+        assert view.is_of_another(name, was)
+        assert not view.is_of_another(name, view.topic_ids[name])
+    with closing(view_of(config, topics, failOnDataLoss="false", subscribe=name)) as view:
+        view.resume(checkpoint)
+        assert view.partitions == ((name, 0),)
+        assert view.is_of_another(name, None), "a cursor that tells no id is older"
+    assert caplog.text.count("queue_topic_recreated") == 2
+    with (
+        closing(view_of(config, topics, subscribe=name)) as view,
+        pytest.raises(QueueTopicRecreated, match="failOnDataLoss=false"),
+    ):
         view.resume(checkpoint)
 
 

@@ -84,6 +84,14 @@ class Desk:
         records = [{"value": value, "partition": partition} | record for value in values]
         produce(self.control.config, self.queue, records)
 
+    def recreate(self) -> None:
+        """Delete the queue topic, and create it again."""
+        topics = Topics(self.control.config)
+        was = topics.describe([self.queue])[self.queue]
+        topics.delete(self.queue)
+        eventually(lambda: not topics.existing([self.queue]), seconds=30)
+        topics.create({self.queue: (was.partitions, {})})
+
     def say(self, *markers: Marker) -> None:
         """Write markers as a sink does."""
         self._sender.send(markers)
@@ -264,3 +272,29 @@ def test_trigger_once_is_refused_where_the_source_acks(make_desk: Callable[..., 
     with pytest.raises(InvalidOption, match="availableNow"):
         reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     assert desk.markers(Start) == []
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_queue_topic_that_is_created_again_is_read_from_its_beginning_where_loss_is_no_failure(
+    make_desk: Callable[..., Desk], restarted: bool
+) -> None:
+    # S(0-2, 1), nothing acked | the topic is deleted and created again | S(0-1, 1) of the new one
+    desk = make_desk()
+    desk.put(b"a", b"b", b"c")
+    query = Query(desk.reader(failOnDataLoss="false"))
+    assert query.rows(query.next()) == [(0, 1), (1, 1), (2, 1)]
+    desk.until(lambda cursor: len(cursor.leased) == 3)
+    if restarted:
+        query.reader.stop()
+    desk.recreate()
+    desk.put(b"new-0", b"new-1")
+    if restarted:
+        query = Query(desk.reader(failOnDataLoss="false"), query.end)
+    assert query.until_rows(lambda *_: True) == [(0, 1), (1, 1)]
+    desk.until(lambda cursor: (cursor.read_position, len(cursor.leased)) == (2, 2))
+    query.reader.stop()
+
+    # From the checkpoint of the new topic on, all is as ever.
+    desk.put(b"new-2")
+    later = Query(desk.reader(), query.end)
+    assert (2, 1) in later.until_rows(lambda offset, _: offset == 2)
