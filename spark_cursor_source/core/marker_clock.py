@@ -19,6 +19,12 @@ class TrackerOffset:
     #: of partitions with new markers: broker time when the last of the markers before them had been read, and
     #: when these were; a leader whose clock is ahead or behind writes other times
     read_between: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    #: of the cursors topic that the batches up to here wrote to; empty: not told, as by earlier versions
+    cursors_id: str = ""
+
+    def rewrites(self, before: TrackerOffset) -> bool:
+        """Whether the batch that ends here writes all cursors: the topic was made anew since ``before``."""
+        return before.resumed and bool(before.cursors_id) and before.cursors_id != self.cursors_id
 
 
 def append_time(at_ms: int, between: tuple[int, int]) -> int:

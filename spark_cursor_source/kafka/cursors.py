@@ -23,7 +23,7 @@ from spark_cursor_source.wire import cursor as wire
 
 logger = logging.getLogger(__name__)
 
-_COUNT_PARTITIONS_EVERY_MS = 60_000
+_COUNT_PARTITIONS_EVERY_MS = 5_000
 _OPEN_TRANSACTION_S = 0.005  # the next look at one; it ends in a few milliseconds, or its writer is gone
 _COMMIT_MS = 5_000  # a tracker's transaction takes less
 
@@ -53,6 +53,7 @@ class CursorTail:
         self._wholes: dict[bytes, bytes | None] = {}  # record key -> its value, of all its parts
         self._decoded: dict[bytes, CursorSnapshot | None] = {}  # key of a cell -> its cursor
         self._next_count: Deadline | None = None
+        self.topic_id = ""  #: as of the last look; one that was made again under the same name has another
 
     def refresh(self) -> bool:
         """Read on to the present end, that of committed transactions; whether there was anything new.
@@ -194,6 +195,19 @@ class CursorTail:
             self._wholes[key] = self._put_together(key)
         return self._wholes[key]
 
+    def strays(self) -> dict[bytes, dict[bytes, set[int]]]:
+        """Records beside the partition that their cursor belongs to, as where the topic has grown since.
+
+        By the key of the cursor: the keys of its records, and the partitions that they are in.
+        """
+        found: dict[bytes, dict[bytes, set[int]]] = {}
+        for number, values in self._values.items():
+            for key in values:
+                whole = _whole_key(key)
+                if control_partition(whole, len(self._values)) != number:
+                    found.setdefault(whole, {}).setdefault(key, set()).add(number)
+        return found
+
     def record_keys(self) -> frozenset[bytes]:
         """The keys of all records there are, those of parts and of other programs too."""
         return frozenset(key for values in self._values.values() for key in values)
@@ -205,7 +219,15 @@ class CursorTail:
     def _count_partitions(self) -> None:
         if self._next_count is not None and not self._next_count.over:
             return
-        for number in range(self._topics.describe([self._topic])[self._topic].partitions):
+        info = self._topics.describe([self._topic])[self._topic]
+        if self.topic_id not in ("", info.topic_id):
+            logger.warning("cursors topic %s was created again: it is read from its beginning", self._topic)
+            self._positions.clear()
+            self._values.clear()
+            self._wholes.clear()
+            self._decoded.clear()
+        self.topic_id = info.topic_id
+        for number in range(info.partitions):
             self._positions.setdefault(number, 0)
             self._values.setdefault(number, {})
         self._next_count = Deadline.after_ms(_COUNT_PARTITIONS_EVERY_MS)

@@ -92,6 +92,7 @@ class Outbox:
         self._producer = TransactionalProducer(config, group, call_timeout_ms=call_timeout_ms)
         self._partitions: dict[str, int] = {}  # control topic -> its partitions
         self._parts: dict[bytes, int] = {}  # key of a cursor -> how many parts it has in the topic
+        self._strays: dict[bytes, dict[bytes, set[int]]] = {}  # old records, as :meth:`CursorTail.strays`
         self._log = MarkersLog(markers_topic, "")  # its id is known when the outbox is open
         self._progress: TrackerProgress | None = None
         self._fenced = False
@@ -196,6 +197,8 @@ class Outbox:
             identity=identity,
         )
         self._parts |= {key: max(0, sum(r.value is not None for r in of) - 1) for key, of in parts.items()}
+        for key in parts:
+            self._strays.pop(key, None)
         return True
 
     def copy(self, dead_letters: Sequence[DeadLetter]) -> Copied:
@@ -207,6 +210,16 @@ class Outbox:
         self.lost += done.lost
         self.withheld += sum(len(one.offsets) for one in done.withheld)
         return done
+
+    def look_at_cursors(self) -> None:
+        """The cursors topic was created again: find out what it is, and what is in it.
+
+        Raises:
+            TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        name = self._cursors_topic
+        self._partitions[name] = self._topics.describe([name])[name].partitions
+        self._find_parts()
 
     def close(self) -> None:
         """End the clients."""
@@ -272,6 +285,7 @@ class Outbox:
         try:
             tail.refresh()
             keys = tail.record_keys()
+            self._strays = tail.strays()
         finally:
             tail.close()
         self._parts = dict(
@@ -309,7 +323,10 @@ class Outbox:
         if whole is not None:
             values = [*cursor_wire.to_records(key, whole, max_bytes=MAX_RECORD_BYTES)]
         left = range(len(values) - 1, self._parts.get(key, 0))
+        # Else a reader would find them again once there is nothing where the cell belongs.
+        strays = self._strays.get(key, {})
         return [
+            *(Record(topic, at, stray, None) for stray, places in strays.items() for at in sorted(places)),
             *(Record(topic, partition, part_key, value) for part_key, value in values),
             *(Record(topic, partition, key + _PART + str(number).encode(), None) for number in left),
         ]

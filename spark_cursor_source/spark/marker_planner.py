@@ -49,6 +49,7 @@ class MarkersSlice(InputPartition):
     tracker_id: str
     identity: str = ""  #: of the batch, for whoever repeats it
     read_between: tuple[int, int] | None = None  #: as in :class:`TrackerOffset`
+    rewrite: bool = False  #: all cursors are written, because the topic that had them is gone
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ class MarkerPlanner:
             tracker_id=uuid.uuid4().hex,
             next={p: max(positions.get(p, 0), at) for p, at in beginnings.items()},
             resumed=False,
+            cursors_id=self._cursors.topic_id,
         )
 
     def latest_offset(self, start: TrackerOffset) -> TrackerOffset:
@@ -142,14 +144,24 @@ class MarkerPlanner:
             # A batch for its offsets alone: brokers forget those of a group that has stood still for a week.
             due |= frozenset(now)
         settled = (moved | due) & caught_up
-        if not start.resumed or moved or settled:
-            return TrackerOffset(
-                tracker_id=start.tracker_id,
-                next=reached,
-                now_ms=now,
-                settled=settled,
-                read_between=between,
+        end = TrackerOffset(
+            tracker_id=start.tracker_id,
+            next=reached,
+            now_ms=now,
+            settled=settled,
+            read_between=between,
+            cursors_id=self._cursors.topic_id,
+        )
+        if end.rewrites(start):
+            log.warning(
+                "cursors_topic_recreated topic=%s was=%s now=%s: all cursors are written again",
+                self._options.cursors_topic,
+                start.cursors_id,
+                end.cursors_id,
             )
+            return end
+        if not start.resumed or moved or settled:
+            return end
         return start
 
     def tasks(self, start: TrackerOffset, end: TrackerOffset) -> list[InputPartition]:
@@ -166,7 +178,7 @@ class MarkerPlanner:
                 self._options.markers_topic,
             )
             return [AllCursors(reset=self._partitions)]
-        identity = self._identity(end)
+        identity, rewrite = self._identity(end), end.rewrites(start)
         slices: list[InputPartition] = [
             MarkersSlice(
                 partition=p,
@@ -176,9 +188,10 @@ class MarkerPlanner:
                 tracker_id=end.tracker_id,
                 identity=identity,
                 read_between=end.read_between.get(p),
+                rewrite=rewrite,
             )
             for p, stop in end.next.items()
-            if stop > start.next.get(p, 0) or p in end.settled
+            if stop > start.next.get(p, 0) or p in end.settled or rewrite
         ]
         return slices if start.resumed else [AllCursors(), *slices]
 

@@ -40,6 +40,7 @@ _Row = tuple[int, int, int | None, str, bytes]
 class Kind(StrEnum):
     """What the body of a row is."""
 
+    REWRITE = "rewrite"  #: write all cursors again; its sequence is before every other's
     RESET = "reset"  #: forget the state of the partition; its sequence is before every cursor's
     CURSOR = "cursor"  #: a cursor to resume from; its sequence is before every marker's
     MARKER = "marker"  #: a marker of V2, one or many folded; the sequence is the last one's offset
@@ -186,6 +187,11 @@ def tracker_and_identity(tick: bytes) -> tuple[str, str]:
     """What the body of a tick tells: the tracker, and the identity of the batch."""
     tracker_id, _, identity = tick.decode().partition(":")
     return tracker_id, identity
+
+
+def rewrite_row(partition: int) -> pa.RecordBatch:
+    """The row that has all cursors of a partition written again, to a topic that was made anew."""
+    return _batch([(partition, -3, None, Kind.REWRITE.value, b"")])
 
 
 def reset_row(partition: int) -> pa.RecordBatch:

@@ -25,6 +25,7 @@ from spark_cursor_source.spark.marker_rows import (
     cursor_rows,
     lease_table_row,
     reset_row,
+    rewrite_row,
     tick_row,
 )
 from spark_cursor_source.wire import tracker_offset_json
@@ -68,6 +69,8 @@ class MarkerStreamReader(DataSourceStreamReader):
                 yield reset_row(number)
             yield from self._resume_rows(config)
         elif isinstance(partition, MarkersSlice):
+            if partition.rewrite:
+                yield rewrite_row(partition.partition)
             fold = MarkerFold(partition.partition, self._options.markers_topic, self._options.reappend)
             with borrowed_consumer(config) as consumer:
                 for messages in read_range(

@@ -21,13 +21,20 @@ class MessageLeases:
         self._next: ValueState = handle.getValueState("next_lease_over", "at_ms BIGINT")
 
     def step(
-        self, markers: Sequence[MessageMarkers], resumed: LeaseTable | None, now_ms: int | None
+        self,
+        markers: Sequence[MessageMarkers],
+        resumed: LeaseTable | None,
+        now_ms: int | None,
+        *,
+        anyway: bool = False,
     ) -> tuple[LeaseTable, bytes] | None:
         """Take in a batch of markers: what is to be appended again, and the bytes of the table then.
 
-        None where nothing has changed. ``resumed`` is a table to begin with; with ``now_ms`` leases run out.
+        None where nothing has changed, unless the table is wanted ``anyway``. ``resumed`` is a table to begin
+        with; with ``now_ms`` leases run out.
         """
-        if not markers and resumed is None and not self._is_due(now_ms):
+        wanted = anyway and self._table.exists()
+        if not wanted and not markers and resumed is None and not self._is_due(now_ms):
             return None
         table = LeaseTable.resume(resumed if resumed is not None else self._load())
         if markers:

@@ -36,6 +36,7 @@ REDELIVER, DEAD_LETTER, CURSOR, POSITION, QUARANTINED = (
 REAPPEND, LEASE_TABLE = "reappend", "lease_table"
 DELETED = "deleted"
 NO_CELL = "no_cell"
+REWRITTEN = "rewritten"  #: the batch has all cursors of the partition
 _NEVER = -1  #: a cell for which nothing waits for the clock
 
 
@@ -65,9 +66,14 @@ class TrackerProcessor(StatefulProcessor):
         messages: list[MessageMarkers] = []
         table: LeaseTable | None = None
         now_ms: int | None = None
+        rewrite = False
         # A shuffle keeps no order: the marker's offset tells what came first.
         for row in sorted(rows, key=lambda row: row.sequence):
             match row.kind:
+                case Kind.REWRITE:
+                    rewrite = True
+                    self._load_all(trackers, known, partition)
+                    yield _decided(REWRITTEN, partition, 0, b"")
                 case Kind.RESET:
                     self._forget()
                 case Kind.CURSOR:
@@ -101,7 +107,7 @@ class TrackerProcessor(StatefulProcessor):
                 yield self._keep(cell_key, snapshot, partition)
             elif cell_key in known:
                 yield self._forget_cell(cell_key, tracker.cell, partition)
-        if (stepped := self._messages.step(messages, table, now_ms)) is not None:
+        if (stepped := self._messages.step(messages, table, now_ms, anyway=rewrite)) is not None:
             due, stored = stepped
             if len(due):
                 yield _decided(REAPPEND, partition, 0, table_wire.encode(due))
@@ -115,6 +121,17 @@ class TrackerProcessor(StatefulProcessor):
         self._events.clear()
         self._messages.clear()
 
+    def _load_all(self, trackers: dict[bytes, CellTracker], known: set[bytes], partition: int) -> None:
+        for cell_key in [bytes(cell_key) for (cell_key,), _ in self._cells.iterator()]:
+            self._load(cell_key, trackers, known, partition)
+
+    def _load(
+        self, cell_key: bytes, trackers: dict[bytes, CellTracker], known: set[bytes], partition: int
+    ) -> None:
+        snapshot = self._stored(cell_key)
+        trackers[cell_key] = self._tracker(snapshot.cell, snapshot, partition)
+        known.add(cell_key)
+
     def _wake(
         self, trackers: dict[bytes, CellTracker], known: set[bytes], partition: int, now_ms: int
     ) -> None:
@@ -126,9 +143,7 @@ class TrackerProcessor(StatefulProcessor):
         ]
         for cell_key in due:
             if cell_key not in trackers:
-                snapshot = self._stored(cell_key)
-                trackers[cell_key] = self._tracker(snapshot.cell, snapshot, partition)
-                known.add(cell_key)
+                self._load(cell_key, trackers, known, partition)
 
     def _of(
         self, cell: Cell, trackers: dict[bytes, CellTracker], known: set[bytes], partition: int

@@ -145,6 +145,7 @@ class TrackerBatch:
         due: dict[int, LeaseTable] = {}
         positions: dict[int, int] = {}
         tracker_id = identity = ""
+        rewritten = False
         for row in decided.collect():
             body = bytes(row.body)
             match row.kind:
@@ -163,13 +164,18 @@ class TrackerBatch:
                 case tracker_processor.POSITION:
                     positions[row.markers_partition] = row.sequence
                     tracker_id, identity = tracker_and_identity(body)
+                case tracker_processor.REWRITTEN:
+                    rewritten = True
                 case tracker_processor.NO_CELL:
                     self._nowhere.add(*body.decode().split(","), messages=row.sequence)
                 case tracker_processor.QUARANTINED:
                     log.warning("marker_quarantined %s", body.decode(errors="replace"))
         if not tracker_id:
             return  # nothing was read, or the state was only rebuilt: nothing was decided
-        self._opened(tracker_id).carry_out(
+        outbox = self._opened(tracker_id)
+        if rewritten:
+            outbox.look_at_cursors()
+        outbox.carry_out(
             batch_id,
             decisions=decisions,
             cursors=cursors,

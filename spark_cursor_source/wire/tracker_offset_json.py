@@ -31,6 +31,8 @@ def encode(offset: TrackerOffset) -> dict[str, Any]:
         encoded["read"] = {
             str(partition): [*times] for partition, times in sorted(offset.read_between.items())
         }
+    if offset.cursors_id:
+        encoded["cursors"] = offset.cursors_id
     return encoded
 
 
@@ -63,6 +65,7 @@ def decode(stored: Mapping[str, Any]) -> TrackerOffset:
             read_between={
                 int(partition): _pair(times) for partition, times in stored.get("read", {}).items()
             },
+            cursors_id=str(stored.get("cursors", "")),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
         raise InvalidOffset(

@@ -63,10 +63,9 @@ class PlainTracker:
         self._stopping.wait(pace.left_s())
 
 
-@contextmanager
-def running_tracker(control: Control, checkpoint: Path, **options: object) -> Iterator[None]:
-    """A tracker of the control topics while the block runs; it goes on from its checkpoint."""
-    given = {
+def options_of(control: Control, checkpoint: Path, **options: object) -> dict[str, object]:
+    """The options of a tracker of these control topics."""
+    return {
         **{f"kafka.{name}": value for name, value in control.config.items()},
         "checkpointLocation": str(checkpoint),
         "trigger": "20ms",
@@ -75,5 +74,10 @@ def running_tracker(control: Control, checkpoint: Path, **options: object) -> It
         "cursorsTopic": control.cursors,
         **options,
     }
-    with PlainTracker(given):
+
+
+@contextmanager
+def running_tracker(control: Control, checkpoint: Path, **options: object) -> Iterator[None]:
+    """A tracker of the control topics while the block runs; it goes on from its checkpoint."""
+    with PlainTracker(options_of(control, checkpoint, **options)):
         yield

@@ -12,16 +12,26 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.lease_table import START, MessageMarkers
 from spark_cursor_source.core.marker import Delete, End, Hello, KeepAlive, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.spark.marker_rows import Kind, MarkerFold
 from spark_cursor_source.spark.nowhere_log import NowhereLog
-from spark_cursor_source.spark.tracker_processor import CURSOR, DELETED, NO_CELL, TrackerProcessor
+from spark_cursor_source.spark.tracker_processor import (
+    CURSOR,
+    DELETED,
+    LEASE_TABLE,
+    NO_CELL,
+    REWRITTEN,
+    TrackerProcessor,
+)
 from spark_cursor_source.spark.tracker_query import TrackerBatch
 from spark_cursor_source.wire import cursor as cursor_wire
+from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import marker as marker_wire
+from spark_cursor_source.wire import message_markers as message_wire
 
 CELL = Cell(subscription="mailer", topic="q", partition=0)
 SOME = OffsetSet.of((0, 3))
@@ -37,18 +47,22 @@ class State:
 
     def batch(self, *markers: Marker, cursors: tuple[CursorSnapshot, ...] = ()) -> dict[str, list[Row]]:
         """What is decided, by its kind."""
-        rows = [self._row(Kind.CURSOR, cursor_wire.encode(cursor), -1) for cursor in cursors]
+        rows = [self.row(Kind.CURSOR, cursor_wire.encode(cursor), -1) for cursor in cursors]
         for marker in markers:
-            rows.append(self._row(Kind.MARKER, marker_wire.encode(marker), self._end))
+            rows.append(self.row(Kind.MARKER, marker_wire.encode(marker), self._end))
             self._end += 1
-        rows.append(self._row(Kind.TICK, b"tracker", self._end))
+        return self.rows(*rows)
+
+    def rows(self, *given: Row) -> dict[str, list[Row]]:
+        """The same of a batch of any rows."""
+        rows = [*given, self.row(Kind.TICK, b"tracker", self._end)]
         found: dict[str, list[Row]] = {}
         for row in self._tester.test(0, rows):
             found.setdefault(row.kind, []).append(row)
         return found
 
     @staticmethod
-    def _row(kind: Kind, body: bytes, sequence: int) -> Row:
+    def row(kind: Kind, body: bytes, sequence: int) -> Row:
         return Row(markers_partition=0, sequence=sequence, at_ms=1_000, kind=kind.value, body=body)
 
 
@@ -73,6 +87,23 @@ def test_a_cell_that_was_there_is_deleted_and_named_whole() -> None:
 def test_a_cell_that_is_deleted_as_a_tracker_is_rebuilt_does_not_stay_in_the_cursors() -> None:
     cursor = CursorSnapshot(cell=CELL, read_position=9, next_marker=0)
     assert cells(State().batch(Delete(cell=CELL), cursors=(cursor,))[DELETED]) == [CELL]
+
+
+def test_all_that_is_known_is_written_again_to_a_cursors_topic_that_was_made_anew() -> None:
+    state = State()
+    other = Cell(subscription="s", topic="q", partition=0)
+    state.batch(HELLO, Hello(cell=other, run_id="run", position=7))
+    state.rows(message_row())
+    decided = state.rows(state.row(Kind.REWRITE, b"", -3))
+    assert set(cells(decided[CURSOR])) == {CELL, other}
+    assert table_wire.decode(decided[LEASE_TABLE][0].body).offsets.tolist() == [40]
+    assert len(decided[REWRITTEN]) == 1
+
+
+def message_row() -> Row:
+    """A Start of kafka-mq-go's."""
+    markers = MessageMarkers.of([(2, 1_000, START, 0, 40, 60_000)])
+    return State.row(Kind.MESSAGES, message_wire.encode(markers), 2)
 
 
 def test_a_cell_whose_key_cannot_be_read_back_is_quarantined() -> None:

@@ -35,6 +35,7 @@ tracker_offsets = st.builds(
     now_ms=st.dictionaries(st.integers(0, 20), positions, max_size=5),
     settled=st.frozensets(st.integers(0, 20), max_size=5),
     read_between=st.dictionaries(st.integers(0, 20), st.tuples(positions, positions), max_size=3),
+    cursors_id=st.text(max_size=5),
 )
 
 

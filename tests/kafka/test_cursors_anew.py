@@ -1,0 +1,114 @@
+"""A cursors topic that is made anew or grows under its tracker: no cursor is lost, and none comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.marker import Delete, Hello, Marker, Start
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.errors import TopicNotFound
+from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.markers import MarkerSender
+from spark_cursor_source.kafka.topics import Topics
+from tests.kafka.control_plane import PARTITIONS, Control, eventually, read_all
+from tests.kafka.tracker_thread import PlainTracker, options_of, running_tracker
+
+pytestmark = pytest.mark.broker
+
+GROWN = 2 * PARTITIONS
+Say = Callable[..., None]
+
+
+@pytest.fixture
+def say(control: Control) -> Iterator[Say]:
+    with closing(MarkerSender(control.config, control.markers, PARTITIONS)) as sender:
+
+        def send(*markers: Marker) -> None:
+            sender.send(markers)
+            sender.flush()
+
+        yield send
+
+
+def waits(control: Control, cell: Cell) -> bool:
+    found = cursor(control, cell)
+    return found is not None and len(found.waiting) == 3
+
+
+def leased(cell: Cell, *, lease_ms: int = 60_000) -> list[Marker]:
+    """A run has met the cell, and has been given three messages."""
+    started = Start(
+        cell=cell, offsets=OffsetSet.of((0, 3)), lease_ms=lease_ms, delivery_count=1, run_id="run"
+    )
+    return [Hello(cell=cell, run_id="run", position=0), started]
+
+
+def cursor(control: Control, cell: Cell) -> CursorSnapshot | None:
+    with closing(CursorTail(control.config, control.cursors)) as tail:
+        tail.refresh()
+        return tail.get(cell)
+
+
+def has_leases(control: Control, *cells: Cell) -> bool:
+    found = [cursor(control, cell) for cell in cells]
+    return all(one is not None and len(one.leased) == 3 for one in found)
+
+
+def make_anew(control: Control) -> None:
+    """Delete the cursors topic, and create it again as whoever starts first does."""
+    topics = Topics(control.config)
+    topics.delete(control.cursors)
+    eventually(lambda: not topics.existing([control.cursors]), seconds=30)
+    topics.ensure_cursors(control.cursors)
+
+
+def test_all_cursors_are_written_to_a_cursors_topic_that_was_made_anew_while_no_tracker_ran(
+    control: Control, say: Say, tmp_path: Path
+) -> None:
+    # three messages of each of two cells are leased | the topic is made anew | both cursors are there
+    cells = [Cell(subscription=name, topic=control.queue, partition=0) for name in ("s", "t")]
+    with running_tracker(control, tmp_path):
+        say(*leased(cells[0]), *leased(cells[1]))
+        eventually(lambda: has_leases(control, *cells), seconds=30)
+    make_anew(control)
+    with running_tracker(control, tmp_path):
+        eventually(lambda: has_leases(control, *cells), seconds=30)
+
+
+def test_a_tracker_that_runs_writes_all_cursors_to_a_cursors_topic_that_was_made_anew(
+    control: Control, say: Say, tmp_path: Path
+) -> None:
+    # leased for 2 s | the cursors topic is made anew | the cursor is there, and the lease runs out
+    cell = Cell(subscription="s", topic=control.queue, partition=0)
+    tracker = PlainTracker(options_of(control, tmp_path))
+    with suppress(TopicNotFound), tracker:  # as where it looks while there is none; it is started again then
+        say(*leased(cell, lease_ms=2_000))
+        eventually(lambda: cursor(control, cell), seconds=30)
+        make_anew(control)
+        eventually(lambda: tracker.failure or waits(control, cell), seconds=30)
+    with running_tracker(control, tmp_path):
+        eventually(lambda: waits(control, cell), seconds=30)
+
+
+def test_a_deleted_cursor_does_not_come_back_from_where_it_was_before_its_topic_grew(
+    control: Control, say: Say, tmp_path: Path
+) -> None:
+    # written | the topic grows, so that the key belongs to another partition | deleted
+    cells = (Cell(subscription=f"s{n}", topic=control.queue, partition=0) for n in range(100))
+    cell = next(one for one in cells if one.control_partition(PARTITIONS) != one.control_partition(GROWN))
+    with running_tracker(control, tmp_path):
+        say(*leased(cell))
+        eventually(lambda: has_leases(control, cell), seconds=30)
+    admin = AdminClient(control.config)
+    admin.create_partitions([NewPartitions(control.cursors, GROWN)])[control.cursors].result(timeout=20)
+    with running_tracker(control, tmp_path):
+        say(Delete(cell=cell))
+        eventually(lambda: any(one.value() is None for one in read_all(control.config, control.cursors)))
+    assert cursor(control, cell) is None
