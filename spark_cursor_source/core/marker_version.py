@@ -14,6 +14,7 @@ _WITHOUT = {
     "redeliveriesTopic": "its tracker appends messages to the queue topic again",
     "cursorsTopic": "its tracker keeps no cursors",
     "trackerTimeout": "its tracker answers nobody",
+    "failWithoutTracker": "its tracker is not watched",
     "maxOutstanding": "its tracker does not say what is outstanding",
     "deadLetterTopic": "its tracker has no dead letters",
     "reason": "its markers have no room for a reason",

@@ -64,6 +64,7 @@ SOURCE_OPTIONS = (
     "isolation",
     "leaseTimeout",
     "trackerTimeout",
+    "failWithoutTracker",
     "ackMode",
     MARKER_FORMAT,
     "markersTopic",
@@ -160,6 +161,8 @@ class SourceOptions:
     lease_ms: int = DEFAULT_LEASE_MS
     #: how long to wait for a tracker to answer (option trackerTimeout)
     tracker_timeout_ms: int = DEFAULT_TRACKER_TIMEOUT_MS
+    #: how long no tracker may read before the query fails, None for ever (option failWithoutTracker)
+    fail_without_tracker_ms: int | None = None
     #: who acknowledges (option ackMode)
     ack_mode: AckMode = AckMode.INDIVIDUAL
     #: whose tracker it is: v1 for kafka-mq-go's (option markerFormat)
@@ -213,6 +216,8 @@ class SourceOptions:
             tracker_timeout_ms=reader.duration_ms(
                 "trackerTimeout", default_ms=DEFAULT_TRACKER_TIMEOUT_MS, least_ms=1
             ),
+            fail_without_tracker_ms=reader.duration_ms("failWithoutTracker", default_ms=0, least_ms=1)
+            or None,
             ack_mode=reader.choice("ackMode", AckMode, default=AckMode.INDIVIDUAL),
             marker_version=read_marker_version(reader),
             markers_topic=reader.topic("markersTopic", default=DEFAULT_MARKERS_TOPIC),

@@ -104,7 +104,7 @@ from spark_cursor_source.errors.subscriptions import (
     UnknownQueueTopic,
     UnknownSubscription,
 )
-from spark_cursor_source.errors.tracker import NoTracker, TrackerFenced, TrackerOwnedByAnother
+from spark_cursor_source.errors.tracker import NoTracker, TrackerFenced, TrackerOwnedByAnother, TrackerSilent
 from spark_cursor_source.errors.wire import (
     InvalidControlRecord,
     InvalidMarker,
@@ -208,6 +208,7 @@ __all__ = [
     "TrackedElsewhere",
     "TrackerFenced",
     "TrackerOwnedByAnother",
+    "TrackerSilent",
     "UnfitColumn",
     "UnfitMessageColumn",
     "UnknownAction",

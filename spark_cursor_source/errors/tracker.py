@@ -55,3 +55,20 @@ class NoTracker(SourceError):
             f" '{self.markers_topic}' and writes cursors topic '{self.cursors_topic}', or raise"
             " trackerTimeout"
         )
+
+
+class TrackerSilent(NoTracker):
+    """No tracker has read a marker for as long as ``failWithoutTracker`` says."""
+
+    def __init__(self, waited_ms: int, markers_topic: str, cursors_topic: str) -> None:
+        super().__init__(0, waited_ms, markers_topic, cursors_topic)
+        self.args = (waited_ms, markers_topic, cursors_topic)
+
+    def __str__(self) -> str:
+        return (
+            f"no tracker has read a marker for {self.waited_ms / 1000:.0f} s (option failWithoutTracker), and"
+            " what is not acked does not come back meanwhile: start one with its checkpointLocation"
+            " (spark-submit jobs/tracker.py, or cursorq.start_tracker) that reads markers topic"
+            f" '{self.markers_topic}' and writes cursors topic '{self.cursors_topic}', then start this query"
+            " again with its checkpoint"
+        )

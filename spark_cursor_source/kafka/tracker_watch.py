@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from spark_cursor_source.errors import KafkaUnavailable, NotAuthorized, TopicNotFound
+from spark_cursor_source.errors import KafkaUnavailable, NotAuthorized, TopicNotFound, TrackerSilent
 from spark_cursor_source.kafka.deadline import Deadline, Pace
 from spark_cursor_source.kafka.run import TrackerAddress
 from spark_cursor_source.kafka.topics import Topics
@@ -34,39 +34,53 @@ def unread_markers(topics: Topics, markers_topic: str) -> tuple[int, Mapping[int
 class TrackerWatch:
     """Warns once of a tracker that reads nothing for ``trackerTimeout`` though there are markers.
 
-    One thread's.
+    After ``fail_ms`` of that it is an error. One thread's.
     """
 
-    def __init__(self, topics: Topics, tracker: TrackerAddress) -> None:
+    def __init__(self, topics: Topics, tracker: TrackerAddress, *, fail_ms: int | None = None) -> None:
         self._topics = topics
         self._tracker = tracker
-        self._look = Pace(max(tracker.timeout_ms // 10, 100))
+        self._fail_ms = fail_ms
+        self._look = Pace(max(min(tracker.timeout_ms, fail_ms or tracker.timeout_ms) // 10, 100))
         self._positions: Mapping[int, int] = {}
         self._silent: Deadline | None = None  # since when it has stood still with markers before it
         self._may_ask = True
         self.silent_ms: int | None = None  #: how long nothing was read, where that is too long
 
     def look(self) -> None:
-        """Ask the brokers, once in a while."""
+        """Ask the brokers, once in a while.
+
+        Raises:
+            TrackerSilent: it has read nothing for ``fail_ms``.
+            NotAuthorized: this cannot be found out, and there is a ``fail_ms``.
+        """
         if not self._may_ask or not self._look.is_time():
             return
         topics = self._topics.within(Deadline.after_ms(_ANSWER_MS))
         try:
             unread, positions = unread_markers(topics, self._tracker.markers_topic)
         except NotAuthorized as denied:
+            if self._fail_ms is not None:
+                raise
             self._may_ask = False
             log.info(
                 "tracker_not_watched: %s. Grant Describe on it, to be told when the tracker is gone", denied
             )
             return
         except (KafkaUnavailable, TopicNotFound):
-            return  # whoever needs them says so
+            # Whoever needs them says so. The tracker, too, could not read while the brokers were away.
+            if self._silent is not None:
+                self._silent = Deadline.after_ms(self._tracker.timeout_ms)
+            return
         if not unread or self._silent is None or positions != self._positions:
             self._positions = positions
             self._silent = Deadline.after_ms(self._tracker.timeout_ms) if unread else None
             self._is_back(unread)
         elif self._silent.over:
             self._is_silent(unread, self._silent.spent_ms)
+        if self._silent is not None and self._fail_ms is not None and self._silent.spent_ms >= self._fail_ms:
+            tracker = self._tracker
+            raise TrackerSilent(self._silent.spent_ms, tracker.markers_topic, tracker.cursors_topic)
 
     def _is_back(self, unread: int) -> None:
         if self.silent_ms is not None:

@@ -91,7 +91,7 @@ class Planner:
             timeout_ms=options.tracker_timeout_ms,
         )
         self._run = Run(run_id, tracker, self._cursors, self._send)
-        self._tracker = TrackerWatch(self._topics, tracker)
+        self._tracker = TrackerWatch(self._topics, tracker, fail_ms=options.fail_without_tracker_ms)
         self._holdings = Holdings(
             options, self._queue, self._membership, self._group, self._run, self._cursors
         )

@@ -94,6 +94,7 @@ def test_every_option_reaches_its_field() -> None:
         isolation="read_uncommitted",
         leaseTimeout="12h",
         trackerTimeout="500ms",
+        failWithoutTracker="10m",
         ackMode="cumulative",
         markersTopic="m",
         redeliveriesTopic="r",
@@ -117,6 +118,7 @@ def test_every_option_reaches_its_field() -> None:
         isolation=Isolation.READ_UNCOMMITTED,
         lease_ms=43_200_000,
         tracker_timeout_ms=500,
+        fail_without_tracker_ms=600_000,
         ack_mode=AckMode.CUMULATIVE,
         markers_topic="m",
         redeliveries_topic="r",
@@ -127,10 +129,17 @@ def test_every_option_reaches_its_field() -> None:
 
 @pytest.mark.parametrize(
     "option",
-    ["redeliveriesTopic", "cursorsTopic", "trackerTimeout", "maxOutstanding", "deadLetterTopic"],
+    [
+        "redeliveriesTopic",
+        "cursorsTopic",
+        "trackerTimeout",
+        "failWithoutTracker",
+        "maxOutstanding",
+        "deadLetterTopic",
+    ],
 )
 def test_what_kafka_mq_go_has_nothing_of_is_refused_with_its_markers(option: str) -> None:
-    given = {"markerFormat": "v1", option: "5s" if option == "trackerTimeout" else "5"}
+    given = {"markerFormat": "v1", option: "5s" if "racker" in option else "5"}
     for parse in (SourceOptions.parse, AckOptions.parse):
         with pytest.raises(ConflictingOptions, match=f"'markerFormat', '{option}'.*; leave {option} out"):
             parse({**BASE, **given})

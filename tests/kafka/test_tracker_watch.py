@@ -7,6 +7,7 @@ import pytest
 from spark_cursor_source.core.marker import End
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.stats import Stats
+from spark_cursor_source.errors import TrackerSilent
 from spark_cursor_source.kafka import tracker_watch
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.outbox import Outbox
@@ -61,6 +62,17 @@ def test_a_tracker_that_reads_no_more_is_told_once_and_so_is_its_return(
     outbox.close()
     words = [record.message.split()[0] for record in caplog.records]
     assert words == ["tracker_is_silent", "tracker_is_back"]
+
+
+def test_a_query_that_is_not_to_go_on_without_a_tracker_ends_with_an_error(control: Control) -> None:
+    # a marker that nobody reads | half a second of that
+    write_marker(control)
+    address = TrackerAddress(markers_topic=control.markers, cursors_topic=control.cursors, timeout_ms=60_000)
+    watch = TrackerWatch(Topics(control.config), address, fail_ms=500)
+
+    with pytest.raises(TrackerSilent, match="option failWithoutTracker") as raised:
+        eventually(lambda: bool(watch.look()))
+    assert raised.value.waited_ms >= 500
 
 
 def unread(control: Control) -> int | None:
