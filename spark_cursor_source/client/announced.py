@@ -11,6 +11,7 @@ from spark_cursor_source.core.planning import Delivery, Taken
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.kafka.deadline import Pace
 from spark_cursor_source.kafka.redeliveries import RedeliveryTail
+from spark_cursor_source.kafka.redelivery_places import RedeliveryPlaces
 from spark_cursor_source.kafka.topics import Topics
 
 _COUNT_MS = 2_000  # how often it is asked whether the redeliveries topic has more partitions
@@ -19,22 +20,24 @@ _COUNT_MS = 2_000  # how often it is asked whether the redeliveries topic has mo
 class Announced:
     """What the tracker has announced to one run, in the order in which it came; one thread's."""
 
-    def __init__(self, config: Mapping[str, str], topic: str, partitions: int, topics: Topics) -> None:
+    def __init__(self, config: Mapping[str, str], topic: str, topics: Topics) -> None:
         self._topics = topics
         self._tail = RedeliveryTail(config, topic)
-        self._topic = topic
-        self._places = [(topic, number) for number in range(partitions)]
+        self._places = RedeliveryPlaces(topics, topic)
         self._count = Pace(_COUNT_MS)
         self._scanned: dict[int, int] | None = None
         self._taken = Taken()
         self._waiting: deque[Redeliver] = deque()
 
     def look(self, is_ours: Callable[[Redeliver], bool]) -> None:
-        """Take in what was announced since the last look."""
+        """Take in what was announced since the last look.
+
+        Raises:
+            RedeliveriesTopicRecreated: the topic is another one by now.
+        """
         if self._count.is_time():
-            count = self._topics.describe([self._topic])[self._topic].partitions
-            self._places = [(self._topic, number) for number in range(max(count, len(self._places)))]
-        found = self._topics.end_offsets(self._places, committed=True)
+            self._places.count()
+        found = self._topics.end_offsets(self._places.all, committed=True)
         ends = {number: at for (_, number), at in found.items()}
         self._tail.poll(ends)
         # Before the first Hello: what is announced to this run comes after it.

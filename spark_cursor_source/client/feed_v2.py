@@ -55,7 +55,6 @@ class FeedV2(Feed):
         queue_id: bytes | None,
         subscription: str,
         topics: Topics,
-        redelivery_partitions: int,
         sender: MarkerSender,
         settler: Settler,
         buffer: ReceiveBuffer,
@@ -90,7 +89,7 @@ class FeedV2(Feed):
         self._reader = QueueReader(
             reading, config.message_topic, isolation=config.isolation.value, on_removed=self._on_removed
         )
-        self._announced = Announced(reading, config.redeliveries_topic, redelivery_partitions, topics)
+        self._announced = Announced(reading, config.redeliveries_topic, topics)
         self._look_for_announced = Pace(int(LOOK_S * 1000))
         self._starts = Starts(self._send, self._run.id_of, lease_ms=config.redelivery_timeout_ms)
         self._started: Slice | None = None  # started, and not read

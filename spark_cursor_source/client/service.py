@@ -107,9 +107,7 @@ class Queue:
             sender.flush(config.timeout_ms / 1000)
 
         settler = self._settler(write)
-        feed = FeedV2(
-            config, self._id, self._subscription, topics, control.redeliveries, sender, settler, buffer
-        )
+        feed = FeedV2(config, self._id, self._subscription, topics, sender, settler, buffer)
         return QueueConsumer(feed, settler, buffer, sender, wait_ms=config.consumer_next_message_timeout_ms)
 
     def _rights(self) -> Rights:

@@ -41,7 +41,7 @@ class QueueTopicRecreated(SourceError):
 
 
 class RedeliveriesTopicRecreated(SourceError):
-    """The redeliveries topic was deleted and created again while a query was reading it."""
+    """The redeliveries topic was deleted and created again while a query or a client was reading it."""
 
     def __init__(self, topic: str, was: str, now: str) -> None:
         super().__init__(topic, was, now)
@@ -50,7 +50,8 @@ class RedeliveriesTopicRecreated(SourceError):
     def __str__(self) -> str:
         return (
             f"redeliveries topic '{self.topic}' was deleted and created again (its id was {self.was} and is"
-            f" {self.now}): start the query again with its checkpoint; all that waits is announced to it anew"
+            f" {self.now}): start the query again with its checkpoint, or open the consumer anew; all that"
+            " waits is announced to it again"
         )
 
 

@@ -15,10 +15,10 @@ from spark_cursor_source.core.planning import (
 )
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.core.tracker import Redeliver
-from spark_cursor_source.errors import RedeliveriesTopicRecreated
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.redeliveries import RedeliveryTail
+from spark_cursor_source.kafka.redelivery_places import RedeliveryPlaces
 from spark_cursor_source.kafka.run import Run
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.holdings import Holdings
@@ -32,16 +32,15 @@ class Inbox:
     An announcement of an earlier delivery than a batch of this run has started is stale, and not kept.
     """
 
-    def __init__(
-        self, options: SourceOptions, topics: Topics, partitions: range, holdings: Holdings, run: Run
-    ) -> None:
+    def __init__(self, options: SourceOptions, topics: Topics, holdings: Holdings, run: Run) -> None:
         self._topics, self._holdings, self._run = topics, holdings, run
         self._tail = RedeliveryTail(client_config(options.kafka, "consumer"), options.redeliveries_topic)
         self._topic = options.redeliveries_topic
-        self.topic_id = topics.describe([self._topic])[self._topic].topic_id
+        self._places = RedeliveryPlaces(topics, self._topic)
+        self.topic_id = self._places.topic_id
         self._told = False
         #: of the redeliveries topic
-        self.partitions = [(self._topic, partition) for partition in partitions]
+        self.partitions = self._places.all
         self._pending: list[RedeliveryRecord] = []
         self._scanned: dict[int, int] = {}
         self.taken = Taken()  #: by the batches of this run
@@ -52,10 +51,7 @@ class Inbox:
         Raises:
             RedeliveriesTopicRecreated: it is another topic by now.
         """
-        info = self._topics.describe([self._topic])[self._topic]
-        if info.topic_id != self.topic_id:
-            raise RedeliveriesTopicRecreated(self._topic, self.topic_id, info.topic_id)
-        self.partitions += [(self._topic, number) for number in range(len(self.partitions), info.partitions)]
+        self._places.count()
 
     def here(self, offset: SourceOffset) -> SourceOffset:
         """The offset, where its redeliveries positions are of this topic; else one that begins it anew.

@@ -95,8 +95,7 @@ class Planner:
         self._holdings = Holdings(
             options, self._queue, self._membership, self._group, self._run, self._cursors
         )
-        partitions = range(control.redeliveries)
-        self._inbox = Inbox(options, self._topics, partitions, self._holdings, self._run)
+        self._inbox = Inbox(options, self._topics, self._holdings, self._run)
         self._replays = Replays(options, self._holdings, self._run)
         self._unread = Unread(options, self._topics, run_id, partitions=control.redeliveries)
         self._completion = Completion(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -186,7 +187,7 @@ def test_whoever_may_not_read_redeliveries_is_told(
 def test_a_client_and_a_query_read_partitions_that_the_topic_was_given_since(control: Control) -> None:
     # eight partitions | sixteen | an announcement in the last one
     topics = Topics(control.config)
-    announced = Announced(control.config, control.redeliveries, PARTITIONS, topics)
+    announced = Announced(control.config, control.redeliveries, topics)
     announced.look(lambda one: True)
     inbox = inbox_of(control, topics)
     grow(control, 16)
@@ -206,12 +207,15 @@ def test_positions_in_a_redeliveries_topic_that_was_made_anew_are_none(
     topics = Topics(control.config)
     announce(control, 5)
     before = inbox_of(control, topics)
+    announced = Announced(control.config, control.redeliveries, topics)
     batch = SourceOffset(queue={}, redeliveries=before.ends(), redeliveries_id=before.topic_id)
     assert before.here(batch) is batch
     delete_topic(control.redeliveries)
     topics.create({control.redeliveries: (PARTITIONS, {})})
     with pytest.raises(RedeliveriesTopicRecreated, match="start the query again with its checkpoint"):
         before.count_partitions()
+    with closing(announced), pytest.raises(RedeliveriesTopicRecreated, match="or open the consumer anew"):
+        announced.look(lambda one: True)
     announce(control, 1)
     after = inbox_of(control, topics)
     stored = offset_json.decode(offset_json.encode(batch))
@@ -232,7 +236,7 @@ def inbox_of(control: Control, topics: Topics) -> Inbox:
             "redeliveriesTopic": control.redeliveries,
         }
     )
-    return Inbox(options, topics, range(PARTITIONS), Everything(), Everything())  # type: ignore[arg-type]
+    return Inbox(options, topics, Everything(), Everything())  # type: ignore[arg-type]
 
 
 class Everything:
