@@ -22,6 +22,7 @@ from spark_cursor_source import AckSink, Reject
 from spark_cursor_source.core.ack_options import AckOptions
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.core.tracker_options import TrackerOptions
+from spark_cursor_source.spark.local_session import SHORT_LIVED
 from tests.spark.harness import wait_until
 
 
@@ -34,10 +35,12 @@ def main(servers: str, topic: str, directory: Path, right: str, wrong: str, unus
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.ui.port", "0")
-        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.driver.extraJavaOptions", SHORT_LIVED)
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         .config("spark.local.dir", str(directory / "local"))
         .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.compress", "false")
         .config("spark.eventLog.dir", str(directory))
         .getOrCreate()
     )

@@ -81,6 +81,8 @@ def test_secrets_appear_in_no_log_error_repr_checkpoint_marker_or_event_log(tmp_
             "pages of the UI",
         ):
             assert wanted in text
+        for shown in ("eventlog*/events_*", "ui-*"):
+            assert any(b"kafka.ssl.key.pem" in path.read_bytes() for path in tmp_path.glob(shown)), shown
         files = [path for path in tmp_path.rglob("*") if path.is_file()]
         assert len(files) > 20
         for path in files:
