@@ -1,4 +1,4 @@
-"""``cursorq resume``: close a breaker."""
+"""``cursorq resume``: close a breaker, and have dead letters tried again."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from spark_cursor_source.cli.arguments import add_cluster, kafka_of
 
 if TYPE_CHECKING:
     from spark_cursor_source.cli.arguments import Subcommands
+    from spark_cursor_source.kafka.resume import Resumed
 
 
 def add_resume(subcommands: Subcommands) -> None:
     """Add ``cursorq resume``."""
     parser = subcommands.add_parser(
         "resume",
-        help="close the breaker of a subscription",
+        help="close the breaker of a subscription, try its held dead letters again",
         description="Close the breaker of a subscription, which the tracker opened because there were too "
-        "many dead letters: those that it held go out, and leases run out again.",
+        "many dead letters: those that it held go out, and leases run out again. Dead letters that could not "
+        "be written are tried again at once.",
     )
     parser.add_argument("--subscription", required=True)
     parser.add_argument("--topic", help="only on this queue topic (default: on all that it reads)")
@@ -28,17 +30,29 @@ def add_resume(subcommands: Subcommands) -> None:
 def _resume(arguments: argparse.Namespace) -> int:
     from spark_cursor_source.kafka.resume import resume
 
-    partitions = resume(
+    resumed = resume(
         kafka_of(arguments),
         arguments.subscription,
         arguments.topic,
         markers_topic=arguments.markers_topic,
         cursors_topic=arguments.cursors_topic,
     )
-    if not partitions:
-        print(f"no breaker of {arguments.subscription} is open")
-        return 0
-    print(
-        f"the breaker of {arguments.subscription} closes, on {partitions} partition{'s'[: partitions != 1]}"
-    )
+    print(text_of(arguments.subscription, resumed))
     return 0
+
+
+def text_of(subscription: str, resumed: Resumed) -> str:
+    """What was done, in a line."""
+    if not any(resumed):
+        return f"no breaker of {subscription} is open, and no dead letters of it wait to be written again"
+    told = f"no breaker of {subscription} is open"
+    if resumed.opened:
+        told = f"the breaker of {subscription} closes, on {_partitions(resumed.opened)}"
+    if resumed.retried:
+        where = _partitions(resumed.retried)
+        told += f"; its dead letters that could not be written are tried again, on {where}"
+    return told
+
+
+def _partitions(count: int) -> str:
+    return f"{count} partition{'s'[: count != 1]}"

@@ -1,10 +1,11 @@
-"""The operator's word that a breaker closes."""
+"""The operator's word that a breaker closes, and that held dead letters are tried again."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 from contextlib import closing
+from typing import NamedTuple
 
 from spark_cursor_source.core.marker import Resume
 from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
@@ -16,6 +17,13 @@ from spark_cursor_source.kafka.topics import Topics
 logger = logging.getLogger(__name__)
 
 
+class Resumed(NamedTuple):
+    """On how many partitions of a subscription something was to be done."""
+
+    opened: int  #: the breaker was open there, and closes
+    retried: int  #: there are dead letters that could not be written, and they are tried again
+
+
 def resume(
     kafka: Mapping[str, str],
     subscription: str,
@@ -23,12 +31,12 @@ def resume(
     *,
     markers_topic: str = DEFAULT_MARKERS_TOPIC,
     cursors_topic: str = DEFAULT_CURSORS_TOPIC,
-) -> int:
-    """Close the breaker of a subscription, on one topic or on all; on how many partitions it was open.
+) -> Resumed:
+    """Close the breaker of a subscription, on one topic or on all, and try its held dead letters again.
 
-    What the breaker held is in the
-    dead letters with the tracker's next batch, leases run out again, and dead letters are counted from
-    nothing. Nothing happens where the breaker is closed. ``kafka`` are options of the Kafka clients.
+    What the breaker held is in the dead letters with the tracker's next batch, leases run out again, and
+    dead letters are counted from nothing. Dead letters that could not be written are tried at once. Nothing
+    happens where there are none and the breaker is closed. ``kafka`` are options of the Kafka clients.
 
     Raises:
         UnknownSubscription: the tracker has no cursor of it.
@@ -46,7 +54,15 @@ def resume(
     with closing(MarkerSender(client_config(kafka, "producer"), markers_topic, partitions)) as sender:
         sender.send(Resume(cell=cell) for cell in cells)
         sender.flush()
-    # All are told, also those whose breaker has opened since; the count is of the cursors that were read.
-    opened = sum(cursor.breaker.is_open for cursor in cells.values())
-    logger.info("breaker_resumed subscription=%s partitions=%d", subscription, opened)
-    return opened
+    # All are told, also those whose breaker has opened since; the counts are of the cursors that were read.
+    resumed = Resumed(
+        opened=sum(cursor.breaker.is_open for cursor in cells.values()),
+        retried=sum(cursor.trouble is not None for cursor in cells.values()),
+    )
+    logger.info(
+        "breaker_resumed subscription=%s partitions=%d retried=%d",
+        subscription,
+        resumed.opened,
+        resumed.retried,
+    )
+    return resumed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -25,15 +25,22 @@ from spark_cursor_source.core.marker import (
     Withhold,
 )
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.topic_selection import Assign
 from spark_cursor_source.core.view_options import ViewOptions
-from spark_cursor_source.errors import InvalidMarker, TopicNotFound
+from spark_cursor_source.errors import (
+    InvalidMarker,
+    NotAuthorized,
+    TopicNotFound,
+    UnknownQueueTopic,
+    UnknownSubscription,
+)
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.records import read_range
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.view_columns import RANGES, Columns, rows_batch
-from spark_cursor_source.spark.view_ranges import RangeOfLog, reader_config, shows, whole_topics
+from spark_cursor_source.spark.view_ranges import RangeOfLog, check_names, reader_config, shows, whole_topics
 from spark_cursor_source.wire import marker as wire
 
 COLUMNS: Columns = {
@@ -56,6 +63,7 @@ COLUMNS: Columns = {
     "due": "TIMESTAMP",
     "error": "STRING",
 }
+_OFFSETS = list(COLUMNS).index("offsets")
 _WHY = ("trouble", "reason", "trip")  # the first that a marker has
 _ROWS = 2_000
 _RANGES_PER_BATCH = 500_000
@@ -98,6 +106,8 @@ class MarkersReader(DataSourceReader):
         position         BIGINT     of END_UP_TO, SEEK, HELLO and LOG_END: the next offset
         due              TIMESTAMP  of a RELEASE of messages that were not due, and not delivered
         error            STRING     why it is in quarantine; then all that it would say is null
+
+    A subscription or topic that has neither a cursor nor a marker is an error that names those there are.
     """
 
     def __init__(self, options: ViewOptions) -> None:
@@ -108,12 +118,43 @@ class MarkersReader(DataSourceReader):
         name = self._options.markers_topic
         if not topics.existing([name]):
             raise TopicNotFound((name,))
-        return [RangeOfLog(one) for one in whole_topics([name], self._options, topics)]
+        pieces = whole_topics([name], self._options, topics)
+        self._check_names(topics, pieces)
+        return [RangeOfLog(one) for one in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RangeOfLog):
             return
-        piece, rows, ranges = partition.slice, list[Sequence[Any]](), 0
+        rows, ranges = list[Sequence[Any]](), 0
+        for row in self._rows(partition.slice):
+            rows.append(row)
+            ranges += 0 if row[_OFFSETS] is None else row[_OFFSETS].count_ranges()
+            if len(rows) >= _ROWS or ranges >= _RANGES_PER_BATCH:
+                yield rows_batch(COLUMNS, rows)
+                rows, ranges = [], 0
+        if rows:
+            yield rows_batch(COLUMNS, rows)
+
+    def _check_names(self, topics: Topics, pieces: Iterable[Slice]) -> None:
+        """Refuse names that no cursor has, unless a marker has them: a subscription may have been deleted.
+
+        Queues of kafka-mq-go have no cursors. Where nobody may read the cursors, nothing is refused.
+        """
+        options = self._options
+        if options.subscription is None and options.topics is None:
+            return
+        try:
+            if topics.existing([options.cursors_topic]):
+                check_names(options)
+        except NotAuthorized:
+            return
+        except (UnknownSubscription, UnknownQueueTopic):
+            # All markers are read up to the first that has the name; only a name without a cursor costs that.
+            if not any(row[-1] is None for piece in pieces for row in self._rows(piece)):
+                raise
+
+    def _rows(self, piece: Slice) -> Iterator[Sequence[Any]]:
+        """The rows of the markers that the options select."""
         ((start, stop),) = piece.offsets.ranges
         with borrowed_consumer(reader_config(self._options)) as consumer:
             for messages in read_range(
@@ -121,15 +162,8 @@ class MarkersReader(DataSourceReader):
             ):
                 for message in messages:
                     said = self._row(message.key(), message.value())
-                    if said is None:
-                        continue
-                    rows.append((piece.partition, message.offset(), message.timestamp()[1], *said))
-                    ranges += 0 if said[5] is None else said[5].count_ranges()
-                    if len(rows) >= _ROWS or ranges >= _RANGES_PER_BATCH:
-                        yield rows_batch(COLUMNS, rows)
-                        rows, ranges = [], 0
-        if rows:
-            yield rows_batch(COLUMNS, rows)
+                    if said is not None:
+                        yield (piece.partition, message.offset(), message.timestamp()[1], *said)
 
     def _row(self, key: bytes | None, value: bytes | None) -> Sequence[Any] | None:
         """The columns after the timestamp; None where the options select others."""

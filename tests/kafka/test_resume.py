@@ -7,17 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from spark_cursor_source.cli.resume import text_of
 from spark_cursor_source.core.breaker import Breaker
-from spark_cursor_source.core.cursor import MarkersLog
+from spark_cursor_source.core.cursor import Held, MarkersLog
 from spark_cursor_source.core.marker import Resume
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import TrackedElsewhere, UnknownSubscription
-from spark_cursor_source.kafka.resume import resume
+from spark_cursor_source.kafka.resume import Resumed, resume
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.tracker_talk import TrackerTalk
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
-from tests.kafka.control_plane import Control, cell_of, cursor_of, produce, read_all
+from tests.kafka.control_plane import Control, cell_of, cursor_of, offsets, produce, read_all
 
 pytestmark = pytest.mark.broker
 
@@ -45,7 +46,7 @@ def test_every_partition_of_the_subscription_is_told(
     known: Control, topic: str | None, cells: list[bytes]
 ) -> None:
     names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
-    assert resume(known.config, "billing", topic, **names) == 0, "it was open nowhere"
+    assert resume(known.config, "billing", topic, **names) == Resumed(0, 0), "it was open nowhere"
     assert told(known) == cells
 
 
@@ -53,7 +54,43 @@ def test_the_partitions_count_where_the_breaker_was_open(known: Control) -> None
     opened = replace(cursor_of(cell_of("t", 1), 5), breaker=Breaker(trip="x", opened_ms=1))
     produce(known.config, known.cursors, [{"key": opened.cell.key, "value": cursor_wire.encode(opened)}])
     names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
-    assert resume(known.config, "billing", **names) == 1
+    assert resume(known.config, "billing", **names) == Resumed(opened=1, retried=0)
+
+
+def test_the_partitions_count_whose_dead_letters_are_tried_again(known: Control) -> None:
+    why = Held(3, "bad", trouble="too large", retry_ms=9_000, tries=1)
+    troubled = replace(cursor_of(cell_of("t", 0), 5), held=((why, offsets((2, 3))),))
+    by_breaker = replace(
+        cursor_of(cell_of("t", 1), 5),
+        held=((Held(3, "bad"), offsets((2, 3))),),
+        breaker=Breaker(trip="x", opened_ms=1),
+    )
+    records = [{"key": one.cell.key, "value": cursor_wire.encode(one)} for one in (troubled, by_breaker)]
+    produce(known.config, known.cursors, records)
+    names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
+    assert resume(known.config, "billing", **names) == Resumed(opened=1, retried=1)
+
+
+@pytest.mark.parametrize(
+    ("resumed", "told"),
+    [
+        (Resumed(0, 0), "no breaker of billing is open, and no dead letters of it wait to be written again"),
+        (Resumed(1, 0), "the breaker of billing closes, on 1 partition"),
+        (Resumed(2, 0), "the breaker of billing closes, on 2 partitions"),
+        (
+            Resumed(0, 1),
+            "no breaker of billing is open; its dead letters that could not be written are tried again, "
+            "on 1 partition",
+        ),
+        (
+            Resumed(2, 3),
+            "the breaker of billing closes, on 2 partitions; its dead letters that could not be written are "
+            "tried again, on 3 partitions",
+        ),
+    ],
+)
+def test_the_command_tells_what_it_did(resumed: Resumed, told: str) -> None:
+    assert text_of("billing", resumed) == told
 
 
 def test_a_subscription_that_the_tracker_does_not_know_is_told_apart_from_those_it_does(
