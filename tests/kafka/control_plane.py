@@ -14,7 +14,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Wait
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter, Redeliver
+from spark_cursor_source.kafka.outbox import Outbox
 from spark_cursor_source.kafka.topics import Topics
 
 PARTITIONS = 8
@@ -64,6 +66,22 @@ def new_control(config: dict[str, str]) -> Control:
         markers=names.markers, redeliveries=names.redeliveries, cursors=names.cursors
     )
     return names
+
+
+def outbox_of(control: Control, query_id: str = "query", **settings: Any) -> Outbox:
+    """A tracker's outbox of these control topics, not opened yet; ``settings`` are further arguments."""
+    given: dict[str, Any] = {
+        "config": control.config,
+        "policy_for": lambda name: RedeliveryPolicy(),
+    } | settings
+    return Outbox(
+        given.pop("config"),
+        markers_topic=control.markers,
+        redeliveries_topic=control.redeliveries,
+        cursors_topic=control.cursors,
+        query_id=query_id,
+        **given,
+    )
 
 
 def offsets(*ranges: tuple[int, int]) -> OffsetSet:

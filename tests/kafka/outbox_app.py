@@ -15,10 +15,15 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.kafka import dead_letters, transaction
-from spark_cursor_source.kafka.outbox import Outbox
-from tests.kafka.control_plane import Control, cell_of, cursor_of, dead_letter_of, redeliver_of
+from tests.kafka.control_plane import (
+    Control,
+    cell_of,
+    cursor_of,
+    dead_letter_of,
+    outbox_of,
+    redeliver_of,
+)
 
 BATCHES = 4
 
@@ -61,14 +66,7 @@ def main(told: dict[str, Any]) -> None:
     MortalProducer.left = told["die_at"]
     for module in (transaction, dead_letters):
         module.Producer = MortalProducer  # type: ignore[misc]
-    outbox = Outbox(
-        control.config,
-        markers_topic=control.markers,
-        redeliveries_topic=control.redeliveries,
-        cursors_topic=control.cursors,
-        query_id="query",
-        policy_for=lambda subscription: RedeliveryPolicy(),
-    )
+    outbox = outbox_of(control)
     outbox.open(take_over=False)
     cell = cell_of(control.queue, 1)
     for number in range(len(log.read_bytes()), BATCHES):

@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient, ResourceType
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Hello, Reject, Release, Resume, Start, Withhold
-from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.dead_letter_troubles import Place, Troubles
@@ -34,6 +33,7 @@ from tests.kafka.control_plane import (
     login,
     new_control,
     offsets,
+    outbox_of,
     produce,
     read_all,
     set_config,
@@ -50,16 +50,7 @@ def new_outbox() -> Iterator[Callable[..., Outbox]]:
     made: list[Outbox] = []
 
     def make(control: Control, **settings: Any) -> Outbox:
-        outbox = Outbox(
-            settings.pop("config", control.config),
-            markers_topic=control.markers,
-            redeliveries_topic=control.redeliveries,
-            cursors_topic=control.cursors,
-            query_id="query",
-            policy_for=lambda subscription: RedeliveryPolicy(),
-            copy_patience_ms=5_000,
-            **settings,
-        )
+        outbox = outbox_of(control, copy_patience_ms=5_000, **settings)
         outbox.open(take_over=False)
         made.append(outbox)
         return outbox

@@ -48,6 +48,7 @@ from tests.kafka.control_plane import (
     dead_letter_of,
     eventually,
     login,
+    outbox_of,
     produce,
     read_all,
     redeliver_of,
@@ -68,15 +69,8 @@ def new_outbox() -> Iterator[MakeOutbox]:
 
     def make(control: Control, query_id: str = "query", **settings: Any) -> Outbox:
         policies = settings.pop("policies", {})
-        outbox = Outbox(
-            settings.pop("config", control.config),
-            markers_topic=control.markers,
-            redeliveries_topic=control.redeliveries,
-            cursors_topic=control.cursors,
-            query_id=query_id,
-            policy_for=lambda subscription: policies.get(subscription, RedeliveryPolicy()),
-            **settings,
-        )
+        settings["policy_for"] = lambda subscription: policies.get(subscription, RedeliveryPolicy())
+        outbox = outbox_of(control, query_id, **settings)
         made.append(outbox)
         return outbox
 

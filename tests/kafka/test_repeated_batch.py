@@ -15,7 +15,6 @@ from spark_cursor_source.core.marker import End, Hello, Start
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.errors import TrackerOwnedByAnother
-from spark_cursor_source.kafka.outbox import Outbox
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.marker_planner import MarkerPlanner
 from spark_cursor_source.spark.marker_rows import MarkerFold, cursor_rows, reset_row, tick_row
@@ -24,7 +23,16 @@ from spark_cursor_source.spark.tracker_processor import CURSOR, TrackerProcessor
 from spark_cursor_source.wire import marker as marker_wire
 from tests.e2e.micro_batches import MicroBatches
 from tests.e2e.plain_app import TrackerBatches
-from tests.kafka.control_plane import PARTITIONS, Control, cell_of, cursor_of, offsets, produce, read_all
+from tests.kafka.control_plane import (
+    PARTITIONS,
+    Control,
+    cell_of,
+    cursor_of,
+    offsets,
+    outbox_of,
+    produce,
+    read_all,
+)
 
 
 class DiedError(Exception):
@@ -107,14 +115,7 @@ def test_a_checkpoint_of_before_a_batch_that_only_time_has_made_is_refused(
     with closing(MarkerPlanner(options)) as planner:
         start = planner.latest_offset(planner.initial_offset())
         assert planner.latest_offset(start) is start
-    outbox = Outbox(
-        control.config,
-        markers_topic=control.markers,
-        redeliveries_topic=control.redeliveries,
-        cursors_topic=control.cursors,
-        query_id=start.tracker_id,
-        policy_for=options.policy_for,
-    )
+    outbox = outbox_of(control, start.tracker_id, policy_for=options.policy_for)
     outbox.open(take_over=False)
     outbox.carry_out(7, decisions=[], cursors=[], next_markers=start.next, identity="later.policies")
     outbox.close()

@@ -5,17 +5,22 @@ from __future__ import annotations
 import pytest
 
 from spark_cursor_source.core.marker import End
-from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.stats import Stats
 from spark_cursor_source.errors import TrackerSilent
 from spark_cursor_source.kafka import tracker_watch
 from spark_cursor_source.kafka.markers import MarkerSender
-from spark_cursor_source.kafka.outbox import Outbox
 from spark_cursor_source.kafka.run import TrackerAddress
 from spark_cursor_source.kafka.stats import read_stats
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.tracker_watch import TrackerWatch
-from tests.kafka.control_plane import PARTITIONS, Control, cell_of, eventually, offsets
+from tests.kafka.control_plane import (
+    PARTITIONS,
+    Control,
+    cell_of,
+    eventually,
+    offsets,
+    outbox_of,
+)
 
 pytestmark = pytest.mark.broker
 
@@ -31,14 +36,7 @@ def test_a_tracker_that_reads_no_more_is_told_once_and_so_is_its_return(
     control: Control, caplog: pytest.LogCaptureFixture
 ) -> None:
     # one marker is read   the tracker ends   another marker   silence   a tracker reads it
-    outbox = Outbox(
-        control.config,
-        markers_topic=control.markers,
-        redeliveries_topic=control.redeliveries,
-        cursors_topic=control.cursors,
-        query_id="query",
-        policy_for=lambda name: RedeliveryPolicy(),
-    )
+    outbox = outbox_of(control)
     outbox.open(take_over=False)
     home = cell_of(control.queue).control_partition(PARTITIONS)
     address = TrackerAddress(markers_topic=control.markers, cursors_topic=control.cursors, timeout_ms=1_000)
