@@ -63,7 +63,7 @@ COLUMNS: Columns = {
     "due": "TIMESTAMP",
     "error": "STRING",
 }
-_OFFSETS = list(COLUMNS).index("offsets")
+_TOPIC, _OFFSETS, _ERROR = (list(COLUMNS).index(name) for name in ("topic", "offsets", "error"))
 _WHY = ("trouble", "reason", "trip")  # the first that a marker has
 _ROWS = 2_000
 _RANGES_PER_BATCH = 500_000
@@ -150,8 +150,12 @@ class MarkersReader(DataSourceReader):
             return
         except (UnknownSubscription, UnknownQueueTopic):
             # All markers are read up to the first that has the name; only a name without a cursor costs that.
-            if not any(row[-1] is None for piece in pieces for row in self._rows(piece)):
+            if not any(self._bears_the_names(row) for piece in pieces for row in self._rows(piece)):
                 raise
+
+    def _bears_the_names(self, row: Sequence[Any]) -> bool:
+        """Whether a row that is shown says that it is of the subscription and topics; some say no topic."""
+        return row[_ERROR] is None and (self._options.topics is None or row[_TOPIC] is not None)
 
     def _rows(self, piece: Slice) -> Iterator[Sequence[Any]]:
         """The rows of the markers that the options select."""

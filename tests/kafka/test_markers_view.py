@@ -49,8 +49,8 @@ def rows(control: Control, **options: str) -> int:
         ({"subscribe": "ordes"}, UnknownQueueTopic, "of queue topic 'ordes'; it knows orders"),
         (
             {"subscription": "billing", "subscribe": "ordes"},
-            UnknownSubscription,
-            "it knows billing of orders",
+            UnknownQueueTopic,
+            "of queue topic .ordes.; it knows orders",
         ),
     ],
 )
