@@ -296,7 +296,8 @@ class FeedV2(Feed):
         self._put(piece.partition, messages, piece.delivery_count)
         for why, offsets in missing:
             # Without it, what is not there would come back for ever.
-            self._settler.say(End(cell=self._following.cell(piece.partition), offsets=offsets))
+            cell, gap = self._following.cell(piece.partition), why is Missing.GAP
+            self._settler.say(End(cell=cell, offsets=offsets, no_message=gap))
             if why is Missing.RETENTION:
                 self._on_removed(piece.partition, offsets.first or 0, (offsets.last or 0) + 1)
 

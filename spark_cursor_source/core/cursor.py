@@ -67,6 +67,7 @@ class Totals:
     overlapped: int = 0  #: delivered or ended by a run that was not the owner
     #: released or rejected for a delivery that has no lease, or extended and not ended: too late, or unknown
     unknown_settlements: int = 0
+    gaps: int = 0  #: offsets that were leased and hold no message: marks of transactions, and the like
 
 
 class MarkersLog(NamedTuple):

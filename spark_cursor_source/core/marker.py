@@ -30,12 +30,14 @@ class Start:
 class End:
     """The offsets are acknowledged, whoever holds them.
 
-    With a ``run_id`` it is a planner's, for a batch as a whole: what was never delivered stays.
+    With a ``run_id`` it is a planner's, for a batch as a whole: what was never delivered stays. With
+    ``no_message`` a reader has found no record at the offsets, so that nothing was acknowledged.
     """
 
     cell: Cell
     offsets: OffsetSet
     run_id: str | None = None
+    no_message: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

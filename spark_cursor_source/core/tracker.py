@@ -219,9 +219,12 @@ class CellTracker:
                 self._start(marker, at_ms)
             case End():
                 acked = marker.offsets - self._spared(marker)
-                ended = self._take(acked)
-                self._tally["acked"] += ended
-                self._tally["unknown_ends"] += len(acked) - ended
+                if marker.no_message:
+                    self._end_gaps(acked)
+                else:
+                    ended = self._take(acked)
+                    self._tally["acked"] += ended
+                    self._tally["unknown_ends"] += len(acked) - ended
             case EndUpTo():
                 self._end_up_to(marker)
             case KeepAlive():
@@ -328,6 +331,12 @@ class CellTracker:
     def _is_past(self, run: str) -> bool:
         """Whether a run is of the time before a Seek, and does not know of it."""
         return self._sought and run != self._owner
+
+    def _end_gaps(self, offsets: OffsetSet) -> None:
+        """Let go of offsets that hold no message: nothing was delivered, and nothing is acknowledged."""
+        for leased in self._leases.offsets():
+            self._tally["delivered"] -= len(leased & offsets)
+        self._tally["gaps"] += self._take(offsets)
 
     def _end_up_to(self, marker: EndUpTo) -> None:
         ended = self._outstanding().below(marker.position) - self._spared(marker)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -50,6 +51,13 @@ class Kind(StrEnum):
     TICK = "tick"  #: the end of the batch, with its tracker and identity; at_ms is the broker's time, or null
 
 
+class _KindOfEnd(NamedTuple):
+    """What Ends have in common that are folded into one."""
+
+    run_id: str | None
+    no_message: bool
+
+
 class MarkerFold:
     """Markers of one partition as rows: consecutive Ends, and KeepAlives, of a cell and run in one.
 
@@ -62,7 +70,7 @@ class MarkerFold:
         self._topic = topic
         self._reappend = reappend
         self._rows: list[_Row] = []
-        self._ends: dict[Cell, tuple[str | None, list[OffsetSet], int, int]] = {}
+        self._ends: dict[Cell, tuple[_KindOfEnd, list[OffsetSet], int, int]] = {}
         self._kept: dict[Cell, tuple[KeepAlive, int, int]] = {}  # the last one, its offset and time
         self._columns: list[MessageMarkers] = []
         self._messages: list[message_wire.Row] = []  # those that did not come in columns
@@ -127,11 +135,12 @@ class MarkerFold:
                 raise InvalidMarker("it is of version 1, and the tracker has no option redelivery=reappend")
             self._messages.append(message_wire.row_of(offset, at_ms, marker))
         elif isinstance(marker, End):
-            if marker.cell in self._ends and self._ends[marker.cell][0] != marker.run_id:
+            kind = _KindOfEnd(marker.run_id, marker.no_message)
+            if marker.cell in self._ends and self._ends[marker.cell][0] != kind:
                 self._flush(marker.cell)
-            _, sets, _, _ = self._ends.setdefault(marker.cell, (marker.run_id, [], 0, 0))
+            _, sets, _, _ = self._ends.setdefault(marker.cell, (kind, [], 0, 0))
             sets.append(marker.offsets)
-            self._ends[marker.cell] = (marker.run_id, sets, offset, at_ms)
+            self._ends[marker.cell] = (kind, sets, offset, at_ms)
         elif isinstance(marker, KeepAlive):
             # Ends and KeepAlives of a cell may change places: what has ended is not kept, in either order.
             if (earlier := self._kept.get(marker.cell)) is not None and not _replaces(marker, at_ms, earlier):
@@ -144,8 +153,10 @@ class MarkerFold:
     def _flush(self, cell: Cell) -> None:
         ends = self._ends.pop(cell, None)
         if ends is not None:
-            run_id, sets, offset, at_ms = ends
-            folded = End(cell=cell, offsets=OffsetSet.union(sets), run_id=run_id)
+            kind, sets, offset, at_ms = ends
+            folded = End(
+                cell=cell, offsets=OffsetSet.union(sets), run_id=kind.run_id, no_message=kind.no_message
+            )
             self._put(offset, at_ms, Kind.MARKER, marker_wire.encode(folded))
         if (kept := self._kept.pop(cell, None)) is not None:
             self._put(*kept[1:], Kind.MARKER, marker_wire.encode(kept[0]))

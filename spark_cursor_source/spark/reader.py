@@ -143,7 +143,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def on_missing(piece: Slice, offsets: OffsetSet, why: Missing) -> None:
             if why is Missing.RETENTION:
                 report_loss(piece.topic, piece.partition, offsets, fail=options.fail_on_data_loss)
-            undelivered.append(End(cell=self._cell(piece), offsets=offsets))
+            undelivered.append(End(cell=self._cell(piece), offsets=offsets, no_message=why is Missing.GAP))
 
         def on_early(piece: Slice, offsets: OffsetSet, due_ms: int) -> None:
             undelivered.append(

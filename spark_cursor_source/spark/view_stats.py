@@ -55,11 +55,13 @@ class StatsReader(DataSourceReader):
                                   the members of its consumer group, as of now. last_seen is the broker's
                                   time of a query's last marker; one that has nothing to do writes none
         positions      ARRAY<STRUCT<partition: INT, mark_delete, read_position, log_end, backlog: BIGINT>>
-        delivered, acked, redelivered, dead_lettered, unknown_ends, expired, overlapped, unknown_settlements
+        delivered, acked, redelivered, dead_lettered, unknown_ends, expired, overlapped, unknown_settlements,
+        gaps
                        BIGINT     messages, since the subscription began. Unknown ends were acknowledged
                                   but not outstanding; overlapped were delivered or ended by a query that
                                   did not own their partition any more; unknown settlements were released,
-                                  rejected or extended for a delivery that had no lease
+                                  rejected or extended for a delivery that had no lease; gaps are
+                                  offsets that were read and hold no message
     """
 
     def __init__(self, options: ViewOptions) -> None:

@@ -57,7 +57,7 @@ class FirstDeliveries(_message.Message):
     def __init__(self, offsets: _Optional[_Iterable[int]] = ..., at_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Totals(_message.Message):
-    __slots__ = ("delivered", "acked", "redelivered", "dead_lettered", "unknown_ends", "expired", "overlapped", "unknown_settlements")
+    __slots__ = ("delivered", "acked", "redelivered", "dead_lettered", "unknown_ends", "expired", "overlapped", "unknown_settlements", "gaps")
     DELIVERED_FIELD_NUMBER: _ClassVar[int]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     REDELIVERED_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,7 @@ class Totals(_message.Message):
     EXPIRED_FIELD_NUMBER: _ClassVar[int]
     OVERLAPPED_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_SETTLEMENTS_FIELD_NUMBER: _ClassVar[int]
+    GAPS_FIELD_NUMBER: _ClassVar[int]
     delivered: int
     acked: int
     redelivered: int
@@ -74,7 +75,8 @@ class Totals(_message.Message):
     expired: int
     overlapped: int
     unknown_settlements: int
-    def __init__(self, delivered: _Optional[int] = ..., acked: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., unknown_ends: _Optional[int] = ..., expired: _Optional[int] = ..., overlapped: _Optional[int] = ..., unknown_settlements: _Optional[int] = ...) -> None: ...
+    gaps: int
+    def __init__(self, delivered: _Optional[int] = ..., acked: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., unknown_ends: _Optional[int] = ..., expired: _Optional[int] = ..., overlapped: _Optional[int] = ..., unknown_settlements: _Optional[int] = ..., gaps: _Optional[int] = ...) -> None: ...
 
 class Held(_message.Message):
     __slots__ = ("offsets", "delivery_count", "reason", "error", "last_delivery_ms", "trouble", "retry_ms", "tries")

@@ -88,8 +88,8 @@ def encode(marker: Marker) -> bytes:
     match marker:
         case Start(delivery_count=count, run_id=run, alone=alone):
             pb.type, pb.delivery_count, pb.run_id, pb.alone = START, count, run, alone
-        case End(run_id=run):
-            pb.type, pb.run_id = END, run or ""
+        case End(run_id=run, no_message=no_message):
+            pb.type, pb.run_id, pb.no_message = END, run or "", no_message
         case KeepAlive(delivery_count=count, run_id=run):
             pb.type, pb.delivery_count, pb.run_id = KEEPALIVE, count or 0, run or ""
         case Release(delivery_count=count, delay_ms=delay_ms, reason=reason, due_ms=due_ms):
@@ -209,7 +209,7 @@ def _decode_v2(key: bytes, pb: MarkerPb) -> Marker:
                 alone=pb.alone,
             )
         case 1:
-            return End(cell=cell, offsets=_offsets(pb), run_id=run or None)
+            return End(cell=cell, offsets=_offsets(pb), run_id=run or None, no_message=pb.no_message)
         case 2 if count or run:
             return KeepAlive(
                 cell=cell,

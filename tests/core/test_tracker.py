@@ -11,6 +11,7 @@ import pytest
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Wait
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
+    End,
     Hello,
     Seek,
 )
@@ -93,6 +94,18 @@ def test_what_a_program_keeps_alive_by_itself_is_not_counted() -> None:
     log.end_of(offsets(0), at=1)
     log.keep_alive(offsets((0, 2)), at=2, run=A)
     assert log.state.totals.unknown_settlements == 0
+
+
+def test_an_offset_that_holds_no_message_is_neither_delivered_nor_acked() -> None:
+    # 0 S of 0 to 2   1 E of 1, where there is no message, twice   2 E of 0 and 2
+    log = Log()
+    log.start(offsets((0, 3)), at=0)
+    for _ in range(2):
+        log.append(End(cell=CELL, offsets=offsets(1), no_message=True), at=1)
+    log.end_of(offsets(0, 2), at=2)
+    totals = log.state.totals
+    assert (totals.delivered, totals.acked, totals.gaps, totals.unknown_ends) == (2, 2, 1, 0)
+    assert log.state.mark_delete == 2
 
 
 def test_an_unseen_message_below_an_ack_up_to_is_gone() -> None:

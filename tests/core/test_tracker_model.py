@@ -113,7 +113,7 @@ class Twin:
                 self.start(marker, at_ms)
             case End(offsets=offsets):
                 for offset in set(offsets) - self.spared(marker.run_id):
-                    self.end(offset)
+                    self.end(offset, no_message=marker.no_message)
             case EndUpTo(position=position):
                 spared = self.spared(marker.run_id)
                 below = [one for one in self.messages if one < position and one not in spared]
@@ -219,10 +219,14 @@ class Twin:
     def count_overlap(self, run: str) -> None:
         self.totals["overlapped"] += self.owner not in (None, run)
 
-    def end(self, offset: int) -> None:
+    def end(self, offset: int, *, no_message: bool = False) -> None:
         known = self.messages.pop(offset, None)
         self.to_announce.discard(offset)
-        self.totals["acked" if known else "unknown_ends"] += 1
+        if not no_message:
+            self.totals["acked" if known else "unknown_ends"] += 1
+        elif known:
+            self.totals["gaps"] += 1
+            self.totals["delivered"] -= known.state == "leased"
         if offset < self.read_position:
             self.ended.add(offset)
 
@@ -465,7 +469,9 @@ markers = st.one_of(
     starts,
     starts,
     starts,
-    st.builds(End, cell=cell, offsets=sets, run_id=runs_of_ends),
+    st.builds(
+        End, cell=cell, offsets=sets, run_id=runs_of_ends, no_message=st.sampled_from([False, False, True])
+    ),
     keep_alives,
     releases,
     st.builds(Reject, cell=cell, offsets=sets, delivery_count=counts, reason=st.just("bad")),

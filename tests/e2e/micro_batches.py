@@ -18,6 +18,10 @@ from pyspark.sql.datasource import DataSourceStreamReader
 
 Tasks = list[Iterator[pa.RecordBatch]]
 
+# A query that has had nothing to do so many times asks less often: several of them wait beside each test.
+_SOON_IDLE = 20
+_IDLE_FACTOR = 4
+
 
 class MicroBatches:
     """One query: a source, a checkpoint, and what is done with the tasks of a batch.
@@ -45,9 +49,13 @@ class MicroBatches:
         """Batch after batch: first the one that was begun and not committed."""
         if self._last(self._offsets) > self._last(self._commits):
             self._carry_out(self._last(self._offsets))
+        idle = 0
         while not until():
-            if not self._trigger():
-                time.sleep(pause_s)
+            if self._trigger():
+                idle = 0
+                continue
+            idle += 1
+            time.sleep(pause_s if idle < _SOON_IDLE else _IDLE_FACTOR * pause_s)
 
     def _trigger(self) -> bool:
         last = self._last(self._offsets)

@@ -58,6 +58,8 @@ def test_transactions_leave_no_hole_for_ever_wherever_they_end(bench: Bench) -> 
     bench.until_acked(topic, 11)
     assert bench.ends(topic) == {0: 11}
     assert seen.ids() == seen.ids(1) == [(0, 0), (0, 1), (0, 2), (0, 7)]
+    totals = bench.cursor(topic).totals
+    assert (totals.delivered, totals.acked, totals.gaps, totals.unknown_ends) == (4, 4, 7, 0)
     bench.until(lambda: bench.group(topic) == 11, "the consumer group has no lag")
 
 

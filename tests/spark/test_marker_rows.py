@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_cursor_source.core.cell import Cell
@@ -38,6 +40,11 @@ def test_the_end_of_a_batch_is_not_mixed_with_those_of_messages() -> None:
         (2, end(3)),
         (3, end(4, "run")),
     ]
+
+
+def test_the_ends_of_gaps_are_not_mixed_with_those_of_messages() -> None:
+    gap = replace(end(2), no_message=True)
+    assert [marker for _, marker in folded(end(1), gap, end(3))] == [end(1), gap, end(3)]
 
 
 def test_other_markers_keep_their_place_among_the_ends() -> None:

@@ -72,6 +72,8 @@ TWO = replace(
 
 SETTLED_TOO_LATE = replace(ONE, totals=replace(ONE.totals, unknown_settlements=8))
 
+GAPS = replace(ONE, totals=replace(ONE.totals, gaps=9))
+
 SUSPECTS = CursorSnapshot(
     cell=CELL,
     read_position=5_000,
@@ -208,6 +210,10 @@ def test_cursors_that_name_their_markers_topic_are_read_for_ever() -> None:
 
 def test_cursors_that_count_unknown_settlements_are_read_for_ever() -> None:
     assert decode((GOLDEN / "cursor_v1_settled_too_late.bin").read_bytes()) == SETTLED_TOO_LATE
+
+
+def test_cursors_that_count_gaps_are_read_for_ever() -> None:
+    assert decode((GOLDEN / "cursor_v1_gaps.bin").read_bytes()) == GAPS
 
 
 def test_a_reader_of_liftbridges_cursors_finds_the_position_where_it_knows_it() -> None:

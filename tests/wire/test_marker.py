@@ -117,7 +117,7 @@ markers = st.one_of(
         run_id=names,
         alone=st.booleans(),
     ),
-    st.builds(End, cell=cells, offsets=sets, run_id=st.none() | names),
+    st.builds(End, cell=cells, offsets=sets, run_id=st.none() | names, no_message=st.booleans()),
     st.builds(
         KeepAlive,
         cell=cells,
@@ -163,6 +163,7 @@ GOLDEN_MARKERS: dict[str, Marker] = {
         cell=CELL, offsets=SOME, lease_ms=60_000, delivery_count=4, run_id=RUN, alone=True
     ),
     "end": End(cell=CELL, offsets=SOME),
+    "end_of_gaps": End(cell=CELL, offsets=SOME, no_message=True),
     "end_of_a_run": End(cell=CELL, offsets=SOME, run_id=RUN),
     "keep_alive_of_a_run": KeepAlive(cell=CELL, offsets=SOME, lease_ms=60_000, run_id=RUN),
     "keep_alive_of_a_holder": KeepAlive(cell=CELL, offsets=SOME, lease_ms=90_000, delivery_count=2),
