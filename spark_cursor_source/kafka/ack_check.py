@@ -21,12 +21,16 @@ from spark_cursor_source.errors import (
     UnknownSubscription,
 )
 from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.idle_clients import IdleClients
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.tracker_group import has_read
 
 log = logging.getLogger(__name__)
 _NO_END = 2**63 - 1
 _KEPT = 4
+_TRACKER_MS = 10_000  # a tracker is behind for about a second; who acks is not to wait for one that is gone
+_PAUSE_S = 0.1
 
 Settling = End | Release | Reject | KeepAlive
 
@@ -34,13 +38,14 @@ Settling = End | Release | Reject | KeepAlive
 class AckCheck:
     """Remembers which messages there are, so that the brokers are asked once and again for later ones.
 
-    Every cell has a cursor before its first message is delivered, because a query waits for the tracker's
-    answer to its Hello. An offset must be below the end of the queue topic. It need not be below the read
-    position of the cursor, because the tracker may be behind.
+    Of each cell that is read there is a cursor, once the tracker has read the Hello of its query. The first
+    messages of a new subscription are delivered before that, so the tracker is waited for. An offset must be
+    below the end of the queue topic. It need not be below the read position of the cursor, because the
+    tracker may be behind.
     """
 
-    def __init__(self, config: Mapping[str, Any], cursors_topic: str) -> None:
-        self._config, self._cursors_topic = dict(config), cursors_topic
+    def __init__(self, config: Mapping[str, Any], cursors_topic: str, markers_topic: str) -> None:
+        self._config, self._cursors_topic, self._markers_topic = dict(config), cursors_topic, markers_topic
         self._topics = Topics(config)
         self._known: dict[Cell, int] = {}  # every offset of the cell below this one exists, or did once
 
@@ -66,7 +71,11 @@ class AckCheck:
     def _look_for(self, cells: Sequence[Cell]) -> None:
         try:
             with closing(CursorTail(self._config, self._cursors_topic)) as cursors:
-                if cursors.refresh_until(lambda: all(self._is_there(cursors, cell) for cell in cells)):
+                cursors.refresh()
+                missing = [cell for cell in cells if not self._is_there(cursors, cell)]
+                if self._tracker_knows(missing) and cursors.refresh_until(
+                    lambda: all(self._is_there(cursors, cell) for cell in missing)
+                ):
                     for cell in cells:
                         self._known[cell] = self._position(cursors, cell)
                 else:
@@ -76,6 +85,22 @@ class AckCheck:
         except NotAuthorized as denied:
             log.warning("acks_not_checked cursors_topic=%s why=%s", self._cursors_topic, denied)
             self._known |= dict.fromkeys(cells, _NO_END)
+
+    def _tracker_knows(self, cells: Sequence[Cell]) -> bool:
+        """Wait until the tracker has read all markers about the cells; False where it does not in time."""
+        topic = self._markers_topic
+        count = self._topics.describe([topic])[topic].partitions if cells else 0
+        homes = {cell.control_partition(count) for cell in cells}
+        found = self._topics.end_offsets([(topic, home) for home in homes], committed=False)
+        ends = {number: end for (_, number), end in found.items() if end}
+        deadline = Deadline.after_ms(_TRACKER_MS)
+        while ends and not has_read(self._topics, topic, ends):
+            if deadline.over:
+                why = f"no tracker has read all of it in {deadline.spent_ms} ms"
+                log.warning("acks_not_checked markers_topic=%s why=%s", topic, why)
+                return False
+            deadline.pause(_PAUSE_S)
+        return True
 
     @staticmethod
     def _is_there(cursors: CursorTail, cell: Cell) -> bool:
@@ -117,20 +142,24 @@ class AckCheck:
             self._known[cell] = max(self._known[cell], ends[tp])
 
 
-def check_acks(config: Mapping[str, Any], cursors_topic: str, markers: Iterable[Settling]) -> None:
+def check_acks(
+    config: Mapping[str, Any], cursors_topic: str, markers_topic: str, markers: Iterable[Settling]
+) -> None:
     """:meth:`AckCheck.check` of all that markers are about, by what this process remembers."""
     acked: dict[Cell, OffsetSet] = {}
     for marker in markers:
         acked[marker.cell] = acked.get(marker.cell, EMPTY) | marker.offsets
-    check_cells(config, cursors_topic, acked)
+    check_cells(config, cursors_topic, markers_topic, acked)
 
 
-def check_cells(config: Mapping[str, Any], cursors_topic: str, acked: Mapping[Cell, OffsetSet]) -> None:
+def check_cells(
+    config: Mapping[str, Any], cursors_topic: str, markers_topic: str, acked: Mapping[Cell, OffsetSet]
+) -> None:
     """The same of sets of offsets, by cell."""
     if not acked:
         return
     key = frozenset({*((name, str(value)) for name, value in config.items()), ("", cursors_topic)})
-    check = _idle.take(key) or AckCheck(config, cursors_topic)
+    check = _idle.take(key) or AckCheck(config, cursors_topic, markers_topic)
     check.check(acked)
     _idle.put(key, check)
 

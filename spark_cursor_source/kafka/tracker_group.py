@@ -62,6 +62,12 @@ def read_progress(topics: Topics, markers_topic: str, *, stable: bool = True) ->
     )
 
 
+def has_read(topics: Topics, markers_topic: str, ends: Mapping[int, int]) -> bool:
+    """Whether the tracker has read its markers topic up to these ends, and has written what came of it."""
+    read = read_progress(topics, markers_topic, stable=False).next_markers
+    return all(read.get(number, 0) >= end for number, end in ends.items())
+
+
 def read_progress_of_others(topics: Topics, markers_topic: str) -> TrackerProgress:
     """The progress of a tracker that may be at work, before anybody fences it.
 

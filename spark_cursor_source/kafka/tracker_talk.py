@@ -13,7 +13,7 @@ from spark_cursor_source.kafka.cursors import CursorTail, tracked_here
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.kafka.tracker_group import read_progress
+from spark_cursor_source.kafka.tracker_group import has_read
 
 _PAUSE_S = 0.05
 
@@ -65,7 +65,8 @@ class TrackerTalk:
         topic = self._markers_topic
         ends = self._topics.end_offsets([(topic, number) for number in homes], committed=False)
         deadline = Deadline.after_ms(self._timeout_ms)
-        while not self._has_read({number: end for (_, number), end in ends.items()}):
+        # As told by the offsets that it commits with the cursors, in one transaction.
+        while not has_read(self._topics, topic, {number: end for (_, number), end in ends.items()}):
             if deadline.over:
                 raise NoTracker(len(cells), self._timeout_ms, topic, self._cursors_topic)
             deadline.pause(_PAUSE_S)
@@ -75,11 +76,6 @@ class TrackerTalk:
         """End the clients."""
         self._sender.close()
         self._cursors.close()
-
-    def _has_read(self, ends: Mapping[int, int]) -> bool:
-        # As told by the offsets that it commits with the cursors, in one transaction.
-        read = read_progress(self._topics, self._markers_topic, stable=False).next_markers
-        return all(read.get(number, 0) >= end for number, end in ends.items())
 
     def _answers(self, cells: Sequence[Cell]) -> dict[Cell, CursorSnapshot | None]:
         homes = {self._cursors.home(cell.key)[0] for cell in cells}

@@ -175,7 +175,7 @@ def check_cells_of(rows: DataFrame, options: AckOptions) -> bool:
         if None not in place
     ]
     config = client_config(options.kafka, "consumer")
-    check_cells(config, options.cursors_topic, dict.fromkeys(cells, EMPTY))
+    check_cells(config, options.cursors_topic, options.markers_topic, dict.fromkeys(cells, EMPTY))
     return bool(cells)
 
 

@@ -136,7 +136,8 @@ def check_acked(options: AckOptions, markers: Iterable[Settling]) -> None:
         UnknownSubscription, NotOfSubscription, NoSuchMessages
     """
     if options.cursors_topic is not None:
-        check_acks(client_config(options.kafka, "consumer"), options.cursors_topic, markers)
+        config = client_config(options.kafka, "consumer")
+        check_acks(config, options.cursors_topic, options.markers_topic, markers)
 
 
 def settlement_of(options: AckOptions) -> Settlement | SettlementV1:

@@ -6,19 +6,23 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import End
+from spark_cursor_source.core.marker import End, Hello
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import NoSuchMessages, NotOfSubscription, UnknownSubscription
+from spark_cursor_source.kafka import ack_check
 from spark_cursor_source.kafka.ack_check import AckCheck, check_acks
+from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.wire import cursor as wire
 from tests.kafka.control_plane import PARTITIONS, Control, cell_of, cursor_of, login, produce
+from tests.kafka.tracker_thread import PlainTracker, options_of
 
 pytestmark = pytest.mark.broker
 
@@ -66,7 +70,7 @@ def queue(control: Control, create_topic: Callable[..., str]) -> str:
 
 @pytest.fixture
 def check(control: Control) -> AckCheck:
-    return AckCheck(control.config, control.cursors)
+    return AckCheck(control.config, control.cursors, control.markers)
 
 
 def test_what_is_there_may_be_acked_though_the_tracker_is_behind(check: AckCheck, queue: str) -> None:
@@ -97,8 +101,47 @@ def test_a_subscription_a_topic_or_a_partition_that_nobody_reads_is_named(
 
 
 def test_a_cursors_topic_that_is_not_there_knows_nobody(control: Control, queue: str) -> None:
+    acks = [End(cell=cell_of(queue), offsets=OffsetSet.of((0, 1)))]
     with pytest.raises(UnknownSubscription, match="'no-such-topic' holds no cursor of subscription"):
-        check_acks(control.config, "no-such-topic", [End(cell=cell_of(queue), offsets=OffsetSet.of((0, 1)))])
+        check_acks(control.config, "no-such-topic", control.markers, acks)
+
+
+def say_hello(control: Control, cell: Cell) -> None:
+    """What a query says before its first batch."""
+    with closing(MarkerSender(control.config, control.markers, PARTITIONS)) as sender:
+        sender.send([Hello(cell=cell, run_id="run", position=0)])
+        sender.flush()
+
+
+def test_the_first_ack_of_a_new_subscription_waits_for_the_tracker(
+    check: AckCheck, control: Control, create_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    # Its first messages are delivered before the tracker has read its Hello.
+    queue = create_topic()
+    produce(control.config, queue, [{"value": b"x"}])
+    new = cell_of(queue, subscription="new")
+    say_hello(control, new)
+    done = in_thread(lambda: check.check({new: OffsetSet.of((0, 1))}))
+    time.sleep(0.3)
+    assert not done.done()
+    with PlainTracker(options_of(control, tmp_path)):
+        done.result(timeout=20)
+        with pytest.raises(UnknownSubscription, match="no cursor of subscription 'nwe'"):
+            check.check({cell_of(queue, subscription="nwe"): OffsetSet.of((0, 1))})
+
+
+def test_an_ack_is_not_refused_while_no_tracker_runs(
+    check: AckCheck,
+    control: Control,
+    queue: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ack_check, "_TRACKER_MS", 300)
+    new = cell_of(queue, subscription="new")
+    say_hello(control, new)
+    check.check({new: OffsetSet.of((0, 1))})
+    assert f"acks_not_checked markers_topic={control.markers}" in caplog.text
 
 
 def test_an_ack_waits_for_the_transaction_that_writes_its_cursor(
@@ -144,6 +187,6 @@ def test_who_may_not_read_the_cursors_acks_without_a_check(
     from spark_cursor_source.kafka.topics import Topics
 
     Topics(admin).create({"cursors-of-others": (1, {"cleanup.policy": "compact"})})
-    AckCheck(bob, "cursors-of-others").check({cell_of("orders"): OffsetSet.of((0, 10**9))})
+    AckCheck(bob, "cursors-of-others", "markers").check({cell_of("orders"): OffsetSet.of((0, 10**9))})
     assert "acks_not_checked cursors_topic=cursors-of-others" in caplog.text
     assert "of-bob" not in caplog.text

@@ -16,7 +16,7 @@ from tests.e2e.micro_batches import MicroBatches, Tasks
 from tests.e2e.plain_app import TrackerBatches
 from tests.kafka.control_plane import Control
 
-PAUSE_S = 0.02  #: before it looks again, where it has found nothing to do
+PAUSE_S = 0.03  #: before it looks again, where it has found nothing to do
 
 
 class PlainTracker:
