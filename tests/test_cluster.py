@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from spark_cursor_source._broker_runtime import find_runtime
 from spark_cursor_source.client import Client
+from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import BrokerError, QueueTopicEndsEarlier
@@ -40,8 +42,10 @@ def cluster() -> Iterator[EmbeddedKafka]:
 
 @pytest.fixture(autouse=True)
 def whole(cluster: EmbeddedKafka) -> None:
-    """Each test finds all three at work."""
+    """Each test finds all three at work, and known to each other."""
     cluster.start()
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    assert eventually(lambda: len(admin.list_topics(timeout=20).brokers) == 3, within_s=120)
 
 
 def in_sync(cluster: EmbeddedKafka, topic: str) -> list[int]:
@@ -208,6 +212,8 @@ def test_the_command_that_is_told_with_a_lax_control_topic_cures_it(
 ) -> None:
     topics = Topics({"bootstrap.servers": cluster.bootstrap_servers})
     topics.create_new("lax", 1, {"min.insync.replicas": 1}, replication=3)
+    # A broker that was restarted for this test may not be known to each of the others yet.
+    assert eventually(lambda: len(topics.weak(["lax"])) == 1, within_s=60)
     (weak,) = topics.weak(["lax"])
     run_kafka_script(weak.cure, "kafka-configs.sh", "kafka.admin.ConfigCommand", tmp_path)
     assert topics.weak(["lax"]) == ()
@@ -230,6 +236,14 @@ def run_kafka_script(command: str, script: str, tool: str, directory: Path) -> N
 
 #: the settings of a topic that is to go on at any price
 AT_ANY_PRICE = {"min.insync.replicas": 1, "unclean.leader.election.enable": "true"}
+
+
+def ask_on(planner: Planner, start: SourceOffset) -> None:
+    """Ask for the next batch until there is an error; a group may have to form anew before."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        planner.latest_offset(start, max_offsets=None)
+        time.sleep(0.1)
 
 
 def test_a_query_is_told_of_records_that_an_unclean_election_has_lost(cluster: EmbeddedKafka) -> None:
@@ -262,4 +276,4 @@ def test_a_query_is_told_of_records_that_an_unclean_election_has_lost(cluster: E
             QueueTopicEndsEarlier,
             match=r"topic 'unclean' partition 0 ends at offset 5, and the subscription stands at 10: .* lost",
         ):
-            planner.latest_offset(start, max_offsets=None)
+            ask_on(planner, start)
