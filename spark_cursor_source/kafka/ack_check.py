@@ -21,16 +21,14 @@ from spark_cursor_source.errors import (
     UnknownSubscription,
 )
 from spark_cursor_source.kafka.cursors import CursorTail
-from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.idle_clients import IdleClients
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.kafka.tracker_group import has_read
+from spark_cursor_source.kafka.tracker_group import reads_all_about
 
 log = logging.getLogger(__name__)
 _NO_END = 2**63 - 1
 _KEPT = 4
 _TRACKER_MS = 10_000  # a tracker is behind for about a second; who acks is not to wait for one that is gone
-_PAUSE_S = 0.1
 
 Settling = End | Release | Reject | KeepAlive
 
@@ -73,8 +71,9 @@ class AckCheck:
             with closing(CursorTail(self._config, self._cursors_topic)) as cursors:
                 cursors.refresh()
                 missing = [cell for cell in cells if not self._is_there(cursors, cell)]
-                if self._tracker_knows(missing) and cursors.refresh_until(
-                    lambda: all(self._is_there(cursors, cell) for cell in missing)
+                if not missing or (
+                    self._tracker_knows(missing)
+                    and cursors.refresh_until(lambda: all(self._is_there(cursors, cell) for cell in missing))
                 ):
                     for cell in cells:
                         self._known[cell] = self._position(cursors, cell)
@@ -88,19 +87,11 @@ class AckCheck:
 
     def _tracker_knows(self, cells: Sequence[Cell]) -> bool:
         """Wait until the tracker has read all markers about the cells; False where it does not in time."""
-        topic = self._markers_topic
-        count = self._topics.describe([topic])[topic].partitions if cells else 0
-        homes = {cell.control_partition(count) for cell in cells}
-        found = self._topics.end_offsets([(topic, home) for home in homes], committed=False)
-        ends = {number: end for (_, number), end in found.items() if end}
-        deadline = Deadline.after_ms(_TRACKER_MS)
-        while ends and not has_read(self._topics, topic, ends):
-            if deadline.over:
-                why = f"no tracker has read all of it in {deadline.spent_ms} ms"
-                log.warning("acks_not_checked markers_topic=%s why=%s", topic, why)
-                return False
-            deadline.pause(_PAUSE_S)
-        return True
+        if reads_all_about(self._topics, self._markers_topic, cells, timeout_ms=_TRACKER_MS):
+            return True
+        why = f"no tracker has read all of it in {_TRACKER_MS} ms"
+        log.warning("acks_not_checked markers_topic=%s why=%s", self._markers_topic, why)
+        return False
 
     @staticmethod
     def _is_there(cursors: CursorTail, cell: Cell) -> bool:
@@ -158,7 +149,8 @@ def check_cells(
     """The same of sets of offsets, by cell."""
     if not acked:
         return
-    key = frozenset({*((name, str(value)) for name, value in config.items()), ("", cursors_topic)})
+    topics = ("", f"{cursors_topic},{markers_topic}")
+    key = frozenset({*((name, str(value)) for name, value in config.items()), topics})
     check = _idle.take(key) or AckCheck(config, cursors_topic, markers_topic)
     check.check(acked)
     _idle.put(key, check)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.subscription import tracker_group as tracker_group
 from spark_cursor_source.errors import KafkaUnavailable
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.topics import Topics
 
 _COMMIT_SEEN_MS = 3_000
+_READ_AGAIN_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +64,25 @@ def read_progress(topics: Topics, markers_topic: str, *, stable: bool = True) ->
     )
 
 
-def has_read(topics: Topics, markers_topic: str, ends: Mapping[int, int]) -> bool:
-    """Whether the tracker has read its markers topic up to these ends, and has written what came of it."""
-    read = read_progress(topics, markers_topic, stable=False).next_markers
-    return all(read.get(number, 0) >= end for number, end in ends.items())
+def reads_all_about(topics: Topics, markers_topic: str, cells: Iterable[Cell], *, timeout_ms: int) -> bool:
+    """Wait until the tracker has read all markers about the cells, and has written what came of them.
+
+    As told by the offsets that it commits with the cursors, in one transaction. False where it has not read
+    them in time.
+    """
+    count = topics.describe([markers_topic])[markers_topic].partitions
+    homes = {cell.control_partition(count) for cell in cells}
+    found = topics.end_offsets([(markers_topic, home) for home in homes], committed=False)
+    ends = {number: end for (_, number), end in found.items() if end}
+    deadline = Deadline.after_ms(timeout_ms)
+    while ends:
+        read = read_progress(topics, markers_topic, stable=False).next_markers
+        ends = {number: end for number, end in ends.items() if read.get(number, 0) < end}
+        if ends and deadline.over:
+            return False
+        if ends:
+            deadline.pause(_READ_AGAIN_S)
+    return True
 
 
 def read_progress_of_others(topics: Topics, markers_topic: str) -> TrackerProgress:

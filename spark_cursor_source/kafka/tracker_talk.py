@@ -13,9 +13,7 @@ from spark_cursor_source.kafka.cursors import CursorTail, tracked_here
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.kafka.tracker_group import has_read
-
-_PAUSE_S = 0.05
+from spark_cursor_source.kafka.tracker_group import reads_all_about
 
 
 class TrackerTalk:
@@ -33,8 +31,8 @@ class TrackerTalk:
         self._topics = topics
         self._markers_topic, self._cursors_topic = markers_topic, cursors_topic
         self._timeout_ms = timeout_ms
-        self._partitions = topics.describe([markers_topic])[markers_topic].partitions
-        self._sender = MarkerSender(client_config(kafka, "producer"), markers_topic, self._partitions)
+        partitions = topics.describe([markers_topic])[markers_topic].partitions
+        self._sender = MarkerSender(client_config(kafka, "producer"), markers_topic, partitions)
         self._cursors = CursorTail(client_config(kafka, "consumer"), cursors_topic)
 
     def find(self, subscription: str, topic: str | None = None) -> dict[Cell, CursorSnapshot]:
@@ -61,15 +59,9 @@ class TrackerTalk:
         self._sender.send(markers)
         self._sender.flush()
         cells = list(dict.fromkeys(marker.cell for marker in markers))
-        homes = {cell.control_partition(self._partitions) for cell in cells}
         topic = self._markers_topic
-        ends = self._topics.end_offsets([(topic, number) for number in homes], committed=False)
-        deadline = Deadline.after_ms(self._timeout_ms)
-        # As told by the offsets that it commits with the cursors, in one transaction.
-        while not has_read(self._topics, topic, {number: end for (_, number), end in ends.items()}):
-            if deadline.over:
-                raise NoTracker(len(cells), self._timeout_ms, topic, self._cursors_topic)
-            deadline.pause(_PAUSE_S)
+        if not reads_all_about(self._topics, topic, cells, timeout_ms=self._timeout_ms):
+            raise NoTracker(len(cells), self._timeout_ms, topic, self._cursors_topic)
         return self._answers(cells)
 
     def close(self) -> None:
