@@ -78,7 +78,7 @@ def open_client(make: Callable[[dict[str, Any]], ClientT], config: Mapping[str, 
     """``make(config)``, such as ``open_client(Consumer, config)``; what librdkafka refuses is our error.
 
     What librdkafka writes to stderr unasked is left out but for what is critical: why a call failed is in our
-    errors. ``kafka.log_level`` brings it back. A Producer or Consumer is one that Ctrl-C ends.
+    errors. ``kafka.log_level`` brings it back. Ctrl-C ends the calls of a Producer, Consumer or AdminClient.
     """
     made: Any = INTERRUPTIBLE.get(make, make)
     try:

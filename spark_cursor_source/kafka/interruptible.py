@@ -1,60 +1,41 @@
-"""Clients that Ctrl-C ends as it ends everything else.
+"""Clients whose calls end with KeyboardInterrupt where the user presses Ctrl-C.
 
-Where Ctrl-C comes while a callback of confluent-kafka runs, it loses the KeyboardInterrupt, which in Python
-3.11 has no value yet, and the call fails with a SystemError: "returned NULL without setting an exception".
+confluent-kafka runs the handler of a signal inside its calls, and some of them fail with a SystemError then:
+"returned NULL without setting an exception", or "returned a result with an exception set".
 """
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, Message, Producer
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+# It only fills a queue and runs no handler; producers call it once a message.
+_AS_THEY_ARE = frozenset({"produce", "produce_batch"})
 
 
-class InterruptibleProducer(Producer):
-    """A Producer whose calls that run callbacks raise KeyboardInterrupt where they were interrupted."""
-
-    def poll(self, timeout: float = -1) -> int:
+def _interruptible(call: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(call)
+    def called(*args: Any, **options: Any) -> Any:
         try:
-            return super().poll(timeout)
+            return call(*args, **options)
         except SystemError:
             raise KeyboardInterrupt from None
 
-    def flush(self, timeout: float = -1) -> int:
-        try:
-            return super().flush(timeout)
-        except SystemError:
-            raise KeyboardInterrupt from None
-
-    def commit_transaction(self, timeout: float = -1) -> None:
-        try:
-            super().commit_transaction(timeout)
-        except SystemError:
-            raise KeyboardInterrupt from None
-
-    def abort_transaction(self, timeout: float = -1) -> None:
-        try:
-            super().abort_transaction(timeout)
-        except SystemError:
-            raise KeyboardInterrupt from None
+    return called
 
 
-class InterruptibleConsumer(Consumer):
-    """The same of a Consumer."""
-
-    def poll(self, timeout: float = -1) -> Message | None:
-        try:
-            return super().poll(timeout)
-        except SystemError:
-            raise KeyboardInterrupt from None
-
-    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        try:
-            return super().consume(num_messages, timeout)
-        except SystemError:
-            raise KeyboardInterrupt from None
+def _with_interruptible_calls(client: type) -> type:
+    names = {name for name in dir(client) if not name.startswith("_")} - _AS_THEY_ARE
+    calls = {name: getattr(client, name) for name in names}
+    replaced = {name: _interruptible(call) for name, call in calls.items() if callable(call)}
+    return type(f"Interruptible{client.__name__}", (client,), replaced)
 
 
 #: what is opened for what is asked for
-INTERRUPTIBLE: dict[object, type[Producer | Consumer]] = {
-    Producer: InterruptibleProducer,
-    Consumer: InterruptibleConsumer,
+INTERRUPTIBLE: dict[object, type] = {
+    client: _with_interruptible_calls(client) for client in (Producer, Consumer, AdminClient)
 }

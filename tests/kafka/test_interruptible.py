@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.kafka.config import open_client
@@ -77,3 +78,22 @@ def test_a_consumer_that_is_interrupted_says_so(call: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         consumer.poll(20) if call == "poll" else consumer.consume(1, 2)
     consumer.close()
+
+
+def ask_for_ever(admin: AdminClient) -> None:
+    while True:
+        admin.describe_cluster(request_timeout=1)
+
+
+def test_an_admin_client_that_is_interrupted_says_so() -> None:
+    # The signal comes at another moment of a call each time.
+    admin = open_client(AdminClient, {"bootstrap.servers": "127.0.0.1:1"})
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for attempt in range(50):
+            signal.setitimer(signal.ITIMER_REAL, 0.0001 + attempt * 0.000005)
+            with pytest.raises(KeyboardInterrupt):
+                ask_for_ever(admin)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
