@@ -61,8 +61,8 @@ class TailReader:
     def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Generator[Message]:
         """The records of ``{partition: (start, stop)}``, in order within a partition.
 
-        Records that retention has removed are passed over; a range above the end of its partition, as after
-        the topic was made again, is empty.
+        Records that retention has removed are passed over. A partition that stays shorter than its range, as
+        after the topic was made again, is read to its end.
 
         Raises:
             KafkaUnavailable: nothing new for the stall timeout.
@@ -97,6 +97,7 @@ class _Reading:
         self._positions = {number: start for number, (start, _) in ranges.items()}
         self._stops = {number: stop for number, (_, stop) in ranges.items()}
         self.unfinished = {number for number, (start, stop) in ranges.items() if start < stop}
+        self._short: set[int] = set()  # partitions that ended within their range, when they were last read
         self._denial: Deadline | None = None
         self._last: KafkaError | None = None
         self._stall = Deadline.after_ms(stall_timeout_ms)
@@ -123,19 +124,24 @@ class _Reading:
             if error is None or error.code() == KafkaError._PARTITION_EOF:
                 assert number is not None
                 assert offset is not None
-                if error is None and self._positions[number] <= offset < self._stops[number]:
-                    records.append(message)
-                self._advance(number, offset + 1 if error is None else offset)
+                if error is None:
+                    self._denial = None
+                    if self._positions[number] <= offset < self._stops[number]:
+                        records.append(message)
+                    self._advance(number, offset + 1)
+                else:
+                    self._advance(number, offset)
+                    self._short.add(number)
             elif self._deal_with(error, number):
                 break  # assigned anew: what else stands in this list comes again
         return records
 
     def _advance(self, number: int, position: int) -> None:
         if position > self._positions[number]:
+            self._short.discard(number)
             self._positions[number] = position
             self._stall = Deadline.after_ms(self._stall_timeout_ms)
             self._next_look = Deadline.after_ms(_LOOK_MS)
-            self._denial = None
         if self._positions[number] >= self._stops[number]:
             self.unfinished.discard(number)
 
@@ -164,8 +170,10 @@ class _Reading:
     def _check_stall(self) -> None:
         if self._stall.over:
             raise unavailable(f"read topic '{self._topic}'", self._stall, self._last, self._complaints)
-        if self._next_look.over:
+        if self._next_look.over or self._denial is not None:
             self._look_at_topic()
+            for number in self._short & self.unfinished:
+                self._leave_what_is_gone(number)
             self._next_look = Deadline.after_ms(_LOOK_MS)
 
     def _look_at_topic(self) -> None:
@@ -191,13 +199,13 @@ class _Reading:
         except KafkaException as unanswered:
             self._last = error_of(unanswered)
             return
-        position = self._positions[number]
-        if low > position:
-            self._warn_gone(number, min(low, self._stops[number]))
+        stop = self._stops[number]
+        if low > self._positions[number]:
+            self._warn_gone(number, min(low, stop))
             self._advance(number, low)
-        elif high < position and self._denied_for_long():
-            self._warn_gone(number, self._stops[number])
-            self._advance(number, self._stops[number])
+        elif high < stop and self._denied_for_long():
+            self._warn_gone(number, stop)
+            self._advance(number, stop)
 
     def _warn_gone(self, number: int, stop: int) -> None:
         logger.warning(
@@ -211,6 +219,6 @@ class _Reading:
     def _denied_for_long(self) -> bool:
         """Whether the broker has denied for a while; else waits a little before it is asked again."""
         if self._denial is None:
-            self._denial = Deadline.after_ms(min(_DENIAL_MS, self._stall_timeout_ms))
+            self._denial = Deadline.after_ms(min(_DENIAL_MS, self._stall_timeout_ms // 2))
         self._denial.pause(_WAIT_S)
         return self._denial.over
