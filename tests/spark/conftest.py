@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.kafka.topics import Topics
 from tests.kafka.tracker_thread import PlainTracker
 from tests.spark.control import Control
+from tests.spark.desk import Desk, MakeDesk
 from tests.spark.harness import CONTROL, POLICIES, Bench
 
 
@@ -70,3 +72,14 @@ def control(
     made = Control(spark, broker.bootstrap_servers, create_topic)
     yield made
     made.close()
+
+
+@pytest.fixture
+def make_desk(broker: EmbeddedKafka) -> Iterator[MakeDesk]:
+    """Desks, as ``make_desk(partitions=1, **tracker_options)``."""
+    with ExitStack() as stack:
+
+        def make(partitions: int = 1, **tracker: object) -> Desk:
+            return Desk(broker.bootstrap_servers, stack, partitions, tracker)
+
+        yield make

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_cursor_source.client import Client
-from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker import Marker, Release, Start
+from spark_cursor_source.core.marker import Release, Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import InvalidOption
-from spark_cursor_source.kafka.cursors import CursorTail
-from spark_cursor_source.kafka.markers import MarkerSender
-from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.spark.planner import Planner
-from spark_cursor_source.spark.reader import CursorqStreamReader, LeasedSlices
-from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import redelivery
-from tests.kafka.control_plane import eventually, new_control, produce, read_all, redeliver_of
-from tests.kafka.tracker_thread import PlainTracker
+from tests.kafka.control_plane import produce, redeliver_of
+from tests.spark.desk import MakeDesk, Query
 
 pytestmark = pytest.mark.broker
 
@@ -38,136 +26,7 @@ def both(rows: Sequence[tuple[int, int]]) -> tuple[int, int]:
     return again, len(rows) - again
 
 
-class Desk:
-    """A queue, its control topics, a tracker, and readers that are asked as Spark asks them."""
-
-    def __init__(self, servers: str, stack: ExitStack, partitions: int, tracker: dict[str, object]) -> None:
-        self.control = new_control({"bootstrap.servers": servers})
-        Topics(self.control.config).create({self.queue: (partitions, {})})
-        self._stack = stack
-        self._given: dict[str, object] = {
-            "kafka.bootstrap.servers": servers,
-            "markersTopic": self.control.markers,
-            "redeliveriesTopic": self.control.redeliveries,
-            "cursorsTopic": self.control.cursors,
-        }
-        stack.enter_context(PlainTracker({"trigger": "20ms", **self._given, **tracker}))
-        self._tail = CursorTail(self.control.config, self.control.cursors)
-        stack.callback(self._tail.close)
-        partitions = (
-            Topics(self.control.config).describe([self.control.markers])[self.control.markers].partitions
-        )
-        self._sender = MarkerSender(self.control.config, self.control.markers, partitions)
-        stack.callback(self._sender.close)
-
-    @property
-    def queue(self) -> str:
-        return self.control.queue
-
-    def reader(self, **more: object) -> CursorqStreamReader:
-        """One run of a query."""
-        reader = CursorqStreamReader(self.options(**more))
-        self._stack.callback(reader.stop)
-        return reader
-
-    def planner(self, **more: object) -> Planner:
-        """The same, of which a test asks more than Spark does."""
-        planner = Planner(self.options(**more))
-        self._stack.callback(planner.close)
-        return planner
-
-    def options(self, **more: object) -> SourceOptions:
-        given = self._given | {"subscribe": self.queue, "subscription": "s", "groupIdPrefix": self.queue}
-        return SourceOptions.parse({k: str(v) for k, v in (given | more).items()})
-
-    def put(self, *values: bytes, partition: int = 0, **record: Any) -> None:
-        records = [{"value": value, "partition": partition} | record for value in values]
-        produce(self.control.config, self.queue, records)
-
-    def recreate(self) -> None:
-        """Delete the queue topic, and create it again."""
-        topics = Topics(self.control.config)
-        was = topics.describe([self.queue])[self.queue]
-        topics.delete(self.queue)
-        eventually(lambda: not topics.existing([self.queue]), seconds=30)
-        topics.create({self.queue: (was.partitions, {})})
-
-    def say(self, *markers: Marker) -> None:
-        """Write markers as a sink does."""
-        self._sender.send(markers)
-        self._sender.flush()
-
-    def markers(self, kind: type[Any]) -> list[Any]:
-        found = [marker_wire.decode(m.key(), m.value()) for m in self._records()]
-        return [one for one in found if isinstance(one, kind)]
-
-    def _records(self) -> list[Any]:
-        return read_all(self.control.config, self.control.markers)
-
-    def cell(self, partition: int = 0) -> Cell:
-        return Cell(subscription="s", topic=self.queue, partition=partition)
-
-    def cursor(self, partition: int = 0) -> CursorSnapshot | None:
-        self._tail.refresh()
-        return self._tail.get(self.cell(partition))
-
-    def until(self, condition: Callable[[CursorSnapshot], Any], partition: int = 0) -> None:
-        """Wait until the cursor of a partition is so."""
-        eventually(lambda: (one := self.cursor(partition)) is not None and condition(one), seconds=30)
-
-
-class Query:
-    """One run, batch after batch."""
-
-    def __init__(self, reader: CursorqStreamReader, start: Any = None) -> None:
-        self.reader = reader
-        self.start = reader.initialOffset() if start is None else start
-        self.end: Any = None
-
-    def next(self) -> list[LeasedSlices]:
-        """The tasks of the next batch, once there is one; the one before is committed then."""
-
-        def found() -> bool:
-            self.end = self.reader.latestOffset(self.start, self.reader.getDefaultReadLimit())
-            return bool(self.end != self.start)
-
-        eventually(found, seconds=30)
-        tasks = self.tasks()
-        self.begun, self.start = self.start, self.end
-        return tasks
-
-    def until_rows(self, wanted: Callable[[int, int], bool]) -> list[tuple[int, int]]:
-        """The rows of the next batch that has one like this; those of the batches before are left."""
-        while True:
-            rows = self.rows(self.next())
-            if any(wanted(*row) for row in rows):
-                return rows
-
-    def tasks(self) -> list[LeasedSlices]:
-        return [one for one in self.reader.partitions(self.start, self.end) if isinstance(one, LeasedSlices)]
-
-    def again(self) -> list[LeasedSlices]:
-        """The tasks of the batch in progress, asked for once more."""
-        return [one for one in self.reader.partitions(self.begun, self.end) if isinstance(one, LeasedSlices)]
-
-    def rows(self, tasks: Sequence[LeasedSlices]) -> list[tuple[int, int]]:
-        """(offset, delivery count) of all rows of the tasks."""
-        batches: list[pa.RecordBatch] = [one for task in tasks for one in self.reader.read(task)]
-        found = [row for one in batches for row in one.to_pylist()]
-        return sorted((row["offset"], row["delivery_count"]) for row in found)
-
-
-@pytest.fixture
-def make_desk(broker: EmbeddedKafka) -> Iterator[Callable[..., Desk]]:
-    with ExitStack() as stack:
-
-        def make(partitions: int = 1, **tracker: object) -> Desk:
-            return Desk(broker.bootstrap_servers, stack, partitions, tracker)
-
-        yield make
-
-
-def test_a_batch_that_is_asked_for_twice_is_planned_once(make_desk: Callable[..., Desk]) -> None:
+def test_a_batch_that_is_asked_for_twice_is_planned_once(make_desk: MakeDesk) -> None:
     # S(0-1, 1) -- 0 released -- S(0, 2) and S(2, 1), asked for by both branches of a union
     desk = make_desk()
     desk.put(b"a", b"b")
@@ -184,7 +43,7 @@ def test_a_batch_that_is_asked_for_twice_is_planned_once(make_desk: Callable[...
 
 
 def test_an_announcement_is_split_to_the_limit_and_new_messages_keep_their_half(
-    make_desk: Callable[..., Desk],
+    make_desk: MakeDesk,
 ) -> None:
     # S(0-29, 1), all released at once: one announcement of 30, and 100 new ones beside it
     desk = make_desk()
@@ -210,7 +69,7 @@ def test_an_announcement_is_split_to_the_limit_and_new_messages_keep_their_half(
     assert [count for _, count in rows] == [count + 1 for _, count in batches[-1]]
 
 
-def test_new_messages_do_not_wait_until_all_suspects_have_gone(make_desk: Callable[..., Desk]) -> None:
+def test_new_messages_do_not_wait_until_all_suspects_have_gone(make_desk: MakeDesk) -> None:
     # S(0-11, 1) -- its run dies, the lease is over -- 12 suspects at their last delivery, 5 new ones
     desk = make_desk(maxDeliveries=2)
     desk.put(*[b"x"] * 12)
@@ -226,7 +85,7 @@ def test_new_messages_do_not_wait_until_all_suspects_have_gone(make_desk: Callab
     assert all(len(one.offsets) == 4 for one in desk.markers(Start) if one.alone)
 
 
-def test_an_idle_query_keeps_nothing_of_what_is_announced_to_others(make_desk: Callable[..., Desk]) -> None:
+def test_an_idle_query_keeps_nothing_of_what_is_announced_to_others(make_desk: MakeDesk) -> None:
     desk = make_desk()
     other = replace(desk.cell(), subscription="another")
     announcement = redelivery.encode(redeliver_of(other, (0, 100)))
@@ -242,7 +101,7 @@ def test_an_idle_query_keeps_nothing_of_what_is_announced_to_others(make_desk: C
 
 
 def test_redeliveries_of_other_partitions_do_not_wait_behind_those_of_a_paused_one(
-    make_desk: Callable[..., Desk], broker: EmbeddedKafka
+    make_desk: MakeDesk, broker: EmbeddedKafka
 ) -> None:
     desk = make_desk(partitions=9)
     place = {number: desk.cell(number).control_partition(8) for number in range(9)}
@@ -265,7 +124,7 @@ def test_redeliveries_of_other_partitions_do_not_wait_behind_those_of_a_paused_o
         assert {task.slices[0].partition for task in query.next()} == {paused}
 
 
-def test_trigger_once_is_refused_where_the_source_acks(make_desk: Callable[..., Desk]) -> None:
+def test_trigger_once_is_refused_where_the_source_acks(make_desk: MakeDesk) -> None:
     desk = make_desk()
     desk.put(b"x")
     reader = desk.reader(ackMode="batch")
@@ -276,7 +135,7 @@ def test_trigger_once_is_refused_where_the_source_acks(make_desk: Callable[..., 
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_queue_topic_that_is_created_again_is_read_from_its_beginning_where_loss_is_no_failure(
-    make_desk: Callable[..., Desk], restarted: bool
+    make_desk: MakeDesk, restarted: bool
 ) -> None:
     # S(0-2, 1), nothing acked | the topic is deleted and created again | S(0-1, 1) of the new one
     desk = make_desk()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -12,25 +10,14 @@ import pytest
 from spark_cursor_source.core.marker import Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.read_report import WORTH_MESSAGES
-from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.spark.reader import LeasedSlices
 from tests.kafka.control_plane import eventually, produce, read_all
-from tests.spark.test_planner import Desk, Query
+from tests.spark.desk import Desk, MakeDesk, Query
 
 pytestmark = pytest.mark.broker
 
 MODES = pytest.mark.parametrize("mode", ["batch", "cumulative"])
 FAR = "1h"
-
-
-@pytest.fixture
-def make_desk(broker: EmbeddedKafka) -> Iterator[Callable[..., Desk]]:
-    with ExitStack() as stack:
-
-        def make(partitions: int = 1, **tracker: object) -> Desk:
-            return Desk(broker.bootstrap_servers, stack, partitions, tracker)
-
-        yield make
 
 
 def put(desk: Desk, *delays: str | None, partition: int = 0) -> None:
@@ -57,6 +44,16 @@ def at_work(desk: Desk, mode: str) -> Query:
     return query
 
 
+def dead_run(desk: Desk, mode: str) -> Query:
+    """A query that has ended: of its one batch, messages 0 to 2, nothing was read, and 0 is far from due."""
+    query = Query(desk.reader(ackMode=mode))
+    put(desk, FAR, None, None)
+    query.next()
+    query.reader.stop()
+    desk.until(lambda cursor: len(cursor.leased) == 3)
+    return query
+
+
 def commit(query: Query) -> None:
     """What Spark says when the sink has returned, read or not."""
     query.reader.commit(query.end)
@@ -70,7 +67,7 @@ def taken_back(desk: Desk, partition: int = 0) -> int:
 
 @MODES
 def test_messages_that_are_not_due_and_were_not_read_are_delivered_when_they_are(
-    make_desk: Callable[..., Desk], mode: str
+    make_desk: MakeDesk, mode: str
 ) -> None:
     # S(1-3, 1) of which nothing is read -- Spark commits -- 2 and 3 are acked -- S(1, 1) when it is due
     desk = make_desk()
@@ -93,22 +90,18 @@ def test_messages_that_are_not_due_and_were_not_read_are_delivered_when_they_are
 
 @MODES
 def test_messages_that_a_dead_run_left_unread_in_a_committed_batch_are_given_back(
-    make_desk: Callable[..., Desk], mode: str
+    make_desk: MakeDesk, mode: str
 ) -> None:
     # run A: S(0-2, 1), Spark commits, and it dies     run B: 1 and 2 are acked, 0 waits until it is due
     desk = make_desk()
-    dead = Query(desk.reader(ackMode=mode))
-    put(desk, FAR, None, None)
-    dead.next()
-    dead.reader.stop()
-    desk.until(lambda cursor: len(cursor.leased) == 3)
+    dead = dead_run(desk, mode)
     reader = desk.reader(ackMode=mode)
     reader.latestOffset(dead.end, reader.getDefaultReadLimit())
     desk.until(lambda cursor: cursor.outstanding == OffsetSet.of((0, 1)) and not cursor.leased)
     assert taken_back(desk) == 1
 
 
-def test_messages_that_became_due_after_a_run_died_are_delivered(make_desk: Callable[..., Desk]) -> None:
+def test_messages_that_became_due_after_a_run_died_are_delivered(make_desk: MakeDesk) -> None:
     # run A: S(1-2, 1), Spark commits, and it dies     1 is due     run B: 2 is acked, S(1, 1)
     desk = make_desk()
     dead = at_work(desk, "batch")
@@ -127,15 +120,11 @@ def test_messages_that_became_due_after_a_run_died_are_delivered(make_desk: Call
 
 @MODES
 def test_messages_of_a_replayed_batch_that_were_not_read_are_given_back(
-    make_desk: Callable[..., Desk], mode: str
+    make_desk: MakeDesk, mode: str
 ) -> None:
     # run A: S(0-2, 1), and it dies     run B: S(0-2, 2) of which nothing is read -- Spark commits
     desk = make_desk()
-    dead = Query(desk.reader(ackMode=mode))
-    put(desk, FAR, None, None)
-    dead.next()
-    dead.reader.stop()
-    desk.until(lambda cursor: len(cursor.leased) == 3)
+    dead = dead_run(desk, mode)
     query = Query(desk.reader(ackMode=mode), dead.begun)
     query.end = dead.end
     assert len(query.tasks()) == 1
@@ -143,7 +132,7 @@ def test_messages_of_a_replayed_batch_that_were_not_read_are_given_back(
     desk.until(lambda cursor: cursor.outstanding == OffsetSet.of((0, 1)) and not cursor.leased)
 
 
-def test_what_a_task_has_read_to_its_end_is_not_read_again(make_desk: Callable[..., Desk]) -> None:
+def test_what_a_task_has_read_to_its_end_is_not_read_again(make_desk: MakeDesk) -> None:
     # 0 of either partition is far from due; one task reads all, of the other the sink takes one row
     desk = make_desk(partitions=2)
     for partition in range(2):
@@ -162,7 +151,7 @@ def test_what_a_task_has_read_to_its_end_is_not_read_again(make_desk: Callable[.
 
 
 def test_a_report_that_is_not_written_costs_a_second_reading_and_no_message(
-    make_desk: Callable[..., Desk],
+    make_desk: MakeDesk,
 ) -> None:
     # the redeliveries topic has another number of partitions than the task was told
     desk = make_desk()
@@ -180,7 +169,7 @@ def test_a_report_that_is_not_written_costs_a_second_reading_and_no_message(
 
 
 def test_tasks_that_share_the_keys_of_a_partition_are_spoken_for_apart(
-    make_desk: Callable[..., Desk],
+    make_desk: MakeDesk,
 ) -> None:
     # four messages that are far from due, of four keys, in two tasks; one of the tasks is read
     desk = make_desk()
@@ -195,7 +184,7 @@ def test_tasks_that_share_the_keys_of_a_partition_are_spoken_for_apart(
     desk.until(lambda cursor: len(cursor.outstanding) == 4 and not cursor.leased)
 
 
-def test_messages_are_not_looked_at_where_nothing_delays_them(make_desk: Callable[..., Desk]) -> None:
+def test_messages_are_not_looked_at_where_nothing_delays_them(make_desk: MakeDesk) -> None:
     desk = make_desk()
     query = Query(desk.reader(ackMode="batch", delayedDelivery="false"))
     put(desk, FAR, None)
@@ -206,7 +195,7 @@ def test_messages_are_not_looked_at_where_nothing_delays_them(make_desk: Callabl
     assert desk.markers(Release) == []
 
 
-def test_who_acks_each_message_is_not_asked_what_was_read(make_desk: Callable[..., Desk]) -> None:
+def test_who_acks_each_message_is_not_asked_what_was_read(make_desk: MakeDesk) -> None:
     desk = make_desk()
     query = Query(desk.reader())
     put_many(desk, WORTH_MESSAGES)
