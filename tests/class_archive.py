@@ -34,7 +34,8 @@ def use_archive() -> None:
     made = Path(sys.prefix).glob("spark-classes-*.jsa")
     if (newest := max(made, key=lambda one: one.stat().st_mtime_ns, default=None)) is not None:
         # A JVM that it does not fit, as one with another classpath, does without.
-        os.environ[OPTIONS] = f"-XX:SharedArchiveFile={newest} -Xlog:disable -Xlog:all=error:stderr"
+        quick = "-XX:TieredStopAtLevel=1"  # less CPU for all JVMs, none of which lives long
+        os.environ[OPTIONS] = f"{quick} -XX:SharedArchiveFile={newest} -Xlog:disable -Xlog:all=error:stderr"
 
 
 def make_archive() -> None:

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from spark_cursor_source.embedded import EmbeddedKafka
-from tests.e2e.harness import App, Field, Garage, Verdict
+from tests.e2e.harness import App, Field, Garage, SparkGarage, Verdict
 
 AWAY_S = 120.0
 #: those of this session, by the name of their fixture
-GARAGES = pytest.StashKey[dict[str, Garage]]()
+GARAGES = pytest.StashKey[dict[str, SparkGarage]]()
 
 
 @pytest.fixture(scope="session")
-def garage(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Garage]:
+def garage(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[SparkGarage]:
     """Where Spark processes come from."""
-    made = request.config.stash[GARAGES]["garage"] = Garage(tmp_path_factory.mktemp("garage"))
+    made = request.config.stash[GARAGES]["garage"] = SparkGarage(tmp_path_factory.mktemp("garage"))
     yield made
     made.close()
 
@@ -72,12 +72,9 @@ def control_topics(name: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def plain_garage(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[Garage]:
+def plain_garage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Garage]:
     """Where processes come from that need no Spark: see :mod:`tests.e2e.plain_app`."""
-    made = Garage(tmp_path_factory.mktemp("plain"), "tests.e2e.plain_app")
-    request.config.stash[GARAGES]["plain_garage"] = made
+    made = Garage(tmp_path_factory.mktemp("plain"))
     yield made
     made.close()
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +34,9 @@ from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
-from tests.e2e import processes
+from tests.e2e import plain_app, processes
 from tests.e2e.processes import Part
+from tests.forked import start_forked
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 240.0  #: for anything that is waited for; a busy machine starts a Spark in a minute
@@ -52,20 +56,77 @@ def wait_until(condition: Callable[[], Any], what: str, *, timeout_s: float = TI
 # -- processes ---------------------------------------------------------------------------------------------
 
 
+class Process(ABC):
+    """A consumer or a tracker, with all processes that it consists of."""
+
+    log_path: Path
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether its driver is."""
+
+    @abstractmethod
+    def tell(self, config: Mapping[str, Any]) -> None:
+        """What it is to be."""
+
+    @abstractmethod
+    def pids_of(self, part: Part) -> set[int]:
+        """The processes that are this part."""
+
+    def kill(self, part: Part) -> None:
+        """SIGKILL for the processes that are this part, as soon as there are any."""
+        processes.kill(wait_until(lambda: self.pids_of(part), f"a {part.name} runs"))
+
+    @abstractmethod
+    def kill_tree(self) -> None:
+        """SIGKILL for every process of it."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """SIGSTOP for every process of it."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """SIGCONT for every process of it."""
+
+
 class Garage:
-    """Processes of one kind, one of them always warm: the next one starts while the last one is at work."""
+    """Where processes of one kind come from."""
 
-    def __init__(self, directory: Path, module: str = "tests.e2e.spark_app") -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._module = module
         self._started = 0
-        self._all: list[SparkProcess] = []
-        self._spare: SparkProcess | None = None
+        self._all: list[Process] = []
 
-    def take(self) -> SparkProcess:
-        """A process that waits to be told what to be; another one is started for the next time."""
-        taken, self._spare = self._spare or self._start(), self._start()
+    def take(self) -> Process:
+        """A process that waits to be told what to be."""
         self._all = [process for process in self._all if process.alive]
+        return self._start()
+
+    def close(self) -> None:
+        for process in self._all:
+            process.kill_tree()
+
+    def _start(self) -> Process:
+        self._started += 1
+        process = self._new(self._directory / f"app-{self._started}")
+        self._all.append(process)
+        return process
+
+    def _new(self, directory: Path) -> Process:
+        return PlainProcess(directory)
+
+
+class SparkGarage(Garage):
+    """One of them is always warm: the next one starts while the last one is at work."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._spare: Process | None = None
+
+    def take(self) -> Process:
+        taken, self._spare = self._spare or super().take(), super().take()
         return taken
 
     def park(self) -> None:
@@ -74,27 +135,56 @@ class Garage:
             self._spare.kill_tree()
             self._spare = None
 
-    def close(self) -> None:
-        for process in self._all:
-            process.kill_tree()
-
-    def _start(self) -> SparkProcess:
-        self._started += 1
-        process = SparkProcess(self._directory / f"app-{self._started}", self._module)
-        self._all.append(process)
-        return process
+    def _new(self, directory: Path) -> Process:
+        return SparkProcess(directory)
 
 
-class SparkProcess:
-    """A driver, its JVM, its planners and its Python workers."""
+class PlainProcess(Process):
+    """One process, without Spark: :mod:`tests.e2e.plain_app`."""
 
-    def __init__(self, directory: Path, module: str) -> None:
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        self._directory = directory
+        self.log_path = directory / "log"
+        self._process: BaseProcess | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._process is None or self._process.is_alive()
+
+    def tell(self, config: Mapping[str, Any]) -> None:
+        self._process = start_forked(plain_app.run, dict(config), self._directory)
+
+    def pids_of(self, part: Part) -> set[int]:
+        raise AssertionError(f"a process without Spark has no {part.name}")
+
+    def kill_tree(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        assert self._process.pid is not None
+        processes.signal_all([self._process.pid], number)
+
+
+class SparkProcess(Process):
+    """A driver, its JVM, its planners and its Python workers: :mod:`tests.e2e.spark_app`."""
+
+    def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True)
         self.tag = uuid.uuid4().hex
         self.log_path = directory / "log"
         with self.log_path.open("wb") as log:
             self._driver = subprocess.Popen(
-                [sys.executable, "-m", module],
+                [sys.executable, "-m", "tests.e2e.spark_app"],
                 cwd=directory,
                 env={**os.environ, processes.TAG: self.tag},
                 stdin=subprocess.PIPE,
@@ -108,28 +198,23 @@ class SparkProcess:
         return self._driver.poll() is None
 
     def tell(self, config: Mapping[str, Any]) -> None:
-        """What it is to be."""
         assert self._driver.stdin is not None
         self._driver.stdin.write(json.dumps({**config, "tag": self.tag}).encode() + b"\n")
         self._driver.stdin.flush()
 
-    def kill(self, part: Part) -> None:
-        """SIGKILL for the processes that are this part, as soon as there are any."""
-        processes.kill(wait_until(lambda: processes.pids_of(self.tag, part), f"a {part.name} runs"))
+    def pids_of(self, part: Part) -> set[int]:
+        return processes.pids_of(self.tag, part)
 
     def kill_tree(self) -> None:
-        """SIGKILL for every process of it."""
         processes.kill_tree(self.tag)
         self._driver.wait()
         if self._driver.stdin is not None:
             self._driver.stdin.close()
 
     def pause(self) -> None:
-        """SIGSTOP for every process of it."""
         processes.pause_tree(self.tag)
 
     def resume(self) -> None:
-        """SIGCONT for every process of it."""
         processes.resume_tree(self.tag)
 
 
@@ -139,7 +224,7 @@ class App:
 
     garage: Garage
     config: dict[str, Any]
-    process: SparkProcess = field(init=False)
+    process: Process = field(init=False)
     runs: int = 0
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ from confluent_kafka import Producer
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.spark.local_session import python_environment
 from tests.e2e import processes
-from tests.e2e.harness import ROOT, App, Field, Garage, Verdict
+from tests.e2e.harness import ROOT, App, Field, Garage, SparkGarage, Verdict
 from tests.e2e.processes import Part
 
 LEASE_S = 4
@@ -187,7 +187,7 @@ def _kill(ledger: Ledger, part: Part) -> None:
     """SIGKILL for a part of the consumer, as soon as there is one: it may be about to start again."""
 
     def killed() -> bool:
-        found = processes.pids_of(ledger.consumer.process.tag, part)
+        found = ledger.consumer.process.pids_of(part)
         processes.kill(found)
         return bool(found)
 
@@ -237,8 +237,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as scratch,
         EmbeddedKafka(brokers=told.brokers, properties=properties) as broker,
     ):
-        app = "tests.e2e.spark_app" if told.brokers == 1 else "tests.e2e.plain_app"
-        garage = Garage(Path(scratch) / "garage", app)
+        garage = (SparkGarage if told.brokers == 1 else Garage)(Path(scratch) / "garage")
         queue = new_queue(broker, garage, Path(scratch))
         try:
             if told.brokers == 1:

@@ -1,14 +1,13 @@
-"""A consumer or a tracker in one plain process that starts in a second: all is real but Spark's engine.
+"""A consumer or a tracker in one plain process that starts at once: all is real but Spark's engine.
 
 Told what to be as :mod:`tests.e2e.spark_app` is; ``die_at`` is the step before which it dies.
 """
 
 from __future__ import annotations
 
-import json
+import os
 import pickle
-import sys
-import threading
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -37,7 +36,7 @@ from spark_cursor_source.wire.marker import decode_folded
 from tests.e2e.consumer_app import PAUSE_S, Handling
 from tests.e2e.death import Steps
 from tests.e2e.micro_batches import MicroBatches, Tasks
-from tests.e2e.spark_app import end_with_parent, record
+from tests.e2e.spark_app import record
 from tests.e2e.tracker_app import prepare_death
 
 
@@ -97,7 +96,7 @@ class OneByOne(Handling):
 def track(config: dict[str, Any]) -> None:
     """The tracker, until it fails."""
     if config["die_at"] is not None:
-        prepare_death(config["tag"], **config["die_at"])
+        prepare_death(lambda: os.kill(os.getpid(), signal.SIGKILL), **config["die_at"])
     options = TrackerOptions.parse(config["options"])
     reader = MarkerStreamReader(options)
     batches = TrackerBatches(options, bug=config["bug"])
@@ -154,12 +153,6 @@ class _Decided:
 ROLES: dict[str, Callable[[dict[str, Any]], None]] = {"consumer": consume, "tracker": track}
 
 
-def main() -> None:
-    if told := sys.stdin.readline():
-        config: dict[str, Any] = json.loads(told)
-        threading.Thread(target=end_with_parent, daemon=True).start()
-        ROLES[config["role"]](config)
-
-
-if __name__ == "__main__":
-    main()
+def run(config: dict[str, Any]) -> None:
+    """Be what the config says."""
+    ROLES[config["role"]](config)

@@ -42,14 +42,14 @@ def pids_of(tag: str, part: Part) -> set[int]:
 
 def kill(pids: Iterable[int]) -> None:
     """SIGKILL, all at once."""
-    _signal(pids, signal.SIGKILL)
+    signal_all(pids, signal.SIGKILL)
 
 
 def kill_tree(tag: str) -> None:
     """SIGKILL for every process with this tag; they are frozen first, so that none starts another."""
     frozen: set[int] = set()
     while new := pids_with_tag(tag) - frozen:
-        _signal(new, signal.SIGSTOP)
+        signal_all(new, signal.SIGSTOP)
         frozen |= new
     kill(frozen)
 
@@ -58,16 +58,17 @@ def pause_tree(tag: str) -> None:
     """SIGSTOP for every process with this tag."""
     frozen: set[int] = set()
     while new := pids_with_tag(tag) - frozen:
-        _signal(new, signal.SIGSTOP)
+        signal_all(new, signal.SIGSTOP)
         frozen |= new
 
 
 def resume_tree(tag: str) -> None:
     """SIGCONT for every process with this tag."""
-    _signal(pids_with_tag(tag), signal.SIGCONT)
+    signal_all(pids_with_tag(tag), signal.SIGCONT)
 
 
-def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    """A signal for those that are still there."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)

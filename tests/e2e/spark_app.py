@@ -39,11 +39,11 @@ def main() -> None:
         if not told:
             return
         config: dict[str, Any] = json.loads(told)
-        threading.Thread(target=end_with_parent, daemon=True).start()
+        threading.Thread(target=_end_with_parent, daemon=True).start()
         importlib.import_module(ROLES[config["role"]]).run(spark, config)
 
 
-def end_with_parent() -> None:
+def _end_with_parent() -> None:
     """Wait until whoever started this process is gone, and end it then."""
     sys.stdin.read()
     os._exit(0)  # the JVM sees its own stdin close

@@ -1,4 +1,4 @@
-"""A tracker's outbox in a process that dies before a step: ``python -m tests.kafka.outbox_app '{...}'``.
+"""A tracker's outbox in a process that dies before a step.
 
 It carries out the batches that its log does not hold yet, and writes each into the log when it is done, as
 Spark does. Batch ``n`` announces message ``n`` and gives up message ``n`` of the queue.
@@ -6,10 +6,8 @@ Spark does. Batch ``n`` announces message ``n`` and gives up message ``n`` of th
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +58,7 @@ class MortalProducer(Producer):
         return super().commit_transaction(*given)
 
 
-def main(told: dict[str, Any]) -> None:
+def run(told: dict[str, Any]) -> None:
     """Carry out what is left of the batches."""
     control, log = Control(config=told["config"], name=told["name"]), Path(told["log"])
     MortalProducer.left = told["die_at"]
@@ -79,7 +77,3 @@ def main(told: dict[str, Any]) -> None:
         with log.open("ab") as file:
             file.write(b".")
     outbox.close()
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -40,6 +37,8 @@ from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.tracker_group import metadata, read_progress
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import redelivery as wire
+from tests.forked import start_forked
+from tests.kafka import outbox_app
 from tests.kafka.control_plane import (
     PARTITIONS,
     Control,
@@ -346,7 +345,7 @@ def test_a_tracker_that_dies_before_each_call_of_its_producers_doubles_only_copi
     control: Control, queue: Cell, tmp_path: Path
 ) -> None:
     # One process dies before call 0, the next one before call 1, ... until one has done all that is left.
-    log = tmp_path / "log"
+    log = tmp_path / "done"
     log.touch()
     told = {"config": control.config, "name": control.name, "log": str(log)}
     deaths = 0
@@ -364,8 +363,10 @@ def test_a_tracker_that_dies_before_each_call_of_its_producers_doubles_only_copi
 
 def run_outbox(told: dict[str, Any]) -> int:
     """How a process of :mod:`tests.kafka.outbox_app` has ended."""
-    command = [sys.executable, "-m", "tests.kafka.outbox_app", json.dumps(told)]
-    return subprocess.run(command, stderr=subprocess.DEVNULL, timeout=60).returncode
+    process = start_forked(outbox_app.run, told, Path(told["log"]).parent)
+    process.join(60)
+    assert process.exitcode is not None, "it does not end"
+    return process.exitcode
 
 
 # -- brokers that come and go --------------------------------------------------------------------------------

@@ -1,0 +1,41 @@
+"""Processes that start in milliseconds: forks of a process that has imported what they need."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["tests.e2e.plain_app", "tests.kafka.outbox_app"])
+
+
+def start_forked(run: Callable[[Any], None], told: object, directory: Path) -> BaseProcess:
+    """A process that runs ``run(told)`` in this directory; it ends at the latest with the one that starts it.
+
+    What it prints is in the file ``log`` of the directory.
+    """
+    process = _CONTEXT.Process(target=_run, args=(run, told, directory), daemon=True)
+    process.start()
+    return process
+
+
+def _run(run: Callable[[Any], None], told: object, directory: Path) -> None:
+    os.setsid()
+    os.chdir(directory)
+    log = os.open("log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    for output in (1, 2):
+        os.dup2(log, output)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    run(told)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(0)
