@@ -88,11 +88,11 @@ def test_a_tracker_that_was_away_for_many_leases_brings_nothing_back_that_was_ac
 
 
 def test_a_tracker_without_its_checkpoint_takes_over_from_the_cursors_when_it_is_told_to(
-    make_queue: MakeQueue,
+    make_plain_queue: MakeQueue,
 ) -> None:
     # 0 2 acked, 1 left, 3 held | SIGKILL of the tracker, no checkpoint | refused | takeOver: 1 (2)
     # the checkpoint of before: stale, takeOver or not
-    queue = make_queue(own_tracker=True)
+    queue = make_plain_queue()
     tracker = queue.tracker()
     queue.produce(["plain", "leave", "plain"])
     consumer = queue.consumer(per_row=True, gate=True, leaseTimeout="10s")
@@ -118,7 +118,7 @@ def test_a_tracker_without_its_checkpoint_takes_over_from_the_cursors_when_it_is
 
     tracker.kill_tree()
     checkpoint.rename(checkpoint.with_name("new"))
-    checkpoint.with_name("old").rename(checkpoint)  # where it was: Spark's state knows its own path
+    checkpoint.with_name("old").rename(checkpoint)
     tracker.start()
     assert "which has gone on where this checkpoint stopped" in tracker.until_failed(run=4)
 

@@ -76,7 +76,7 @@ def test_a_consumer_that_is_interrupted_says_so(call: str) -> None:
     consumer = open_client(Consumer, config)
     consumer.assign([TopicPartition("any", 0, 0)])
     with pytest.raises(KeyboardInterrupt):
-        consumer.poll(20) if call == "poll" else consumer.consume(1, 2)
+        consumer.poll(2) if call == "poll" else consumer.consume(1, 2)
     consumer.close()
 
 
