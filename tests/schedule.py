@@ -1,10 +1,11 @@
 """The order in which ``make test`` runs the files, and which of them took longest.
 
-Two workers share one line of files. At its front are the files that start Spark processes of their own, at
+The workers share one line of files. At its front are the files that start Spark processes of their own, at
 its end those that share one Spark session; the files that take longest come first from either side. One
-worker takes files from the front, the other one from the end, and they meet among the short files in
-between. So each worker has the expensive fixtures of one kind, and both end at about the same time. Files
-that need another broker than that of the session stand together, because it ends with the last of them.
+worker takes files from the end, the others from the front, and they meet among the short files in
+between. So each worker has the expensive fixtures of one kind, and all end at about the same time. Files
+that need another broker than that of the session stand together, because it ends with the last of them; so
+do those that need Spark processes which wait.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pytest
 
 SHOWN = 10
 BROKERS = frozenset({"guarded_broker", "mortal_broker"})
+GARAGE = "garage"  #: keeps a Spark process that waits, as long as the next file needs one
 DEFAULT_S = 3  #: of a file that is not in the table
 
 #: Seconds that a file takes, where that is more than a few; a wrong number costs balance and nothing else.
@@ -72,21 +74,21 @@ SECONDS = {
 }
 
 
-def _place(path: str, brokers: Collection[str]) -> tuple[int, bool, tuple[str, ...], int]:
-    """Where a file stands in the line."""
+def _place(path: str, needed: Collection[str]) -> tuple[int, bool, tuple[str, ...], int]:
+    """Where a file stands in the line, by the fixtures of those that keep processes that it needs."""
     seconds = SECONDS.get(path, DEFAULT_S)
     if path.startswith("tests/spark/") or path == "tests/e2e/test_notebook.py":
         return 2, False, (), seconds
     if path.startswith("tests/e2e/"):
-        return 0, False, (), -seconds
-    return 1, not brokers, tuple(sorted(brokers)), -seconds
+        return 0, GARAGE not in needed, (), -seconds
+    return 1, not needed, tuple(sorted(needed)), -seconds
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files in line; the tests of a file keep their order."""
     needed: defaultdict[str, set[str]] = defaultdict(set)
     for item in items:
-        needed[_file(item.nodeid)] |= BROKERS.intersection(getattr(item, "fixturenames", ()))
+        needed[_file(item.nodeid)] |= (BROKERS | {GARAGE}).intersection(getattr(item, "fixturenames", ()))
     places = {path: (_place(path, brokers), path) for path, brokers in needed.items()}
     items.sort(key=lambda item: places[_file(item.nodeid)])
 

@@ -95,9 +95,9 @@ class Outage:
         return self.queue.verdict().check_settled()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def outage(plain_garage: Garage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outage]:
-    """It begins with the first test that names this, so that the last one has little left to wait for."""
+    """It begins with the first test of a file, so that the last one has little left to wait for."""
     with EmbeddedKafka(properties={"auto.create.topics.enable": False}) as broker:
         queue = Field(
             servers=broker.bootstrap_servers,

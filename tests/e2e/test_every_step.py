@@ -9,12 +9,7 @@ import pytest
 from tests.e2e.harness import App, Field
 from tests.kafka.control_plane import transaction
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.broker,
-    pytest.mark.timeout(600),
-    pytest.mark.usefixtures("outage"),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.broker, pytest.mark.timeout(600)]
 
 MakeQueue = Callable[..., Field]
 #: of a run with a batch of two tasks; the markers are Hellos, Starts, and the acks of each task
