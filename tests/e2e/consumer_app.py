@@ -10,7 +10,6 @@ Each message that reaches the handler is written to ``events`` before anything e
 from __future__ import annotations
 
 import os
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_cursor_source as cursorq
 from spark_cursor_source.core.duration import parse_duration
-from tests.e2e.processes import pids_with_tag
+from tests.e2e.processes import die
 from tests.e2e.spark_app import record
 
 GATE_POLL_S = 0.02
@@ -124,8 +123,7 @@ class Handling:
         if value.startswith(b"exit"):
             os._exit(1)
         if value.startswith(b"kill"):
-            for pid in sorted(pids_with_tag(self._config["tag"]), key=lambda pid: pid == os.getpid()):
-                os.kill(pid, signal.SIGKILL)
+            die(self._config.get("tag"))
         if value.startswith(b"wait"):
             self._wait()
 

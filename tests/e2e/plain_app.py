@@ -5,9 +5,7 @@ Told what to be as :mod:`tests.e2e.spark_app` is; ``die_at`` is the step before 
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -96,7 +94,7 @@ class OneByOne(Handling):
 def track(config: dict[str, Any]) -> None:
     """The tracker, until it fails."""
     if config["die_at"] is not None:
-        prepare_death(lambda: os.kill(os.getpid(), signal.SIGKILL), **config["die_at"])
+        prepare_death(None, **config["die_at"])
     options = TrackerOptions.parse(config["options"])
     reader = MarkerStreamReader(options)
     batches = TrackerBatches(options, bug=config["bug"])

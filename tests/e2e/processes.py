@@ -54,6 +54,12 @@ def kill_tree(tag: str) -> None:
     kill(frozen)
 
 
+def die(tag: str | None) -> None:
+    """SIGKILL for every process with this tag, and last for this one; None: it is the only one."""
+    pids = set() if tag is None else pids_with_tag(tag)
+    kill([*(pids - {os.getpid()}), os.getpid()])
+
+
 def pause_tree(tag: str) -> None:
     """SIGSTOP for every process with this tag."""
     frozen: set[int] = set()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
-from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -13,14 +10,14 @@ from pyspark.sql import SparkSession
 import spark_cursor_source as cursorq
 from spark_cursor_source.kafka.outbox import Outbox
 from spark_cursor_source.kafka.transaction import TransactionalProducer
-from tests.e2e.processes import pids_with_tag
+from tests.e2e.processes import die
 from tests.e2e.spark_app import record
 
 
 def run(spark: SparkSession, config: dict[str, Any]) -> None:
     """Run the tracker until it fails."""
     if config["die_at"] is not None:
-        prepare_death(lambda: _kill_all(config["tag"]), **config["die_at"])
+        prepare_death(config["tag"], **config["die_at"])
     query = cursorq.start_tracker(spark, config["options"])
     _note(config, "started")
     try:
@@ -33,7 +30,7 @@ def _note(config: dict[str, Any], event: str, **facts: object) -> None:
     record(config["events"], event=event, run=str(config["run"]), at=time.time(), **facts)
 
 
-def prepare_death(die: Callable[[], None], step: str, batch: int) -> None:
+def prepare_death(tag: str | None, step: str, batch: int) -> None:
     """Die after the ``transaction`` of a batch, ``batch`` at least, before Spark knows that it is done;
     or after its ``copies``, before its transaction begins."""
     carry_out, commit = Outbox.carry_out, TransactionalProducer.commit
@@ -43,18 +40,13 @@ def prepare_death(die: Callable[[], None], step: str, batch: int) -> None:
         at_work[:] = [batch_id]
         done = carry_out(self, batch_id, **what)
         if step == "transaction" and batch_id >= batch:
-            die()
+            die(tag)
         return done
 
     def die_before_commit(self: TransactionalProducer, *what: Any) -> None:
         if step == "copies" and at_work[0] >= batch:
-            die()
+            die(tag)
         commit(self, *what)
 
     Outbox.carry_out = carry_out_and_die  # type: ignore[method-assign]
     TransactionalProducer.commit = die_before_commit  # type: ignore[method-assign]
-
-
-def _kill_all(tag: str) -> None:
-    for pid in sorted(pids_with_tag(tag), key=lambda pid: pid == os.getpid()):
-        os.kill(pid, signal.SIGKILL)
