@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Test files side by side: most of a test is waiting for leases, brokers and Spark's triggers.
-WORKERS ?= 2
+WORKERS ?= 3
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
 .PHONY: help setup jars demo check test test-interop lint types bench broker clean check-python check-java
@@ -50,6 +50,7 @@ check: lint types
 
 test: jars
 	@$(BIN)/python -m tests.class_archive
+	@$(BIN)/python -m compileall -q spark_cursor_source tests
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # With programs that are built of a checkout of kafka-mq-go; see the top of tests/interop/programs.py.

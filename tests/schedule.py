@@ -1,11 +1,12 @@
 """The order in which ``make test`` runs the files, and which of them took longest.
 
 The workers share one line of files. At its front are the files that start Spark processes of their own, at
-its end those that share one Spark session; the files that take longest come first from either side. One
-worker takes files from the end, the others from the front, and they meet among the short files in
-between. So each worker has the expensive fixtures of one kind, and all end at about the same time. Files
-that need another broker than that of the session stand together, because it ends with the last of them; so
-do those that need Spark processes which wait.
+its end those that share one Spark session, and in the middle all others, which wait more than they compute;
+of each kind those that take longest come first. One worker takes files from the front, one from the end and
+one from the middle, and each helps the others when its kind is done. So each worker has the expensive
+fixtures of one kind, and all end at about the same time. Files that need another broker than that of the
+session stand together, because it ends with the last of them; so do those that need Spark processes which
+wait.
 """
 
 from __future__ import annotations
@@ -20,57 +21,77 @@ import pytest
 SHOWN = 10
 BROKERS = frozenset({"guarded_broker", "mortal_broker"})
 GARAGE = "garage"  #: keeps a Spark process that waits, as long as the next file needs one
+E2E = "tests/e2e/"
 DEFAULT_S = 3  #: of a file that is not in the table
 
 #: Seconds that a file takes, where that is more than a few; a wrong number costs balance and nothing else.
 SECONDS = {
-    "tests/client/test_broker_killed.py": 60,
-    "tests/client/test_cursors.py": 30,
-    "tests/client/test_queues.py": 70,
-    "tests/client/test_queues_beside_spark.py": 20,
-    "tests/client/test_queues_v1.py": 35,
-    "tests/client/test_stream_states.py": 20,
-    "tests/client/test_subscribe.py": 20,
-    "tests/e2e/test_broker_killed.py": 40,
+    "tests/client/test_broker_killed.py": 25,
+    "tests/client/test_cursors.py": 20,
+    "tests/client/test_expected_offset.py": 10,
+    "tests/client/test_queues.py": 125,
+    "tests/client/test_queues_beside_spark.py": 15,
+    "tests/client/test_queues_v1.py": 30,
+    "tests/client/test_rights.py": 10,
+    "tests/client/test_stream_states.py": 10,
+    "tests/client/test_streams.py": 10,
+    "tests/client/test_subscribe.py": 25,
+    "tests/e2e/test_broker_killed.py": 30,
     "tests/e2e/test_checkpoints.py": 50,
-    "tests/e2e/test_consumer_killed.py": 120,
-    "tests/e2e/test_consumer_killed_v1.py": 30,
-    "tests/e2e/test_demo.py": 130,
-    "tests/e2e/test_every_step.py": 200,  # these two share an outage of two minutes
-    "tests/e2e/test_faults.py": 190,
+    "tests/e2e/test_consumer_killed.py": 170,
+    "tests/e2e/test_consumer_killed_v1.py": 40,
+    "tests/e2e/test_demo.py": 205,
+    "tests/e2e/test_every_step.py": 60,
+    "tests/e2e/test_faults.py": 130,
     "tests/e2e/test_jobs.py": 50,
-    "tests/e2e/test_ledger.py": 180,
-    "tests/e2e/test_notebook.py": 60,
-    "tests/e2e/test_pipeline.py": 40,
-    "tests/e2e/test_subscriptions.py": 80,
-    "tests/e2e/test_tracker_killed.py": 140,
+    "tests/e2e/test_ledger.py": 215,
+    "tests/e2e/test_notebook.py": 40,
+    "tests/e2e/test_pipeline.py": 65,
+    "tests/e2e/test_subscriptions.py": 65,
+    "tests/e2e/test_tracker_killed.py": 205,
+    "tests/kafka/test_ack_check.py": 25,
+    "tests/kafka/test_clusters.py": 35,
+    "tests/kafka/test_cursors.py": 35,
+    "tests/kafka/test_cursors_anew.py": 20,
+    "tests/kafka/test_dead_letter_troubles.py": 40,
+    "tests/kafka/test_earlier_ends.py": 10,
+    "tests/kafka/test_groups.py": 10,
     "tests/kafka/test_log.py": 50,
+    "tests/kafka/test_marker_planner.py": 15,
     "tests/kafka/test_markers.py": 30,
-    "tests/kafka/test_outbox.py": 80,
-    "tests/kafka/test_redrive.py": 30,
-    "tests/kafka/test_subscriptions.py": 40,
-    "tests/kafka/test_topics.py": 50,
-    "tests/spark/test_ack_words.py": 10,
-    "tests/spark/test_acks.py": 60,
-    "tests/spark/test_batches.py": 60,
-    "tests/spark/test_connect.py": 60,
-    "tests/spark/test_delays.py": 20,
-    "tests/spark/test_enqueue.py": 30,
-    "tests/spark/test_expiry.py": 30,
+    "tests/kafka/test_markers_view.py": 15,
+    "tests/kafka/test_message_sender.py": 20,
+    "tests/kafka/test_outbox.py": 130,
+    "tests/kafka/test_queue_view.py": 15,
+    "tests/kafka/test_reappend.py": 15,
+    "tests/kafka/test_redeliveries.py": 30,
+    "tests/kafka/test_redrive.py": 40,
+    "tests/kafka/test_stats.py": 15,
+    "tests/kafka/test_subscriptions.py": 30,
+    "tests/kafka/test_topics.py": 70,
+    "tests/spark/test_acks.py": 75,
+    "tests/spark/test_batches.py": 95,
+    "tests/spark/test_connect.py": 80,
+    "tests/spark/test_delays.py": 30,
+    "tests/spark/test_enqueue.py": 25,
+    "tests/spark/test_expiry.py": 20,
     "tests/spark/test_given_up.py": 50,
-    "tests/spark/test_leases.py": 60,
-    "tests/spark/test_markers_v1.py": 15,
-    "tests/spark/test_outcomes.py": 50,
-    "tests/spark/test_queue_watch.py": 15,
-    "tests/spark/test_reappend.py": 40,
+    "tests/spark/test_leases.py": 80,
+    "tests/spark/test_logs.py": 30,
+    "tests/spark/test_markers_v1.py": 10,
+    "tests/spark/test_outcomes.py": 45,
+    "tests/spark/test_planner.py": 40,
+    "tests/spark/test_planner_v1.py": 25,
+    "tests/spark/test_queue_watch.py": 20,
+    "tests/spark/test_reappend.py": 25,
     "tests/spark/test_refusals.py": 50,
-    "tests/spark/test_secrets.py": 50,
-    "tests/spark/test_views.py": 40,
-    "tests/spark/test_worker_python.py": 15,
-    "tests/spark/test_writer.py": 30,
-    "tests/test_cli.py": 20,
-    "tests/test_cluster.py": 90,
-    "tests/test_embedded.py": 60,
+    "tests/spark/test_rights.py": 40,
+    "tests/spark/test_secrets.py": 60,
+    "tests/spark/test_unread.py": 55,
+    "tests/spark/test_views.py": 75,
+    "tests/spark/test_writer.py": 60,
+    "tests/test_cluster.py": 40,
+    "tests/test_embedded.py": 85,
 }
 
 
@@ -79,7 +100,7 @@ def _place(path: str, needed: Collection[str]) -> tuple[int, bool, tuple[str, ..
     seconds = SECONDS.get(path, DEFAULT_S)
     if path.startswith("tests/spark/") or path == "tests/e2e/test_notebook.py":
         return 2, False, (), seconds
-    if path.startswith("tests/e2e/"):
+    if path.startswith(E2E):
         return 0, GARAGE not in needed, (), -seconds
     return 1, not needed, tuple(sorted(needed)), -seconds
 
@@ -99,19 +120,24 @@ def _file(nodeid: str) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With ``--dist loadfile``, hand the line out from both ends."""
+    """With ``--dist loadfile``, hand the line out from its front, its end and its middle."""
     from xdist.scheduler import LoadFileScheduling
 
-    class FromBothEnds(LoadFileScheduling):
+    class FromThreePlaces(LoadFileScheduling):
         def _assign_work_unit(self, node: Any) -> None:
-            if int(node.gateway.id.removeprefix("gw")) % 2:
+            place = int(node.gateway.id.removeprefix("gw")) % 3
+            if place == 1:
                 self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+            elif place == 2:
+                first = next(iter(self.workqueue))
+                middle = (path for path in self.workqueue if not path.startswith(E2E))
+                self.workqueue.move_to_end(next(middle, first), last=False)
             super()._assign_work_unit(node)
 
     if config.getvalue("dist") != "loadfile":
         return None
     config.option.loadscopereorder = False  # which would put the files with the most tests first
-    return FromBothEnds(config, log)
+    return FromThreePlaces(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

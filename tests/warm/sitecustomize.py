@@ -6,10 +6,20 @@ that Spark starts.
 
 import sys
 
-# Spark lets them import pyspark from an archive of sources, which each process compiles anew.
-# The same modules are installed, and were compiled before.
-sys.path[:] = [place for place in sys.path if not place.endswith("/pyspark.zip")]
+
+def _is_archive(place: str) -> bool:
+    return "/pyspark/" in place and place.endswith((".zip", ".jar"))
+
+
+# Spark lets them import pyspark and py4j from archives of sources, which each process compiles anew.
+# The same modules are installed, and were compiled before. A large jar, which has none, is on the path too.
+sys.path[:] = [place for place in sys.path if not _is_archive(place)]
+for archive in [place for place in sys.path_importer_cache if _is_archive(place)]:
+    del sys.path_importer_cache[archive]
 
 if "pyspark.daemon" in sys.orig_argv:
     # Workers are forks of this process: what it has imported, they need not import.
     import spark_cursor_source.spark.source  # noqa: F401
+
+    if "pyspark.worker" in sys.orig_argv:
+        import pandas  # noqa: F401  # pyarrow does, with the first array that it makes
