@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Wait
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter, Redeliver
-from spark_cursor_source.kafka.outbox import Outbox
+from spark_cursor_source.kafka.outbox import Outbox, tracker_group
 from spark_cursor_source.kafka.topics import Topics
 
 PARTITIONS = 8
@@ -57,6 +67,27 @@ def login(user: str, password: str) -> dict[str, str]:
         "sasl.username": user,
         "sasl.password": password,
     }
+
+
+def allow_bob(control: Control, topics: Mapping[str, AclOperation]) -> None:
+    """Let bob do what a tracker does with its control topics, and to each of these topics what it says."""
+    own = (control.markers, control.redeliveries, control.cursors)
+    tracker = tracker_group(control.markers)
+    allowed = [
+        *((ResourceType.TOPIC, name, AclOperation.ALL) for name in own),
+        *((ResourceType.TOPIC, name, operation) for name, operation in topics.items()),
+        (ResourceType.GROUP, tracker, AclOperation.ALL),
+        (ResourceType.TRANSACTIONAL_ID, tracker, AclOperation.ALL),
+    ]
+    acls = [
+        AclBinding(
+            kind, name, ResourcePatternType.LITERAL, "User:bob", "*", operation, AclPermissionType.ALLOW
+        )
+        for kind, name, operation in allowed
+    ]
+    administrator = AdminClient(control.config)
+    for made in administrator.create_acls(acls).values():
+        made.result(timeout=20)
 
 
 def new_control(config: dict[str, str]) -> Control:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, ResourceType
+from confluent_kafka.admin import AclOperation, AdminClient
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
@@ -26,6 +26,7 @@ from tests.conftest import CreateTopic, DeleteTopic
 from tests.kafka.control_plane import (
     PARTITIONS,
     Control,
+    allow_bob,
     cell_of,
     cursor_of,
     dead_letter_of,
@@ -157,7 +158,7 @@ def test_a_right_that_is_missing_holds_up_the_letters_that_need_it(
     cell = queue_with(control, topics, [b"0", b"1"])
     closed = queue_with(replace(control, name=f"{control.name}-closed"), topics, [b"0", b"1"])
     topics.create({f"{control.queue}-{name}-DLQ": (1, {}) for name in ("billing", "audit")})
-    allow_bob(control, [control.queue, f"{control.queue}-billing-DLQ"])
+    allow_bob(control, dict.fromkeys([control.queue, f"{control.queue}-billing-DLQ"], AclOperation.ALL))
     outbox = new_outbox(control, config=servers | login("bob", "of-bob"))
     denied = replace(cell, subscription="audit")
     letters = [dead_letter_of(one, (0, 2)) for one in (denied, closed, cell)]
@@ -168,37 +169,6 @@ def test_a_right_that_is_missing_holds_up_the_letters_that_need_it(
     assert why.keys() == {denied, closed}
     assert f"{control.queue}-audit-DLQ" in why[denied] or "AUTHORIZATION_FAILED" in why[denied]
     assert closed.topic in why[closed]
-
-
-def allow_bob(control: Control, topics: list[str]) -> None:
-    from confluent_kafka.admin import (
-        AclBinding,
-        AclOperation,
-        AclPermissionType,
-        ResourcePatternType,
-    )
-
-    allowed = [
-        *((ResourceType.TOPIC, one) for one in (control.markers, control.redeliveries, control.cursors)),
-        *((ResourceType.TOPIC, one) for one in topics),
-        (ResourceType.GROUP, f"cursorq-tracker-{control.markers}"),
-        (ResourceType.TRANSACTIONAL_ID, f"cursorq-tracker-{control.markers}"),
-    ]
-    acls = [
-        AclBinding(
-            kind,
-            name,
-            ResourcePatternType.LITERAL,
-            "User:bob",
-            "*",
-            AclOperation.ALL,
-            AclPermissionType.ALLOW,
-        )
-        for kind, name in allowed
-    ]
-    administrator = AdminClient(control.config)
-    for made in administrator.create_acls(acls).values():
-        made.result(timeout=20)
 
 
 def test_a_dead_letter_topic_that_was_deleted_is_made_again_at_the_next_try(

@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import Message, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AclOperation, AdminClient
 
 from spark_cursor_source.core.lease_table import END, START, LeaseTable, MessageMarkers
 from spark_cursor_source.core.reappend_options import MarkerFormat, ReappendOptions
 from spark_cursor_source.core.stats import ReappendTrouble, Stats
+from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.lease_tables import reappend_troubles
 from spark_cursor_source.kafka.reappend import Reappender
@@ -23,7 +24,7 @@ from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.marker import MarkerV1
 from spark_cursor_source.wire.message_markers import kmq_row, row_of
-from tests.kafka.control_plane import Control, produce, read_all
+from tests.kafka.control_plane import Control, allow_bob, login, new_control, produce, read_all
 
 pytestmark = pytest.mark.broker
 
@@ -187,6 +188,30 @@ def test_a_message_that_cannot_be_appended_stays_open_for_longer_each_time_and_h
     assert ("MSG_SIZE_TOO_LARGE" in why, messages) == (True, 1)
     copies = [m.value() for m in read_all(control.config, small)]
     assert copies == [b"x" * 400, b"fits", b"fits", b"fits"]
+
+
+@pytest.mark.parametrize("allowed", [AclOperation.READ, AclOperation.WRITE])
+def test_a_right_that_is_missing_leaves_the_messages_open(
+    guarded_broker: EmbeddedKafka, allowed: AclOperation
+) -> None:
+    # The tracker may read its queue topic and not write to it, or the other way round.
+    servers = {"bootstrap.servers": guarded_broker.bootstrap_servers, "log_level": "0"}
+    control = new_control(servers | login("admin", "of-admin"))
+    Topics(control.config).create({control.queue: (1, {})})
+    produce(control.config, control.queue, [{"value": b"one"}])
+    allow_bob(control, {control.queue: allowed})
+    bob = servers | login("bob", "of-bob")
+    options = ReappendOptions(
+        queue_topic=control.queue,
+        marker_format=MarkerFormat.KMQ,
+        max_deliveries=None,
+        dead_letter_topic=f"{control.queue}-dead",
+    )
+    tracker = Reappender(bob, Topics(bob), options, markers_topic=control.markers, patience_ms=20_000)
+    with closing(tracker) as one:
+        assert _rows(one.reappend(due((0, 0, 40))), MarkerFormat.KMQ) == [(START, 0, 0, 2_000)]
+        why, messages = one.trouble(1)
+    assert (control.queue in why or "AUTHORIZATION_FAILED" in why, messages) == (True, 1)
 
 
 def test_a_dead_letter_that_cannot_be_written_leaves_its_message_open(
