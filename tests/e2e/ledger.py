@@ -269,12 +269,16 @@ def on_cluster(broker: EmbeddedKafka, queue: Field, seed: int, away_s: float = 3
     )
 
 
-def new_queue(broker: EmbeddedKafka, garage: Garage, directory: Path) -> Field:
-    """The ledger's queue and control topics, on a broker of its own."""
+def new_queue(
+    broker: EmbeddedKafka, garage: Garage, directory: Path, trackers: Garage | None = None
+) -> Field:
+    """The ledger's queue and control topics, on a broker of its own; its tracker is of the same garage or of
+    ``trackers``."""
     queue = Field(
         servers=broker.bootstrap_servers,
         directory=directory,
         garage=garage,
+        trackers=trackers,
         topic="ledger",
         subscription="s",
         control={

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spark_cursor_source.errors import DemoProcessEnded
-from tests.e2e.harness import ROOT, wait_until
+from tests.e2e.harness import wait_until
 from tests.e2e.processes import TAG, Part, kill, pids_of, pids_with_tag
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -28,7 +28,7 @@ class Demo:
         self.temporary = directory / "tmp"
         self.temporary.mkdir()
         self.output = directory / "output"
-        environment = {**os.environ, TAG: self.tag, "TMPDIR": str(self.temporary), "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, TAG: self.tag, "TMPDIR": str(self.temporary)}
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "spark_cursor_source.cli", "demo", "--messages=1000", *arguments],

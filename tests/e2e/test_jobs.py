@@ -71,7 +71,7 @@ class Jobs:
             command = [SUBMIT, *MODEST, *DEFAULTS, script, *arguments]
         else:
             command = [sys.executable, script, *arguments]
-        environment = {**os.environ, TAG: self._tag, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, TAG: self._tag}
         environment["PYSPARK_SUBMIT_ARGS"] = shlex.join((*MODEST, "pyspark-shell"))
         log = self._directory / f"{job}.log"
         with log.open("wb") as output:

@@ -33,9 +33,10 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def run(garage: Garage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def run(garage: Garage, plain_garage: Garage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Its query is Spark's. Its tracker is not: what befalls Spark's own is in ``test_tracker_killed``."""
     with EmbeddedKafka(properties={"auto.create.topics.enable": False}) as broker:
-        queue = new_queue(broker, garage, tmp_path_factory.mktemp("ledger"))
+        queue = new_queue(broker, garage, tmp_path_factory.mktemp("ledger"), trackers=plain_garage)
         try:
             ledger = Ledger(broker, queue, SEED)
             yield Run(ledger, ledger.run(lambda: True))

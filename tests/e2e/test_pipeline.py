@@ -43,7 +43,7 @@ def run(tmp_path: Path) -> Iterator[Callable[[Path], str]]:
 
     def run_to_its_end(spec: Path) -> str:
         command = [SUBMIT, *MODEST, *CONNECT, str(ROOT / "jobs" / "pipeline.py"), "run", "--spec", str(spec)]
-        environment = {**os.environ, TAG: tag, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, TAG: tag}
         log = tmp_path / "pipeline.log"
         with log.open("wb") as output:
             done = subprocess.run(command, cwd=tmp_path, env=environment, stdout=output, stderr=output)

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from spark_cursor_source.spark.local_session import SHORT_LIVED
-from tests.conftest import ROOT
 from tests.e2e.processes import TAG, kill_tree
 from tests.spark.harness import Bench, wait_until
 
@@ -50,7 +49,6 @@ def said_by_client(bench: Bench, topics: dict[str, str], directory: Path) -> dic
     environment = {
         **os.environ,
         TAG: tag,
-        "PYTHONPATH": str(ROOT),
         "PYSPARK_SUBMIT_ARGS": " ".join(f"--conf '{one}'" for one in _CONF) + " pyspark-shell",
     }
     command = [sys.executable, str(APP), json.dumps(topics), json.dumps(options), str(directory)]
