@@ -89,7 +89,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 @pytest.fixture(scope="session")
 def mortal_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedKafka]:
     with EmbeddedKafka(
-        properties={**_PROPERTIES, "log.cleaner.backoff.ms": 100}, ready_timeout_s=READY_S
+        properties={**_PROPERTIES, "log.cleaner.backoff.ms": 1_000}, ready_timeout_s=READY_S
     ) as running:
         request.config.stash[RESTING]["mortal_broker"] = running
         yield running

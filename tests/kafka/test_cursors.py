@@ -260,10 +260,10 @@ def test_compaction_and_a_restart_leave_the_latest(
     )
     control = Control(config, cursors.removeprefix("cursors-"))
     tail, cell = CursorTail(config, cursors), cell_of("orders")
-    for position in range(30):
+    for position in range(12):
         write(control, cursor_of(cell, position), cursor_of(cell_of("orders", 1), position))
-        time.sleep(0.02)
+        time.sleep(0.1)  # so that there are segments to be compacted
     mortal.restart()
-    write(control, cursor_of(cell, 30))
-    eventually(shows(tail, cursor_of(cell, 30)), seconds=60)
-    eventually(shows(CursorTail(config, cursors), cursor_of(cell, 30)), seconds=60)
+    write(control, cursor_of(cell, 12))
+    eventually(shows(tail, cursor_of(cell, 12)), seconds=60)
+    eventually(shows(CursorTail(config, cursors), cursor_of(cell, 12)), seconds=60)
