@@ -97,9 +97,17 @@ def mortal_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedKafka]:
 
 @pytest.fixture
 def mortal(mortal_broker: EmbeddedKafka) -> Iterator[EmbeddedKafka]:
-    """A broker that tests may stop, kill and pause; the next one finds it running."""
+    """A broker that tests may stop, kill and pause; the next one finds it running, and without topics.
+
+    A broker that was killed looks through all partitions when it starts again.
+    """
+    from confluent_kafka.admin import AdminClient
+
     yield mortal_broker.start()
-    mortal_broker.start()
+    admin = AdminClient({"bootstrap.servers": mortal_broker.start().bootstrap_servers, "log_level": 0})
+    topics = [name for name in admin.list_topics(timeout=READY_S).topics if not name.startswith("__")]
+    for deleted in (admin.delete_topics(topics) if topics else {}).values():
+        deleted.result(timeout=READY_S)
 
 
 @pytest.fixture(scope="session")
