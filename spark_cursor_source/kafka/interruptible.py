@@ -22,8 +22,10 @@ def _interruptible(call: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **options: Any) -> Any:
         try:
             return call(*args, **options)
-        except SystemError:
-            raise KeyboardInterrupt from None
+        except SystemError as failed:
+            if failed.__cause__ is None or isinstance(failed.__cause__, KeyboardInterrupt):
+                raise KeyboardInterrupt from None
+            raise
 
     return called
 
