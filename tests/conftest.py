@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import time
 import uuid
@@ -52,6 +53,12 @@ READY_S = 240.0  #: for a broker's start; a busy machine takes a minute
 
 #: brokers that rest while no file needs them, by the name of their fixture
 RESTING = pytest.StashKey[dict[str, EmbeddedKafka]]()
+
+
+def as_in_a_terminal() -> None:
+    """Let Ctrl-C end this process, as ``preexec_fn``: what a shell starts in the background ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 
 CreateTopic = Callable[..., str]
 DeleteTopic = Callable[[str], None]

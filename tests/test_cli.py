@@ -16,6 +16,7 @@ import pytest
 from spark_cursor_source.cli import main
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.kafka.topics import Topics
+from tests.conftest import as_in_a_terminal
 from tests.kafka.control_plane import new_control, produce
 from tests.kafka.tracker_thread import running_tracker
 
@@ -26,7 +27,9 @@ COMMAND = [sys.executable, "-m", "spark_cursor_source.cli"]
 @pytest.mark.broker
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_cursorq_broker_prints_its_address_and_ends_cleanly_when_told(number: signal.Signals) -> None:
-    with subprocess.Popen([*COMMAND, "broker"], cwd=ROOT, stdout=subprocess.PIPE, text=True) as command:
+    with subprocess.Popen(
+        [*COMMAND, "broker"], cwd=ROOT, stdout=subprocess.PIPE, text=True, preexec_fn=as_in_a_terminal
+    ) as command:
         assert command.stdout is not None
         address = command.stdout.readline()
         assert address.startswith("bootstrap servers: 127.0.0.1:")
@@ -94,6 +97,7 @@ def test_ctrl_c_ends_a_command_with_one_line_and_130(arguments: list[str]) -> No
             cwd=ROOT,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=as_in_a_terminal,
         )
         with command:
             server.accept()[0].close()  # it is at work

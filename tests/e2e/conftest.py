@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,18 +88,21 @@ class Outage:
     tracker: App
     consumer: App
     end: threading.Timer
+    processes: ExitStack
 
     def over(self) -> Verdict:
-        """What it came to, once it has lasted two minutes and all is acked."""
-        self.end.join()
-        self.consumer.until(self.queue.all_settled, "all is acked")
-        return self.queue.verdict().check_settled()
+        """What it came to, once it has lasted two minutes and all is acked; all its processes end."""
+        with self.processes:
+            self.end.join()
+            self.consumer.until(self.queue.all_settled, "all is acked")
+            return self.queue.verdict().check_settled()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def outage(plain_garage: Garage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outage]:
-    """It begins with the first test of a file, so that the last one has little left to wait for."""
-    with EmbeddedKafka(properties={"auto.create.topics.enable": False}) as broker:
+    """It begins with the first test that names this, so that the last one has little left to wait for."""
+    with ExitStack() as processes:
+        broker = processes.enter_context(EmbeddedKafka(properties={"auto.create.topics.enable": False}))
         queue = Field(
             servers=broker.bootstrap_servers,
             directory=tmp_path_factory.mktemp("outage"),
@@ -107,6 +111,7 @@ def outage(plain_garage: Garage, tmp_path_factory: pytest.TempPathFactory) -> It
             subscription="s",
             control=control_topics("outage"),
         )
+        processes.callback(queue.close)
         queue.topics.create({queue.topic: (2, {})})
         tracker, consumer = queue.tracker(), queue.consumer(leaseTimeout="10s", maxOffsetsPerTrigger=10)
         for partition in (0, 1):
@@ -115,10 +120,9 @@ def outage(plain_garage: Garage, tmp_path_factory: pytest.TempPathFactory) -> It
         broker.kill()
         end = threading.Timer(AWAY_S, broker.start)
         end.start()
-        yield Outage(queue, tracker, consumer, end)
-        end.cancel()
-        end.join()
-        queue.close()
+        processes.callback(end.join)
+        processes.callback(end.cancel)
+        yield Outage(queue, tracker, consumer, end, processes)
 
 
 @pytest.fixture

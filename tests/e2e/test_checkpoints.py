@@ -10,7 +10,13 @@ import pytest
 
 from tests.e2e.harness import Field
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("outage"),  # for test_faults, which comes soon after
+]
 
 MakeQueue = Callable[..., Field]
 

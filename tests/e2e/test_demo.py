@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from spark_cursor_source.errors import DemoProcessEnded
+from tests.conftest import as_in_a_terminal
 from tests.e2e.harness import wait_until
 from tests.e2e.processes import TAG, Part, kill, pids_of, pids_with_tag
 
@@ -36,8 +37,7 @@ class Demo:
                 env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                # As in a terminal: what a shell starts in the background ignores Ctrl-C.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                preexec_fn=as_in_a_terminal,
             )
 
     def text(self) -> str:
