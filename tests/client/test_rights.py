@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka.admin import (
-    AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
@@ -18,7 +17,7 @@ from confluent_kafka.admin import (
 from spark_cursor_source.client import Client, StartAt, StopAt
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized
-from tests.kafka.control_plane import eventually, login
+from tests.kafka.control_plane import bind_bob, eventually, login
 
 pytestmark = pytest.mark.broker
 
@@ -35,10 +34,7 @@ class Rights:
 
     def bind(self, kind: ResourceType, name: str, operation: AclOperation, *, allow: bool) -> None:
         permission = AclPermissionType.ALLOW if allow else AclPermissionType.DENY
-        given = (kind, name, ResourcePatternType.LITERAL, "User:bob", "*", operation, permission)
-        binding, same = AclBinding(*given), AclBindingFilter(*given)
-        self._admin.create_acls([binding])[binding].result(timeout=20)
-        eventually(lambda: bool(self._admin.describe_acls(same).result(timeout=20)))
+        bind_bob(self._admin, kind, name, operation, permission)
 
     def clear(self, permission: AclPermissionType) -> None:
         every = AclBindingFilter(

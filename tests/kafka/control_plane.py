@@ -11,6 +11,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -79,15 +80,23 @@ def allow_bob(control: Control, topics: Mapping[str, AclOperation]) -> None:
         (ResourceType.GROUP, tracker, AclOperation.ALL),
         (ResourceType.TRANSACTIONAL_ID, tracker, AclOperation.ALL),
     ]
-    acls = [
-        AclBinding(
-            kind, name, ResourcePatternType.LITERAL, "User:bob", "*", operation, AclPermissionType.ALLOW
-        )
-        for kind, name, operation in allowed
-    ]
     administrator = AdminClient(control.config)
-    for made in administrator.create_acls(acls).values():
-        made.result(timeout=20)
+    for kind, name, operation in allowed:
+        bind_bob(administrator, kind, name, operation, AclPermissionType.ALLOW)
+
+
+def bind_bob(
+    admin: AdminClient,
+    kind: ResourceType,
+    name: str,
+    operation: AclOperation,
+    permission: AclPermissionType,
+) -> None:
+    """Give bob a right or deny it to him, and wait until the broker knows."""
+    given = (kind, name, ResourcePatternType.LITERAL, "User:bob", "*", operation, permission)
+    binding, same = AclBinding(*given), AclBindingFilter(*given)
+    admin.create_acls([binding])[binding].result(timeout=20)
+    eventually(lambda: bool(admin.describe_acls(same).result(timeout=20)))
 
 
 def new_control(config: dict[str, str]) -> Control:

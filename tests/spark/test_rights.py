@@ -12,7 +12,6 @@ from typing import NoReturn
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import (
-    AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
@@ -41,9 +40,9 @@ from spark_cursor_source.wire import marker as marker_wire
 from tests.e2e.micro_batches import MicroBatches, Tasks
 from tests.kafka.control_plane import (
     Control,
+    bind_bob,
     cell_of,
     cursor_of,
-    eventually,
     login,
     new_control,
     produce,
@@ -62,7 +61,7 @@ class Guarded:
         self._directory = directory
         self.control = control
         for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
-            self._bind(kind, "*", AclOperation.ALL, AclPermissionType.ALLOW)
+            bind_bob(self._admin, kind, "*", AclOperation.ALL, AclPermissionType.ALLOW)
         Topics(control.config).create({control.queue: (1, {})})
         produce(control.config, control.queue, [{"value": b"x"}])
 
@@ -82,10 +81,10 @@ class Guarded:
         """Take everything away from bob, and give him these rights."""
         self.close()
         for kind, name, operation in rights:
-            self._bind(kind, name, operation, AclPermissionType.ALLOW)
+            bind_bob(self._admin, kind, name, operation, AclPermissionType.ALLOW)
 
     def deny(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
-        self._bind(kind, name, operation, AclPermissionType.DENY)
+        bind_bob(self._admin, kind, name, operation, AclPermissionType.DENY)
 
     def kafka(self) -> dict[str, str]:
         return {"bootstrap.servers": self._servers, **login("bob", "of-bob"), "log_level": "0"}
@@ -118,14 +117,6 @@ class Guarded:
             MicroBatches(reader, self._directory / type(reader).__name__, delivered).run(0.05)
         finally:
             reader.stop()
-
-    def _bind(
-        self, kind: ResourceType, name: str, operation: AclOperation, permission: AclPermissionType
-    ) -> None:
-        given = (kind, name, ResourcePatternType.LITERAL, "User:bob", "*", operation, permission)
-        binding, same = AclBinding(*given), AclBindingFilter(*given)
-        self._admin.create_acls([binding])[binding].result(timeout=20)
-        eventually(lambda: bool(self._admin.describe_acls(same).result(timeout=20)))
 
 
 class DeliveredError(Exception):
