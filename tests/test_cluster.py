@@ -16,15 +16,19 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from spark_cursor_source._broker_runtime import find_runtime
 from spark_cursor_source.client import Client
+from spark_cursor_source.core.lease_table import END, START
 from spark_cursor_source.core.planning import SourceOffset
+from spark_cursor_source.core.reappend_options import MarkerFormat, ReappendOptions
 from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import BrokerError, QueueTopicEndsEarlier
 from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
 from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics
+from spark_cursor_source.kafka.reappend import Reappender
 from spark_cursor_source.kafka.stats import read_stats
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.planner import Planner
+from tests.kafka.test_reappend import due, rows_of
 from tests.test_embedded import alive, eventually, read_all, write
 
 pytestmark = pytest.mark.broker
@@ -230,6 +234,40 @@ def run_kafka_script(command: str, script: str, tool: str, directory: Path) -> N
     subprocess.run(
         ["/bin/sh", "-c", f"PATH={directory}:$PATH; {command}"], cwd=directory, check=True, timeout=90
     )
+
+
+# ---- a partition without a leader
+
+
+def test_a_message_in_a_partition_without_a_leader_stays_open_and_holds_up_no_other(
+    cluster: EmbeddedKafka,
+) -> None:
+    config = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": "0"}
+    topics = Topics(config, timeout_ms=60_000)
+    topics.create_new("leaderless", 2, {"min.insync.replicas": 1}, replication=1)
+    leaders = {number: leader for number, (leader, _, _) in topics.placements("leaderless").items()}
+    assert leaders[0] not in (None, leaders[1])
+    for partition in leaders:
+        write(cluster, "leaderless", b"x", partition=partition)
+    options = ReappendOptions(
+        queue_topic="leaderless",
+        marker_format=MarkerFormat.KMQ,
+        max_deliveries=None,
+        dead_letter_topic="leaderless-dead",
+    )
+    tracker = Reappender(config, topics, options, markers_topic="markers", patience_ms=20_000)
+    cluster.kill(leaders[0])
+    assert eventually(lambda: cluster.leader("leaderless", 0) is None, within_s=60)
+    with closing(tracker):
+        again, end = rows_of(tracker.reappend(due((0, 0, 40), (1, 0, 41))), MarkerFormat.KMQ)
+        assert (again[:3], end[:3]) == ((START, 0, 0), (END, 1, 0))
+        why, messages = tracker.trouble(1)
+        assert (why, messages) == ("partition 0 of topic 'leaderless' has no leader", 1)
+        cluster.start(leaders[0])
+        assert eventually(lambda: cluster.leader("leaderless", 0) == leaders[0], within_s=60)
+        # Its pause lasts 2 s or longer, as a Start says; nobody asks before it is over.
+        (end,) = rows_of(tracker.reappend(due((0, 0, 42))), MarkerFormat.KMQ)
+        assert end[:3] == (END, 0, 0)
 
 
 # ---- an unclean election

@@ -31,10 +31,10 @@ pytestmark = pytest.mark.broker
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def write(broker: EmbeddedKafka, topic: str, *values: bytes) -> None:
+def write(broker: EmbeddedKafka, topic: str, *values: bytes, partition: int = 0) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "delivery.timeout.ms": 20_000})
     for value in values:
-        producer.produce(topic, value, partition=0)
+        producer.produce(topic, value, partition=partition)
     assert producer.flush(20) == 0
 
 

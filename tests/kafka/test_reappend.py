@@ -24,7 +24,7 @@ from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.marker import MarkerV1
 from spark_cursor_source.wire.message_markers import kmq_row, row_of
-from tests.kafka.control_plane import Control, allow_bob, login, new_control, produce, read_all
+from tests.kafka.control_plane import Control, allow_bob, login, new_control, produce, read_all, set_config
 
 pytestmark = pytest.mark.broker
 
@@ -181,13 +181,32 @@ def test_a_message_that_cannot_be_appended_stays_open_for_longer_each_time_and_h
         produce(control.config, small, [{"key": b"q1", "value": value}])
     one = reappender(replace(options, queue_topic=small, marker_format=marker_format))
     for pause_ms in (2_000, 4_000):
-        again, end = _rows(one.reappend(due((0, 0, 40), (0, 1, 41))), marker_format)
+        again, end = rows_of(one.reappend(due((0, 0, 40), (0, 1, 41))), marker_format)
         assert again == (START, 0, 0, pause_ms)
         assert end[:3] == (END, 0, 1)
     why, messages = one.trouble(1)
     assert ("MSG_SIZE_TOO_LARGE" in why, messages) == (True, 1)
     copies = [m.value() for m in read_all(control.config, small)]
     assert copies == [b"x" * 400, b"fits", b"fits", b"fits"]
+
+
+def test_a_topic_that_refuses_each_timestamp_leaves_its_messages_open_until_it_takes_them(
+    control: Control,
+    options: ReappendOptions,
+    reappender: Callable[[ReappendOptions], Reappender],
+) -> None:
+    produce(control.config, control.queue, [{"key": b"q1", "value": b"one"}])
+    one, admin = reappender(options), AdminClient(control.config)
+    set_config(admin, control.queue, "message.timestamp.before.max.ms", "0")
+    ((*again, pause_ms),) = rows_of(one.reappend(due((0, 0, 40))), options.marker_format)
+    assert again == [START, 0, 0]
+    assert pause_ms >= 2_000
+    why, messages = one.trouble(1)
+    assert ("INVALID_TIMESTAMP" in why, messages) == (True, 1)
+    set_config(admin, control.queue, "message.timestamp.before.max.ms", "9223372036854775807")
+    ((*end, _),) = rows_of(one.reappend(due((0, 0, 41))), options.marker_format)
+    assert end == [END, 0, 0]
+    assert one.trouble(1)[1] == 0
 
 
 @pytest.mark.parametrize("allowed", [AclOperation.READ, AclOperation.WRITE])
@@ -209,7 +228,7 @@ def test_a_right_that_is_missing_leaves_the_messages_open(
     )
     tracker = Reappender(bob, Topics(bob), options, markers_topic=control.markers, patience_ms=20_000)
     with closing(tracker) as one:
-        ((*again, pause_ms),) = _rows(one.reappend(due((0, 0, 40))), MarkerFormat.KMQ)
+        ((*again, pause_ms),) = rows_of(one.reappend(due((0, 0, 40))), MarkerFormat.KMQ)
         assert again == [START, 0, 0]
         assert pause_ms >= 2_000  # longer where the answer took long
         why, messages = one.trouble(1)
@@ -252,7 +271,7 @@ def test_what_cannot_be_appended_again_is_shown_by_the_stats(control: Control) -
     assert json.loads(told.to_json())["reappend_troubles"][0]["messages"] == 2
 
 
-def _rows(records: Sequence[Record], marker_format: MarkerFormat) -> list[tuple[int, ...]]:
+def rows_of(records: Sequence[Record], marker_format: MarkerFormat) -> list[tuple[int, ...]]:
     """Kind, partition, offset and lease of markers, Starts first."""
     rows = []
     for record in records:
