@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from spark_cursor_source.core.option_reader import flat_options
-from spark_cursor_source.core.options import SourceOptions, TrackerOptions
-from spark_cursor_source.core.source_options import SOURCE_OPTIONS
-from spark_cursor_source.core.tracker_options import TRACKER_OPTIONS
+from spark_cursor_source.core.source_options import SOURCE_OPTIONS, SourceOptions
+from spark_cursor_source.core.tracker_options import TRACKER_OPTIONS, TrackerOptions
 from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
 from spark_cursor_source.kafka.properties_file import read_properties_file
 from spark_cursor_source.spark import redaction

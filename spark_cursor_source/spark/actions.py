@@ -17,7 +17,7 @@ from spark_cursor_source.kafka.rights import DESCRIBE, WRITE
 from spark_cursor_source.kafka.topics import Topics, meet_brokers
 from spark_cursor_source.spark.message_id import needed_columns, require_columns
 from spark_cursor_source.spark.schema import origin_of
-from spark_cursor_source.spark.settlement import settle
+from spark_cursor_source.spark.settling import settle
 
 SETTLED_SCHEMA = "settled BIGINT"
 

@@ -8,8 +8,6 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pyspark.sql.datasource import InputPartition
-
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.clock import BrokerClock
 from spark_cursor_source.core.cursor import CursorSnapshot
@@ -38,8 +36,8 @@ COMMIT_EVERY_MS = 24 * 3_600_000  #: how long a tracker without anything to do l
 _BEHIND_MS = 3_000  # so long the log of a new leader may end below what was read before
 
 
-@dataclass(frozen=True)
-class MarkersSlice(InputPartition):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkersSlice:
     """What one task reads: markers of one partition, and whether time passes after them."""
 
     partition: int
@@ -52,11 +50,10 @@ class MarkersSlice(InputPartition):
     rewrite: bool = False  #: all cursors are written, because the topic that had them is gone
 
 
-@dataclass(frozen=True)
-class AllCursors(InputPartition):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllCursors:
     """The task of a new checkpoint, or of a state that is rebuilt: every cursor there is."""
 
-    value: None = None
     reset: int = 0  #: how many markers partitions forget their state first
 
 
@@ -164,7 +161,7 @@ class MarkerPlanner:
             return end
         return start
 
-    def tasks(self, start: TrackerOffset, end: TrackerOffset) -> list[InputPartition]:
+    def tasks(self, start: TrackerOffset, end: TrackerOffset) -> list[MarkersSlice | AllCursors]:
         """What the tasks of a batch read.
 
         Raises:
@@ -179,7 +176,7 @@ class MarkerPlanner:
             )
             return [AllCursors(reset=self._partitions)]
         identity, rewrite = self._identity(end), end.rewrites(start)
-        slices: list[InputPartition] = [
+        slices: list[MarkersSlice | AllCursors] = [
             MarkersSlice(
                 partition=p,
                 start=start.next.get(p, 0),

@@ -55,7 +55,8 @@ class MarkerStreamReader(DataSourceStreamReader):
         return start if end is begin else tracker_offset_json.encode(end)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return self._driver().tasks(tracker_offset_json.decode(start), tracker_offset_json.decode(end))
+        tasks = self._driver().tasks(tracker_offset_json.decode(start), tracker_offset_json.decode(end))
+        return [InputPartition(task) for task in tasks]
 
     def stop(self) -> None:
         if self._planner is not None:
@@ -64,35 +65,28 @@ class MarkerStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         config = client_config(self._options.kafka, "consumer")
         config["isolation.level"] = "read_committed"
-        if isinstance(partition, AllCursors):
-            for number in range(partition.reset):
-                yield reset_row(number)
-            yield from self._resume_rows(config)
-        elif isinstance(partition, MarkersSlice):
-            if partition.rewrite:
-                yield rewrite_row(partition.partition)
-            fold = MarkerFold(partition.partition, self._options.markers_topic, self._options.reappend)
-            with borrowed_consumer(config) as consumer:
-                for messages in read_range(
-                    consumer,
-                    self._options.markers_topic,
-                    partition.partition,
-                    partition.start,
-                    partition.stop,
-                ):
-                    places, times_ms, keys, values = columns_of(messages)
-                    if (between := partition.read_between) is not None:
-                        times_ms = [append_time(at_ms, between) for at_ms in times_ms]
-                    fold.add_all(places, times_ms, keys, values)
-                    yield from fold.ready()
-            yield from fold.rows()
-            yield tick_row(
-                partition.partition,
-                partition.stop,
-                partition.now_ms,
-                partition.tracker_id,
-                partition.identity,
-            )
+        match partition.value:
+            case AllCursors() as task:
+                for number in range(task.reset):
+                    yield reset_row(number)
+                yield from self._resume_rows(config)
+            case MarkersSlice() as task:
+                yield from self._folded_rows(config, task)
+
+    def _folded_rows(self, config: dict[str, str], task: MarkersSlice) -> Iterator[pa.RecordBatch]:
+        topic = self._options.markers_topic
+        if task.rewrite:
+            yield rewrite_row(task.partition)
+        fold = MarkerFold(task.partition, topic, self._options.reappend)
+        with borrowed_consumer(config) as consumer:
+            for messages in read_range(consumer, topic, task.partition, task.start, task.stop):
+                places, times_ms, keys, values = columns_of(messages)
+                if (between := task.read_between) is not None:
+                    times_ms = [append_time(at_ms, between) for at_ms in times_ms]
+                fold.add_all(places, times_ms, keys, values)
+                yield from fold.ready()
+        yield from fold.rows()
+        yield tick_row(task.partition, task.stop, task.now_ms, task.tracker_id, task.identity)
 
     def _resume_rows(self, config: dict[str, str]) -> Iterator[pa.RecordBatch]:
         options = self._options

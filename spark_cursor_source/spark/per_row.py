@@ -13,7 +13,7 @@ from spark_cursor_source.core.outcome import Leave, Reject, Release
 from spark_cursor_source.errors import UnknownOutcome
 from spark_cursor_source.spark.handler_log import report_failure
 from spark_cursor_source.spark.message_id import LEAVE, needed_columns
-from spark_cursor_source.spark.settlement import settlement_of
+from spark_cursor_source.spark.settling import settlement_of
 from spark_cursor_source.wire.marker import MAX_REASON
 
 #: types of the columns that say which delivery of which message an outcome is for

@@ -15,7 +15,6 @@ import pyarrow as pa
 from spark_cursor_source.core.ack_options import AckAction, AckOptions
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive, Reject, Release
-from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.outcome import check_delay_ms
 from spark_cursor_source.core.topic_names import why_no_topic
@@ -24,7 +23,6 @@ from spark_cursor_source.kafka.ack_check import Settling, check_acks
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.markers import cached_sender
 from spark_cursor_source.spark.message_id import LEAVE, MESSAGE_ID
-from spark_cursor_source.spark.settlement_v1 import SettlementV1
 
 _DETAILS = ("action", "delivery_count", "delay_ms", "reason")
 
@@ -138,22 +136,6 @@ def check_acked(options: AckOptions, markers: Iterable[Settling]) -> None:
     if options.cursors_topic is not None:
         config = client_config(options.kafka, "consumer")
         check_acks(config, options.cursors_topic, options.markers_topic, markers)
-
-
-def settlement_of(options: AckOptions) -> Settlement | SettlementV1:
-    """An empty settlement, in the markers that the options ask for."""
-    return SettlementV1(options) if options.marker_version is MarkerVersion.V1 else Settlement(options)
-
-
-def settle(
-    batches: Iterable[pa.RecordBatch], options: AckOptions, markers_partitions: int
-) -> Iterator[pa.RecordBatch]:
-    """The body of a task that settles all its rows: one row with their number comes out."""
-    settlement = settlement_of(options)
-    for batch in batches:
-        settlement.add(batch)
-    settlement.send(markers_partitions)
-    yield pa.RecordBatch.from_pydict({"settled": pa.array([settlement.settled], pa.int64())})
 
 
 def _grouped(table: pa.Table, keys: list[str]) -> Iterator[tuple[tuple[Any, ...], np.ndarray]]:

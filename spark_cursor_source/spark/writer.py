@@ -27,7 +27,7 @@ from spark_cursor_source.errors import (
 from spark_cursor_source.kafka.topics import meet_brokers
 from spark_cursor_source.spark.actions import markers_partitions
 from spark_cursor_source.spark.message_id import needed_columns, require_columns
-from spark_cursor_source.spark.settlement import settlement_of
+from spark_cursor_source.spark.settling import settlement_of
 
 _Column = Any  # of pyarrow, which has no types
 

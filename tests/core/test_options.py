@@ -8,18 +8,11 @@ from typing import Any
 import pytest
 
 from spark_cursor_source.core import ack_options, client_options, source_options, view_options
+from spark_cursor_source.core.ack_options import AckAction, AckOptions
 from spark_cursor_source.core.client_options import ClientOptions
 from spark_cursor_source.core.kafka_options import KafkaOptions
-from spark_cursor_source.core.options import (
-    AckAction,
-    AckMode,
-    AckOptions,
-    Isolation,
-    MarkerVersion,
-    SourceOptions,
-    View,
-    ViewOptions,
-)
+from spark_cursor_source.core.marker_version import MarkerVersion
+from spark_cursor_source.core.source_options import AckMode, Isolation, SourceOptions
 from spark_cursor_source.core.topic_selection import (
     EARLIEST,
     LATEST,
@@ -35,6 +28,7 @@ from spark_cursor_source.core.topic_selection import (
     ToLatest,
     ToPositions,
 )
+from spark_cursor_source.core.view_options import View, ViewOptions
 from spark_cursor_source.errors import (
     ConflictingOptions,
     InvalidOption,

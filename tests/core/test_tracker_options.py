@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from spark_cursor_source.core.breaker import BreakerPolicy
-from spark_cursor_source.core.options import TrackerOptions
 from spark_cursor_source.core.policy import (
     NO_BACKOFF,
     ExpiredTo,
@@ -15,6 +14,7 @@ from spark_cursor_source.core.policy import (
     StepBackoff,
 )
 from spark_cursor_source.core.reappend_options import MarkerFormat, ReappendOptions
+from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.errors import (
     ConflictingOptions,
     InvalidOption,

@@ -297,8 +297,8 @@ def topic_id(control: Control) -> str:
     return Topics(control.config).describe([control.markers])[control.markers].topic_id
 
 
-def rows_of(control: Control, task: InputPartition) -> Iterator[pa.RecordBatch]:
-    return MarkerStreamReader(options_of(control)).read(task)
+def rows_of(control: Control, task: MarkersSlice | AllCursors) -> Iterator[pa.RecordBatch]:
+    return MarkerStreamReader(options_of(control)).read(InputPartition(task))
 
 
 def test_a_transaction_that_stays_open_in_the_markers_topic_is_told_once(

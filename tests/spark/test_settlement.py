@@ -7,7 +7,8 @@ import pytest
 
 from spark_cursor_source.core.ack_options import AckOptions
 from spark_cursor_source.errors import InvalidDuration, InvalidMessageId, InvalidOption
-from spark_cursor_source.spark.settlement import Settlement, settlement_of
+from spark_cursor_source.spark.settlement import Settlement
+from spark_cursor_source.spark.settling import settlement_of
 
 HALF_A_DAY_MS = 12 * 3_600_000
 
