@@ -7,7 +7,7 @@ import tomllib
 from pyspark.sql import SparkSession
 
 import spark_cursor_source as cursorq
-from spark_cursor_source.core.option_reader import flat_options
+from spark_cursor_source.options.reader import flat_options
 
 
 def handle(order):

@@ -18,8 +18,6 @@ from spark_cursor_source._broker_runtime import find_runtime
 from spark_cursor_source.client import Client
 from spark_cursor_source.core.lease_table import END, START
 from spark_cursor_source.core.planning import SourceOffset
-from spark_cursor_source.core.reappend_options import MarkerFormat, ReappendOptions
-from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import BrokerError, QueueTopicEndsEarlier
 from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
@@ -27,6 +25,8 @@ from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics
 from spark_cursor_source.kafka.reappend import Reappender
 from spark_cursor_source.kafka.stats import read_stats
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
+from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.planner import Planner
 from tests.kafka.test_reappend import due, rows_of
 from tests.test_embedded import alive, eventually, read_all, write

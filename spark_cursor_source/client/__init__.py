@@ -6,8 +6,8 @@ from spark_cursor_source.client.queue_consumer import QueueConsumer
 from spark_cursor_source.client.queue_producer import QueueProducer
 from spark_cursor_source.client.service import Queue, Service
 from spark_cursor_source.core.publish import Ack, AckPolicy, Partitioner, RoundRobin, by_key
-from spark_cursor_source.core.service_config import ServiceConfig
 from spark_cursor_source.core.subscribe import Message, StartAt, StopAt
+from spark_cursor_source.options.service import ServiceConfig
 
 __all__ = [
     "Ack",

@@ -11,9 +11,7 @@ from spark_cursor_source.client.message import Delivery, QueueMessage, releases
 from spark_cursor_source.client.receive_buffer import ReceiveBuffer
 from spark_cursor_source.client.settler import Settler
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.service_config import ServiceConfig
 from spark_cursor_source.errors import (
     CursorqError,
     KafkaUnavailable,
@@ -26,6 +24,8 @@ from spark_cursor_source.kafka.deadline import Pace
 from spark_cursor_source.kafka.stream_keeper import FOLLOW_S
 from spark_cursor_source.kafka.stream_states import StreamStates
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.marker_format import MarkerVersion
+from spark_cursor_source.options.service import ServiceConfig
 
 log = logging.getLogger(__name__)
 

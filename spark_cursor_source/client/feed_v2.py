@@ -19,7 +19,6 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Marker, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.planning import Delivery
-from spark_cursor_source.core.service_config import ServiceConfig
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.subscription import SubscriptionType
 from spark_cursor_source.core.suspect_turns import SuspectTurns, Turn
@@ -39,6 +38,7 @@ from spark_cursor_source.kafka.redelivered import redelivered
 from spark_cursor_source.kafka.run import Run, TrackerAddress
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.tracker_watch import TrackerWatch
+from spark_cursor_source.options.service import ServiceConfig
 
 
 class FeedV2(Feed):

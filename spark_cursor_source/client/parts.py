@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from spark_cursor_source.core.client_options import ClientOptions
 from spark_cursor_source.errors import ClientClosed
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.expected_offset import ExpectedOffsets
@@ -16,6 +15,7 @@ from spark_cursor_source.kafka.stream_states import StreamStates
 from spark_cursor_source.kafka.streams import Streams
 from spark_cursor_source.kafka.subscribing import Subscribing
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.client import ClientOptions
 
 
 class StreamParts:

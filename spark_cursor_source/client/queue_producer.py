@@ -6,17 +6,17 @@ import random
 import threading
 
 from spark_cursor_source.client.parts import StreamParts
-from spark_cursor_source.core.client_options import ClientOptions
 from spark_cursor_source.core.closed_at_exit import ClosedAtExit
-from spark_cursor_source.core.kafka_options import KafkaOptions
 from spark_cursor_source.core.publish import Ack, AckPolicy, Headers
-from spark_cursor_source.core.service_config import ServiceConfig
 from spark_cursor_source.errors import ClientClosed, CursorqError, InvalidArgument, KafkaUnavailable
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.publishing import OnAck, Outgoing
 from spark_cursor_source.kafka.rights import of_producer
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.client import ClientOptions
+from spark_cursor_source.options.kafka import KafkaOptions
+from spark_cursor_source.options.service import ServiceConfig
 
 
 class QueueProducer(ClosedAtExit):

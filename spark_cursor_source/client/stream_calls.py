@@ -12,10 +12,10 @@ from spark_cursor_source.client.arguments import (
     check_subject,
 )
 from spark_cursor_source.client.parts import Parts
-from spark_cursor_source.core.option_reader import MAX_LONG
 from spark_cursor_source.core.stream_metadata import ClusterMetadata, PartitionMetadata
 from spark_cursor_source.core.stream_state import StreamSettings
 from spark_cursor_source.errors import InvalidArgument
+from spark_cursor_source.options.reader import MAX_LONG
 
 NO_LIMIT = -1  #: Kafka's, of a retention
 

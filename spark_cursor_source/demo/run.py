@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from spark_cursor_source.core.kafka_options import KafkaOptions
 from spark_cursor_source.demo.processes import SparkProcess
 from spark_cursor_source.demo.progress import Progress, rows_of
 from spark_cursor_source.demo.render import title, verdict_view
@@ -21,6 +20,7 @@ from spark_cursor_source.demo.verdict import Verdict, judge
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import DemoProcessEnded
 from spark_cursor_source.kafka.messages import ensure_topic, send_messages
+from spark_cursor_source.options.kafka import KafkaOptions
 
 CRASH_FROM, CRASH_BY = 0.4, 0.8  #: of the messages acked: killed in the middle of a batch, or anyhow
 _LOOK_S = 0.15

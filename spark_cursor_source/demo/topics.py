@@ -8,7 +8,6 @@ from typing import Any
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.kafka_options import KafkaOptions
 from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
 from spark_cursor_source.demo.history import MarkerHistory, MessageId
 from spark_cursor_source.demo.scenario import DEAD_LETTER_TOPIC, QUEUE_TOPIC, SUBSCRIPTION
@@ -26,6 +25,7 @@ from spark_cursor_source.kafka.dead_letters import (
 )
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.wire import marker as marker_wire
 
 Record = tuple[bytes | None, bytes | None]  #: key, value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from spark_cursor_source.core.kafka_options import CONFIG_FILE
+from spark_cursor_source.options.kafka import CONFIG_FILE
 
 
 def _names(listed: str) -> frozenset[str]:

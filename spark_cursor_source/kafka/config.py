@@ -9,8 +9,6 @@ from typing import Any, Literal, TypeVar, cast
 
 from confluent_kafka import KafkaException, Producer
 
-from spark_cursor_source.core.kafka_options import CONFIG_FILE, KafkaOptions
-from spark_cursor_source.core.option_reader import check_brokers
 from spark_cursor_source.errors import ConflictingOptions, RefusedKafkaOption
 from spark_cursor_source.kafka.client_names import (
     CONSUMER_ONLY,
@@ -26,6 +24,8 @@ from spark_cursor_source.kafka.client_names import (
 from spark_cursor_source.kafka.interruptible import INTERRUPTIBLE
 from spark_cursor_source.kafka.java_config import translate
 from spark_cursor_source.kafka.properties_file import read_properties_file
+from spark_cursor_source.options.kafka import CONFIG_FILE, KafkaOptions
+from spark_cursor_source.options.reader import check_brokers
 
 Role = Literal["consumer", "producer", "admin"]
 ClientT = TypeVar("ClientT")

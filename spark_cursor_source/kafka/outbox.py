@@ -15,7 +15,6 @@ from spark_cursor_source.core.cell import Cell, control_partition
 from spark_cursor_source.core.cursor import CursorSnapshot, MarkersLog
 from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.reappend_options import ReappendOptions
 from spark_cursor_source.core.tracker import DeadLetter, Decision, Redeliver
 from spark_cursor_source.errors import (
     KafkaUnavailable,
@@ -38,6 +37,7 @@ from spark_cursor_source.kafka.tracker_group import (
     tracker_group,
 )
 from spark_cursor_source.kafka.transaction import CALL_TIMEOUT_MS, Record, TransactionalProducer, Uncertain
+from spark_cursor_source.options.reappend import ReappendOptions
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from spark_cursor_source.core.topic_selection import (
+from spark_cursor_source.kafka.topics import Partition, Topics
+from spark_cursor_source.options.topics import (
     EARLIEST,
     LATEST,
     EndingOffsets,
@@ -18,7 +19,6 @@ from spark_cursor_source.core.topic_selection import (
     ToLatest,
     ToPositions,
 )
-from spark_cursor_source.kafka.topics import Partition, Topics
 
 
 def starting_positions(

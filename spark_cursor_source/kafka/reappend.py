@@ -12,7 +12,6 @@ from confluent_kafka import Message
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.reappend_options import MarkerFormat, ReappendOptions, subscription_of
 from spark_cursor_source.core.tracker import MAX_DELIVERIES, DeadLetter
 from spark_cursor_source.errors import CopiesNotDurable, InvalidMarker, KafkaFailure
 from spark_cursor_source.kafka.copies import (
@@ -35,6 +34,7 @@ from spark_cursor_source.kafka.records import place_of
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.transaction import Record
+from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions, subscription_of
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.message_markers import kmq_end, kmq_start
 from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP, timestamp_header

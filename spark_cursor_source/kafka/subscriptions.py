@@ -17,14 +17,6 @@ from spark_cursor_source.core.topic_names import (
     why_no_dead_letters,
     why_no_subscription,
 )
-from spark_cursor_source.core.topic_selection import (
-    FROM_EARLIEST,
-    FromEarliest,
-    FromLatest,
-    FromPositions,
-    FromTimestamp,
-    FromTimestamps,
-)
 from spark_cursor_source.errors import (
     GroupInUse,
     InvalidArgument,
@@ -36,6 +28,14 @@ from spark_cursor_source.kafka.named_members import named_members
 from spark_cursor_source.kafka.positions import starting_positions
 from spark_cursor_source.kafka.topics import Partition, Topics
 from spark_cursor_source.kafka.tracker_talk import TrackerTalk
+from spark_cursor_source.options.topics import (
+    FROM_EARLIEST,
+    FromEarliest,
+    FromLatest,
+    FromPositions,
+    FromTimestamp,
+    FromTimestamps,
+)
 
 __all__ = ["EARLIEST", "LATEST", "Position", "Subscriptions", "at_offsets", "at_time"]
 

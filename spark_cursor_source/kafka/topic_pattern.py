@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_cursor_source.core.topic_pattern import compile_topic_pattern
+from spark_cursor_source.options.topic_pattern import compile_topic_pattern
 
 #: topics of the brokers' own, which Java's consumer leaves out of patterns too
 INTERNAL_TOPICS = frozenset(

@@ -12,14 +12,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType
 
-from spark_cursor_source.core.ack_options import AckAction, AckOptions
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.core.offsets import EMPTY
-from spark_cursor_source.core.source_options import AckMode
 from spark_cursor_source.errors import AckedBySource, OptionsNotCarried
 from spark_cursor_source.kafka.ack_check import check_cells
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.options.ack import AckAction, AckOptions
+from spark_cursor_source.options.marker_format import MarkerVersion
+from spark_cursor_source.options.source import AckMode
 from spark_cursor_source.spark.ack_words import ack_batch
 from spark_cursor_source.spark.actions import SETTLED_SCHEMA, markers_partitions, run_action
 from spark_cursor_source.spark.kept import computed_once, kept

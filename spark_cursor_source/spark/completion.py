@@ -10,9 +10,9 @@ from spark_cursor_source.core.marker import End, EndUpTo, Marker, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.planning import BatchPlan, SourceOffset
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.source_options import AckMode, SourceOptions
 from spark_cursor_source.core.tracker import DEADLINE_GRAIN_MS
 from spark_cursor_source.kafka.run import Run
+from spark_cursor_source.options.source import AckMode, SourceOptions
 from spark_cursor_source.spark.holdings import Holdings
 from spark_cursor_source.spark.inbox import Inbox
 from spark_cursor_source.spark.replays import Replays

@@ -13,7 +13,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_cursor_source.core.enqueue_options import EnqueueOptions
 from spark_cursor_source.errors import OverwriteRefused
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.config import client_config
@@ -21,6 +20,7 @@ from spark_cursor_source.kafka.message_sender import borrowed_sender
 from spark_cursor_source.kafka.stream_states import borrowed_states
 from spark_cursor_source.kafka.topics import meet_brokers
 from spark_cursor_source.kafka.write_rights import check_write_rights
+from spark_cursor_source.options.publish import EnqueueOptions
 from spark_cursor_source.spark.message_rows import check_columns, messages, targets
 
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 
 from spark_cursor_source.core.planning import TopicPartition
-from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.membership import Membership, Part
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.queue_view import QueueView
 
 GROUP_COMMIT_S = 1.0  #: how often the consumer group's offsets follow

@@ -13,7 +13,6 @@ from spark_cursor_source.core.planning import (
     Taken,
     redelivered_between,
 )
-from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
@@ -21,6 +20,7 @@ from spark_cursor_source.kafka.redeliveries import RedeliveryTail
 from spark_cursor_source.kafka.redelivery_places import RedeliveryPlaces
 from spark_cursor_source.kafka.run import Run
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.holdings import Holdings
 
 log = logging.getLogger(__name__)

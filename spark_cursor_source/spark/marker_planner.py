@@ -12,7 +12,6 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.clock import BrokerClock
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker_clock import TrackerOffset, limit_markers
-from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.errors import MarkersGone, MarkersTopicRecreated, TrackerOwnedByAnother
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
@@ -27,6 +26,7 @@ from spark_cursor_source.kafka.tracker_group import (
 )
 from spark_cursor_source.kafka.tracker_rights import TrackerRights
 from spark_cursor_source.kafka.transaction import end_transactions
+from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.marker_ends import MarkerEnds
 from spark_cursor_source.spark.queue_watch import QueueWatch
 from spark_cursor_source.wire import tracker_offset_json

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from spark_cursor_source.core.ack_options import AckAction, AckOptions
-from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.errors import MissingColumns
+from spark_cursor_source.options.ack import AckAction, AckOptions
+from spark_cursor_source.options.marker_format import MarkerVersion
 
 MESSAGE_ID = ("topic", "partition", "offset")
 MESSAGE_ID_V1 = ("key", *MESSAGE_ID)  #: the key is the queue id, whose partition its markers go to
@@ -16,7 +16,7 @@ LEAVE = "leave"
 def needed_columns(options: AckOptions, *, by_column: bool = False) -> tuple[str, ...]:
     """What rows must have for the action of the options, or any that a column action says.
 
-    >>> from spark_cursor_source.core.kafka_options import KafkaOptions
+    >>> from spark_cursor_source.options.kafka import KafkaOptions
     >>> options = AckOptions(kafka=KafkaOptions({}), subscription="s", lease_ms=60_000)
     >>> needed_columns(options), needed_columns(options, by_column=True)[-1]
     (('topic', 'partition', 'offset'), 'delivery_count')

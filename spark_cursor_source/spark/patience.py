@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from spark_cursor_source.core.source_options import SourceOptions
+from spark_cursor_source.options.source import SourceOptions
 
 
 class Patience:

@@ -24,7 +24,6 @@ from spark_cursor_source.core.planning import (
 )
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.source_options import Isolation, SourceOptions
 from spark_cursor_source.core.subscription import SubscriptionType
 from spark_cursor_source.core.tasks import split, split_by_key
 from spark_cursor_source.errors import MarkerFormatChanged, TopicGone, TopicNotFound
@@ -36,6 +35,7 @@ from spark_cursor_source.kafka.rights import DESCRIBE, READ, of_consumer
 from spark_cursor_source.kafka.run import Run, TrackerAddress
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.tracker_watch import TrackerWatch
+from spark_cursor_source.options.source import Isolation, SourceOptions
 from spark_cursor_source.spark.completion import Completion
 from spark_cursor_source.spark.group_progress import GroupProgress, take_part
 from spark_cursor_source.spark.holdings import Holdings

@@ -19,7 +19,6 @@ from spark_cursor_source.core.paused import paused_queue_ends
 from spark_cursor_source.core.planning import Delivery, SourceOffset, TopicPartition
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.source_options import AckMode, Isolation, SourceOptions
 from spark_cursor_source.core.tasks import split
 from spark_cursor_source.errors import MarkerFormatChanged
 from spark_cursor_source.kafka.config import client_config
@@ -30,6 +29,7 @@ from spark_cursor_source.kafka.rights import of_consumer_v1
 from spark_cursor_source.kafka.starts_v1 import Range, StartWriter, started_in
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.source import AckMode, Isolation, SourceOptions
 from spark_cursor_source.spark.group_progress import GroupProgress, take_part
 from spark_cursor_source.spark.lease_keeper import LeaseKeeper
 from spark_cursor_source.spark.patience import Patience

@@ -18,12 +18,10 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Marker, Release
-from spark_cursor_source.core.marker_version import MarkerVersion
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.source_options import AckMode, SourceOptions
 from spark_cursor_source.errors import InvalidOption
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.data_loss import report_loss
@@ -31,6 +29,8 @@ from spark_cursor_source.kafka.due import HoldBack
 from spark_cursor_source.kafka.log import Missing, OnMissing, arrow_batches
 from spark_cursor_source.kafka.markers import cached_sender
 from spark_cursor_source.kafka.read_reports import report_read
+from spark_cursor_source.options.marker_format import MarkerVersion
+from spark_cursor_source.options.source import AckMode, SourceOptions
 from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.spark.planner_v1 import PlannerV1
 from spark_cursor_source.wire import offset_json

@@ -10,8 +10,8 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.planning import BatchPlan, RedeliveryRecord, SourceOffset, TopicPartition
 from spark_cursor_source.core.replay import plan_replay
-from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.kafka.run import Run
+from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.holdings import Holdings
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_cursor_source.core.row_origin import METADATA, RowOrigin
+from spark_cursor_source.options.row_origin import METADATA, RowOrigin
 
 _KAFKA = (
     StructField("key", BinaryType()),

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from spark_cursor_source.core.ack_options import AckAction, AckOptions
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive, Reject, Release
 from spark_cursor_source.core.offsets import OffsetSet
@@ -22,6 +21,7 @@ from spark_cursor_source.errors import InvalidMessageId, NullMessageId, UnknownA
 from spark_cursor_source.kafka.ack_check import Settling, check_acks
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.markers import cached_sender
+from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.spark.message_id import LEAVE, MESSAGE_ID
 
 _DETAILS = ("action", "delivery_count", "delay_ms", "reason")

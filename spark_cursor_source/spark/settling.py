@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from spark_cursor_source.core.ack_options import AckOptions
-from spark_cursor_source.core.marker_version import MarkerVersion
+from spark_cursor_source.options.ack import AckOptions
+from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.spark.settlement import Settlement
 from spark_cursor_source.spark.settlement_v1 import SettlementV1
 

@@ -12,13 +12,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_cursor_source.core.ack_options import AckOptions
-from spark_cursor_source.core.enqueue_options import EnqueueOptions, is_enqueue
-from spark_cursor_source.core.row_origin import RowOrigin
-from spark_cursor_source.core.source_options import SourceOptions
-from spark_cursor_source.core.view_options import ViewOptions
 from spark_cursor_source.errors import MissingOption
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.options.ack import AckOptions
+from spark_cursor_source.options.publish import EnqueueOptions, is_enqueue
+from spark_cursor_source.options.row_origin import RowOrigin
+from spark_cursor_source.options.source import SourceOptions
+from spark_cursor_source.options.view import ViewOptions
 from spark_cursor_source.spark.ack_sink import options_of
 from spark_cursor_source.spark.enqueue import EnqueueStreamWriter, EnqueueWriter
 from spark_cursor_source.spark.reader import CursorqStreamReader

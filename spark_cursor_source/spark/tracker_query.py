@@ -16,11 +16,11 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.duration import format_duration
 from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.reappend_options import Redelivery
 from spark_cursor_source.core.tracker import Decision
-from spark_cursor_source.core.tracker_options import NONE, TrackerOptions
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.outbox import Outbox
+from spark_cursor_source.options.reappend import Redelivery
+from spark_cursor_source.options.tracker import NONE, TrackerOptions
 from spark_cursor_source.spark import tracker_processor
 from spark_cursor_source.spark.breaker_log import BreakerLog
 from spark_cursor_source.spark.marker_rows import tracker_and_identity

@@ -15,13 +15,13 @@ from spark_cursor_source.core.marker import Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.source_options import AckMode, SourceOptions
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.due import HoldBack
 from spark_cursor_source.kafka.log import arrow_batches
 from spark_cursor_source.kafka.read_reports import ReportReader
 from spark_cursor_source.kafka.rights import WRITE
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.source import AckMode, SourceOptions
 
 log = logging.getLogger(__name__)
 

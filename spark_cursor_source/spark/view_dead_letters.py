@@ -13,8 +13,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_cursor_source.core.letter_id import letter_id
 from spark_cursor_source.core.topic_names import dead_letter_topic
-from spark_cursor_source.core.topic_selection import Assign
-from spark_cursor_source.core.view_options import ViewOptions
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.dead_letters import (
     HEADER_DELIVERY_COUNT,
@@ -29,6 +27,8 @@ from spark_cursor_source.kafka.dead_letters import (
 )
 from spark_cursor_source.kafka.log import arrow_batches
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.topics import Assign
+from spark_cursor_source.options.view import ViewOptions
 from spark_cursor_source.spark.view_columns import Columns, arrow_schema, message_columns
 from spark_cursor_source.spark.view_ranges import (
     RangeOfLog,

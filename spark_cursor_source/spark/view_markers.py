@@ -26,8 +26,6 @@ from spark_cursor_source.core.marker import (
 )
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.topic_selection import Assign
-from spark_cursor_source.core.view_options import ViewOptions
 from spark_cursor_source.errors import (
     InvalidMarker,
     NotAuthorized,
@@ -39,6 +37,8 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.records import read_range
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.topics import Assign
+from spark_cursor_source.options.view import ViewOptions
 from spark_cursor_source.spark.view_columns import RANGES, Columns, rows_batch
 from spark_cursor_source.spark.view_ranges import RangeOfLog, check_names, reader_config, shows, whole_topics
 from spark_cursor_source.wire import marker as wire

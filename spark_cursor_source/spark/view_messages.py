@@ -14,14 +14,14 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.planning import TopicPartition
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.source_options import Isolation
-from spark_cursor_source.core.topic_selection import FromPositions, ToPositions
-from spark_cursor_source.core.view_options import ViewOptions
 from spark_cursor_source.errors import InvalidOption, RecordsGone
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.log import Missing, arrow_batches
 from spark_cursor_source.kafka.positions import ending_positions, starting_positions
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.source import Isolation
+from spark_cursor_source.options.topics import FromPositions, ToPositions
+from spark_cursor_source.options.view import ViewOptions
 from spark_cursor_source.spark.view_columns import Columns, message_columns
 from spark_cursor_source.spark.view_ranges import (
     queue_partitions,

@@ -13,15 +13,15 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.planning import Delivery, TopicPartition
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.source_options import Isolation
 from spark_cursor_source.core.tasks import split
 from spark_cursor_source.core.topic_names import holds_dead_letters
-from spark_cursor_source.core.topic_selection import Assign, SubscribePattern, TopicSelection
-from spark_cursor_source.core.view_options import ViewOptions
 from spark_cursor_source.errors import InvalidOption
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.source import Isolation
+from spark_cursor_source.options.topics import Assign, SubscribePattern, TopicSelection
+from spark_cursor_source.options.view import ViewOptions
 
 
 @dataclass(frozen=True)

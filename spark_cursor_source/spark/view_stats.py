@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from spark_cursor_source.core.source_options import Isolation
 from spark_cursor_source.core.stats import TOTALS, SubscriptionStats
-from spark_cursor_source.core.view_options import ViewOptions
 from spark_cursor_source.kafka.stats import stats_of
+from spark_cursor_source.options.source import Isolation
+from spark_cursor_source.options.view import ViewOptions
 from spark_cursor_source.spark.view_columns import CONSUMERS, POSITIONS, Columns, rows_batch
 from spark_cursor_source.spark.view_ranges import ALL_CELLS, check_names, shown_cursors
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pyspark.sql.datasource import DataSourceReader
 
-from spark_cursor_source.core.view_options import View, ViewOptions
+from spark_cursor_source.options.view import View, ViewOptions
 from spark_cursor_source.spark import (
     view_cursors,
     view_dead_letters,

@@ -14,9 +14,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from spark_cursor_source.core.ack_options import AckAction, AckOptions
 from spark_cursor_source.core.duration import parse_duration
-from spark_cursor_source.core.source_options import AckMode
 from spark_cursor_source.errors import (
     AckedBySource,
     InvalidDuration,
@@ -25,6 +23,8 @@ from spark_cursor_source.errors import (
     UnknownAction,
 )
 from spark_cursor_source.kafka.topics import meet_brokers
+from spark_cursor_source.options.ack import AckAction, AckOptions
+from spark_cursor_source.options.source import AckMode
 from spark_cursor_source.spark.actions import markers_partitions
 from spark_cursor_source.spark.message_id import needed_columns, require_columns
 from spark_cursor_source.spark.settling import settlement_of

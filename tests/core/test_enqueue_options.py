@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from spark_cursor_source.core.ack_options import AckOptions
-from spark_cursor_source.core.enqueue_options import EnqueueOptions, is_enqueue
-from spark_cursor_source.core.kafka_options import KafkaOptions
-from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.errors import ConflictingOptions, InvalidOption, MissingOption, UnknownOption
+from spark_cursor_source.options.ack import AckOptions
+from spark_cursor_source.options.kafka import KafkaOptions
+from spark_cursor_source.options.publish import EnqueueOptions, is_enqueue
+from spark_cursor_source.options.source import SourceOptions
 
 BROKER = {"kafka.bootstrap.servers": "b:9092"}
 SOURCE = BROKER | {"subscribe": "orders", "subscription": "billing"}

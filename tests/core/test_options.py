@@ -7,13 +7,24 @@ from typing import Any
 
 import pytest
 
-from spark_cursor_source.core import ack_options, client_options, source_options, view_options
-from spark_cursor_source.core.ack_options import AckAction, AckOptions
-from spark_cursor_source.core.client_options import ClientOptions
-from spark_cursor_source.core.kafka_options import KafkaOptions
-from spark_cursor_source.core.marker_version import MarkerVersion
-from spark_cursor_source.core.source_options import AckMode, Isolation, SourceOptions
-from spark_cursor_source.core.topic_selection import (
+from spark_cursor_source.errors import (
+    ConflictingOptions,
+    InvalidOption,
+    MissingOption,
+    OptionsError,
+    RejectRefused,
+    UnknownOption,
+)
+from spark_cursor_source.options import ack as ack_options
+from spark_cursor_source.options import client as client_options
+from spark_cursor_source.options import source as source_options
+from spark_cursor_source.options import view as view_options
+from spark_cursor_source.options.ack import AckAction, AckOptions
+from spark_cursor_source.options.client import ClientOptions
+from spark_cursor_source.options.kafka import KafkaOptions
+from spark_cursor_source.options.marker_format import MarkerVersion
+from spark_cursor_source.options.source import AckMode, Isolation, SourceOptions
+from spark_cursor_source.options.topics import (
     EARLIEST,
     LATEST,
     Assign,
@@ -28,15 +39,7 @@ from spark_cursor_source.core.topic_selection import (
     ToLatest,
     ToPositions,
 )
-from spark_cursor_source.core.view_options import View, ViewOptions
-from spark_cursor_source.errors import (
-    ConflictingOptions,
-    InvalidOption,
-    MissingOption,
-    OptionsError,
-    RejectRefused,
-    UnknownOption,
-)
+from spark_cursor_source.options.view import View, ViewOptions
 
 BROKERS = {"kafka.bootstrap.servers": "b:9092"}
 BASE = {**BROKERS, "subscribe": "orders", "subscription": "billing"}

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from spark_cursor_source.core.ack_options import AckOptions
-from spark_cursor_source.core.row_origin import METADATA, RowOrigin
-from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.errors import AckedBySource, OptionsNotCarried, SinkOfAnotherSource
+from spark_cursor_source.options.ack import AckOptions
+from spark_cursor_source.options.row_origin import METADATA, RowOrigin
+from spark_cursor_source.options.source import SourceOptions
 
 OPTIONS = {"kafka.bootstrap.servers": "b:9092", "subscribe": "orders", "subscription": "billing"}
 CANARY = "hunter2-canary"

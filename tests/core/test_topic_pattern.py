@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.errors import InvalidOption
+from spark_cursor_source.options.source import SourceOptions
 
 BASE = {"kafka.bootstrap.servers": "b:9092", "subscription": "s"}
 

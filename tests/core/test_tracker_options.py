@@ -13,8 +13,6 @@ from spark_cursor_source.core.policy import (
     RedeliveryPolicy,
     StepBackoff,
 )
-from spark_cursor_source.core.reappend_options import MarkerFormat, ReappendOptions
-from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.errors import (
     ConflictingOptions,
     InvalidOption,
@@ -22,6 +20,8 @@ from spark_cursor_source.errors import (
     OptionsError,
     UnknownOption,
 )
+from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
+from spark_cursor_source.options.tracker import TrackerOptions
 
 BASE = {"kafka.bootstrap.servers": "b:9092", "checkpointLocation": "cp"}
 SECRET = "hunter2-do-not-tell"

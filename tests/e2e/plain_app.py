@@ -16,12 +16,12 @@ from typing import Any
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
-from spark_cursor_source.core.ack_options import AckOptions
 from spark_cursor_source.core.marker import End
-from spark_cursor_source.core.source_options import SourceOptions
-from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.membership import Membership
+from spark_cursor_source.options.ack import AckOptions
+from spark_cursor_source.options.source import SourceOptions
+from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.actions import markers_partitions
 from spark_cursor_source.spark.marker_rows import Kind
 from spark_cursor_source.spark.marker_source import MarkerStreamReader

@@ -9,7 +9,6 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from spark_cursor_source.core.kafka_options import KafkaOptions
 from spark_cursor_source.errors import (
     ConflictingOptions,
     CursorqError,
@@ -20,6 +19,7 @@ from spark_cursor_source.errors import (
 from spark_cursor_source.kafka.client_names import CONSUMER_ONLY, EVERY_CLIENT, PRODUCER_ONLY, RENAMED
 from spark_cursor_source.kafka.config import HIDDEN, Role, client_config, open_client, redacted
 from spark_cursor_source.kafka.properties_file import parse_properties
+from spark_cursor_source.options.kafka import KafkaOptions
 
 BASE = {"bootstrap.servers": "127.0.0.1:1"}
 SECRET = "hunter2-do-not-tell"

@@ -16,10 +16,6 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_cursor_source.cli import main
 from spark_cursor_source.client import Client, Service, ServiceConfig
-from spark_cursor_source.core.ack_options import AckOptions
-from spark_cursor_source.core.enqueue_options import EnqueueOptions
-from spark_cursor_source.core.source_options import SourceOptions
-from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import KafkaUnavailable
 from spark_cursor_source.kafka.admin_calls import AdminCalls
@@ -27,6 +23,10 @@ from spark_cursor_source.kafka.redrive import redrive
 from spark_cursor_source.kafka.resume import resume
 from spark_cursor_source.kafka.stats import read_stats
 from spark_cursor_source.kafka.subscriptions import Subscriptions
+from spark_cursor_source.options.ack import AckOptions
+from spark_cursor_source.options.publish import EnqueueOptions
+from spark_cursor_source.options.source import SourceOptions
+from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.actions import run_action
 from spark_cursor_source.spark.enqueue import EnqueueWriter
 from spark_cursor_source.spark.marker_planner import MarkerPlanner

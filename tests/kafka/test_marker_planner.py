@@ -19,10 +19,10 @@ from spark_cursor_source.core.marker import End, LogEnd, Marker
 from spark_cursor_source.core.marker_clock import TrackerOffset
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import CellTracker
-from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import MarkersTopicRecreated
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark import marker_ends, marker_planner
 from spark_cursor_source.spark.marker_ends import MarkerEnds
 from spark_cursor_source.spark.marker_planner import AllCursors, MarkerPlanner, MarkersSlice

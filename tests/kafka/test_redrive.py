@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Message, Producer
 
-from spark_cursor_source.core.kafka_options import KafkaOptions
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC
@@ -23,6 +22,7 @@ from spark_cursor_source.kafka.dead_letter_copier import DeadLetterCopier
 from spark_cursor_source.kafka.redrive import DeadLetterFilter, Redriven, redrive
 from spark_cursor_source.kafka.redriven import RedrivenOffsets
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.kafka import KafkaOptions
 from tests.conftest import ROOT, DeleteTopic
 from tests.kafka.control_plane import cell_of, dead_letter_of, produce, read_all
 

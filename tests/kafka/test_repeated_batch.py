@@ -13,9 +13,9 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from spark_cursor_source.core.marker import End, Hello, Start
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.errors import TrackerOwnedByAnother
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.marker_planner import MarkerPlanner
 from spark_cursor_source.spark.marker_rows import MarkerFold, cursor_rows, reset_row, tick_row
 from spark_cursor_source.spark.marker_source import MarkerStreamReader

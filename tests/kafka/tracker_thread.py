@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.marker_source import MarkerStreamReader
 from tests.e2e.micro_batches import MicroBatches, Tasks
 from tests.e2e.plain_app import TrackerBatches

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from spark_cursor_source.core.ack_options import AckOptions
-from spark_cursor_source.core.source_options import SourceOptions
+from spark_cursor_source.options.ack import AckOptions
+from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.actions import markers_partitions
 from spark_cursor_source.spark.message_id import MESSAGE_ID
 from spark_cursor_source.spark.per_row import handle, handle_and_settle

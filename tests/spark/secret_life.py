@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 
 import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink, Reject
-from spark_cursor_source.core.ack_options import AckOptions
-from spark_cursor_source.core.source_options import SourceOptions
-from spark_cursor_source.core.tracker_options import TrackerOptions
+from spark_cursor_source.options.ack import AckOptions
+from spark_cursor_source.options.source import SourceOptions
+from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.local_session import SHORT_LIVED
 from tests.spark.harness import wait_until
 

@@ -14,11 +14,11 @@ from confluent_kafka.admin import AdminClient
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import DataLoss, MarkerFormatChanged
 from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.spark.planner_v1 import PlannerV1
 from spark_cursor_source.spark.reader import CursorqStreamReader, LeasedSlices

@@ -23,14 +23,14 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_cursor_source.client import Service, ServiceConfig
-from spark_cursor_source.core.enqueue_options import EnqueueOptions
 from spark_cursor_source.core.marker import End, Release
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.source_options import SourceOptions
-from spark_cursor_source.core.tracker_options import TrackerOptions
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.publish import EnqueueOptions
+from spark_cursor_source.options.source import SourceOptions
+from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.enqueue import EnqueueWriter
 from spark_cursor_source.spark.marker_source import MarkerStreamReader
 from spark_cursor_source.spark.planner import Planner

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from spark_cursor_source.core.ack_options import AckOptions
 from spark_cursor_source.errors import InvalidDuration, InvalidMessageId, InvalidOption
+from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.spark.settlement import Settlement
 from spark_cursor_source.spark.settling import settlement_of
 

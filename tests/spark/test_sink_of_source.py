@@ -12,8 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_cursor_source import AckSink
-from spark_cursor_source.core.row_origin import RowOrigin
-from spark_cursor_source.core.source_options import SourceOptions
 from spark_cursor_source.errors import (
     AckedBySource,
     CursorqError,
@@ -21,6 +19,8 @@ from spark_cursor_source.errors import (
     OptionsNotCarried,
     SinkOfAnotherSource,
 )
+from spark_cursor_source.options.row_origin import RowOrigin
+from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.kept import computed_once, kept
 from spark_cursor_source.spark.schema import message_schema, origin_of
 

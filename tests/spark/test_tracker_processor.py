@@ -16,7 +16,7 @@ from spark_cursor_source.core.lease_table import START, MessageMarkers
 from spark_cursor_source.core.marker import Delete, End, Hello, KeepAlive, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.tracker_options import TrackerOptions
+from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.marker_rows import Kind, MarkerFold
 from spark_cursor_source.spark.nowhere_log import NowhereLog
 from spark_cursor_source.spark.tracker_processor import (

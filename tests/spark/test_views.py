@@ -37,9 +37,9 @@ from spark_cursor_source.core.marker import (
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter
-from spark_cursor_source.core.view_options import View, ViewOptions
 from spark_cursor_source.errors import UnknownOption
 from spark_cursor_source.kafka.dead_letter_copier import DeadLetterCopier
+from spark_cursor_source.options.view import View, ViewOptions
 from spark_cursor_source.spark.source import CursorqDataSource
 from spark_cursor_source.spark.view_columns import arrow_schema, ddl
 from spark_cursor_source.spark.view_outstanding import outstanding_batches

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from spark_cursor_source.core.ack_options import ACK_OPTIONS, AckAction
-from spark_cursor_source.core.kafka_options import KafkaOptions
-from spark_cursor_source.core.option_reader import OptionReader, check_topic
 from spark_cursor_source.core.topic_names import DEFAULT_STREAMS_TOPIC
 from spark_cursor_source.errors import ConflictingOptions, InvalidOption, MissingOption
+from spark_cursor_source.options.ack import ACK_OPTIONS, AckAction
+from spark_cursor_source.options.kafka import KafkaOptions
+from spark_cursor_source.options.reader import OptionReader, check_topic
 
 ENQUEUE = "enqueue"
 ENQUEUE_OPTIONS = (*ACK_OPTIONS, "topic")

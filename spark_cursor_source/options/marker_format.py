@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 
-from spark_cursor_source.core.option_reader import OptionReader
-from spark_cursor_source.core.topic_selection import Assign, SubscribePattern, TopicSelection
 from spark_cursor_source.errors import ConflictingOptions
+from spark_cursor_source.options.reader import OptionReader
+from spark_cursor_source.options.topics import Assign, SubscribePattern, TopicSelection
 
 MARKER_FORMAT = "markerFormat"
 #: what kafka-mq-go's tracker has nothing of
@@ -42,7 +42,7 @@ def read_marker_version(reader: OptionReader) -> MarkerVersion:
 def require_one_topic(topics: TopicSelection) -> None:
     """V1 markers name a message by partition and offset alone, so theirs is one queue topic.
 
-    >>> from spark_cursor_source.core.topic_selection import Subscribe
+    >>> from spark_cursor_source.options.topics import Subscribe
     >>> require_one_topic(Subscribe(topics=("orders",)))
     """
     if isinstance(topics, SubscribePattern):

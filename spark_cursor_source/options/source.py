@@ -7,14 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spark_cursor_source.core.checkpoint_owner import CheckpointOwner
-from spark_cursor_source.core.kafka_options import KafkaOptions
-from spark_cursor_source.core.marker_version import (
-    MARKER_FORMAT,
-    MarkerVersion,
-    read_marker_version,
-    require_one_topic,
-)
-from spark_cursor_source.core.option_reader import OptionReader, check_distinct, check_subscription
 from spark_cursor_source.core.subscription import (
     DEFAULT_GROUP_ID_PREFIX,
     SubscriptionType,
@@ -30,7 +22,16 @@ from spark_cursor_source.core.topic_names import (
     holds_dead_letters,
     why_no_dead_letters,
 )
-from spark_cursor_source.core.topic_selection import (
+from spark_cursor_source.errors import ConflictingOptions, InvalidOption
+from spark_cursor_source.options.kafka import KafkaOptions
+from spark_cursor_source.options.marker_format import (
+    MARKER_FORMAT,
+    MarkerVersion,
+    read_marker_version,
+    require_one_topic,
+)
+from spark_cursor_source.options.reader import OptionReader, check_distinct, check_subscription
+from spark_cursor_source.options.topics import (
     FROM_CURSOR,
     SELECTIONS,
     STARTS,
@@ -42,7 +43,6 @@ from spark_cursor_source.core.topic_selection import (
     read_starting_offsets,
     require_selection,
 )
-from spark_cursor_source.errors import ConflictingOptions, InvalidOption
 
 SOURCE_OPTIONS = (
     *SELECTIONS,

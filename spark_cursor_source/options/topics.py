@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from spark_cursor_source.core.option_reader import MAX_LONG, OptionReader, check_topic, parse_integer
-from spark_cursor_source.core.topic_pattern import compile_topic_pattern
 from spark_cursor_source.errors import ConflictingOptions, InvalidOption, MissingOption
+from spark_cursor_source.options.reader import MAX_LONG, OptionReader, check_topic, parse_integer
+from spark_cursor_source.options.topic_pattern import compile_topic_pattern
 
 EARLIEST = -2  #: in Kafka's JSON of offsets: from the first record that is left
 LATEST = -1  #: in Kafka's JSON of offsets: from the end of the log

@@ -6,9 +6,6 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_cursor_source.core.kafka_options import KafkaOptions
-from spark_cursor_source.core.option_reader import OptionReader, check_distinct, check_subscription
-from spark_cursor_source.core.source_options import SOURCE_OPTIONS, Isolation
 from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX
 from spark_cursor_source.core.topic_names import (
     DEFAULT_CURSORS_TOPIC,
@@ -17,7 +14,11 @@ from spark_cursor_source.core.topic_names import (
     DEFAULT_REDELIVERIES_TOPIC,
     is_literal,
 )
-from spark_cursor_source.core.topic_selection import (
+from spark_cursor_source.errors import InvalidOption, MissingOption
+from spark_cursor_source.options.kafka import KafkaOptions
+from spark_cursor_source.options.reader import OptionReader, check_distinct, check_subscription
+from spark_cursor_source.options.source import SOURCE_OPTIONS, Isolation
+from spark_cursor_source.options.topics import (
     FROM_EARLIEST,
     LATEST,
     TO_LATEST,
@@ -32,7 +33,6 @@ from spark_cursor_source.core.topic_selection import (
     read_starting_offsets,
     require_selection,
 )
-from spark_cursor_source.errors import InvalidOption, MissingOption
 
 VIEW_OPTIONS = (*SOURCE_OPTIONS, "view", "endingOffsets")
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from spark_cursor_source.core.duration import format_duration, parse_duration
-from spark_cursor_source.core.kafka_options import CONFIG_FILE, KafkaOptions
 from spark_cursor_source.core.topic_names import (
     DEFAULT_DEAD_LETTER_TOPIC,
     why_no_subscription,
@@ -25,6 +24,7 @@ from spark_cursor_source.errors import (
     MissingOption,
     UnknownOption,
 )
+from spark_cursor_source.options.kafka import CONFIG_FILE, KafkaOptions
 
 KAFKA = "kafka."
 MAX_LONG = 2**63 - 1

@@ -7,16 +7,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from spark_cursor_source.core.breaker import BreakerPolicy
-from spark_cursor_source.core.kafka_options import KafkaOptions
 from spark_cursor_source.core.marker import MAX_LEASE_MS
-from spark_cursor_source.core.option_reader import (
-    OptionReader,
-    check_distinct,
-    check_duration,
-    check_subscription,
-    parse_integer,
-    unknown_option,
-)
 from spark_cursor_source.core.policy import (
     NO_BACKOFF,
     Backoff,
@@ -25,13 +16,22 @@ from spark_cursor_source.core.policy import (
     RedeliveryPolicy,
     StepBackoff,
 )
-from spark_cursor_source.core.reappend_options import REAPPEND_OPTIONS, ReappendOptions
 from spark_cursor_source.core.topic_names import (
     DEFAULT_CURSORS_TOPIC,
     DEFAULT_MARKERS_TOPIC,
     DEFAULT_REDELIVERIES_TOPIC,
 )
 from spark_cursor_source.errors import ConflictingOptions, InvalidOption, MissingOption, UnknownOption
+from spark_cursor_source.options.kafka import KafkaOptions
+from spark_cursor_source.options.reader import (
+    OptionReader,
+    check_distinct,
+    check_duration,
+    check_subscription,
+    parse_integer,
+    unknown_option,
+)
+from spark_cursor_source.options.reappend import REAPPEND_OPTIONS, ReappendOptions
 
 POLICY_OPTIONS = (
     "maxDeliveries",

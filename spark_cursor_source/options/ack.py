@@ -6,19 +6,19 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_cursor_source.core.kafka_options import KafkaOptions
 from spark_cursor_source.core.marker import MAX_LEASE_MS
-from spark_cursor_source.core.marker_version import MarkerVersion, read_marker_version
-from spark_cursor_source.core.option_reader import OptionReader
-from spark_cursor_source.core.source_options import (
+from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.errors import ConflictingOptions, RejectRefused
+from spark_cursor_source.options.kafka import KafkaOptions
+from spark_cursor_source.options.marker_format import MarkerVersion, read_marker_version
+from spark_cursor_source.options.reader import OptionReader
+from spark_cursor_source.options.source import (
     LEAST_LEASE_MS,
     MOST_LEASE_MS,
     SOURCE_OPTIONS,
     AckMode,
     read_lease_ms,
 )
-from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
-from spark_cursor_source.errors import ConflictingOptions, RejectRefused
 
 ACK_OPTIONS = (*SOURCE_OPTIONS, "action", "delay", "reason", "lease")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from spark_cursor_source.core.option_reader import OptionReader
 from spark_cursor_source.core.topic_names import DEFAULT_DEAD_LETTER_TOPIC, dead_letter_topic
 from spark_cursor_source.errors import ConflictingOptions, MissingOption
+from spark_cursor_source.options.reader import OptionReader
 
 REAPPEND_OPTIONS = ("redelivery", "markerFormat", "queueTopic")
 KMQ_DEAD_LETTER_TOPIC = "{topic}__undelivered"

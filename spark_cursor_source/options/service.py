@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_cursor_source.core.kafka_options import KafkaOptions
 from spark_cursor_source.core.marker import MAX_LEASE_MS
-from spark_cursor_source.core.marker_version import MarkerVersion
-from spark_cursor_source.core.option_reader import check_brokers
-from spark_cursor_source.core.source_options import (
-    DEFAULT_SESSION_MS,
-    LEAST_LEASE_MS,
-    LEAST_SESSION_MS,
-    MOST_SESSION_MS,
-    Isolation,
-)
 from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX, group_id
 from spark_cursor_source.core.topic_names import (
     DEFAULT_CURSORS_TOPIC,
@@ -28,6 +18,16 @@ from spark_cursor_source.core.topic_names import (
     why_no_topic,
 )
 from spark_cursor_source.errors import InvalidArgument
+from spark_cursor_source.options.kafka import KafkaOptions
+from spark_cursor_source.options.marker_format import MarkerVersion
+from spark_cursor_source.options.reader import check_brokers
+from spark_cursor_source.options.source import (
+    DEFAULT_SESSION_MS,
+    LEAST_LEASE_MS,
+    LEAST_SESSION_MS,
+    MOST_SESSION_MS,
+    Isolation,
+)
 
 _V1_GROUP = "kafka-mq-"
 

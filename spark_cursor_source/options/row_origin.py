@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_cursor_source.core.ack_options import AckOptions
-from spark_cursor_source.core.kafka_options import CONFIG_FILE
-from spark_cursor_source.core.marker_version import MARKER_FORMAT, MarkerVersion
-from spark_cursor_source.core.option_reader import KAFKA
-from spark_cursor_source.core.source_options import AckMode, SourceOptions
 from spark_cursor_source.errors import AckedBySource, OptionsNotCarried, SinkOfAnotherSource
+from spark_cursor_source.options.ack import AckOptions
+from spark_cursor_source.options.kafka import CONFIG_FILE
+from spark_cursor_source.options.marker_format import MARKER_FORMAT, MarkerVersion
+from spark_cursor_source.options.reader import KAFKA
+from spark_cursor_source.options.source import AckMode, SourceOptions
 
 METADATA = "cursorq"  #: the key in the metadata of the column that carries it
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_cursor_source.core.kafka_options import KafkaOptions
-from spark_cursor_source.core.option_reader import OptionReader
-from spark_cursor_source.core.source_options import SOURCE_OPTIONS
 from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_STREAMS_TOPIC
+from spark_cursor_source.options.kafka import KafkaOptions
+from spark_cursor_source.options.reader import OptionReader
+from spark_cursor_source.options.source import SOURCE_OPTIONS
 
 CLIENT_OPTIONS = (*SOURCE_OPTIONS, "clientTimeout")
 DEFAULT_CLIENT_TIMEOUT_MS = 30_000
