@@ -21,13 +21,13 @@ from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import BrokerError, QueueTopicEndsEarlier
 from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
-from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics
 from spark_cursor_source.kafka.reappend import Reappender
 from spark_cursor_source.kafka.stats import read_stats
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.planner import Planner
+from spark_cursor_source.topics.dead_letter_topics import DeadLetterTopics
 from tests.kafka.test_reappend import due, rows_of
 from tests.test_embedded import alive, eventually, read_all, write
 

@@ -10,9 +10,9 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.planning import Delivery, Taken
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.kafka.deadline import Pace
-from spark_cursor_source.kafka.redeliveries import RedeliveryTail
-from spark_cursor_source.kafka.redelivery_places import RedeliveryPlaces
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.topics.redeliveries import RedeliveryTail
+from spark_cursor_source.topics.redelivery_partitions import RedeliveryPlaces
 
 _COUNT_MS = 2_000  # how often it is asked whether the redeliveries topic has more partitions
 

@@ -19,13 +19,13 @@ from spark_cursor_source.errors import (
     NoTracker,
     ReadStalled,
 )
-from spark_cursor_source.kafka.data_loss import report_loss
 from spark_cursor_source.kafka.deadline import Pace
 from spark_cursor_source.kafka.stream_keeper import FOLLOW_S
-from spark_cursor_source.kafka.stream_states import StreamStates
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.service import ServiceConfig
+from spark_cursor_source.topics.data_loss import report_loss
+from spark_cursor_source.topics.streams import StreamStates
 
 log = logging.getLogger(__name__)
 

@@ -26,19 +26,19 @@ from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.errors import NoTracker
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.deadline import Pace
-from spark_cursor_source.kafka.due import messages_not_due
-from spark_cursor_source.kafka.log import Missing
-from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.membership import Part
 from spark_cursor_source.kafka.queue_reader import Fetched, QueueReader, Record, offsets_of
 from spark_cursor_source.kafka.records import offset_of
-from spark_cursor_source.kafka.redelivered import redelivered
 from spark_cursor_source.kafka.run import Run, TrackerAddress
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.tracker_watch import TrackerWatch
 from spark_cursor_source.options.service import ServiceConfig
+from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.delayed import messages_not_due
+from spark_cursor_source.topics.markers import MarkerSender
+from spark_cursor_source.topics.queue import Missing
+from spark_cursor_source.topics.redelivered import redelivered
 
 
 class FeedV2(Feed):

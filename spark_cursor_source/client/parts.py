@@ -11,11 +11,11 @@ from spark_cursor_source.kafka.expected_offset import ExpectedOffsets
 from spark_cursor_source.kafka.plain_cursors import PlainCursors
 from spark_cursor_source.kafka.publishing import Publishing
 from spark_cursor_source.kafka.stream_keeper import StreamKeeper
-from spark_cursor_source.kafka.stream_states import StreamStates
 from spark_cursor_source.kafka.streams import Streams
 from spark_cursor_source.kafka.subscribing import Subscribing
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.client import ClientOptions
+from spark_cursor_source.topics.streams import StreamStates
 
 
 class StreamParts:

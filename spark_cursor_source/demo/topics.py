@@ -13,8 +13,11 @@ from spark_cursor_source.demo.history import MarkerHistory, MessageId
 from spark_cursor_source.demo.scenario import DEAD_LETTER_TOPIC, QUEUE_TOPIC, SUBSCRIPTION
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.cursors import CursorTail
-from spark_cursor_source.kafka.dead_letters import (
+from spark_cursor_source.kafka.tail import TailReader
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.options.kafka import KafkaOptions
+from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.dead_letters import (
     HEADER_DELIVERY_COUNT,
     HEADER_ERROR,
     HEADER_OFFSET,
@@ -23,9 +26,6 @@ from spark_cursor_source.kafka.dead_letters import (
     HEADER_SUBSCRIPTION,
     HEADER_TOPIC,
 )
-from spark_cursor_source.kafka.tail import TailReader
-from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.wire import marker as marker_wire
 
 Record = tuple[bytes | None, bytes | None]  #: key, value

@@ -20,10 +20,10 @@ from spark_cursor_source.errors import (
     TopicNotFound,
     UnknownSubscription,
 )
-from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.idle_clients import IdleClients
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.kafka.tracker_group import reads_all_about
+from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.tracker_progress import reads_all_about
 
 log = logging.getLogger(__name__)
 _NO_END = 2**63 - 1

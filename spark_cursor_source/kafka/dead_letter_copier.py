@@ -13,21 +13,21 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.errors import CopiesNotDurable, KafkaFailure
-from spark_cursor_source.kafka.copies import (
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.failures import facts, shown
+from spark_cursor_source.kafka.records import offset_of, place_of
+from spark_cursor_source.kafka.tail import TailReader
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.topics.copies import (
     OF_ONE_MESSAGE,
     Copies,
     headers_of,
     original_ms_of,
     reading_rounds,
 )
-from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics, readable
-from spark_cursor_source.kafka.dead_letter_troubles import Place, Troubles, Withheld, log_withheld
-from spark_cursor_source.kafka.dead_letters import dead_letter_headers, first_delivery_ms
-from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import facts, shown
-from spark_cursor_source.kafka.records import offset_of, place_of
-from spark_cursor_source.kafka.tail import TailReader
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.topics.dead_letter_topics import DeadLetterTopics, readable
+from spark_cursor_source.topics.dead_letters import dead_letter_headers, first_delivery_ms
+from spark_cursor_source.topics.retry_pauses import Place, Troubles, Withheld, log_withheld
 
 logger = logging.getLogger(__name__)
 

@@ -22,22 +22,22 @@ from spark_cursor_source.errors import (
     TrackerFenced,
     TrackerOwnedByAnother,
 )
-from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.dead_letter_copier import Copied, DeadLetterCopier
-from spark_cursor_source.kafka.dead_letter_troubles import Withheld, withhold_marker, withholding
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.markers import marker_values
 from spark_cursor_source.kafka.reappend import Reappender
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.kafka.tracker_group import (
+from spark_cursor_source.kafka.transaction import CALL_TIMEOUT_MS, Record, TransactionalProducer, Uncertain
+from spark_cursor_source.options.reappend import ReappendOptions
+from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.markers import marker_values
+from spark_cursor_source.topics.retry_pauses import Withheld, withhold_marker, withholding
+from spark_cursor_source.topics.tracker_progress import (
     TrackerProgress,
     metadata,
     read_progress,
     read_progress_of_others,
     tracker_group,
 )
-from spark_cursor_source.kafka.transaction import CALL_TIMEOUT_MS, Record, TransactionalProducer, Uncertain
-from spark_cursor_source.options.reappend import ReappendOptions
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire

@@ -34,9 +34,9 @@ from spark_cursor_source.kafka.expected_offset import ExpectedOffsets
 from spark_cursor_source.kafka.failures import RETRIABLE, UNKNOWN_TOPIC, error_of, refusal
 from spark_cursor_source.kafka.publisher import Publisher
 from spark_cursor_source.kafka.stream_keeper import StreamKeeper
-from spark_cursor_source.kafka.stream_states import StreamStates
 from spark_cursor_source.kafka.streams import Streams
 from spark_cursor_source.kafka.transaction import Record
+from spark_cursor_source.topics.streams import StreamStates
 
 OnAck = Callable[[Ack | CursorqError], None]
 

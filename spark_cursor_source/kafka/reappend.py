@@ -14,18 +14,6 @@ from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.tracker import MAX_DELIVERIES, DeadLetter
 from spark_cursor_source.errors import CopiesNotDurable, InvalidMarker, KafkaFailure
-from spark_cursor_source.kafka.copies import (
-    ANY_PARTITION,
-    OF_ONE_MESSAGE,
-    Copies,
-    Headers,
-    headers_of,
-    original_ms_of,
-    reading_rounds,
-    still_there,
-)
-from spark_cursor_source.kafka.dead_letter_topics import DeadLetterTopics, readable
-from spark_cursor_source.kafka.dead_letters import HEADER_OFFSET, HEADER_PARTITION, dead_letter_headers
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.failures import facts, shown
 from spark_cursor_source.kafka.reappend_batch import Batch, Found
@@ -35,6 +23,18 @@ from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.transaction import Record
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions, subscription_of
+from spark_cursor_source.topics.copies import (
+    ANY_PARTITION,
+    OF_ONE_MESSAGE,
+    Copies,
+    Headers,
+    headers_of,
+    original_ms_of,
+    reading_rounds,
+    still_there,
+)
+from spark_cursor_source.topics.dead_letter_topics import DeadLetterTopics, readable
+from spark_cursor_source.topics.dead_letters import HEADER_OFFSET, HEADER_PARTITION, dead_letter_headers
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.message_markers import kmq_end, kmq_start
 from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP, timestamp_header

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from spark_cursor_source.kafka.dead_letter_troubles import pause_ms
 from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.topics.retry_pauses import pause_ms
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,12 @@ from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC
 from spark_cursor_source.errors import InvalidOption, NoDeadLetter, RedriveFenced, TrackerFenced
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.copies import Headers, headers_of, original_ms_of
-from spark_cursor_source.kafka.dead_letters import (
+from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
+from spark_cursor_source.kafka.records import offset_of, read_range
+from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
+from spark_cursor_source.topics.copies import Headers, headers_of, original_ms_of
+from spark_cursor_source.topics.dead_letters import (
     HEADER_ERROR,
     HEADER_OFFSET,
     HEADER_PARTITION,
@@ -26,11 +30,7 @@ from spark_cursor_source.kafka.dead_letters import (
     HEADER_TOPIC,
     OWN_HEADERS,
 )
-from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.records import offset_of, read_range
-from spark_cursor_source.kafka.redriven import RedrivenOffsets
-from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
+from spark_cursor_source.topics.redriven import RedrivenOffsets
 from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP, timestamp_header
 
 logger = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from spark_cursor_source.core.marker import Resume
 from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.cursors import CursorTail, tracked_here
-from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.topics.cursors import CursorTail, tracked_here
+from spark_cursor_source.topics.markers import MarkerSender
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Delete, Hello
 from spark_cursor_source.errors import NoTracker, QueueTopicRecreated
-from spark_cursor_source.kafka.cursors import check_tracked_through
+from spark_cursor_source.topics.cursors import check_tracked_through
 
 log = logging.getLogger(__name__)
 POLL_S = 0.05

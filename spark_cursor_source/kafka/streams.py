@@ -15,8 +15,8 @@ from spark_cursor_source.errors import (
     TopicNotFound,
 )
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.stream_states import StreamStates
 from spark_cursor_source.kafka.topics import TopicInfo, Topics
+from spark_cursor_source.topics.streams import StreamStates
 
 
 class Streams:

@@ -11,11 +11,11 @@ from spark_cursor_source.errors import NoSuchStream, TopicGone, TopicNotFound
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.stream_keeper import StreamKeeper
-from spark_cursor_source.kafka.stream_states import StreamStates
 from spark_cursor_source.kafka.streams import Streams
 from spark_cursor_source.kafka.subscription import Subscription
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.topics.streams import StreamStates
 
 _LOOK_BACK = 64  # offsets: most often the newest is the last or the one before
 

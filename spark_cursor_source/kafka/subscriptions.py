@@ -25,7 +25,6 @@ from spark_cursor_source.errors import (
 )
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.named_members import named_members
-from spark_cursor_source.kafka.positions import starting_positions
 from spark_cursor_source.kafka.topics import Partition, Topics
 from spark_cursor_source.kafka.tracker_talk import TrackerTalk
 from spark_cursor_source.options.topics import (
@@ -36,6 +35,7 @@ from spark_cursor_source.options.topics import (
     FromTimestamp,
     FromTimestamps,
 )
+from spark_cursor_source.topics.positions import starting_positions
 
 __all__ = ["EARLIEST", "LATEST", "Position", "Subscriptions", "at_offsets", "at_time"]
 

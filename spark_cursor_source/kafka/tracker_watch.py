@@ -9,7 +9,7 @@ from spark_cursor_source.errors import KafkaUnavailable, NotAuthorized, TopicNot
 from spark_cursor_source.kafka.deadline import Deadline, Pace
 from spark_cursor_source.kafka.run import TrackerAddress
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.kafka.tracker_group import read_progress
+from spark_cursor_source.topics.tracker_progress import read_progress
 
 log = logging.getLogger(__name__)
 _ANSWER_MS = 3_000  # a broker that is slow is no reason to hold up a query

@@ -16,11 +16,11 @@ from spark_cursor_source.core.marker import End
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import NullMessageId
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.markers import cached_sender
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.spark.actions import markers_partitions
 from spark_cursor_source.spark.message_id import MESSAGE_ID, require_columns
 from spark_cursor_source.spark.settlement import check_acked
+from spark_cursor_source.topics.markers import cached_sender
 
 _WORD = 64
 _FULL = -1  # a word of 64 set bits, as a signed number

@@ -16,12 +16,12 @@ from pyspark.sql.types import StructType
 from spark_cursor_source.errors import OverwriteRefused
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.message_sender import borrowed_sender
-from spark_cursor_source.kafka.stream_states import borrowed_states
 from spark_cursor_source.kafka.topics import meet_brokers
-from spark_cursor_source.kafka.write_rights import check_write_rights
 from spark_cursor_source.options.publish import EnqueueOptions
 from spark_cursor_source.spark.message_rows import check_columns, messages, targets
+from spark_cursor_source.topics.message_sender import borrowed_sender
+from spark_cursor_source.topics.streams import borrowed_states
+from spark_cursor_source.topics.write_rights import check_write_rights
 
 
 @dataclass

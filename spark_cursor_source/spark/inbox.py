@@ -15,13 +15,13 @@ from spark_cursor_source.core.planning import (
 )
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.cursors import CursorTail
-from spark_cursor_source.kafka.redeliveries import RedeliveryTail
-from spark_cursor_source.kafka.redelivery_places import RedeliveryPlaces
 from spark_cursor_source.kafka.run import Run
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.holdings import Holdings
+from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.redeliveries import RedeliveryTail
+from spark_cursor_source.topics.redelivery_partitions import RedeliveryPlaces
 
 log = logging.getLogger(__name__)
 

@@ -14,21 +14,21 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker_clock import TrackerOffset, limit_markers
 from spark_cursor_source.errors import MarkersGone, MarkersTopicRecreated, TrackerOwnedByAnother
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline, Pace
 from spark_cursor_source.kafka.lease_tables import LeaseTables
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.kafka.tracker_group import (
-    TrackerProgress,
-    read_progress,
-    read_progress_of_others,
-    tracker_group,
-)
 from spark_cursor_source.kafka.tracker_rights import TrackerRights
 from spark_cursor_source.kafka.transaction import end_transactions
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.marker_ends import MarkerEnds
 from spark_cursor_source.spark.queue_watch import QueueWatch
+from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.tracker_progress import (
+    TrackerProgress,
+    read_progress,
+    read_progress_of_others,
+    tracker_group,
+)
 from spark_cursor_source.wire import tracker_offset_json
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,6 @@ from pyspark.sql.types import StructType
 from spark_cursor_source.core.marker_clock import append_time
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.lease_tables import LeaseTables
 from spark_cursor_source.kafka.records import columns_of, read_range
 from spark_cursor_source.options.tracker import TrackerOptions
@@ -28,6 +27,7 @@ from spark_cursor_source.spark.marker_rows import (
     rewrite_row,
     tick_row,
 )
+from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.wire import tracker_offset_json
 
 POLICIES = "policies"  #: option with the digest of the policies that batches are decided under

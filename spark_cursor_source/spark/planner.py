@@ -28,9 +28,7 @@ from spark_cursor_source.core.subscription import SubscriptionType
 from spark_cursor_source.core.tasks import split, split_by_key
 from spark_cursor_source.errors import MarkerFormatChanged, TopicGone, TopicNotFound
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
-from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.rights import DESCRIBE, READ, of_consumer
 from spark_cursor_source.kafka.run import Run, TrackerAddress
 from spark_cursor_source.kafka.topics import Topics
@@ -46,6 +44,8 @@ from spark_cursor_source.spark.queue_view import QueueView
 from spark_cursor_source.spark.replays import Replays
 from spark_cursor_source.spark.room import Room
 from spark_cursor_source.spark.unread import Unread
+from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.markers import MarkerSender
 
 log = logging.getLogger(__name__)
 HANDED_BACK = "the run that held it died"

@@ -22,7 +22,6 @@ from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.tasks import split
 from spark_cursor_source.errors import MarkerFormatChanged
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.data_loss import report_loss
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1
 from spark_cursor_source.kafka.rights import of_consumer_v1
@@ -34,6 +33,7 @@ from spark_cursor_source.spark.group_progress import GroupProgress, take_part
 from spark_cursor_source.spark.lease_keeper import LeaseKeeper
 from spark_cursor_source.spark.patience import Patience
 from spark_cursor_source.spark.queue_view import QueueView
+from spark_cursor_source.topics.data_loss import report_loss
 from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1
 
 log = logging.getLogger(__name__)

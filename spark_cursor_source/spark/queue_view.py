@@ -10,11 +10,11 @@ from dataclasses import replace
 from spark_cursor_source.core.planning import SourceOffset, TopicPartition
 from spark_cursor_source.errors import QueueTopicEndsEarlier, QueueTopicRecreated, TopicNotFound
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.positions import starting_positions
-from spark_cursor_source.kafka.stream_states import StreamStates
 from spark_cursor_source.kafka.topics import TopicInfo, Topics
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.topics import Assign, Subscribe, SubscribePattern
+from spark_cursor_source.topics.positions import starting_positions
+from spark_cursor_source.topics.streams import StreamStates
 
 log = logging.getLogger(__name__)
 DISCOVERY_S = 2.0  #: how often an idle query looks for new partitions

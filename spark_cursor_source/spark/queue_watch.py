@@ -18,11 +18,11 @@ from spark_cursor_source.core.offsets import OFFSET_LIMIT
 from spark_cursor_source.core.trips import trips
 from spark_cursor_source.errors import MarkersNotDurable, NotAuthorized
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.rights import WRITE
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions, subscription_of
 from spark_cursor_source.options.tracker import TrackerOptions
+from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.message_markers import kmq_end
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.planning import TopicPartition
-from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.options.source import SourceOptions
+from spark_cursor_source.topics.cursors import CursorTail
 
 log = logging.getLogger(__name__)
 

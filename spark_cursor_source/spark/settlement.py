@@ -20,9 +20,9 @@ from spark_cursor_source.core.topic_names import why_no_topic
 from spark_cursor_source.errors import InvalidMessageId, NullMessageId, UnknownAction
 from spark_cursor_source.kafka.ack_check import Settling, check_acks
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.markers import cached_sender
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.spark.message_id import LEAVE, MESSAGE_ID
+from spark_cursor_source.topics.markers import cached_sender
 
 _DETAILS = ("action", "delivery_count", "delay_ms", "reason")
 

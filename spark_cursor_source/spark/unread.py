@@ -16,12 +16,12 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.due import HoldBack
-from spark_cursor_source.kafka.log import arrow_batches
-from spark_cursor_source.kafka.read_reports import ReportReader
 from spark_cursor_source.kafka.rights import WRITE
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import AckMode, SourceOptions
+from spark_cursor_source.topics.delayed import HoldBack
+from spark_cursor_source.topics.queue import arrow_batches
+from spark_cursor_source.topics.read_reports import ReportReader
 
 log = logging.getLogger(__name__)
 

@@ -14,18 +14,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from spark_cursor_source.core.letter_id import letter_id
 from spark_cursor_source.core.topic_names import dead_letter_topic
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.dead_letters import (
-    HEADER_DELIVERY_COUNT,
-    HEADER_ERROR,
-    HEADER_FIRST_DELIVERY,
-    HEADER_LAST_DELIVERY,
-    HEADER_OFFSET,
-    HEADER_PARTITION,
-    HEADER_REASON,
-    HEADER_SUBSCRIPTION,
-    HEADER_TOPIC,
-)
-from spark_cursor_source.kafka.log import arrow_batches
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.topics import Assign
 from spark_cursor_source.options.view import ViewOptions
@@ -37,6 +25,18 @@ from spark_cursor_source.spark.view_ranges import (
     reader_config,
     whole_topics,
 )
+from spark_cursor_source.topics.dead_letters import (
+    HEADER_DELIVERY_COUNT,
+    HEADER_ERROR,
+    HEADER_FIRST_DELIVERY,
+    HEADER_LAST_DELIVERY,
+    HEADER_OFFSET,
+    HEADER_PARTITION,
+    HEADER_REASON,
+    HEADER_SUBSCRIPTION,
+    HEADER_TOPIC,
+)
+from spark_cursor_source.topics.queue import arrow_batches
 from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP
 
 ORIGIN: Columns = {

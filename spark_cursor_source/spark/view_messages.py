@@ -16,8 +16,6 @@ from spark_cursor_source.core.planning import TopicPartition
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.errors import InvalidOption, RecordsGone
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.log import Missing, arrow_batches
-from spark_cursor_source.kafka.positions import ending_positions, starting_positions
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import Isolation
 from spark_cursor_source.options.topics import FromPositions, ToPositions
@@ -29,6 +27,8 @@ from spark_cursor_source.spark.view_ranges import (
     shown_cursors,
     tasks,
 )
+from spark_cursor_source.topics.positions import ending_positions, starting_positions
+from spark_cursor_source.topics.queue import Missing, arrow_batches
 
 
 def columns(options: ViewOptions) -> Columns:

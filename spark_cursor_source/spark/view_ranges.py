@@ -17,11 +17,11 @@ from spark_cursor_source.core.tasks import split
 from spark_cursor_source.core.topic_names import holds_dead_letters
 from spark_cursor_source.errors import InvalidOption
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import Isolation
 from spark_cursor_source.options.topics import Assign, SubscribePattern, TopicSelection
 from spark_cursor_source.options.view import ViewOptions
+from spark_cursor_source.topics.cursors import CursorTail
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_cursor_source as cursorq
 from spark_cursor_source.core.marker import MAX_LEASE_MS
-from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.lease_tables import LeaseTables
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.marker import END, START, MarkerV1, encode_v1

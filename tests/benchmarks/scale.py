@@ -8,7 +8,7 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.kafka.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTail
 from tests.benchmarks import tracker as of_tracker
 from tests.benchmarks.catch_up import V1Load
 from tests.benchmarks.common import Bench, print_table, spark_session

@@ -17,9 +17,9 @@ import spark_cursor_source as cursorq
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import MAX_LEASE_MS, End, Hello, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.kafka.cursors import CursorTail
-from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.wire import cursor as cursor_wire
 from tests.benchmarks.common import PARTITIONS, Bench, print_table, spark_session
 

@@ -16,8 +16,8 @@ from spark_cursor_source.errors import (
     ReadonlyPartition,
     StreamsTopicUnfit,
 )
-from spark_cursor_source.kafka.stream_states import StreamStates
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.topics.streams import StreamStates
 from tests.client.conftest import OpenClient
 from tests.conftest import CreateTopic
 from tests.kafka.control_plane import eventually, produce, read_all

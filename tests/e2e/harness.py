@@ -28,9 +28,9 @@ from spark_cursor_source.core.marker import End, EndUpTo, Hello, Marker, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.subscription import group_id
 from spark_cursor_source.core.tracker import Redeliver
-from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire

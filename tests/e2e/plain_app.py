@@ -17,7 +17,6 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from spark_cursor_source.core.marker import End
-from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.membership import Membership
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.source import SourceOptions
@@ -30,6 +29,7 @@ from spark_cursor_source.spark.per_row import handle, handle_and_settle
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from spark_cursor_source.spark.tracker_processor import TrackerProcessor
 from spark_cursor_source.spark.tracker_query import TrackerBatch
+from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.wire.marker import decode_folded
 from tests.e2e.consumer_app import PAUSE_S, Handling
 from tests.e2e.death import Steps

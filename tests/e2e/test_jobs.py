@@ -18,9 +18,9 @@ import pytest
 
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.embedded import EmbeddedKafka
-from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.spark.local_session import SHORT_LIVED
+from spark_cursor_source.topics.cursors import CursorTail
 from tests.e2e.harness import ROOT, wait_until
 from tests.e2e.processes import TAG, kill_tree
 

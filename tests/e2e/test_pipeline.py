@@ -17,8 +17,8 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Reject
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.embedded import EmbeddedKafka
-from spark_cursor_source.kafka.message_sender import borrowed_sender
 from spark_cursor_source.spark.local_session import SHORT_LIVED
+from spark_cursor_source.topics.message_sender import borrowed_sender
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.due import due
 from tests.conftest import ROOT

@@ -13,7 +13,8 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from spark_cursor_source.kafka import dead_letters, transaction
+from spark_cursor_source.kafka import transaction
+from spark_cursor_source.topics import dead_letters
 from tests.kafka.control_plane import (
     Control,
     cell_of,

@@ -19,7 +19,7 @@ from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import NoSuchMessages, NotOfSubscription, UnknownSubscription
 from spark_cursor_source.kafka import ack_check
 from spark_cursor_source.kafka.ack_check import AckCheck, check_acks
-from spark_cursor_source.kafka.markers import MarkerSender
+from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.wire import cursor as wire
 from tests.kafka.control_plane import PARTITIONS, Control, cell_of, cursor_of, login, produce
 from tests.kafka.tracker_thread import PlainTracker, options_of

@@ -12,8 +12,8 @@ from spark_cursor_source._broker_runtime import find_java, find_runtime
 from spark_cursor_source.core.marker import Release
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import KafkaFailure
-from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.topics.markers import MarkerSender
 from tests.kafka.control_plane import PARTITIONS, Control, cell_of, offsets, read_all
 
 pytestmark = pytest.mark.broker

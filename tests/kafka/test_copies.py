@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_cursor_source.errors import CopiesNotDurable
-from spark_cursor_source.kafka.copies import Copies
+from spark_cursor_source.topics.copies import Copies
 
 
 def test_a_copy_that_nobody_confirms_in_time_is_an_error() -> None:

@@ -18,8 +18,8 @@ from spark_cursor_source.core.cursor import CursorSnapshot, Wait
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion, NotAuthorized, TopicNotFound
-from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.wire import cursor as wire
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
 from tests.conftest import DeleteTopic

@@ -14,9 +14,9 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Delete, Hello, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import TopicNotFound
-from spark_cursor_source.kafka.cursors import CursorTail
-from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.markers import MarkerSender
 from tests.kafka.control_plane import PARTITIONS, Control, eventually, read_all
 from tests.kafka.tracker_thread import PlainTracker, options_of, running_tracker
 

@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.kafka.due import HoldBack
-from spark_cursor_source.kafka.log import Missing, arrow_batches
+from spark_cursor_source.topics.delayed import HoldBack
+from spark_cursor_source.topics.queue import Missing, arrow_batches
 from tests.conftest import CreateTopic
 
 pytestmark = pytest.mark.broker

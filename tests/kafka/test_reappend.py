@@ -14,12 +14,12 @@ from confluent_kafka.admin import AclOperation, AdminClient
 from spark_cursor_source.core.lease_table import END, START, LeaseTable, MessageMarkers
 from spark_cursor_source.core.stats import ReappendTrouble, Stats
 from spark_cursor_source.embedded import EmbeddedKafka
-from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.lease_tables import reappend_troubles
 from spark_cursor_source.kafka.reappend import Reappender
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.transaction import Record
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
+from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.marker import MarkerV1

@@ -18,10 +18,10 @@ from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized, RedeliveriesTopicRecreated
-from spark_cursor_source.kafka.redeliveries import RedeliveryTail
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.inbox import Inbox
+from spark_cursor_source.topics.redeliveries import RedeliveryTail
 from spark_cursor_source.wire import offset_json
 from spark_cursor_source.wire import redelivery as wire
 from tests.conftest import DeleteTopic

@@ -20,9 +20,9 @@ from spark_cursor_source.errors import InvalidOption, NoDeadLetter, RedriveFence
 from spark_cursor_source.kafka import redrive as redriving
 from spark_cursor_source.kafka.dead_letter_copier import DeadLetterCopier
 from spark_cursor_source.kafka.redrive import DeadLetterFilter, Redriven, redrive
-from spark_cursor_source.kafka.redriven import RedrivenOffsets
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.kafka import KafkaOptions
+from spark_cursor_source.topics.redriven import RedrivenOffsets
 from tests.conftest import ROOT, DeleteTopic
 from tests.kafka.control_plane import cell_of, dead_letter_of, produce, read_all
 

@@ -20,7 +20,6 @@ from spark_cursor_source.errors import (
     TopicNotFound,
     UnknownSubscription,
 )
-from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.subscriptions import (
     EARLIEST,
     LATEST,
@@ -31,6 +30,7 @@ from spark_cursor_source.kafka.subscriptions import (
 )
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.tracker_talk import TrackerTalk
+from spark_cursor_source.topics.cursors import CursorTail
 from tests.kafka.control_plane import Control, cell_of, eventually, offsets, produce
 from tests.kafka.tracker_thread import running_tracker
 

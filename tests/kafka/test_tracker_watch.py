@@ -8,11 +8,11 @@ from spark_cursor_source.core.marker import End
 from spark_cursor_source.core.stats import Stats
 from spark_cursor_source.errors import TrackerSilent
 from spark_cursor_source.kafka import tracker_watch
-from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.run import TrackerAddress
 from spark_cursor_source.kafka.stats import read_stats
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.tracker_watch import TrackerWatch
+from spark_cursor_source.topics.markers import MarkerSender
 from tests.kafka.control_plane import (
     PARTITIONS,
     Control,

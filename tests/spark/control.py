@@ -14,9 +14,9 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker
 from spark_cursor_source.kafka.consumers import borrowed_consumer, close_idle_consumers
-from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.records import read_range
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker
-from spark_cursor_source.kafka.cursors import CursorTail
-from spark_cursor_source.kafka.markers import MarkerSender
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.spark.reader import CursorqStreamReader, LeasedSlices
+from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.wire import marker as marker_wire
 from tests.kafka.control_plane import eventually, new_control, produce, read_all
 from tests.kafka.tracker_thread import PlainTracker

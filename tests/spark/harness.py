@@ -20,9 +20,9 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.planning import SourceOffset
-from spark_cursor_source.kafka.cursors import CursorTail
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import offset_json
 from tests.spark.plain_query import PlainQuery

@@ -20,8 +20,8 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.due import Early, HoldBack
 from spark_cursor_source.kafka.records import STALL_TIMEOUT_MS, offset_of, read_range
+from spark_cursor_source.topics.delayed import Early, HoldBack
 
 # In Spark's words, all columns nullable:
 #   key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,

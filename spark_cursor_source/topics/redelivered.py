@@ -9,7 +9,7 @@ from confluent_kafka import Message
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.log import Missing, SliceReading
+from spark_cursor_source.topics.queue import Missing, SliceReading
 
 
 def redelivered(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from confluent_kafka import Message
 
 from spark_cursor_source.core.tracker import DeadLetter
-from spark_cursor_source.kafka.copies import Headers, headers_of
 from spark_cursor_source.kafka.records import offset_of
+from spark_cursor_source.topics.copies import Headers, headers_of
 from spark_cursor_source.wire.due import due
 from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP
 
