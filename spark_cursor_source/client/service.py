@@ -12,8 +12,8 @@ from spark_cursor_source.client.receive_buffer import ReceiveBuffer
 from spark_cursor_source.client.settler import Settler, Write
 from spark_cursor_source.core.marker import Marker
 from spark_cursor_source.errors import InvalidArgument
+from spark_cursor_source.interop.sender import MarkerSenderV1, in_v1
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1, in_v1
 from spark_cursor_source.kafka.rights import Rights, of_consumer, of_consumer_v1
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.marker_format import MarkerVersion

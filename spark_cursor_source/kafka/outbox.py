@@ -13,7 +13,6 @@ from confluent_kafka import TopicPartition
 
 from spark_cursor_source.core.cell import Cell, control_partition
 from spark_cursor_source.core.cursor import CursorSnapshot, MarkersLog
-from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter, Decision, Redeliver
 from spark_cursor_source.errors import (
@@ -22,9 +21,11 @@ from spark_cursor_source.errors import (
     TrackerFenced,
     TrackerOwnedByAnother,
 )
+from spark_cursor_source.interop import lease_table_wire as table_wire
+from spark_cursor_source.interop.lease_table import LeaseTable
+from spark_cursor_source.interop.reappend import Reappender
 from spark_cursor_source.kafka.dead_letter_copier import Copied, DeadLetterCopier
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.reappend import Reappender
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.transaction import CALL_TIMEOUT_MS, Record, TransactionalProducer, Uncertain
 from spark_cursor_source.options.reappend import ReappendOptions
@@ -39,7 +40,6 @@ from spark_cursor_source.topics.tracker_progress import (
     tracker_group,
 )
 from spark_cursor_source.wire import cursor as cursor_wire
-from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
 
 __all__ = ["Outbox", "tracker_group"]

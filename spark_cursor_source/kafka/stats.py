@@ -16,9 +16,9 @@ from spark_cursor_source.core.topic_names import (
     DEFAULT_REDELIVERIES_TOPIC,
 )
 from spark_cursor_source.errors import NotAuthorized
+from spark_cursor_source.interop.lease_tables import reappend_troubles
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.lease_tables import reappend_troubles
 from spark_cursor_source.kafka.named_members import NamedMember, named_members
 from spark_cursor_source.kafka.oldest import ONE_MESSAGE, oldest_unacked_ms
 from spark_cursor_source.kafka.topics import Partition, Topics

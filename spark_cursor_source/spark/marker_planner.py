@@ -13,9 +13,9 @@ from spark_cursor_source.core.clock import BrokerClock
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker_clock import TrackerOffset, limit_markers
 from spark_cursor_source.errors import MarkersGone, MarkersTopicRecreated, TrackerOwnedByAnother
+from spark_cursor_source.interop.lease_tables import LeaseTables
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline, Pace
-from spark_cursor_source.kafka.lease_tables import LeaseTables
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.tracker_rights import TrackerRights
 from spark_cursor_source.kafka.transaction import end_transactions

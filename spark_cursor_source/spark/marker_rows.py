@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.lease_table import MessageMarkers
 from spark_cursor_source.core.marker import End, KeepAlive
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import InvalidMarker
+from spark_cursor_source.interop import markers_wire as message_wire
+from spark_cursor_source.interop.lease_table import MessageMarkers
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
-from spark_cursor_source.wire import message_markers as message_wire
 
 FOLDED_DDL = "markers_partition INT, sequence BIGINT, at_ms BIGINT, kind STRING, body BINARY"
 _SCHEMA = pa.schema(

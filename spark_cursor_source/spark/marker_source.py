@@ -12,9 +12,9 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from spark_cursor_source.core.marker_clock import append_time
+from spark_cursor_source.interop.lease_tables import LeaseTables
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.lease_tables import LeaseTables
 from spark_cursor_source.kafka.records import columns_of, read_range
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.marker_planner import AllCursors, MarkerPlanner, MarkersSlice

@@ -7,8 +7,8 @@ from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, ValueState
 
-from spark_cursor_source.core.lease_table import LeaseTable, MessageMarkers
-from spark_cursor_source.wire import lease_table as table_wire
+from spark_cursor_source.interop import lease_table_wire as table_wire
+from spark_cursor_source.interop.lease_table import LeaseTable, MessageMarkers
 
 MOST_DUE = 20_000  #: messages of a partition that a batch appends again; what is left is due in the next one
 

@@ -17,6 +17,7 @@ from spark_cursor_source.core.marker import LogEnd, Marker
 from spark_cursor_source.core.offsets import OFFSET_LIMIT
 from spark_cursor_source.core.trips import trips
 from spark_cursor_source.errors import MarkersNotDurable, NotAuthorized
+from spark_cursor_source.interop.markers_wire import kmq_end
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.rights import WRITE
 from spark_cursor_source.kafka.topics import Topics
@@ -24,7 +25,6 @@ from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions, 
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.wire import marker as marker_wire
-from spark_cursor_source.wire.message_markers import kmq_end
 
 log = logging.getLogger(__name__)
 

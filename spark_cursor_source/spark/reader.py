@@ -23,11 +23,11 @@ from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.errors import InvalidOption
+from spark_cursor_source.interop.planner import PlannerV1
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.source import AckMode, SourceOptions
 from spark_cursor_source.spark.planner import Planner
-from spark_cursor_source.spark.planner_v1 import PlannerV1
 from spark_cursor_source.topics.data_loss import report_loss
 from spark_cursor_source.topics.delayed import HoldBack
 from spark_cursor_source.topics.markers import cached_sender

@@ -11,17 +11,17 @@ from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.lease_table import LeaseTable, MessageMarkers
 from spark_cursor_source.core.marker import End, EndUpTo, KeepAlive, Marker, Reject, Release
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import CellTracker, DeadLetter, Decision, Redeliver
+from spark_cursor_source.interop import lease_table_wire as table_wire
+from spark_cursor_source.interop import markers_wire as message_wire
+from spark_cursor_source.interop.lease_table import LeaseTable, MessageMarkers
 from spark_cursor_source.spark.marker_rows import Kind
 from spark_cursor_source.spark.message_leases import MessageLeases
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import dead_letter as dead_letter_wire
-from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import marker as marker_wire
-from spark_cursor_source.wire import message_markers as message_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
 
 DECIDED_DDL = "kind STRING, markers_partition INT, sequence BIGINT, body BINARY"

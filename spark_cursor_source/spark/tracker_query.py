@@ -14,9 +14,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.duration import format_duration
-from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import Decision
+from spark_cursor_source.interop import lease_table_wire
+from spark_cursor_source.interop.lease_table import LeaseTable
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.outbox import Outbox
 from spark_cursor_source.options.reappend import Redelivery
@@ -31,7 +32,6 @@ from spark_cursor_source.spark.tracker_processor import DECIDED_DDL, TrackerProc
 from spark_cursor_source.spark.worker_python import check_worker_python
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import dead_letter as dead_letter_wire
-from spark_cursor_source.wire import lease_table as lease_table_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
 
 log = logging.getLogger(__name__)

@@ -15,10 +15,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_cursor_source as cursorq
 from spark_cursor_source.core.marker import MAX_LEASE_MS
-from spark_cursor_source.kafka.lease_tables import LeaseTables
+from spark_cursor_source.interop import lease_table_wire as table_wire
+from spark_cursor_source.interop.lease_tables import LeaseTables
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.topics.cursors import CursorTail
-from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.marker import END, START, MarkerV1, encode_v1
 from tests.benchmarks.common import PARTITIONS, Bench, print_table, spark_session

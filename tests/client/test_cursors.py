@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from spark_cursor_source.client import Client
 from spark_cursor_source.core.cell import control_partition
-from spark_cursor_source.core.lease_table import START, LeaseTable, MessageMarkers
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import (
     ClientClosed,
@@ -30,8 +29,9 @@ from spark_cursor_source.errors import (
     KafkaUnavailable,
     MissingOption,
 )
+from spark_cursor_source.interop import lease_table_wire as table_wire
+from spark_cursor_source.interop.lease_table import START, LeaseTable, MessageMarkers
 from spark_cursor_source.wire import cursor as cursor_wire
-from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
 from tests.conftest import CreateTopic, DeleteTopic
 from tests.kafka.control_plane import (

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_cursor_source.core.lease_table import END, KEEP_ALIVE, START, LeaseTable, MessageMarkers
 from spark_cursor_source.core.marker import MAX_LEASE_MS
+from spark_cursor_source.interop.lease_table import END, KEEP_ALIVE, START, LeaseTable, MessageMarkers
 
 Row = tuple[int, int, int, int, int, int]
 

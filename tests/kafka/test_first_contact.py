@@ -18,6 +18,7 @@ from spark_cursor_source.cli import main
 from spark_cursor_source.client import Client, Service, ServiceConfig
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import KafkaUnavailable
+from spark_cursor_source.interop.planner import PlannerV1
 from spark_cursor_source.kafka.admin_calls import AdminCalls
 from spark_cursor_source.kafka.redrive import redrive
 from spark_cursor_source.kafka.resume import resume
@@ -31,7 +32,6 @@ from spark_cursor_source.spark.actions import run_action
 from spark_cursor_source.spark.enqueue import EnqueueWriter
 from spark_cursor_source.spark.marker_planner import MarkerPlanner
 from spark_cursor_source.spark.planner import Planner
-from spark_cursor_source.spark.planner_v1 import PlannerV1
 from spark_cursor_source.spark.writer import AckWriter
 
 pytestmark = pytest.mark.broker

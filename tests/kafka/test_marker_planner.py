@@ -14,13 +14,15 @@ from pyspark.sql.datasource import InputPartition
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, MarkersLog
-from spark_cursor_source.core.lease_table import END, START, LeaseTable, MessageMarkers
 from spark_cursor_source.core.marker import End, LogEnd, Marker
 from spark_cursor_source.core.marker_clock import TrackerOffset
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import CellTracker
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import MarkersTopicRecreated
+from spark_cursor_source.interop import lease_table_wire as table_wire
+from spark_cursor_source.interop import markers_wire as message_wire
+from spark_cursor_source.interop.lease_table import END, START, LeaseTable, MessageMarkers
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark import marker_ends, marker_planner
@@ -30,9 +32,7 @@ from spark_cursor_source.spark.marker_rows import MarkerFold
 from spark_cursor_source.spark.marker_source import MarkerStreamReader
 from spark_cursor_source.spark.queue_watch import QueueWatch
 from spark_cursor_source.wire import cursor as cursor_wire
-from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import marker as marker_wire
-from spark_cursor_source.wire import message_markers as message_wire
 from tests.kafka.control_plane import (
     PARTITIONS,
     Control,

@@ -11,19 +11,19 @@ import pytest
 from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient
 
-from spark_cursor_source.core.lease_table import END, START, LeaseTable, MessageMarkers
 from spark_cursor_source.core.stats import ReappendTrouble, Stats
 from spark_cursor_source.embedded import EmbeddedKafka
-from spark_cursor_source.kafka.lease_tables import reappend_troubles
-from spark_cursor_source.kafka.reappend import Reappender
+from spark_cursor_source.interop import lease_table_wire as table_wire
+from spark_cursor_source.interop.lease_table import END, START, LeaseTable, MessageMarkers
+from spark_cursor_source.interop.lease_tables import reappend_troubles
+from spark_cursor_source.interop.markers_wire import kmq_row, row_of
+from spark_cursor_source.interop.reappend import Reappender
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.transaction import Record
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
 from spark_cursor_source.topics.cursors import CursorTail
-from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.marker import MarkerV1
-from spark_cursor_source.wire.message_markers import kmq_row, row_of
 from tests.kafka.control_plane import Control, allow_bob, login, new_control, produce, read_all, set_config
 
 pytestmark = pytest.mark.broker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_cursor_source.kafka.reappend_troubles import Troubles
+from spark_cursor_source.interop.reappend_troubles import Troubles
 
 PLACES = {(0, 7): 3, (0, 8): 3}
 

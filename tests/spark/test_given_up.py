@@ -17,11 +17,11 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.interop.planner import PlannerV1
 from spark_cursor_source.kafka.subscriptions import Subscriptions, at_offsets
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.planner import Planner
-from spark_cursor_source.spark.planner_v1 import PlannerV1
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.topics.markers import MarkerSender
 from tests.kafka.control_plane import Control, new_control, produce

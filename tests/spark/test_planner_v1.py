@@ -16,14 +16,14 @@ from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import DataLoss, MarkerFormatChanged
-from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1
+from spark_cursor_source.interop.planner import PlannerV1
+from spark_cursor_source.interop.redelivery_count import HEADER_REDELIVERY_COUNT
+from spark_cursor_source.interop.sender import MarkerSenderV1
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.planner import Planner
-from spark_cursor_source.spark.planner_v1 import PlannerV1
 from spark_cursor_source.spark.reader import CursorqStreamReader, LeasedSlices
 from spark_cursor_source.wire.marker import END, KEEPALIVE, START, MarkerV1, decode
-from spark_cursor_source.wire.redelivery_count import HEADER_REDELIVERY_COUNT
 from tests.kafka.control_plane import produce, read_all
 from tests.spark.harness import logged, wait_until
 
@@ -327,7 +327,7 @@ def test_a_checkpoint_of_the_other_marker_format_is_refused(make_desk: Callable[
 def test_a_range_is_started_in_pieces_and_handed_out_whole(
     make_desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_cursor_source.spark.planner_v1._PIECE", 4)
+    monkeypatch.setattr("spark_cursor_source.interop.planner._PIECE", 4)
     desk = make_desk()
     desk.put(*[b"q%d" % (n % 2) for n in range(10)])
     planner = desk.planner()

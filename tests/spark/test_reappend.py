@@ -15,9 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 import spark_cursor_source as cursorq
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import InvalidMarker
-from spark_cursor_source.kafka.lease_tables import LeaseTables
+from spark_cursor_source.interop import lease_table_wire as table_wire
+from spark_cursor_source.interop.lease_tables import LeaseTables
 from spark_cursor_source.topics.cursors import CursorTail
-from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.marker import MarkerV1
 from tests.kafka.control_plane import read_all

@@ -12,10 +12,12 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.lease_table import START, MessageMarkers
 from spark_cursor_source.core.marker import Delete, End, Hello, KeepAlive, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.interop import lease_table_wire as table_wire
+from spark_cursor_source.interop import markers_wire as message_wire
+from spark_cursor_source.interop.lease_table import START, MessageMarkers
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.marker_rows import Kind, MarkerFold
 from spark_cursor_source.spark.nowhere_log import NowhereLog
@@ -29,9 +31,7 @@ from spark_cursor_source.spark.tracker_processor import (
 )
 from spark_cursor_source.spark.tracker_query import TrackerBatch
 from spark_cursor_source.wire import cursor as cursor_wire
-from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import marker as marker_wire
-from spark_cursor_source.wire import message_markers as message_wire
 
 CELL = Cell(subscription="mailer", topic="q", partition=0)
 SOME = OffsetSet.of((0, 3))

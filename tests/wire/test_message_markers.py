@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_cursor_source.core.lease_table import END, KEEP_ALIVE, START, LeaseTable, MessageMarkers
 from spark_cursor_source.core.offsets import OFFSET_LIMIT
 from spark_cursor_source.errors import InvalidControlRecord, InvalidMarker, LaterCursorVersion
+from spark_cursor_source.interop import lease_table_wire as table_wire
+from spark_cursor_source.interop.lease_table import END, KEEP_ALIVE, START, LeaseTable, MessageMarkers
+from spark_cursor_source.interop.markers_wire import Row, decode, encode, kmq_end, kmq_row, row_of, usual_v1
 from spark_cursor_source.wire import cursor as cursor_wire
-from spark_cursor_source.wire import lease_table as table_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.columns import pack, unpack
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
 from spark_cursor_source.wire.control_pb2 import LeaseTable as LeaseTablePb
-from spark_cursor_source.wire.message_markers import Row, decode, encode, kmq_end, kmq_row, row_of, usual_v1
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

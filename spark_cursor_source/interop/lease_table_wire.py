@@ -5,8 +5,8 @@ from __future__ import annotations
 from google.protobuf.message import DecodeError
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
+from spark_cursor_source.interop.lease_table import LeaseTable
 from spark_cursor_source.wire.columns import pack, unpack
 from spark_cursor_source.wire.control_pb2 import LeaseTable as LeaseTablePb
 from spark_cursor_source.wire.marker import kept
@@ -37,7 +37,7 @@ def encode_record(table: LeaseTable, cell: Cell, *, trouble: str = "", troubled:
 def encode(table: LeaseTable) -> bytes:
     """Bytes of the table.
 
-    >>> from spark_cursor_source.core.lease_table import MessageMarkers, START
+    >>> from spark_cursor_source.interop.lease_table import MessageMarkers, START
     >>> table = LeaseTable.resume(None).apply(MessageMarkers.of([(7, 0, START, 0, 40, 30_000)]))
     >>> decode(encode(table)).offsets.tolist()
     [40]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.stats import ReappendTrouble
 from spark_cursor_source.errors import InvalidControlRecord
+from spark_cursor_source.interop import lease_table_wire as wire
 from spark_cursor_source.topics.cursors import CursorTail
-from spark_cursor_source.wire import lease_table as wire
 
 
 class LeaseTables:

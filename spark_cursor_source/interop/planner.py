@@ -21,11 +21,11 @@ from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.tasks import split
 from spark_cursor_source.errors import MarkerFormatChanged
+from spark_cursor_source.interop.sender import MarkerSenderV1
+from spark_cursor_source.interop.starts import Range, StartWriter, started_in
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
-from spark_cursor_source.kafka.markers_v1 import MarkerSenderV1
 from spark_cursor_source.kafka.rights import of_consumer_v1
-from spark_cursor_source.kafka.starts_v1 import Range, StartWriter, started_in
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import AckMode, Isolation, SourceOptions

@@ -10,14 +10,21 @@ from typing import Any
 from confluent_kafka import Message
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.lease_table import LeaseTable
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.tracker import MAX_DELIVERIES, DeadLetter
 from spark_cursor_source.errors import CopiesNotDurable, InvalidMarker, KafkaFailure
+from spark_cursor_source.interop.lease_table import LeaseTable
+from spark_cursor_source.interop.markers_wire import kmq_end, kmq_start
+from spark_cursor_source.interop.reappend_batch import Batch, Found
+from spark_cursor_source.interop.reappend_troubles import MessageId, Troubles
+from spark_cursor_source.interop.redelivery_count import (
+    HEADER_REDELIVERY_COUNT,
+    KMQ_HEADER_REDELIVERY_COUNT,
+    encode_kmq_count,
+    redelivery_count,
+)
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.failures import facts, shown
-from spark_cursor_source.kafka.reappend_batch import Batch, Found
-from spark_cursor_source.kafka.reappend_troubles import MessageId, Troubles
 from spark_cursor_source.kafka.records import place_of
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
@@ -36,14 +43,7 @@ from spark_cursor_source.topics.copies import (
 from spark_cursor_source.topics.dead_letter_topics import DeadLetterTopics, readable
 from spark_cursor_source.topics.dead_letters import HEADER_OFFSET, HEADER_PARTITION, dead_letter_headers
 from spark_cursor_source.wire import marker as marker_wire
-from spark_cursor_source.wire.message_markers import kmq_end, kmq_start
 from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP, timestamp_header
-from spark_cursor_source.wire.redelivery_count import (
-    HEADER_REDELIVERY_COUNT,
-    KMQ_HEADER_REDELIVERY_COUNT,
-    encode_kmq_count,
-    redelivery_count,
-)
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from dataclasses import fields
 import numpy as np
 import numpy.typing as npt
 
-from spark_cursor_source.core.lease_table import END, KEEP_ALIVE, START, Column, MessageMarkers
 from spark_cursor_source.core.offsets import OFFSET_LIMIT
 from spark_cursor_source.errors import InvalidMarker
+from spark_cursor_source.interop.lease_table import END, KEEP_ALIVE, START, Column, MessageMarkers
 from spark_cursor_source.wire.columns import pack, unpack
 from spark_cursor_source.wire.marker import MarkerV1
 

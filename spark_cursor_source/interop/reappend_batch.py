@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError
 
-from spark_cursor_source.kafka.reappend_troubles import MessageId
+from spark_cursor_source.interop.reappend_troubles import MessageId
 from spark_cursor_source.topics.copies import Headers, Told
 from spark_cursor_source.wire.marker import START, MarkerV1
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from spark_cursor_source.core.outcome import check_delay_ms
 from spark_cursor_source.errors import NullMessageId, RejectRefused, UnknownAction
+from spark_cursor_source.interop.sender import cached_sender_v1
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.markers_v1 import cached_sender_v1
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.spark.message_id import LEAVE, MESSAGE_ID_V1
 from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1
