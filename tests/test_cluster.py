@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from spark_cursor_source._broker_runtime import find_runtime
 from spark_cursor_source.client import Client
+from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import BrokerError, QueueTopicEndsEarlier
@@ -26,7 +27,6 @@ from spark_cursor_source.kafka.stats import read_stats
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
 from spark_cursor_source.options.source import SourceOptions
-from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.topics.dead_letter_topics import DeadLetterTopics
 from tests.kafka.test_reappend import due, rows_of
 from tests.test_embedded import alive, eventually, read_all, write

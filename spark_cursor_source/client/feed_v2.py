@@ -7,13 +7,16 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 
-from spark_cursor_source.client.announced import Announced
 from spark_cursor_source.client.feed import LOOK_S, Feed
-from spark_cursor_source.client.following import Following
 from spark_cursor_source.client.message import QueueMessage, unreceived
 from spark_cursor_source.client.receive_buffer import ReceiveBuffer
 from spark_cursor_source.client.settler import Settler
-from spark_cursor_source.client.starts import Starts
+from spark_cursor_source.consumer.announced import Announced
+from spark_cursor_source.consumer.following import Following
+from spark_cursor_source.consumer.membership import Part
+from spark_cursor_source.consumer.session import Run, TrackerAddress
+from spark_cursor_source.consumer.starts import Starts
+from spark_cursor_source.consumer.tracker_watch import TrackerWatch
 from spark_cursor_source.core.admission import Turns
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Marker, Release
@@ -27,12 +30,9 @@ from spark_cursor_source.errors import NoTracker
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Pace
-from spark_cursor_source.kafka.membership import Part
 from spark_cursor_source.kafka.queue_reader import Fetched, QueueReader, Record, offsets_of
 from spark_cursor_source.kafka.records import offset_of
-from spark_cursor_source.kafka.run import Run, TrackerAddress
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.kafka.tracker_watch import TrackerWatch
 from spark_cursor_source.options.service import ServiceConfig
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.topics.delayed import messages_not_due

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from spark_cursor_source.consumer.planner import HANDED_BACK
 from spark_cursor_source.core.marker import End, Hello, KeepAlive, Marker, Reject, Release, Start
-from spark_cursor_source.spark.planner import HANDED_BACK
 
 MessageId = tuple[int, int]  #: partition, offset
 

@@ -12,6 +12,10 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from spark_cursor_source.consumer.batch_delay import Patience
+from spark_cursor_source.consumer.lease_extender import LeaseKeeper
+from spark_cursor_source.consumer.progress import GroupProgress, take_part
+from spark_cursor_source.consumer.source_topics import QueueView
 from spark_cursor_source.core.admission import admit_queue
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
@@ -29,10 +33,6 @@ from spark_cursor_source.kafka.rights import of_consumer_v1
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import AckMode, Isolation, SourceOptions
-from spark_cursor_source.spark.group_progress import GroupProgress, take_part
-from spark_cursor_source.spark.lease_keeper import LeaseKeeper
-from spark_cursor_source.spark.patience import Patience
-from spark_cursor_source.spark.queue_view import QueueView
 from spark_cursor_source.topics.data_loss import report_loss
 from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1
 

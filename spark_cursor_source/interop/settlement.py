@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from spark_cursor_source.consumer.message_id import LEAVE, MESSAGE_ID_V1
 from spark_cursor_source.core.outcome import check_delay_ms
 from spark_cursor_source.errors import NullMessageId, RejectRefused, UnknownAction
 from spark_cursor_source.interop.sender import cached_sender_v1
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions
-from spark_cursor_source.spark.message_id import LEAVE, MESSAGE_ID_V1
 from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1
 
 
@@ -19,7 +19,7 @@ class SettlementV1:
     """Acks, releases and extensions of one task.
 
     Rows have key, topic, partition and offset, and where present ``action`` and ``delay_ms``, as those of
-    :class:`~spark_cursor_source.spark.settlement.Settlement`. A release is a lease that is over after its
+    :class:`~spark_cursor_source.consumer.settlement.Settlement`. A release is a lease that is over after its
     delay; without a delay the message is left to the lease that it has.
     """
 

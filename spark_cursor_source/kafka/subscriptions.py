@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from spark_cursor_source.consumer.named_members import named_members
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.closed_at_exit import ClosedAtExit
 from spark_cursor_source.core.cursor import CursorSnapshot
@@ -24,7 +25,6 @@ from spark_cursor_source.errors import (
     SubscriptionHasConsumers,
 )
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.named_members import named_members
 from spark_cursor_source.kafka.topics import Partition, Topics
 from spark_cursor_source.kafka.tracker_talk import TrackerTalk
 from spark_cursor_source.options.topics import (

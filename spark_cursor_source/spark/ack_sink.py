@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType
 
+from spark_cursor_source.consumer.ack_check import check_cells
+from spark_cursor_source.consumer.message_id import needed_columns, require_columns
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.errors import AckedBySource, OptionsNotCarried
-from spark_cursor_source.kafka.ack_check import check_cells
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.options.marker_format import MarkerVersion
@@ -23,7 +24,6 @@ from spark_cursor_source.options.source import AckMode
 from spark_cursor_source.spark.ack_words import ack_batch
 from spark_cursor_source.spark.actions import SETTLED_SCHEMA, markers_partitions, run_action
 from spark_cursor_source.spark.kept import computed_once, kept
-from spark_cursor_source.spark.message_id import needed_columns, require_columns
 from spark_cursor_source.spark.per_row import Handler, handle, handle_and_settle, outcome_ddl, outcome_ids
 from spark_cursor_source.spark.schema import origin_of
 from spark_cursor_source.spark.travel import check_travels

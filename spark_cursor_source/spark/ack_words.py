@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from spark_cursor_source.consumer.message_id import MESSAGE_ID, require_columns
+from spark_cursor_source.consumer.settlement import check_acked
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End
 from spark_cursor_source.core.offsets import OffsetSet
@@ -18,8 +20,6 @@ from spark_cursor_source.errors import NullMessageId
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.spark.actions import markers_partitions
-from spark_cursor_source.spark.message_id import MESSAGE_ID, require_columns
-from spark_cursor_source.spark.settlement import check_acked
 from spark_cursor_source.topics.markers import cached_sender
 
 _WORD = 64

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
+from spark_cursor_source.consumer.message_id import LEAVE, needed_columns
 from spark_cursor_source.core.outcome import Leave, Reject, Release
 from spark_cursor_source.errors import UnknownOutcome
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.spark.handler_log import report_failure
-from spark_cursor_source.spark.message_id import LEAVE, needed_columns
 from spark_cursor_source.spark.settling import settlement_of
 from spark_cursor_source.wire.marker import MAX_REASON
 

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Marker, Release
 from spark_cursor_source.core.offsets import OffsetSet
@@ -27,7 +28,6 @@ from spark_cursor_source.interop.planner import PlannerV1
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.source import AckMode, SourceOptions
-from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.topics.data_loss import report_loss
 from spark_cursor_source.topics.delayed import HoldBack
 from spark_cursor_source.topics.markers import cached_sender

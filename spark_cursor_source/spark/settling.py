@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from spark_cursor_source.consumer.settlement import Settlement
 from spark_cursor_source.interop.settlement import SettlementV1
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.marker_format import MarkerVersion
-from spark_cursor_source.spark.settlement import Settlement
 
 
 def settlement_of(options: AckOptions) -> Settlement | SettlementV1:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from spark_cursor_source.consumer.unmatched_acks_log import NowhereLog
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.duration import format_duration
@@ -26,7 +27,6 @@ from spark_cursor_source.spark import tracker_processor
 from spark_cursor_source.spark.breaker_log import BreakerLog
 from spark_cursor_source.spark.marker_rows import tracker_and_identity
 from spark_cursor_source.spark.marker_source import POLICIES, SUBSCRIPTIONS, MarkerDataSource
-from spark_cursor_source.spark.nowhere_log import NowhereLog
 from spark_cursor_source.spark.redaction import hide_secrets
 from spark_cursor_source.spark.tracker_processor import DECIDED_DDL, TrackerProcessor
 from spark_cursor_source.spark.worker_python import check_worker_python

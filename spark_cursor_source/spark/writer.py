@@ -14,6 +14,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from spark_cursor_source.consumer.message_id import needed_columns, require_columns
 from spark_cursor_source.core.duration import parse_duration
 from spark_cursor_source.errors import (
     AckedBySource,
@@ -26,7 +27,6 @@ from spark_cursor_source.kafka.topics import meet_brokers
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.options.source import AckMode
 from spark_cursor_source.spark.actions import markers_partitions
-from spark_cursor_source.spark.message_id import needed_columns, require_columns
 from spark_cursor_source.spark.settling import settlement_of
 
 _Column = Any  # of pyarrow, which has no types

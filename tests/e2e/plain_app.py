@@ -16,15 +16,15 @@ from typing import Any
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
+from spark_cursor_source.consumer.membership import Membership
+from spark_cursor_source.consumer.message_id import MESSAGE_ID
 from spark_cursor_source.core.marker import End
-from spark_cursor_source.kafka.membership import Membership
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.actions import markers_partitions
 from spark_cursor_source.spark.marker_rows import Kind
 from spark_cursor_source.spark.marker_source import MarkerStreamReader
-from spark_cursor_source.spark.message_id import MESSAGE_ID
 from spark_cursor_source.spark.per_row import handle, handle_and_settle
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from spark_cursor_source.spark.tracker_processor import TrackerProcessor

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from spark_cursor_source.consumer import ack_check
+from spark_cursor_source.consumer.ack_check import AckCheck, check_acks
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Hello
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import NoSuchMessages, NotOfSubscription, UnknownSubscription
-from spark_cursor_source.kafka import ack_check
-from spark_cursor_source.kafka.ack_check import AckCheck, check_acks
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.wire import cursor as wire
 from tests.kafka.control_plane import PARTITIONS, Control, cell_of, cursor_of, login, produce

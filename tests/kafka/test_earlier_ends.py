@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from spark_cursor_source.consumer import source_topics as queue_view
+from spark_cursor_source.consumer.source_topics import QueueView
 from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.errors import QueueTopicEndsEarlier
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import SourceOptions
-from spark_cursor_source.spark import queue_view
-from spark_cursor_source.spark.queue_view import QueueView
 from tests.kafka.control_plane import produce
 
 pytestmark = pytest.mark.broker

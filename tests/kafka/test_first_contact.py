@@ -16,6 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_cursor_source.cli import main
 from spark_cursor_source.client import Client, Service, ServiceConfig
+from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import KafkaUnavailable
 from spark_cursor_source.interop.planner import PlannerV1
@@ -31,7 +32,6 @@ from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.actions import run_action
 from spark_cursor_source.spark.enqueue import EnqueueWriter
 from spark_cursor_source.spark.marker_planner import MarkerPlanner
-from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.spark.writer import AckWriter
 
 pytestmark = pytest.mark.broker

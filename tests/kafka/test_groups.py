@@ -9,11 +9,11 @@ import uuid
 import pytest
 from confluent_kafka import Consumer
 
+from spark_cursor_source.consumer.this_process import name_member
 from spark_cursor_source.core.subscription import SubscriptionType
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import GroupInUse, KafkaUnavailable, MemberFenced
 from spark_cursor_source.kafka.group_member import GroupMember
-from spark_cursor_source.kafka.this_process import name_member
 from spark_cursor_source.kafka.topics import Topics
 from tests.kafka.control_plane import eventually
 

@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from spark_cursor_source.client.announced import Announced
+from spark_cursor_source.consumer.announced import Announced
+from spark_cursor_source.consumer.pending import Inbox
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.core.tracker import Redeliver
@@ -20,7 +21,6 @@ from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized, RedeliveriesTopicRecreated
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import SourceOptions
-from spark_cursor_source.spark.inbox import Inbox
 from spark_cursor_source.topics.redeliveries import RedeliveryTail
 from spark_cursor_source.wire import offset_json
 from spark_cursor_source.wire import redelivery as wire

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from spark_cursor_source.consumer.session import REPEATS, Run, TrackerAddress
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, MarkersLog
 from spark_cursor_source.core.marker import Hello
 from spark_cursor_source.errors import NoTracker, TrackedElsewhere
-from spark_cursor_source.kafka.run import REPEATS, Run, TrackerAddress
 
 CELL = Cell(subscription="s", topic="t", partition=0)
 TIMEOUT_S = 0.4

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
+from spark_cursor_source.consumer import this_process
+from spark_cursor_source.consumer.this_process import is_dead, name_member
 from spark_cursor_source.core.subscription import SubscriptionType
-from spark_cursor_source.kafka import this_process
-from spark_cursor_source.kafka.this_process import is_dead, name_member
 
 ME = name_member(SubscriptionType.EXCLUSIVE, "q1")
 

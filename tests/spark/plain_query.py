@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from spark_cursor_source.consumer.message_id import MESSAGE_ID
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.actions import markers_partitions
-from spark_cursor_source.spark.message_id import MESSAGE_ID
 from spark_cursor_source.spark.per_row import handle, handle_and_settle
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from tests.e2e.micro_batches import MicroBatches, Tasks

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_cursor_source.client import Service, ServiceConfig
+from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.core.marker import End, Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.embedded import EmbeddedKafka
@@ -33,7 +34,6 @@ from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.enqueue import EnqueueWriter
 from spark_cursor_source.spark.marker_source import MarkerStreamReader
-from spark_cursor_source.spark.planner import Planner
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire

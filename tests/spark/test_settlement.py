@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from spark_cursor_source.consumer.settlement import Settlement
 from spark_cursor_source.errors import InvalidDuration, InvalidMessageId, InvalidOption
 from spark_cursor_source.options.ack import AckOptions
-from spark_cursor_source.spark.settlement import Settlement
 from spark_cursor_source.spark.settling import settlement_of
 
 HALF_A_DAY_MS = 12 * 3_600_000

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
+from spark_cursor_source.consumer.unmatched_acks_log import NowhereLog
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Delete, End, Hello, KeepAlive, Marker, Start
@@ -20,7 +21,6 @@ from spark_cursor_source.interop import markers_wire as message_wire
 from spark_cursor_source.interop.lease_table import START, MessageMarkers
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.marker_rows import Kind, MarkerFold
-from spark_cursor_source.spark.nowhere_log import NowhereLog
 from spark_cursor_source.spark.tracker_processor import (
     CURSOR,
     DELETED,

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
+from spark_cursor_source.consumer.this_process import is_dead, name_member
 from spark_cursor_source.core.member_name import MemberName
 from spark_cursor_source.core.subscription import SubscriptionType
 from spark_cursor_source.errors import MemberFenced, SubscriptionInUse
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.group_member import SOLE, GroupMember, Partition
 from spark_cursor_source.kafka.groups import GroupMemberInfo
-from spark_cursor_source.kafka.this_process import is_dead, name_member
 from spark_cursor_source.kafka.topics import Topics
 
 log = logging.getLogger(__name__)

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from spark_cursor_source.consumer.assignment import Holdings
+from spark_cursor_source.consumer.session import Run
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.planning import BatchPlan, RedeliveryRecord, SourceOffset, TopicPartition
 from spark_cursor_source.core.replay import plan_replay
-from spark_cursor_source.kafka.run import Run
 from spark_cursor_source.options.source import SourceOptions
-from spark_cursor_source.spark.holdings import Holdings
 
 log = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from spark_cursor_source.consumer.membership import Membership, Part
+from spark_cursor_source.consumer.source_topics import QueueView
 from spark_cursor_source.core.planning import TopicPartition
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.membership import Membership, Part
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import SourceOptions
-from spark_cursor_source.spark.queue_view import QueueView
 
 GROUP_COMMIT_S = 1.0  #: how often the consumer group's offsets follow
 

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from spark_cursor_source.consumer.assignment import Holdings
+from spark_cursor_source.consumer.pending import Inbox
+from spark_cursor_source.consumer.replays import Replays
+from spark_cursor_source.consumer.session import Run
+from spark_cursor_source.consumer.unread import Unread
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.leftovers import leftovers
 from spark_cursor_source.core.marker import End, EndUpTo, Marker, Release
@@ -11,12 +16,7 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.planning import BatchPlan, SourceOffset
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.tracker import DEADLINE_GRAIN_MS
-from spark_cursor_source.kafka.run import Run
 from spark_cursor_source.options.source import AckMode, SourceOptions
-from spark_cursor_source.spark.holdings import Holdings
-from spark_cursor_source.spark.inbox import Inbox
-from spark_cursor_source.spark.replays import Replays
-from spark_cursor_source.spark.unread import Unread
 
 
 class Completion:

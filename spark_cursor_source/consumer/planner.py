@@ -11,6 +11,18 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from spark_cursor_source.consumer.assignment import Holdings
+from spark_cursor_source.consumer.batch_acks import Completion
+from spark_cursor_source.consumer.batch_delay import Patience
+from spark_cursor_source.consumer.lease_extender import LeaseKeeper
+from spark_cursor_source.consumer.outstanding_limit import Room
+from spark_cursor_source.consumer.pending import Inbox
+from spark_cursor_source.consumer.progress import GroupProgress, take_part
+from spark_cursor_source.consumer.replays import Replays
+from spark_cursor_source.consumer.session import Run, TrackerAddress
+from spark_cursor_source.consumer.source_topics import QueueView
+from spark_cursor_source.consumer.tracker_watch import TrackerWatch
+from spark_cursor_source.consumer.unread import Unread
 from spark_cursor_source.core.admission import Turns, admit
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import KeepAlive, Marker, Release, Start
@@ -30,20 +42,8 @@ from spark_cursor_source.errors import MarkerFormatChanged, TopicGone, TopicNotF
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.rights import DESCRIBE, READ, of_consumer
-from spark_cursor_source.kafka.run import Run, TrackerAddress
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.kafka.tracker_watch import TrackerWatch
 from spark_cursor_source.options.source import Isolation, SourceOptions
-from spark_cursor_source.spark.completion import Completion
-from spark_cursor_source.spark.group_progress import GroupProgress, take_part
-from spark_cursor_source.spark.holdings import Holdings
-from spark_cursor_source.spark.inbox import Inbox
-from spark_cursor_source.spark.lease_keeper import LeaseKeeper
-from spark_cursor_source.spark.patience import Patience
-from spark_cursor_source.spark.queue_view import QueueView
-from spark_cursor_source.spark.replays import Replays
-from spark_cursor_source.spark.room import Room
-from spark_cursor_source.spark.unread import Unread
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.topics.markers import MarkerSender
 

@@ -7,15 +7,15 @@ from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
+from spark_cursor_source.consumer.membership import Membership
+from spark_cursor_source.consumer.progress import GroupProgress
+from spark_cursor_source.consumer.session import Run
+from spark_cursor_source.consumer.source_topics import QueueView
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.planning import BatchPlan, Delivery, SourceOffset, TopicPartition
 from spark_cursor_source.errors import RunSuperseded
-from spark_cursor_source.kafka.membership import Membership
-from spark_cursor_source.kafka.run import Run
 from spark_cursor_source.options.source import SourceOptions
-from spark_cursor_source.spark.group_progress import GroupProgress
-from spark_cursor_source.spark.queue_view import QueueView
 from spark_cursor_source.topics.cursors import CursorTail
 
 log = logging.getLogger(__name__)

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from spark_cursor_source.consumer.assignment import Holdings
+from spark_cursor_source.consumer.session import Run
 from spark_cursor_source.core.planning import (
     BatchPlan,
     RedeliveryRecord,
@@ -15,10 +17,8 @@ from spark_cursor_source.core.planning import (
 )
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.run import Run
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import SourceOptions
-from spark_cursor_source.spark.holdings import Holdings
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.topics.redeliveries import RedeliveryTail
 from spark_cursor_source.topics.redelivery_partitions import RedeliveryPlaces
