@@ -17,8 +17,8 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.records import columns_of, read_range
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.spark.marker_planner import AllCursors, MarkerPlanner, MarkersSlice
-from spark_cursor_source.spark.marker_rows import (
+from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.tracker.fold import (
     FOLDED_DDL,
     MarkerFold,
     cursor_rows,
@@ -27,7 +27,7 @@ from spark_cursor_source.spark.marker_rows import (
     rewrite_row,
     tick_row,
 )
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.tracker.planner import AllCursors, MarkerPlanner, MarkersSlice
 from spark_cursor_source.wire import tracker_offset_json
 
 POLICIES = "policies"  #: option with the digest of the policies that batches are decided under

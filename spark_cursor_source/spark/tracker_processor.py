@@ -17,8 +17,8 @@ from spark_cursor_source.core.tracker import CellTracker, DeadLetter, Decision, 
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop import markers_wire as message_wire
 from spark_cursor_source.interop.lease_table import LeaseTable, MessageMarkers
-from spark_cursor_source.spark.marker_rows import Kind
 from spark_cursor_source.spark.message_leases import MessageLeases
+from spark_cursor_source.tracker.fold import Kind
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import dead_letter as dead_letter_wire
 from spark_cursor_source.wire import marker as marker_wire

@@ -20,16 +20,16 @@ from spark_cursor_source.core.tracker import Decision
 from spark_cursor_source.interop import lease_table_wire
 from spark_cursor_source.interop.lease_table import LeaseTable
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.outbox import Outbox
 from spark_cursor_source.options.reappend import Redelivery
 from spark_cursor_source.options.tracker import NONE, TrackerOptions
 from spark_cursor_source.spark import tracker_processor
-from spark_cursor_source.spark.breaker_log import BreakerLog
-from spark_cursor_source.spark.marker_rows import tracker_and_identity
 from spark_cursor_source.spark.marker_source import POLICIES, SUBSCRIPTIONS, MarkerDataSource
 from spark_cursor_source.spark.redaction import hide_secrets
 from spark_cursor_source.spark.tracker_processor import DECIDED_DDL, TrackerProcessor
 from spark_cursor_source.spark.worker_python import check_worker_python
+from spark_cursor_source.tracker.breaker_log import BreakerLog
+from spark_cursor_source.tracker.fold import tracker_and_identity
+from spark_cursor_source.tracker.outbox import Outbox
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import dead_letter as dead_letter_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire

@@ -8,8 +8,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import spark_cursor_source as cursorq
-from spark_cursor_source.kafka.outbox import Outbox
 from spark_cursor_source.kafka.transaction import TransactionalProducer
+from spark_cursor_source.tracker.outbox import Outbox
 from tests.e2e.processes import die
 from tests.e2e.spark_app import record
 

@@ -27,8 +27,8 @@ from spark_cursor_source.core.cursor import CursorSnapshot, Wait
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter, Redeliver
-from spark_cursor_source.kafka.outbox import Outbox, tracker_group
 from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.tracker.outbox import Outbox, tracker_group
 
 PARTITIONS = 8
 

@@ -15,11 +15,11 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Hello, Reject, Release, Resume, Start, Withhold
 from spark_cursor_source.embedded import EmbeddedKafka
-from spark_cursor_source.kafka.outbox import Outbox
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.topics.retry_pauses import Place, Troubles
+from spark_cursor_source.tracker.outbox import Outbox
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
 from tests.conftest import CreateTopic, DeleteTopic

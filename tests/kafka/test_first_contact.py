@@ -31,8 +31,8 @@ from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.actions import run_action
 from spark_cursor_source.spark.enqueue import EnqueueWriter
-from spark_cursor_source.spark.marker_planner import MarkerPlanner
 from spark_cursor_source.spark.writer import AckWriter
+from spark_cursor_source.tracker.planner import MarkerPlanner
 
 pytestmark = pytest.mark.broker
 

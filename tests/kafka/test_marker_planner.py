@@ -25,12 +25,13 @@ from spark_cursor_source.interop import markers_wire as message_wire
 from spark_cursor_source.interop.lease_table import END, START, LeaseTable, MessageMarkers
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.spark import marker_ends, marker_planner
-from spark_cursor_source.spark.marker_ends import MarkerEnds
-from spark_cursor_source.spark.marker_planner import AllCursors, MarkerPlanner, MarkersSlice
-from spark_cursor_source.spark.marker_rows import MarkerFold
 from spark_cursor_source.spark.marker_source import MarkerStreamReader
-from spark_cursor_source.spark.queue_watch import QueueWatch
+from spark_cursor_source.tracker import marker_ends
+from spark_cursor_source.tracker import planner as marker_planner
+from spark_cursor_source.tracker.fold import MarkerFold
+from spark_cursor_source.tracker.marker_ends import MarkerEnds
+from spark_cursor_source.tracker.planner import AllCursors, MarkerPlanner, MarkersSlice
+from spark_cursor_source.tracker.watch import QueueWatch
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from tests.kafka.control_plane import (

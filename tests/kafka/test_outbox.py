@@ -31,10 +31,10 @@ from spark_cursor_source.errors import (
     TrackerFenced,
     TrackerOwnedByAnother,
 )
-from spark_cursor_source.kafka.outbox import Outbox, tracker_group
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.topics.tracker_progress import metadata, read_progress
+from spark_cursor_source.tracker.outbox import Outbox, tracker_group
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import redelivery as wire
 from tests.forked import start_forked

@@ -18,11 +18,11 @@ from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import InvalidOption, NoDeadLetter, RedriveFenced
 from spark_cursor_source.kafka import redrive as redriving
-from spark_cursor_source.kafka.dead_letter_copier import DeadLetterCopier
 from spark_cursor_source.kafka.redrive import DeadLetterFilter, Redriven, redrive
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.topics.redriven import RedrivenOffsets
+from spark_cursor_source.tracker.dead_letter_copier import DeadLetterCopier
 from tests.conftest import ROOT, DeleteTopic
 from tests.kafka.control_plane import cell_of, dead_letter_of, produce, read_all
 

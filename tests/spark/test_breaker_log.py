@@ -10,7 +10,7 @@ from spark_cursor_source.core.breaker import Breaker, BreakerPolicy
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Held
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.spark.breaker_log import BreakerLog
+from spark_cursor_source.tracker.breaker_log import BreakerLog
 
 OPEN = Breaker().opened("5@t,0", 5, BreakerPolicy(limit=1))
 CLOSED = OPEN.closed()

@@ -19,8 +19,8 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.spark.marker_planner import MarkerPlanner
-from spark_cursor_source.spark.queue_watch import QueueWatch
+from spark_cursor_source.tracker.planner import MarkerPlanner
+from spark_cursor_source.tracker.watch import QueueWatch
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from tests.kafka.control_plane import Control, produce, read_all

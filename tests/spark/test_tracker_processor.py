@@ -20,7 +20,6 @@ from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop import markers_wire as message_wire
 from spark_cursor_source.interop.lease_table import START, MessageMarkers
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.spark.marker_rows import Kind, MarkerFold
 from spark_cursor_source.spark.tracker_processor import (
     CURSOR,
     DELETED,
@@ -30,6 +29,7 @@ from spark_cursor_source.spark.tracker_processor import (
     TrackerProcessor,
 )
 from spark_cursor_source.spark.tracker_query import TrackerBatch
+from spark_cursor_source.tracker.fold import Kind, MarkerFold
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 

@@ -24,7 +24,6 @@ from spark_cursor_source.errors import (
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop.lease_table import LeaseTable
 from spark_cursor_source.interop.reappend import Reappender
-from spark_cursor_source.kafka.dead_letter_copier import Copied, DeadLetterCopier
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.transaction import CALL_TIMEOUT_MS, Record, TransactionalProducer, Uncertain
@@ -39,6 +38,7 @@ from spark_cursor_source.topics.tracker_progress import (
     read_progress_of_others,
     tracker_group,
 )
+from spark_cursor_source.tracker.dead_letter_copier import Copied, DeadLetterCopier
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
 

@@ -17,11 +17,8 @@ from spark_cursor_source.interop.lease_tables import LeaseTables
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline, Pace
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.kafka.tracker_rights import TrackerRights
 from spark_cursor_source.kafka.transaction import end_transactions
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.spark.marker_ends import MarkerEnds
-from spark_cursor_source.spark.queue_watch import QueueWatch
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.topics.tracker_progress import (
     TrackerProgress,
@@ -29,6 +26,9 @@ from spark_cursor_source.topics.tracker_progress import (
     read_progress_of_others,
     tracker_group,
 )
+from spark_cursor_source.tracker.marker_ends import MarkerEnds
+from spark_cursor_source.tracker.rights import TrackerRights
+from spark_cursor_source.tracker.watch import QueueWatch
 from spark_cursor_source.wire import tracker_offset_json
 
 log = logging.getLogger(__name__)
