@@ -3,9 +3,9 @@
 import argparse
 import sys
 
+from spark_cursor_source.admin.redrive import DeadLetterFilter, redrive
 from spark_cursor_source.cli.arguments import instant_ms
 from spark_cursor_source.errors import CursorqError
-from spark_cursor_source.kafka.redrive import DeadLetterFilter, redrive
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("topic", help="of the dead letters")

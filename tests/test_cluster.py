@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from spark_cursor_source._broker_runtime import find_runtime
+from spark_cursor_source.admin.stats import read_stats
 from spark_cursor_source.client import Client
 from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.core.planning import SourceOffset
@@ -23,7 +24,6 @@ from spark_cursor_source.errors import BrokerError, QueueTopicEndsEarlier
 from spark_cursor_source.interop.lease_table import END, START
 from spark_cursor_source.interop.reappend import Reappender
 from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
-from spark_cursor_source.kafka.stats import read_stats
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
 from spark_cursor_source.options.source import SourceOptions

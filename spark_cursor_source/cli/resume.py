@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from spark_cursor_source.cli.arguments import add_cluster, kafka_of
 
 if TYPE_CHECKING:
+    from spark_cursor_source.admin.breaker import Resumed
     from spark_cursor_source.cli.arguments import Subcommands
-    from spark_cursor_source.kafka.resume import Resumed
 
 
 def add_resume(subcommands: Subcommands) -> None:
@@ -28,7 +28,7 @@ def add_resume(subcommands: Subcommands) -> None:
 
 
 def _resume(arguments: argparse.Namespace) -> int:
-    from spark_cursor_source.kafka.resume import resume
+    from spark_cursor_source.admin.breaker import resume
 
     resumed = resume(
         kafka_of(arguments),

@@ -30,7 +30,7 @@ def add_stats(subcommands: Subcommands) -> None:
 
 
 def _stats(arguments: argparse.Namespace) -> int:
-    from spark_cursor_source.kafka.stats import read_stats
+    from spark_cursor_source.admin.stats import read_stats
 
     stats = read_stats(
         kafka_of(arguments),

@@ -11,8 +11,8 @@ from spark_cursor_source.core.duration import parse_duration
 from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX
 
 if TYPE_CHECKING:
+    from spark_cursor_source.admin.subscriptions import Position, Subscriptions
     from spark_cursor_source.cli.arguments import Subcommands
-    from spark_cursor_source.kafka.subscriptions import Position, Subscriptions
 
 
 def add_subscription(subcommands: Subcommands) -> None:
@@ -66,7 +66,7 @@ def _offsets(text: str) -> dict[int, int]:
 
 
 def _open_subscriptions(arguments: argparse.Namespace) -> Subscriptions:
-    from spark_cursor_source.kafka.subscriptions import Subscriptions
+    from spark_cursor_source.admin.subscriptions import Subscriptions
 
     return Subscriptions(
         kafka_of(arguments),
@@ -78,7 +78,7 @@ def _open_subscriptions(arguments: argparse.Namespace) -> Subscriptions:
 
 
 def _position(arguments: argparse.Namespace) -> Position:
-    from spark_cursor_source.kafka.subscriptions import EARLIEST, LATEST, at_offsets, at_time
+    from spark_cursor_source.admin.subscriptions import EARLIEST, LATEST, at_offsets, at_time
 
     if arguments.offsets is not None:
         return at_offsets(arguments.topic, arguments.offsets)

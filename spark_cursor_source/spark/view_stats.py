@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from spark_cursor_source.admin.stats import stats_of
 from spark_cursor_source.core.stats import TOTALS, SubscriptionStats
-from spark_cursor_source.kafka.stats import stats_of
 from spark_cursor_source.options.source import Isolation
 from spark_cursor_source.options.view import ViewOptions
 from spark_cursor_source.spark.view_columns import CONSUMERS, POSITIONS, Columns, rows_batch

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from spark_cursor_source.admin.subscriptions import EARLIEST, Subscriptions
 from spark_cursor_source.client import QueueMessage, Service, ServiceConfig
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import (
@@ -24,7 +25,6 @@ from spark_cursor_source.errors import (
     NotSettled,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.subscriptions import EARLIEST, Subscriptions
 from tests.client.conftest import OpenClient, Rig, counts, ids, receive, unique
 from tests.conftest import ROOT
 from tests.kafka.control_plane import eventually, read_all

@@ -11,8 +11,8 @@ from zlib import crc32
 import pytest
 from confluent_kafka import Producer
 
+from spark_cursor_source.admin.subscriptions import Subscriptions, at_offsets
 from spark_cursor_source.errors import SubscriptionHasConsumers
-from spark_cursor_source.kafka.subscriptions import Subscriptions, at_offsets
 from tests.e2e.harness import App, Field, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.broker, pytest.mark.timeout(300)]

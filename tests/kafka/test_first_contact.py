@@ -14,6 +14,10 @@ from contextlib import contextmanager, suppress
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
+from spark_cursor_source.admin.breaker import resume
+from spark_cursor_source.admin.redrive import redrive
+from spark_cursor_source.admin.stats import read_stats
+from spark_cursor_source.admin.subscriptions import Subscriptions
 from spark_cursor_source.cli import main
 from spark_cursor_source.client import Client, Service, ServiceConfig
 from spark_cursor_source.consumer.planner import Planner
@@ -21,10 +25,6 @@ from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import KafkaUnavailable
 from spark_cursor_source.interop.planner import PlannerV1
 from spark_cursor_source.kafka.admin_calls import AdminCalls
-from spark_cursor_source.kafka.redrive import redrive
-from spark_cursor_source.kafka.resume import resume
-from spark_cursor_source.kafka.stats import read_stats
-from spark_cursor_source.kafka.subscriptions import Subscriptions
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.publish import EnqueueOptions
 from spark_cursor_source.options.source import SourceOptions

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from spark_cursor_source.admin.breaker import Resumed, resume
+from spark_cursor_source.admin.tracker_channel import TrackerTalk
 from spark_cursor_source.cli.resume import text_of
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cursor import Held, MarkersLog
 from spark_cursor_source.core.marker import Resume
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.errors import TrackedElsewhere, UnknownSubscription
-from spark_cursor_source.kafka.resume import Resumed, resume
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.kafka.tracker_talk import TrackerTalk
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from tests.kafka.control_plane import Control, cell_of, cursor_of, offsets, produce, read_all

@@ -8,6 +8,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
+from spark_cursor_source.admin.subscriptions import (
+    EARLIEST,
+    LATEST,
+    Position,
+    Subscriptions,
+    at_offsets,
+    at_time,
+)
+from spark_cursor_source.admin.tracker_channel import TrackerTalk
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import End, EndUpTo, Hello, KeepAlive, Start
@@ -20,16 +29,7 @@ from spark_cursor_source.errors import (
     TopicNotFound,
     UnknownSubscription,
 )
-from spark_cursor_source.kafka.subscriptions import (
-    EARLIEST,
-    LATEST,
-    Position,
-    Subscriptions,
-    at_offsets,
-    at_time,
-)
 from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.kafka.tracker_talk import TrackerTalk
 from spark_cursor_source.topics.cursors import CursorTail
 from tests.kafka.control_plane import Control, cell_of, eventually, offsets, produce
 from tests.kafka.tracker_thread import running_tracker

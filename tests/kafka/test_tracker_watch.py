@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from spark_cursor_source.admin.stats import read_stats
 from spark_cursor_source.consumer import tracker_watch
 from spark_cursor_source.consumer.session import TrackerAddress
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
 from spark_cursor_source.core.marker import End
 from spark_cursor_source.core.stats import Stats
 from spark_cursor_source.errors import TrackerSilent
-from spark_cursor_source.kafka.stats import read_stats
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.topics.markers import MarkerSender
 from tests.kafka.control_plane import (

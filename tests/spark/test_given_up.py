@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_cursor_source.admin.subscriptions import Subscriptions, at_offsets
 from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
@@ -19,7 +20,6 @@ from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.embedded import EmbeddedKafka
 from spark_cursor_source.interop.planner import PlannerV1
-from spark_cursor_source.kafka.subscriptions import Subscriptions, at_offsets
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.topics.cursors import CursorTail

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
+from spark_cursor_source.admin.stats import read_stats
+from spark_cursor_source.admin.subscriptions import LATEST, Subscriptions, at_offsets
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.kafka.stats import read_stats
-from spark_cursor_source.kafka.subscriptions import LATEST, Subscriptions, at_offsets
 from tests.spark.harness import CONTROL, Bench
 
 pytestmark = pytest.mark.broker

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from spark_cursor_source.admin.tracker_channel import TrackerTalk
 from spark_cursor_source.consumer.named_members import named_members
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.closed_at_exit import ClosedAtExit
@@ -26,7 +27,6 @@ from spark_cursor_source.errors import (
 )
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.topics import Partition, Topics
-from spark_cursor_source.kafka.tracker_talk import TrackerTalk
 from spark_cursor_source.options.topics import (
     FROM_EARLIEST,
     FromEarliest,

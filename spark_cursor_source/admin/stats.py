@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 
+from spark_cursor_source.admin.oldest import ONE_MESSAGE, oldest_unacked_ms
 from spark_cursor_source.consumer.named_members import NamedMember, named_members
 from spark_cursor_source.consumer.tracker_watch import unread_markers
 from spark_cursor_source.core.cell import Cell
@@ -21,7 +22,6 @@ from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.interop.lease_tables import reappend_troubles
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.oldest import ONE_MESSAGE, oldest_unacked_ms
 from spark_cursor_source.kafka.topics import Partition, Topics
 from spark_cursor_source.topics.cursors import CursorTail
 
