@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Message
 
 from spark_cursor_source.client import QueueMessage
-from spark_cursor_source.client.message import Delivery
-from spark_cursor_source.client.receive_buffer import ReceiveBuffer
-from spark_cursor_source.client.settler import Settler
+from spark_cursor_source.client.queues.buffer import ReceiveBuffer
+from spark_cursor_source.client.queues.message import Delivery
+from spark_cursor_source.client.queues.settler import Settler
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive, Marker, Release
 from spark_cursor_source.core.offsets import OffsetSet

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_cursor_source.client.streams.subjects import attached, matches, why_no_subject
 from spark_cursor_source.core.paused import paused_queue_ends
 from spark_cursor_source.core.stream_state import (
     MadeReadonly,
@@ -16,7 +17,6 @@ from spark_cursor_source.core.stream_state import (
     StreamSettings,
     StreamView,
 )
-from spark_cursor_source.core.subjects import attached, matches, why_no_subject
 from spark_cursor_source.errors import ReadonlyPartition
 
 PLACE = ("orders", 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_cursor_source.core.subscribe import StartAt, StopAt, check_order
+from spark_cursor_source.client.streams.positions import StartAt, StopAt, check_order
 from spark_cursor_source.errors import InvalidArgument
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spark_cursor_source.client.cursor_calls import CursorCalls
-from spark_cursor_source.client.parts import Parts
-from spark_cursor_source.client.publish_calls import PublishCalls
-from spark_cursor_source.client.stream_calls import StreamCalls
-from spark_cursor_source.client.subscribe_calls import SubscribeCalls
+from spark_cursor_source.client.streams.cursor_calls import CursorCalls
+from spark_cursor_source.client.streams.parts import Parts
+from spark_cursor_source.client.streams.publish_calls import PublishCalls
+from spark_cursor_source.client.streams.stream_calls import StreamCalls
+from spark_cursor_source.client.streams.subscribe_calls import SubscribeCalls
 from spark_cursor_source.core.closed_at_exit import ClosedAtExit
 
 

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from spark_cursor_source.client.message import QueueMessage
+from spark_cursor_source.client.queues.message import QueueMessage
 from spark_cursor_source.errors import ClientClosed, CursorqError, NothingReceived
 from spark_cursor_source.kafka.deadline import Deadline
 

@@ -10,7 +10,10 @@ from dataclasses import dataclass, replace
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
 
-from spark_cursor_source.core.publish import (
+from spark_cursor_source.client.streams.admin import Streams
+from spark_cursor_source.client.streams.expected_offset import ExpectedOffsets
+from spark_cursor_source.client.streams.keeper import StreamKeeper
+from spark_cursor_source.client.streams.receipts import (
     HEADER_CORRELATION_ID,
     HEADER_SUBJECT,
     Ack,
@@ -30,11 +33,8 @@ from spark_cursor_source.errors import (
 )
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.expected_offset import ExpectedOffsets
 from spark_cursor_source.kafka.failures import RETRIABLE, UNKNOWN_TOPIC, error_of, refusal
 from spark_cursor_source.kafka.publisher import Publisher
-from spark_cursor_source.kafka.stream_keeper import StreamKeeper
-from spark_cursor_source.kafka.streams import Streams
 from spark_cursor_source.kafka.transaction import Record
 from spark_cursor_source.topics.streams import StreamStates
 

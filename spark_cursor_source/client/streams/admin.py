@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from spark_cursor_source.client.streams.subjects import attached
 from spark_cursor_source.core.stream_metadata import ClusterMetadata, PartitionMetadata, StreamInfo
 from spark_cursor_source.core.stream_state import StreamPartition, StreamSettings
-from spark_cursor_source.core.subjects import attached
 from spark_cursor_source.errors import (
     CursorqError,
     NoSuchStream,

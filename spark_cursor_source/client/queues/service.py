@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_cursor_source.client.feed_v1 import FeedV1
-from spark_cursor_source.client.feed_v2 import FeedV2
-from spark_cursor_source.client.queue_consumer import QueueConsumer
-from spark_cursor_source.client.queue_producer import QueueProducer
-from spark_cursor_source.client.receive_buffer import ReceiveBuffer
-from spark_cursor_source.client.settler import Settler, Write
+from spark_cursor_source.client.queues.buffer import ReceiveBuffer
+from spark_cursor_source.client.queues.consumer import QueueConsumer
+from spark_cursor_source.client.queues.feed_v1 import FeedV1
+from spark_cursor_source.client.queues.feed_v2 import FeedV2
+from spark_cursor_source.client.queues.producer import QueueProducer
+from spark_cursor_source.client.queues.settler import Settler, Write
 from spark_cursor_source.core.marker import Marker
 from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.interop.sender import MarkerSenderV1, in_v1

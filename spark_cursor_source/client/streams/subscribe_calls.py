@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from spark_cursor_source.client.arguments import MAX_PARTITION, check_number, check_stream
-from spark_cursor_source.client.parts import Parts
-from spark_cursor_source.core.subscribe import Message, StartAt, StopAt, check_order
+from spark_cursor_source.client.streams.arguments import MAX_PARTITION, check_number, check_stream
+from spark_cursor_source.client.streams.parts import Parts
+from spark_cursor_source.client.streams.positions import Message, StartAt, StopAt, check_order
 
 _NEW_ONLY = StartAt.new_only()
 _NEVER = StopAt.never()

@@ -7,10 +7,10 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 
-from spark_cursor_source.client.feed import LOOK_S, Feed
-from spark_cursor_source.client.message import QueueMessage, unreceived
-from spark_cursor_source.client.receive_buffer import ReceiveBuffer
-from spark_cursor_source.client.settler import Settler
+from spark_cursor_source.client.queues.buffer import ReceiveBuffer
+from spark_cursor_source.client.queues.feed import LOOK_S, Feed
+from spark_cursor_source.client.queues.message import QueueMessage, unreceived
+from spark_cursor_source.client.queues.settler import Settler
 from spark_cursor_source.consumer.announced import Announced
 from spark_cursor_source.consumer.following import Following
 from spark_cursor_source.consumer.membership import Part

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from spark_cursor_source.client.arguments import check_number, check_stream, check_subject
-from spark_cursor_source.client.parts import Parts
-from spark_cursor_source.core.publish import Ack, AckPolicy, Headers, Partitioner
-from spark_cursor_source.kafka.publishing import OnAck, Outgoing
+from spark_cursor_source.client.streams.arguments import check_number, check_stream, check_subject
+from spark_cursor_source.client.streams.parts import Parts
+from spark_cursor_source.client.streams.publish import OnAck, Outgoing
+from spark_cursor_source.client.streams.receipts import Ack, AckPolicy, Headers, Partitioner
 from spark_cursor_source.options.reader import MAX_LONG
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
+from spark_cursor_source.client.streams.keeper import FOLLOW_S
+from spark_cursor_source.client.streams.positions import Message
 from spark_cursor_source.core.stream_state import PartitionState, StreamPartition
-from spark_cursor_source.core.subscribe import Message
 from spark_cursor_source.errors import (
     ClientClosed,
     EndOfReadonlyPartition,
@@ -23,7 +24,6 @@ from spark_cursor_source.kafka.client_roles import consumer_config
 from spark_cursor_source.kafka.config import client_config, open_client
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.failures import RETRIABLE, UNKNOWN_TOPIC, error_of, refusal
-from spark_cursor_source.kafka.stream_keeper import FOLLOW_S
 from spark_cursor_source.kafka.topics import TopicInfo, Topics
 
 logger = logging.getLogger(__name__)

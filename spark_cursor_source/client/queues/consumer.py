@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_cursor_source.client.feed import Feed
-from spark_cursor_source.client.message import QueueMessage
-from spark_cursor_source.client.receive_buffer import ReceiveBuffer
-from spark_cursor_source.client.settler import Settler
+from spark_cursor_source.client.queues.buffer import ReceiveBuffer
+from spark_cursor_source.client.queues.feed import Feed
+from spark_cursor_source.client.queues.message import QueueMessage
+from spark_cursor_source.client.queues.settler import Settler
 from spark_cursor_source.core.closed_at_exit import ClosedAtExit
 from spark_cursor_source.errors import ClientClosed
 from spark_cursor_source.kafka.confirmed import ConfirmedSender

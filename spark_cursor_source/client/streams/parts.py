@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
+from spark_cursor_source.client.streams.admin import Streams
+from spark_cursor_source.client.streams.cursors import PlainCursors
+from spark_cursor_source.client.streams.expected_offset import ExpectedOffsets
+from spark_cursor_source.client.streams.keeper import StreamKeeper
+from spark_cursor_source.client.streams.publish import Publishing
+from spark_cursor_source.client.streams.subscribe import Subscribing
 from spark_cursor_source.errors import ClientClosed
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.expected_offset import ExpectedOffsets
-from spark_cursor_source.kafka.plain_cursors import PlainCursors
-from spark_cursor_source.kafka.publishing import Publishing
-from spark_cursor_source.kafka.stream_keeper import StreamKeeper
-from spark_cursor_source.kafka.streams import Streams
-from spark_cursor_source.kafka.subscribing import Subscribing
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.client import ClientOptions
 from spark_cursor_source.topics.streams import StreamStates

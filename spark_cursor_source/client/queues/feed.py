@@ -7,9 +7,10 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from spark_cursor_source.client.message import Delivery, QueueMessage, releases
-from spark_cursor_source.client.receive_buffer import ReceiveBuffer
-from spark_cursor_source.client.settler import Settler
+from spark_cursor_source.client.queues.buffer import ReceiveBuffer
+from spark_cursor_source.client.queues.message import Delivery, QueueMessage, releases
+from spark_cursor_source.client.queues.settler import Settler
+from spark_cursor_source.client.streams.keeper import FOLLOW_S
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import (
@@ -20,7 +21,6 @@ from spark_cursor_source.errors import (
     ReadStalled,
 )
 from spark_cursor_source.kafka.deadline import Pace
-from spark_cursor_source.kafka.stream_keeper import FOLLOW_S
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.service import ServiceConfig

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from spark_cursor_source.client.arguments import (
+from spark_cursor_source.client.streams.arguments import (
     MAX_PARTITION,
     check_number,
     check_partitions,
     check_stream,
     check_subject,
 )
-from spark_cursor_source.client.parts import Parts
+from spark_cursor_source.client.streams.parts import Parts
 from spark_cursor_source.core.stream_metadata import ClusterMetadata, PartitionMetadata
 from spark_cursor_source.core.stream_state import StreamSettings
 from spark_cursor_source.errors import InvalidArgument

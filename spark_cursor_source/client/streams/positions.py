@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from spark_cursor_source.core.publish import HEADER_CORRELATION_ID, HEADER_SUBJECT
+from spark_cursor_source.client.streams.receipts import HEADER_CORRELATION_ID, HEADER_SUBJECT
 from spark_cursor_source.errors import InvalidArgument
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 
+from spark_cursor_source.client.streams.admin import Streams
+from spark_cursor_source.client.streams.keeper import StreamKeeper
+from spark_cursor_source.client.streams.partition_reader import Subscription
+from spark_cursor_source.client.streams.positions import Message, StartAt, StopAt, Where
 from spark_cursor_source.core.stream_state import StreamPartition
-from spark_cursor_source.core.subscribe import Message, StartAt, StopAt, Where
 from spark_cursor_source.errors import NoSuchStream, TopicGone, TopicNotFound
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.stream_keeper import StreamKeeper
-from spark_cursor_source.kafka.streams import Streams
-from spark_cursor_source.kafka.subscription import Subscription
 from spark_cursor_source.kafka.tail import TailReader
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.topics.streams import StreamStates

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from spark_cursor_source.client.feed import LOOK_S, Feed
-from spark_cursor_source.client.message import QueueMessage
-from spark_cursor_source.client.receive_buffer import ReceiveBuffer
-from spark_cursor_source.client.settler import Settler
+from spark_cursor_source.client.queues.buffer import ReceiveBuffer
+from spark_cursor_source.client.queues.feed import LOOK_S, Feed
+from spark_cursor_source.client.queues.message import QueueMessage
+from spark_cursor_source.client.queues.settler import Settler
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.interop.group_reader import GroupReader
 from spark_cursor_source.interop.sender import MarkerSenderV1

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from spark_cursor_source.client.settler import Acks, Settler
+from spark_cursor_source.client.queues.settler import Acks, Settler
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import MAX_LEASE_MS, KeepAlive, Reject, Release
 from spark_cursor_source.core.offsets import OffsetSet
