@@ -21,7 +21,7 @@ def archive_path() -> Path:
     """Where the archive of this Java and these jars of Spark is, or would be."""
     import pyspark
 
-    from spark_cursor_source._broker_runtime import find_java
+    from spark_cursor_source.devkit.runtime import find_java
 
     jars = Path(pyspark.__file__).parent / "jars"
     stamps = sorted(f"{jar.name}:{jar.stat().st_size}:{jar.stat().st_mtime_ns}" for jar in jars.iterdir())
@@ -42,7 +42,7 @@ def make_archive() -> None:
     """Start Spark, use it as the tests do, and keep the classes that it has loaded."""
     from pyspark.sql import DataFrame
 
-    from spark_cursor_source.spark import local_session
+    from spark_cursor_source.devkit import spark_session as local_session
 
     archive = archive_path()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
@@ -66,7 +66,7 @@ def make_archive() -> None:
 
 
 def main() -> None:
-    from spark_cursor_source.embedded import EmbeddedKafka
+    from spark_cursor_source.devkit.broker import EmbeddedKafka
 
     if not archive_path().is_file():
         print("preparing the classes of Spark for the tests, once", file=sys.stderr)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from tests.class_archive import use_archive
 from tests.schedule import (  # noqa: F401 - hooks of pytest
     pytest_collection_modifyitems,
@@ -181,7 +181,7 @@ def delete_topic(admin: AdminClient) -> DeleteTopic:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The Spark session of the suite: two local cores, loopback only, its files in pytest's directory."""
-    from spark_cursor_source.spark.local_session import local_session
+    from spark_cursor_source.devkit.spark_session import local_session
 
     scratch = tmp_path_factory.mktemp("spark")
     with local_session("spark_cursor_source tests", scratch, memory_mb=2048) as session:

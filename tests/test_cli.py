@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from spark_cursor_source.cli import main
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.topics import Topics
 from tests.conftest import as_in_a_terminal
 from tests.kafka.control_plane import new_control, produce

@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from spark_cursor_source._broker_runtime import find_runtime
 from spark_cursor_source.admin.stats import read_stats
 from spark_cursor_source.client import Client
 from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.core.planning import SourceOffset
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.devkit.runtime import find_runtime
 from spark_cursor_source.errors import BrokerError, QueueTopicEndsEarlier
 from spark_cursor_source.interop.lease_table import END, START
 from spark_cursor_source.interop.reappend import Reappender

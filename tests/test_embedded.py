@@ -15,9 +15,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from spark_cursor_source import _broker_process, _broker_runtime
-from spark_cursor_source._broker_settings import write_settings
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit import process as _broker_process
+from spark_cursor_source.devkit import runtime as _broker_runtime
+from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.devkit.settings import write_settings
 from spark_cursor_source.errors import (
     BrokerError,
     BrokerNotReady,
@@ -262,8 +263,8 @@ def test_share_groups_hand_out_messages_and_take_acks(
 
 PARENT = """
 import sys, time
-from spark_cursor_source._broker_settings import write_settings
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.settings import write_settings
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 broker = EmbeddedKafka(data_dir=sys.argv[1] or None).start()
 {before}
 print(broker.pid, broker._nodes[1].process._keeper.pid, broker.data_dir, flush=True)

@@ -35,7 +35,7 @@ def add_broker(subcommands: Subcommands) -> None:
 
 
 def _broker(arguments: argparse.Namespace) -> int:
-    from spark_cursor_source.embedded import EmbeddedKafka
+    from spark_cursor_source.devkit.broker import EmbeddedKafka
 
     broker = EmbeddedKafka(brokers=arguments.brokers, port=arguments.port, data_dir=arguments.data_dir)
     if arguments.prepare:

@@ -49,8 +49,8 @@ def _new_directory(text: str) -> Path:
 def _demo(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from spark_cursor_source.demo.run import demo
-    from spark_cursor_source.demo.scenario import Scenario
+    from spark_cursor_source.devkit.demo.run import demo
+    from spark_cursor_source.devkit.demo.scenario import Scenario
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

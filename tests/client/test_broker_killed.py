@@ -12,7 +12,7 @@ from itertools import islice
 import pytest
 
 from spark_cursor_source.client import Ack, Client, StartAt, StopAt
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import (
     AckTimeout,
     CursorqError,

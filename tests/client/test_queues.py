@@ -12,7 +12,7 @@ import pytest
 
 from spark_cursor_source.admin.subscriptions import EARLIEST, Subscriptions
 from spark_cursor_source.client import QueueMessage, Service, ServiceConfig
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import (
     AlreadySettled,
     ClientClosed,

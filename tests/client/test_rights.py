@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
 )
 
 from spark_cursor_source.client import Client, StartAt, StopAt
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized
 from tests.kafka.control_plane import bind_bob, eventually, login
 

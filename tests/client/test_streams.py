@@ -11,7 +11,7 @@ import pytest
 
 from spark_cursor_source.client import Ack, AckPolicy, Client, RoundRobin, StartAt, StopAt, by_key
 from spark_cursor_source.core.stream_metadata import StreamInfo
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import (
     AckTimeout,
     ClientClosed,

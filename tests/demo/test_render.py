@@ -9,11 +9,11 @@ from rich.console import Console, RenderableType
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Lease, Totals, Wait
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.demo.history import Reason
-from spark_cursor_source.demo.progress import Progress, Row, rows_of
-from spark_cursor_source.demo.render import line, table, verdict_view
-from spark_cursor_source.demo.screen import PlainScreen
-from spark_cursor_source.demo.verdict import Check, Verdict
+from spark_cursor_source.devkit.demo.history import Reason
+from spark_cursor_source.devkit.demo.progress import Progress, Row, rows_of
+from spark_cursor_source.devkit.demo.render import line, table, verdict_view
+from spark_cursor_source.devkit.demo.screen import PlainScreen
+from spark_cursor_source.devkit.demo.verdict import Check, Verdict
 
 CURSOR = CursorSnapshot(
     cell=Cell(subscription="s", topic="t", partition=0),

@@ -11,8 +11,8 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Lease
 from spark_cursor_source.core.marker import End, Hello, Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.demo.history import MarkerHistory, Reason
-from spark_cursor_source.demo.scenario import (
+from spark_cursor_source.devkit.demo.history import MarkerHistory, Reason
+from spark_cursor_source.devkit.demo.scenario import (
     ACCOUNT_CLOSED,
     UNREADABLE,
     Fate,
@@ -20,8 +20,8 @@ from spark_cursor_source.demo.scenario import (
     fate_of,
     messages,
 )
-from spark_cursor_source.demo.topics import DeadLetterRecord, Evidence
-from spark_cursor_source.demo.verdict import judge
+from spark_cursor_source.devkit.demo.topics import DeadLetterRecord, Evidence
+from spark_cursor_source.devkit.demo.verdict import judge
 
 SCENARIO = Scenario(messages=1_000, partitions=2)
 DEAD = (Fate.FAILS_ALWAYS, Fate.REJECTED)

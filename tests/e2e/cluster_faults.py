@@ -12,7 +12,7 @@ from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.topics.tracker_progress import tracker_group
 from tests.e2e.harness import wait_until
 from tests.e2e.ledger import PARTITIONS, Fault, Ledger, consumer_stopped, driver_killed, tracker_killed

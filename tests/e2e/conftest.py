@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from tests.e2e.harness import App, Field, Garage, SparkGarage, Verdict
 
 AWAY_S = 120.0

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from spark_cursor_source.embedded import EmbeddedKafka
-from spark_cursor_source.spark.local_session import python_environment
+from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.devkit.spark_session import python_environment
 from tests.e2e import processes
 from tests.e2e.harness import ROOT, App, Field, Garage, SparkGarage, Verdict
 from tests.e2e.processes import Part

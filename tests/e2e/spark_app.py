@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from spark_cursor_source.spark.local_session import local_session
+from spark_cursor_source.devkit.spark_session import local_session
 
 ROLES = {"consumer": "tests.e2e.consumer_app", "tracker": "tests.e2e.tracker_app"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.wire.marker import END, START, MarkerV1, decode
 from tests.e2e.harness import App, Garage
 from tests.kafka.control_plane import produce, read_all

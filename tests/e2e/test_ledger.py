@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Message
 
 from spark_cursor_source.core.marker import End, Start
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
 from tests.e2e.cluster_faults import ROLE_FAULTS, leaders_elected, two_brokers_away

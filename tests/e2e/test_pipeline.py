@@ -16,8 +16,8 @@ import pytest
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Reject
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.embedded import EmbeddedKafka
-from spark_cursor_source.spark.local_session import SHORT_LIVED
+from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.devkit.spark_session import SHORT_LIVED
 from spark_cursor_source.topics.message_sender import borrowed_sender
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.due import due

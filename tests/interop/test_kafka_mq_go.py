@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink
 from spark_cursor_source.core.outcome import Leave
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.wire.marker import END, START, MarkerV1, decode, encode_v1
 from tests.interop.programs import NOT_NAMED, VARIABLE, CannotBuild, Programs, build
 from tests.kafka.control_plane import read_all

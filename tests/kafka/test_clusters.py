@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_cursor_source._broker_runtime import find_java, find_runtime
 from spark_cursor_source.core.marker import Release
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.devkit.runtime import find_java, find_runtime
 from spark_cursor_source.errors import KafkaFailure
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.topics.markers import MarkerSender

@@ -21,7 +21,7 @@ from spark_cursor_source.admin.subscriptions import Subscriptions
 from spark_cursor_source.cli import main
 from spark_cursor_source.client import Client, Service, ServiceConfig
 from spark_cursor_source.consumer.planner import Planner
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import KafkaUnavailable
 from spark_cursor_source.interop.planner import PlannerV1
 from spark_cursor_source.kafka.admin_calls import AdminCalls

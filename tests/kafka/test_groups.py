@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 
 from spark_cursor_source.consumer.this_process import name_member
 from spark_cursor_source.core.subscription import SubscriptionType
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import GroupInUse, KafkaUnavailable, MemberFenced
 from spark_cursor_source.kafka.group_member import GroupMember
 from spark_cursor_source.kafka.topics import Topics

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.config import open_client
 from tests.conftest import ROOT, CreateTopic
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import ReadRefused, ReadStalled, RecordsGone, TopicGone
 from spark_cursor_source.kafka import consumers
 from spark_cursor_source.kafka.consumers import borrowed_consumer, close_idle_consumers, reader_config

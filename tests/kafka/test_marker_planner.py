@@ -18,7 +18,7 @@ from spark_cursor_source.core.marker import End, LogEnd, Marker
 from spark_cursor_source.core.marker_clock import TrackerOffset
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import CellTracker
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import MarkersTopicRecreated
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop import markers_wire as message_wire

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from spark_cursor_source.core.marker import End, EndUpTo, Hello, KeepAlive, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import (
     KafkaFailure,
     MarkersNotDurable,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import (
     KafkaRefused,
     MessageRefused,

@@ -6,9 +6,9 @@ import uuid
 
 import pytest
 
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.devkit.messages import ensure_topic, send_messages
 from spark_cursor_source.errors import MessagesNotDurable
-from spark_cursor_source.kafka.messages import ensure_topic, send_messages
 from spark_cursor_source.options.kafka import KafkaOptions
 from tests.kafka.control_plane import login, read_all
 

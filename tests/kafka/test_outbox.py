@@ -22,7 +22,7 @@ from spark_cursor_source.core.first_deliveries import FirstDeliveries
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter, Redeliver
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import (
     KafkaUnavailable,
     MarkersPartitionsChanged,

@@ -12,7 +12,7 @@ from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient
 
 from spark_cursor_source.core.stats import ReappendTrouble, Stats
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop.lease_table import END, START, LeaseTable, MessageMarkers
 from spark_cursor_source.interop.lease_tables import reappend_troubles

@@ -17,7 +17,7 @@ from spark_cursor_source.consumer.pending import Inbox
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.core.tracker import Redeliver
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized, RedeliveriesTopicRecreated
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import SourceOptions

@@ -17,7 +17,7 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC
 from spark_cursor_source.core.tracker import DeadLetter
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import InvalidOption, NoDeadLetter, RedriveFenced
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.kafka import KafkaOptions

@@ -13,7 +13,7 @@ from spark_cursor_source.cli.resume import text_of
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cursor import Held, MarkersLog
 from spark_cursor_source.core.marker import Resume
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import TrackedElsewhere, UnknownSubscription
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.wire import cursor as cursor_wire

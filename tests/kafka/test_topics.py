@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import (
     CursorsTopicNotCompacted,
     GroupInUse,

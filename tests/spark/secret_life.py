@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 
 import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink, Reject
+from spark_cursor_source.devkit.spark_session import SHORT_LIVED
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.spark.local_session import SHORT_LIVED
 from tests.spark.harness import wait_until
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_cursor_source.spark.local_session import SHORT_LIVED
+from spark_cursor_source.devkit.spark_session import SHORT_LIVED
 from tests.e2e.processes import TAG, kill_tree
 from tests.spark.harness import Bench, wait_until
 

@@ -18,7 +18,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.interop.planner import PlannerV1
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import SourceOptions

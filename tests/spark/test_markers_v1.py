@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import MissingColumns, RejectRefused
 from spark_cursor_source.wire.marker import END, KEEPALIVE, START, MarkerV1, decode
 from tests.kafka.control_plane import read_all

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from spark_cursor_source.client import Client
 from spark_cursor_source.core.marker import Release, Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import InvalidOption
 from spark_cursor_source.wire import redelivery
 from tests.kafka.control_plane import produce, redeliver_of

@@ -15,7 +15,7 @@ from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import DataLoss, MarkerFormatChanged
 from spark_cursor_source.interop.planner import PlannerV1
 from spark_cursor_source.interop.redelivery_count import HEADER_REDELIVERY_COUNT

@@ -16,7 +16,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Lease
 from spark_cursor_source.core.marker import Hold, LogEnd, Resume
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.tracker.planner import MarkerPlanner

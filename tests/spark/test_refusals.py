@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink
 from spark_cursor_source.core.marker import End
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import AckedBySource, MissingColumns, UnknownOption
 from tests.spark.harness import CONTROL, Bench, Seen, start_patiently, wait_until
 

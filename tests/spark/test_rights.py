@@ -26,7 +26,7 @@ from spark_cursor_source.client import Service, ServiceConfig
 from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.core.marker import End, Release
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.publish import EnqueueOptions

@@ -7,9 +7,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from spark_cursor_source.demo.progress import Progress
-from spark_cursor_source.demo.scenario import Scenario
-from spark_cursor_source.demo.verdict import Check, Verdict
+from spark_cursor_source.devkit.demo.progress import Progress
+from spark_cursor_source.devkit.demo.scenario import Scenario
+from spark_cursor_source.devkit.demo.verdict import Check, Verdict
 
 _COLUMNS = {
     "produced": "produced",

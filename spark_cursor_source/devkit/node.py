@@ -13,9 +13,9 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from spark_cursor_source._broker_process import HOST, KeptProcess, accepts
-from spark_cursor_source._broker_runtime import BrokerRuntime
-from spark_cursor_source._broker_settings import LOGGING, random_id
+from spark_cursor_source.devkit.process import HOST, KeptProcess, accepts
+from spark_cursor_source.devkit.runtime import BrokerRuntime
+from spark_cursor_source.devkit.settings import LOGGING, random_id
 from spark_cursor_source.errors import BrokerError, BrokerNotReady, BrokerNotRunning
 
 

@@ -19,16 +19,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from spark_cursor_source._broker_node import BrokerNode
-from spark_cursor_source._broker_ports import BrokerPorts
-from spark_cursor_source._broker_questions import (
+from spark_cursor_source.devkit.node import BrokerNode
+from spark_cursor_source.devkit.ports import BrokerPorts
+from spark_cursor_source.devkit.questions import (
     active_controller,
     group_coordinator,
     leader_of,
     transaction_coordinator,
 )
-from spark_cursor_source._broker_runtime import BrokerRuntime, find_runtime
-from spark_cursor_source._broker_settings import random_id, write_settings
+from spark_cursor_source.devkit.runtime import BrokerRuntime, find_runtime
+from spark_cursor_source.devkit.settings import random_id, write_settings
 from spark_cursor_source.errors import BrokerError, BrokerNotReady, BrokerNotRunning
 
 _GRACE_S = 1.0

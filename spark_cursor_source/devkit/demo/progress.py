@@ -1,4 +1,4 @@
-"""One look at the demo while it runs, as values; :mod:`spark_cursor_source.demo.render` shows them."""
+"""One look at the demo while it runs, as values; :mod:`spark_cursor_source.devkit.demo.render` shows them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from spark_cursor_source import _broker_keeper
+from spark_cursor_source.devkit import keeper as _broker_keeper
 from spark_cursor_source.errors import BrokerError, BrokerNotReady
 
 HOST = "127.0.0.1"

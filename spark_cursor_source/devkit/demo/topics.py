@@ -9,8 +9,8 @@ from typing import Any
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
-from spark_cursor_source.demo.history import MarkerHistory, MessageId
-from spark_cursor_source.demo.scenario import DEAD_LETTER_TOPIC, QUEUE_TOPIC, SUBSCRIPTION
+from spark_cursor_source.devkit.demo.history import MarkerHistory, MessageId
+from spark_cursor_source.devkit.demo.scenario import DEAD_LETTER_TOPIC, QUEUE_TOPIC, SUBSCRIPTION
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.tail import TailReader

@@ -8,10 +8,10 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from spark_cursor_source._broker_process import KeptProcess
-from spark_cursor_source.demo.scenario import Scenario
-from spark_cursor_source.demo.worker import Job
-from spark_cursor_source.spark.local_session import python_environment
+from spark_cursor_source.devkit.demo.scenario import Scenario
+from spark_cursor_source.devkit.demo.worker import Job
+from spark_cursor_source.devkit.process import KeptProcess
+from spark_cursor_source.devkit.spark_session import python_environment
 
 
 class SparkProcess:
@@ -32,7 +32,13 @@ class SparkProcess:
         )
         self._log = directory / "log.txt"
         environment = {**os.environ, **python_environment(), "TMPDIR": str(directory)}
-        command = [sys.executable, "-m", "spark_cursor_source.demo.worker", name, json.dumps(asdict(job))]
+        command = [
+            sys.executable,
+            "-m",
+            "spark_cursor_source.devkit.demo.worker",
+            name,
+            json.dumps(asdict(job)),
+        ]
         self._process = KeptProcess(command, cwd=directory, log=self._log, doomed=None, env=environment)
 
     @property

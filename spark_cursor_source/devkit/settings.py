@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from spark_cursor_source._broker_process import HOST
+from spark_cursor_source.devkit.process import HOST
 
 LOGGING = """\
 status = error

@@ -1,4 +1,4 @@
-"""The demo's two Spark programs: ``python -m spark_cursor_source.demo.worker consumer|tracker <job>``.
+"""The demo's two Spark programs: ``python -m spark_cursor_source.devkit.demo.worker consumer|tracker <job>``.
 
 They are what a user would write, each in a process of its own, and end when they are killed. The job is JSON.
 """
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_cursor_source.demo.scenario import QUEUE_TOPIC, SUBSCRIPTION, Scenario, handle
+from spark_cursor_source.devkit.demo.scenario import QUEUE_TOPIC, SUBSCRIPTION, Scenario, handle
+from spark_cursor_source.devkit.spark_session import local_session
 from spark_cursor_source.spark.ack_sink import AckSink
-from spark_cursor_source.spark.local_session import local_session
 from spark_cursor_source.spark.source import register
 from spark_cursor_source.spark.tracker_query import start_tracker
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from spark_cursor_source.demo.processes import SparkProcess
-from spark_cursor_source.demo.progress import Progress, rows_of
-from spark_cursor_source.demo.render import title, verdict_view
-from spark_cursor_source.demo.scenario import QUEUE_TOPIC, Scenario, messages
-from spark_cursor_source.demo.screen import Screen, screen_of
-from spark_cursor_source.demo.topics import DemoTopics
-from spark_cursor_source.demo.verdict import Verdict, judge
-from spark_cursor_source.embedded import EmbeddedKafka
+from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.devkit.demo.processes import SparkProcess
+from spark_cursor_source.devkit.demo.progress import Progress, rows_of
+from spark_cursor_source.devkit.demo.render import title, verdict_view
+from spark_cursor_source.devkit.demo.scenario import QUEUE_TOPIC, Scenario, messages
+from spark_cursor_source.devkit.demo.screen import Screen, screen_of
+from spark_cursor_source.devkit.demo.topics import DemoTopics
+from spark_cursor_source.devkit.demo.verdict import Verdict, judge
+from spark_cursor_source.devkit.messages import ensure_topic, send_messages
 from spark_cursor_source.errors import DemoProcessEnded
-from spark_cursor_source.kafka.messages import ensure_topic, send_messages
 from spark_cursor_source.options.kafka import KafkaOptions
 
 CRASH_FROM, CRASH_BY = 0.4, 0.8  #: of the messages acked: killed in the middle of a batch, or anyhow

@@ -8,8 +8,8 @@ from typing import Protocol, Self
 from rich.console import Console
 from rich.live import Live
 
-from spark_cursor_source.demo.progress import Progress
-from spark_cursor_source.demo.render import line, table
+from spark_cursor_source.devkit.demo.progress import Progress
+from spark_cursor_source.devkit.demo.render import line, table
 
 
 class Screen(Protocol):

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from spark_cursor_source.core.tracker import MAX_DELIVERIES, REJECTED
-from spark_cursor_source.demo.history import MessageId, Reason
-from spark_cursor_source.demo.scenario import (
+from spark_cursor_source.devkit.demo.history import MessageId, Reason
+from spark_cursor_source.devkit.demo.scenario import (
     ACCOUNT_CLOSED,
     UNREADABLE,
     Fate,
@@ -18,7 +18,7 @@ from spark_cursor_source.demo.scenario import (
     number_of,
     value_of,
 )
-from spark_cursor_source.demo.topics import DeadLetterRecord, Evidence
+from spark_cursor_source.devkit.demo.topics import DeadLetterRecord, Evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

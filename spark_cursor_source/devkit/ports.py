@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from spark_cursor_source._broker_process import HOST, free_port, is_free
+from spark_cursor_source.devkit.process import HOST, free_port, is_free
 from spark_cursor_source.errors import BrokerNotReady, PortTaken
 
 
