@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from spark_cursor_source.spark.ack_sink import AckSink
     from spark_cursor_source.spark.actions import ack, extend, reject, release
     from spark_cursor_source.spark.source import register
-    from spark_cursor_source.spark.tracker_query import start_tracker
+    from spark_cursor_source.spark.tracker import start_tracker
 
 __all__ = [
     "AckSink",

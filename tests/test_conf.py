@@ -15,7 +15,7 @@ from spark_cursor_source.options.reader import flat_options
 from spark_cursor_source.options.source import SOURCE_OPTIONS, SourceOptions
 from spark_cursor_source.options.tracker import TRACKER_OPTIONS, TrackerOptions
 from spark_cursor_source.spark import redaction
-from spark_cursor_source.spark.tracker_query import STATE_CONF
+from spark_cursor_source.spark.tracker import STATE_CONF
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 _COMMENTED_OPTION = re.compile(r"^# (?=[\"a-zA-Z.]+ = |\[)", re.MULTILINE)

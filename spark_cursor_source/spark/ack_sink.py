@@ -21,7 +21,7 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.source import AckMode
-from spark_cursor_source.spark.ack_words import ack_batch
+from spark_cursor_source.spark.ack_batch import ack_batch
 from spark_cursor_source.spark.actions import SETTLED_SCHEMA, markers_partitions, run_action
 from spark_cursor_source.spark.kept import computed_once, kept
 from spark_cursor_source.spark.per_row import Handler, handle, handle_and_settle, outcome_ddl, outcome_ids

@@ -20,14 +20,14 @@ from spark_cursor_source.options.row_origin import RowOrigin
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.view import ViewOptions
 from spark_cursor_source.spark.ack_sink import options_of
-from spark_cursor_source.spark.enqueue import EnqueueStreamWriter, EnqueueWriter
+from spark_cursor_source.spark.ack_writer import AckStreamWriter, AckWriter
+from spark_cursor_source.spark.message_writer import EnqueueStreamWriter, EnqueueWriter
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from spark_cursor_source.spark.redaction import hide_secrets
 from spark_cursor_source.spark.schema import message_schema
-from spark_cursor_source.spark.view_columns import ddl
 from spark_cursor_source.spark.views import view_columns, view_reader
+from spark_cursor_source.spark.views.columns import ddl
 from spark_cursor_source.spark.worker_python import check_worker_python
-from spark_cursor_source.spark.writer import AckStreamWriter, AckWriter
 
 _OF_BATCH_READS = ("view", "endingoffsets")
 # Spark hands these over with the options of a streaming write, and reads them itself.

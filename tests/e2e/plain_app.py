@@ -23,11 +23,11 @@ from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.actions import markers_partitions
-from spark_cursor_source.spark.marker_source import MarkerStreamReader
 from spark_cursor_source.spark.per_row import handle, handle_and_settle
 from spark_cursor_source.spark.reader import CursorqStreamReader
-from spark_cursor_source.spark.tracker_processor import TrackerProcessor
-from spark_cursor_source.spark.tracker_query import TrackerBatch
+from spark_cursor_source.spark.tracker import TrackerBatch
+from spark_cursor_source.spark.tracker_source import MarkerStreamReader
+from spark_cursor_source.spark.tracker_state import TrackerProcessor
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.tracker.fold import Kind
 from spark_cursor_source.wire.marker import decode_folded

@@ -29,9 +29,9 @@ from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.publish import EnqueueOptions
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.tracker import TrackerOptions
+from spark_cursor_source.spark.ack_writer import AckWriter
 from spark_cursor_source.spark.actions import run_action
-from spark_cursor_source.spark.enqueue import EnqueueWriter
-from spark_cursor_source.spark.writer import AckWriter
+from spark_cursor_source.spark.message_writer import EnqueueWriter
 from spark_cursor_source.tracker.planner import MarkerPlanner
 
 pytestmark = pytest.mark.broker

@@ -25,7 +25,7 @@ from spark_cursor_source.interop import markers_wire as message_wire
 from spark_cursor_source.interop.lease_table import END, START, LeaseTable, MessageMarkers
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.spark.marker_source import MarkerStreamReader
+from spark_cursor_source.spark.tracker_source import MarkerStreamReader
 from spark_cursor_source.tracker import marker_ends
 from spark_cursor_source.tracker import planner as marker_planner
 from spark_cursor_source.tracker.fold import MarkerFold

@@ -7,7 +7,7 @@ import pytest
 from spark_cursor_source.core.marker import Hello
 from spark_cursor_source.errors import UnknownQueueTopic, UnknownSubscription
 from spark_cursor_source.options.view import ViewOptions
-from spark_cursor_source.spark.view_markers import MarkersReader
+from spark_cursor_source.spark.views.markers import MarkersReader
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from tests.kafka.control_plane import Control, cell_of, cursor_of, produce

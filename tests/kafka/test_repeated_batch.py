@@ -16,8 +16,8 @@ from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.errors import TrackerOwnedByAnother
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.spark.marker_source import MarkerStreamReader
-from spark_cursor_source.spark.tracker_processor import CURSOR, TrackerProcessor
+from spark_cursor_source.spark.tracker_source import MarkerStreamReader
+from spark_cursor_source.spark.tracker_state import CURSOR, TrackerProcessor
 from spark_cursor_source.tracker.fold import MarkerFold, cursor_rows, reset_row, tick_row
 from spark_cursor_source.tracker.planner import MarkerPlanner
 from spark_cursor_source.wire import marker as marker_wire

@@ -11,7 +11,7 @@ from typing import Self
 
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.spark.marker_source import MarkerStreamReader
+from spark_cursor_source.spark.tracker_source import MarkerStreamReader
 from tests.e2e.micro_batches import MicroBatches, Tasks
 from tests.e2e.plain_app import TrackerBatches
 from tests.kafka.control_plane import Control

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.errors import MissingColumns, NullMessageId
 from spark_cursor_source.options.ack import AckOptions
-from spark_cursor_source.spark.ack_words import ack_batch, ends
+from spark_cursor_source.spark.ack_batch import ack_batch, ends
 
 pytestmark = pytest.mark.spark
 

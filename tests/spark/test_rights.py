@@ -32,9 +32,9 @@ from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.publish import EnqueueOptions
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.spark.enqueue import EnqueueWriter
-from spark_cursor_source.spark.marker_source import MarkerStreamReader
+from spark_cursor_source.spark.message_writer import EnqueueWriter
 from spark_cursor_source.spark.reader import CursorqStreamReader
+from spark_cursor_source.spark.tracker_source import MarkerStreamReader
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from tests.e2e.micro_batches import MicroBatches, Tasks

@@ -20,7 +20,8 @@ from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop import markers_wire as message_wire
 from spark_cursor_source.interop.lease_table import START, MessageMarkers
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.spark.tracker_processor import (
+from spark_cursor_source.spark.tracker import TrackerBatch
+from spark_cursor_source.spark.tracker_state import (
     CURSOR,
     DELETED,
     LEASE_TABLE,
@@ -28,7 +29,6 @@ from spark_cursor_source.spark.tracker_processor import (
     REWRITTEN,
     TrackerProcessor,
 )
-from spark_cursor_source.spark.tracker_query import TrackerBatch
 from spark_cursor_source.tracker.fold import Kind, MarkerFold
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire

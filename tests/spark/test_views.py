@@ -40,9 +40,9 @@ from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.errors import UnknownOption
 from spark_cursor_source.options.view import View, ViewOptions
 from spark_cursor_source.spark.source import CursorqDataSource
-from spark_cursor_source.spark.view_columns import arrow_schema, ddl
-from spark_cursor_source.spark.view_outstanding import outstanding_batches
 from spark_cursor_source.spark.views import view_columns
+from spark_cursor_source.spark.views.columns import arrow_schema, ddl
+from spark_cursor_source.spark.views.outstanding import outstanding_batches
 from spark_cursor_source.tracker.dead_letter_copier import DeadLetterCopier
 from spark_cursor_source.wire import marker as marker_wire
 from tests.kafka.control_plane import eventually, transaction

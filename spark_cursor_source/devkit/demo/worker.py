@@ -15,7 +15,7 @@ from spark_cursor_source.devkit.demo.scenario import QUEUE_TOPIC, SUBSCRIPTION, 
 from spark_cursor_source.devkit.spark_session import local_session
 from spark_cursor_source.spark.ack_sink import AckSink
 from spark_cursor_source.spark.source import register
-from spark_cursor_source.spark.tracker_query import start_tracker
+from spark_cursor_source.spark.tracker import start_tracker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

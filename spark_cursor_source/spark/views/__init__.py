@@ -10,15 +10,13 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSourceReader
 
 from spark_cursor_source.options.view import View, ViewOptions
-from spark_cursor_source.spark import (
-    view_cursors,
-    view_dead_letters,
-    view_markers,
-    view_messages,
-    view_outstanding,
-    view_stats,
-)
-from spark_cursor_source.spark.view_columns import Columns
+from spark_cursor_source.spark.views import cursors as view_cursors
+from spark_cursor_source.spark.views import dead_letters as view_dead_letters
+from spark_cursor_source.spark.views import markers as view_markers
+from spark_cursor_source.spark.views import messages as view_messages
+from spark_cursor_source.spark.views import outstanding as view_outstanding
+from spark_cursor_source.spark.views import stats as view_stats
+from spark_cursor_source.spark.views.columns import Columns
 
 
 def view_columns(options: ViewOptions) -> Columns:

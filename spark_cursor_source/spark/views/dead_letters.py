@@ -17,8 +17,8 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.topics import Assign
 from spark_cursor_source.options.view import ViewOptions
-from spark_cursor_source.spark.view_columns import Columns, arrow_schema, message_columns
-from spark_cursor_source.spark.view_ranges import (
+from spark_cursor_source.spark.views.columns import Columns, arrow_schema, message_columns
+from spark_cursor_source.spark.views.ranges import (
     RangeOfLog,
     check_names,
     queue_topics,

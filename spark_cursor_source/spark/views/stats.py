@@ -12,8 +12,8 @@ from spark_cursor_source.admin.stats import stats_of
 from spark_cursor_source.core.stats import TOTALS, SubscriptionStats
 from spark_cursor_source.options.source import Isolation
 from spark_cursor_source.options.view import ViewOptions
-from spark_cursor_source.spark.view_columns import CONSUMERS, POSITIONS, Columns, rows_batch
-from spark_cursor_source.spark.view_ranges import ALL_CELLS, check_names, shown_cursors
+from spark_cursor_source.spark.views.columns import CONSUMERS, POSITIONS, Columns, rows_batch
+from spark_cursor_source.spark.views.ranges import ALL_CELLS, check_names, shown_cursors
 
 COLUMNS: Columns = {
     "topic": "STRING",

@@ -18,8 +18,8 @@ from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import Isolation
 from spark_cursor_source.options.view import ViewOptions
-from spark_cursor_source.spark.view_columns import RANGES, Columns, rows_batch
-from spark_cursor_source.spark.view_ranges import ShareOfCells, reader_config, shares_of_cells, shown_cursors
+from spark_cursor_source.spark.views.columns import RANGES, Columns, rows_batch
+from spark_cursor_source.spark.views.ranges import ShareOfCells, reader_config, shares_of_cells, shown_cursors
 
 COLUMNS: Columns = {
     "subscription": "STRING",

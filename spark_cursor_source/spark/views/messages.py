@@ -20,8 +20,8 @@ from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import Isolation
 from spark_cursor_source.options.topics import FromPositions, ToPositions
 from spark_cursor_source.options.view import ViewOptions
-from spark_cursor_source.spark.view_columns import Columns, message_columns
-from spark_cursor_source.spark.view_ranges import (
+from spark_cursor_source.spark.views.columns import Columns, message_columns
+from spark_cursor_source.spark.views.ranges import (
     queue_partitions,
     reader_config,
     shown_cursors,

@@ -22,10 +22,10 @@ from spark_cursor_source.interop.lease_table import LeaseTable
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.reappend import Redelivery
 from spark_cursor_source.options.tracker import NONE, TrackerOptions
-from spark_cursor_source.spark import tracker_processor
-from spark_cursor_source.spark.marker_source import POLICIES, SUBSCRIPTIONS, MarkerDataSource
+from spark_cursor_source.spark import tracker_state as tracker_processor
 from spark_cursor_source.spark.redaction import hide_secrets
-from spark_cursor_source.spark.tracker_processor import DECIDED_DDL, TrackerProcessor
+from spark_cursor_source.spark.tracker_source import POLICIES, SUBSCRIPTIONS, MarkerDataSource
+from spark_cursor_source.spark.tracker_state import DECIDED_DDL, TrackerProcessor
 from spark_cursor_source.spark.worker_python import check_worker_python
 from spark_cursor_source.tracker.breaker_log import BreakerLog
 from spark_cursor_source.tracker.fold import tracker_and_identity

@@ -14,8 +14,8 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.options.view import ViewOptions
-from spark_cursor_source.spark.view_columns import Columns, arrow_schema, timestamps
-from spark_cursor_source.spark.view_ranges import ShareOfCells, shares_of_cells, shown_cursors
+from spark_cursor_source.spark.views.columns import Columns, arrow_schema, timestamps
+from spark_cursor_source.spark.views.ranges import ShareOfCells, shares_of_cells, shown_cursors
 
 COLUMNS: Columns = {
     "subscription": "STRING",

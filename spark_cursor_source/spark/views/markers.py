@@ -39,8 +39,8 @@ from spark_cursor_source.kafka.records import read_range
 from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.topics import Assign
 from spark_cursor_source.options.view import ViewOptions
-from spark_cursor_source.spark.view_columns import RANGES, Columns, rows_batch
-from spark_cursor_source.spark.view_ranges import RangeOfLog, check_names, reader_config, shows, whole_topics
+from spark_cursor_source.spark.views.columns import RANGES, Columns, rows_batch
+from spark_cursor_source.spark.views.ranges import RangeOfLog, check_names, reader_config, shows, whole_topics
 from spark_cursor_source.wire import marker as wire
 
 COLUMNS: Columns = {
