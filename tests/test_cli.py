@@ -15,7 +15,7 @@ import pytest
 
 from spark_cursor_source.cli import main
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from tests.conftest import as_in_a_terminal
 from tests.kafka.control_plane import new_control, produce
 from tests.kafka.tracker_thread import running_tracker

@@ -17,14 +17,14 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from spark_cursor_source.admin.stats import read_stats
 from spark_cursor_source.client import Client
 from spark_cursor_source.consumer.planner import Planner
-from spark_cursor_source.core.planning import SourceOffset
+from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.devkit.runtime import find_runtime
 from spark_cursor_source.errors import BrokerError, QueueTopicEndsEarlier
 from spark_cursor_source.interop.lease_table import END, START
 from spark_cursor_source.interop.reappend import Reappender
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.topics.dead_letter_topics import DeadLetterTopics

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from spark_cursor_source.kafka.config_file import read_properties_file
 from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
-from spark_cursor_source.kafka.properties_file import read_properties_file
 from spark_cursor_source.options.reader import flat_options
 from spark_cursor_source.options.source import SOURCE_OPTIONS, SourceOptions
 from spark_cursor_source.options.tracker import TRACKER_OPTIONS, TrackerOptions

@@ -8,9 +8,9 @@ from contextlib import closing
 from typing import NamedTuple
 
 from spark_cursor_source.core.marker import Resume
-from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.topics.cursors import CursorTail, tracked_here
 from spark_cursor_source.topics.markers import MarkerSender
 

@@ -6,7 +6,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, Message
 
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.kafka.records import offset_of, read_range
+from spark_cursor_source.kafka.range_consumer import offset_of, read_range
 
 #: of a consumer that reads one message of each of many partitions, in about 3 ms rather than 15
 ONE_MESSAGE = {"fetch.wait.max.ms": "1", "fetch.message.max.bytes": "65536"}

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Message
 
-from spark_cursor_source.core.letter_id import letter_id
+from spark_cursor_source.core.dead_letter_id import letter_id
+from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC
 from spark_cursor_source.errors import InvalidOption, NoDeadLetter, RedriveFenced, TrackerFenced
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.records import offset_of, read_range
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.range_consumer import offset_of, read_range
 from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
 from spark_cursor_source.topics.copies import Headers, headers_of, original_ms_of
 from spark_cursor_source.topics.dead_letters import (

@@ -7,26 +7,26 @@ from collections.abc import Mapping, Sequence
 
 from spark_cursor_source.admin.tracker_channel import TrackerTalk
 from spark_cursor_source.consumer.named_members import named_members
-from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.closed_at_exit import ClosedAtExit
+from spark_cursor_source.core.closing import ClosedAtExit
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Delete, EndUpTo, Seek
-from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX, group_id
-from spark_cursor_source.core.topic_names import (
+from spark_cursor_source.core.names import (
     DEFAULT_CURSORS_TOPIC,
     DEFAULT_DEAD_LETTER_TOPIC,
     DEFAULT_MARKERS_TOPIC,
     why_no_dead_letters,
     why_no_subscription,
 )
+from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id
 from spark_cursor_source.errors import (
     GroupInUse,
     InvalidArgument,
     SubscriptionExists,
     SubscriptionHasConsumers,
 )
+from spark_cursor_source.kafka.admin import Partition, Topics
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.topics import Partition, Topics
 from spark_cursor_source.options.topics import (
     FROM_EARLIEST,
     FromEarliest,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import CursorqError, NoTracker
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.topics.cursors import CursorTail, tracked_here
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.topics.tracker_progress import reads_all_about

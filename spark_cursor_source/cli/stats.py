@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from spark_cursor_source.cli.arguments import add_cluster, kafka_of
-from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX
-from spark_cursor_source.core.topic_names import DEFAULT_REDELIVERIES_TOPIC
+from spark_cursor_source.core.names import DEFAULT_REDELIVERIES_TOPIC
+from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX
 
 if TYPE_CHECKING:
     from spark_cursor_source.cli.arguments import Subcommands

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from spark_cursor_source.cli.arguments import add_cluster, instant_ms, kafka_of
 from spark_cursor_source.core.duration import parse_duration
-from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX
+from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX
 
 if TYPE_CHECKING:
     from spark_cursor_source.admin.subscriptions import Position, Subscriptions

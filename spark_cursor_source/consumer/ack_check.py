@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive, Reject, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import (
     InvalidControlRecord,
     LaterCursorVersion,
@@ -20,8 +20,8 @@ from spark_cursor_source.errors import (
     TopicNotFound,
     UnknownSubscription,
 )
-from spark_cursor_source.kafka.idle_clients import IdleClients
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.pool import IdleClients
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.topics.tracker_progress import reads_all_about
 

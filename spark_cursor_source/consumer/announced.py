@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.planning import Delivery, Taken
+from spark_cursor_source.core.batch import Delivery, Taken
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import Redeliver
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.deadline import Pace
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.topics.redeliveries import RedeliveryTail
 from spark_cursor_source.topics.redelivery_partitions import RedeliveryPlaces
 

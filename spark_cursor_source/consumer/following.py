@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from spark_cursor_source.consumer.membership import Membership, Part
 from spark_cursor_source.consumer.session import Run
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
-from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.deadline import Pace
-from spark_cursor_source.kafka.topics import Topics
 
 _DISCOVER_MS = 2_000  # how often it is asked which partitions there are, and whose
 _PART_MS = 500  # how often the group is asked for this consumer's part

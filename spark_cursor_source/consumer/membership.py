@@ -12,12 +12,12 @@ from zlib import crc32
 
 from spark_cursor_source.consumer.this_process import is_dead, name_member
 from spark_cursor_source.core.member_name import MemberName
-from spark_cursor_source.core.subscription import SubscriptionType
+from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.errors import MemberFenced, SubscriptionInUse
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
+from spark_cursor_source.kafka.group_admin import GroupMemberInfo
 from spark_cursor_source.kafka.group_member import SOLE, GroupMember, Partition
-from spark_cursor_source.kafka.groups import GroupMemberInfo
-from spark_cursor_source.kafka.topics import Topics
 
 log = logging.getLogger(__name__)
 _LOOK_S = 0.5  # how often one that waits looks whether the holder is there

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from spark_cursor_source.core.member_name import MemberName
+from spark_cursor_source.kafka.admin import Partition, Topics
+from spark_cursor_source.kafka.group_admin import GroupMemberInfo
 from spark_cursor_source.kafka.group_member import SOLE
-from spark_cursor_source.kafka.groups import GroupMemberInfo
-from spark_cursor_source.kafka.topics import Partition, Topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.planning import TopicPartition
+from spark_cursor_source.core.batch import TopicPartition
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.topics.cursors import CursorTail
 

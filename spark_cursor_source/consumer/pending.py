@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from spark_cursor_source.consumer.assignment import Holdings
 from spark_cursor_source.consumer.session import Run
-from spark_cursor_source.core.planning import (
+from spark_cursor_source.core.batch import (
     BatchPlan,
     RedeliveryRecord,
     SourceOffset,
@@ -16,8 +16,8 @@ from spark_cursor_source.core.planning import (
     redelivered_between,
 )
 from spark_cursor_source.core.tracker import Redeliver
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.topics.redeliveries import RedeliveryTail

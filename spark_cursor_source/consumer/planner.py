@@ -24,9 +24,7 @@ from spark_cursor_source.consumer.source_topics import QueueView
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
 from spark_cursor_source.consumer.unread import Unread
 from spark_cursor_source.core.admission import Turns, admit
-from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import KeepAlive, Marker, Release, Start
-from spark_cursor_source.core.planning import (
+from spark_cursor_source.core.batch import (
     BatchPlan,
     Delivery,
     HandBack,
@@ -34,15 +32,17 @@ from spark_cursor_source.core.planning import (
     TopicPartition,
     plan,
 )
+from spark_cursor_source.core.marker import KeepAlive, Marker, Release, Start
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.subscription import SubscriptionType
-from spark_cursor_source.core.tasks import split, split_by_key
+from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.subscription_type import SubscriptionType
+from spark_cursor_source.core.task_split import split, split_by_key
 from spark_cursor_source.errors import MarkerFormatChanged, TopicGone, TopicNotFound
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.rights import DESCRIBE, READ, of_consumer
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import Isolation, SourceOptions
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.topics.markers import MarkerSender

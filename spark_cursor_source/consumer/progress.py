@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from spark_cursor_source.consumer.membership import Membership, Part
 from spark_cursor_source.consumer.source_topics import QueueView
-from spark_cursor_source.core.planning import TopicPartition
+from spark_cursor_source.core.batch import TopicPartition
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import SourceOptions
 
 GROUP_COMMIT_S = 1.0  #: how often the consumer group's offsets follow

@@ -7,10 +7,10 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from spark_cursor_source.core.planning import SourceOffset, TopicPartition
+from spark_cursor_source.core.batch import SourceOffset, TopicPartition
 from spark_cursor_source.errors import QueueTopicEndsEarlier, QueueTopicRecreated, TopicNotFound
+from spark_cursor_source.kafka.admin import TopicInfo, Topics
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.topics import TopicInfo, Topics
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.topics import Assign, Subscribe, SubscribePattern
 from spark_cursor_source.topics.positions import starting_positions

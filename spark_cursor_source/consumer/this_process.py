@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from spark_cursor_source.core.member_name import MemberName
-from spark_cursor_source.core.subscription import SubscriptionType
+from spark_cursor_source.core.subscription_type import SubscriptionType
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from spark_cursor_source.consumer.session import TrackerAddress
 from spark_cursor_source.errors import KafkaUnavailable, NotAuthorized, TopicNotFound, TrackerSilent
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.deadline import Deadline, Pace
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.topics.tracker_progress import read_progress
 
 log = logging.getLogger(__name__)

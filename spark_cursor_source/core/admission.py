@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from spark_cursor_source.core.batch import Lane, RedeliveryRecord, SourceOffset, TopicPartition
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.planning import Lane, RedeliveryRecord, SourceOffset, TopicPartition
 
 _Key = TypeVar("_Key", TopicPartition, int)
 

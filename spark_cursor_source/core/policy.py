@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 
-from spark_cursor_source.core.ages import LEAST_LOOK_MS
 from spark_cursor_source.core.breaker import NO_BREAKER, BreakerPolicy
-from spark_cursor_source.core.topic_names import DEFAULT_DEAD_LETTER_TOPIC, dead_letter_topic
+from spark_cursor_source.core.names import DEFAULT_DEAD_LETTER_TOPIC, dead_letter_topic
+from spark_cursor_source.core.ttl import LEAST_LOOK_MS
 from spark_cursor_source.errors import InvalidOption
 
 DEFAULT_MAX_DELIVERIES = 5

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from spark_cursor_source.errors import MessagesNotDurable
-from spark_cursor_source.kafka.client_roles import abandon
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config, open_client
+from spark_cursor_source.kafka.config_roles import abandon
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import error_of, shown
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.error_codes import error_of, shown
 
 FLUSH_TIMEOUT_MS = 60_000
 _POLL_S = 0.1

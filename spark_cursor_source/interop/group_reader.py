@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import RETRIABLE, error_of, refusal, unavailable
-from spark_cursor_source.kafka.queue_reader import Fetched, QueueReader, Removed
+from spark_cursor_source.kafka.error_codes import RETRIABLE, error_of, refusal, unavailable
+from spark_cursor_source.kafka.tail_consumer import Fetched, QueueReader, Removed
 
 _ASK_MS = 10_000
 _MOVED = frozenset(

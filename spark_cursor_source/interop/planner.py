@@ -17,21 +17,21 @@ from spark_cursor_source.consumer.lease_extender import LeaseKeeper
 from spark_cursor_source.consumer.progress import GroupProgress, take_part
 from spark_cursor_source.consumer.source_topics import QueueView
 from spark_cursor_source.core.admission import admit_queue
-from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.batch import Delivery, SourceOffset, TopicPartition
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.paused import paused_queue_ends
-from spark_cursor_source.core.planning import Delivery, SourceOffset, TopicPartition
+from spark_cursor_source.core.paused_partitions import paused_queue_ends
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.tasks import split
+from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.task_split import split
 from spark_cursor_source.errors import MarkerFormatChanged
 from spark_cursor_source.interop.sender import MarkerSenderV1
 from spark_cursor_source.interop.starts import Range, StartWriter, started_in
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
+from spark_cursor_source.kafka.range_reader import TailReader
 from spark_cursor_source.kafka.rights import of_consumer_v1
-from spark_cursor_source.kafka.tail import TailReader
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import AckMode, Isolation, SourceOptions
 from spark_cursor_source.topics.data_loss import report_loss
 from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1

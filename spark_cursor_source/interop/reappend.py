@@ -9,8 +9,8 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import MAX_DELIVERIES, DeadLetter
 from spark_cursor_source.errors import CopiesNotDurable, InvalidMarker, KafkaFailure
 from spark_cursor_source.interop.lease_table import LeaseTable
@@ -23,11 +23,11 @@ from spark_cursor_source.interop.redelivery_count import (
     encode_kmq_count,
     redelivery_count,
 )
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import facts, shown
-from spark_cursor_source.kafka.records import place_of
-from spark_cursor_source.kafka.tail import TailReader
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.error_codes import facts, shown
+from spark_cursor_source.kafka.range_consumer import place_of
+from spark_cursor_source.kafka.range_reader import TailReader
 from spark_cursor_source.kafka.transaction import Record
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions, subscription_of
 from spark_cursor_source.topics.copies import (

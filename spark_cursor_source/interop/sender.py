@@ -8,7 +8,7 @@ from typing import Any
 
 from spark_cursor_source.core.marker import MAX_LEASE_MS, End, KeepAlive, Marker, Release
 from spark_cursor_source.errors import InvalidMarker
-from spark_cursor_source.kafka.confirmed import ConfirmedSender, cached
+from spark_cursor_source.kafka.confirmed_producer import ConfirmedSender, cached
 from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1, encode_v1
 
 _ANY_PARTITION = -1

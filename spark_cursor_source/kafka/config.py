@@ -10,7 +10,9 @@ from typing import Any, Literal, TypeVar, cast
 from confluent_kafka import KafkaException, Producer
 
 from spark_cursor_source.errors import ConflictingOptions, RefusedKafkaOption
-from spark_cursor_source.kafka.client_names import (
+from spark_cursor_source.kafka.config_file import read_properties_file
+from spark_cursor_source.kafka.config_java import translate
+from spark_cursor_source.kafka.config_names import (
     CONSUMER_ONLY,
     NOT_TEXT,
     PRODUCER_ONLY,
@@ -22,8 +24,6 @@ from spark_cursor_source.kafka.client_names import (
     is_secret,
 )
 from spark_cursor_source.kafka.interruptible import INTERRUPTIBLE
-from spark_cursor_source.kafka.java_config import translate
-from spark_cursor_source.kafka.properties_file import read_properties_file
 from spark_cursor_source.options.kafka import CONFIG_FILE, KafkaOptions
 from spark_cursor_source.options.reader import check_brokers
 

@@ -18,7 +18,7 @@ from spark_cursor_source.errors import (
     StreamsTopicUnfit,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.admin_calls import ADMIN_TYPES, AdminCalls
+from spark_cursor_source.kafka.admin_requests import ADMIN_TYPES, AdminCalls
 from spark_cursor_source.kafka.deadline import Deadline
 
 DEFAULT_PARTITIONS = 8

@@ -16,10 +16,10 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spark_cursor_source.errors import GroupInUse, TopicNotFound
-from spark_cursor_source.kafka.client_roles import consumer_config
 from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.config_roles import consumer_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import (
+from spark_cursor_source.kafka.error_codes import (
     RETRIABLE,
     UNAUTHORIZED,
     UNKNOWN_TOPIC,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import KafkaException, Producer
 
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import RETRIABLE, UNKNOWN_TOPIC, error_of
+from spark_cursor_source.kafka.error_codes import RETRIABLE, UNKNOWN_TOPIC, error_of
 
 _PAUSE_S = 0.05
 _ONE_REQUEST_S = 10.0

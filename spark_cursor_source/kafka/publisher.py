@@ -12,10 +12,10 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from spark_cursor_source.errors import ClientClosed
-from spark_cursor_source.kafka.client_roles import abandon, producer_config
 from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.config_roles import abandon, producer_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import RETRIABLE, Complaints, error_of, refusal, unavailable
+from spark_cursor_source.kafka.error_codes import RETRIABLE, Complaints, error_of, refusal, unavailable
 
 _POLL_S = 0.1
 _FULL_S = 0.01

@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_cursor_source.core.durability import WeakTopic, weakness_of
 from spark_cursor_source.errors import NotAuthorized
-from spark_cursor_source.kafka.admin_calls import AdminCalls
+from spark_cursor_source.kafka.admin_requests import AdminCalls
 from spark_cursor_source.kafka.control_topics import describe_topics, topic_settings
 from spark_cursor_source.kafka.deadline import Deadline
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, TopicCollection
 
-from spark_cursor_source.kafka.admin_calls import ADMIN_TYPES, AdminCalls
+from spark_cursor_source.kafka.admin_requests import ADMIN_TYPES, AdminCalls
 from spark_cursor_source.kafka.deadline import Deadline
 
 #: operations on a topic, as ``kafka-acls.sh --operation`` takes them

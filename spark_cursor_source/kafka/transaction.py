@@ -11,10 +11,10 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from spark_cursor_source.errors import CursorqError, TrackerFenced
-from spark_cursor_source.kafka.client_roles import abandon, consumer_config, producer_config
 from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.config_roles import abandon, consumer_config, producer_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import (
+from spark_cursor_source.kafka.error_codes import (
     FENCED,
     UNAUTHORIZED,
     Complaints,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_cursor_source.core.marker import MAX_LEASE_MS
-from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
 from spark_cursor_source.errors import ConflictingOptions, RejectRefused
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.options.marker_format import MarkerVersion, read_marker_version

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_STREAMS_TOPIC
+from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_STREAMS_TOPIC
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.options.reader import OptionReader
 from spark_cursor_source.options.source import SOURCE_OPTIONS

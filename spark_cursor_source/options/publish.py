@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from spark_cursor_source.core.topic_names import DEFAULT_STREAMS_TOPIC
+from spark_cursor_source.core.names import DEFAULT_STREAMS_TOPIC
 from spark_cursor_source.errors import ConflictingOptions, InvalidOption, MissingOption
 from spark_cursor_source.options.ack import ACK_OPTIONS, AckAction
 from spark_cursor_source.options.kafka import KafkaOptions

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from spark_cursor_source.core.duration import format_duration, parse_duration
-from spark_cursor_source.core.topic_names import (
+from spark_cursor_source.core.names import (
     DEFAULT_DEAD_LETTER_TOPIC,
     why_no_subscription,
     why_no_template,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from spark_cursor_source.core.topic_names import DEFAULT_DEAD_LETTER_TOPIC, dead_letter_topic
+from spark_cursor_source.core.names import DEFAULT_DEAD_LETTER_TOPIC, dead_letter_topic
 from spark_cursor_source.errors import ConflictingOptions, MissingOption
 from spark_cursor_source.options.reader import OptionReader
 

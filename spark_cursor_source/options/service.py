@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_cursor_source.core.marker import MAX_LEASE_MS
-from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX, group_id
-from spark_cursor_source.core.topic_names import (
+from spark_cursor_source.core.names import (
     DEFAULT_CURSORS_TOPIC,
     DEFAULT_DEAD_LETTER_TOPIC,
     DEFAULT_MARKERS_TOPIC,
@@ -17,6 +16,7 @@ from spark_cursor_source.core.topic_names import (
     why_no_subscription,
     why_no_topic,
 )
+from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id
 from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.options.marker_format import MarkerVersion

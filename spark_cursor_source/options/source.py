@@ -7,13 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spark_cursor_source.core.checkpoint_owner import CheckpointOwner
-from spark_cursor_source.core.subscription import (
-    DEFAULT_GROUP_ID_PREFIX,
-    SubscriptionType,
-    group_id,
-    tracker_group,
-)
-from spark_cursor_source.core.topic_names import (
+from spark_cursor_source.core.names import (
     DEFAULT_CURSORS_TOPIC,
     DEFAULT_DEAD_LETTER_TOPIC,
     DEFAULT_MARKERS_TOPIC,
@@ -21,6 +15,12 @@ from spark_cursor_source.core.topic_names import (
     DEFAULT_STREAMS_TOPIC,
     holds_dead_letters,
     why_no_dead_letters,
+)
+from spark_cursor_source.core.subscription_type import (
+    DEFAULT_GROUP_ID_PREFIX,
+    SubscriptionType,
+    group_id,
+    tracker_group,
 )
 from spark_cursor_source.errors import ConflictingOptions, InvalidOption
 from spark_cursor_source.options.kafka import KafkaOptions

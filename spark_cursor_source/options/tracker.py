@@ -8,6 +8,11 @@ from hashlib import sha256
 
 from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.marker import MAX_LEASE_MS
+from spark_cursor_source.core.names import (
+    DEFAULT_CURSORS_TOPIC,
+    DEFAULT_MARKERS_TOPIC,
+    DEFAULT_REDELIVERIES_TOPIC,
+)
 from spark_cursor_source.core.policy import (
     NO_BACKOFF,
     Backoff,
@@ -15,11 +20,6 @@ from spark_cursor_source.core.policy import (
     ExponentialBackoff,
     RedeliveryPolicy,
     StepBackoff,
-)
-from spark_cursor_source.core.topic_names import (
-    DEFAULT_CURSORS_TOPIC,
-    DEFAULT_MARKERS_TOPIC,
-    DEFAULT_REDELIVERIES_TOPIC,
 )
 from spark_cursor_source.errors import ConflictingOptions, InvalidOption, MissingOption, UnknownOption
 from spark_cursor_source.options.kafka import KafkaOptions

@@ -6,14 +6,14 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_cursor_source.core.subscription import DEFAULT_GROUP_ID_PREFIX
-from spark_cursor_source.core.topic_names import (
+from spark_cursor_source.core.names import (
     DEFAULT_CURSORS_TOPIC,
     DEFAULT_DEAD_LETTER_TOPIC,
     DEFAULT_MARKERS_TOPIC,
     DEFAULT_REDELIVERIES_TOPIC,
     is_literal,
 )
+from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX
 from spark_cursor_source.errors import InvalidOption, MissingOption
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.options.reader import OptionReader, check_distinct, check_subscription

@@ -23,7 +23,7 @@ from spark_cursor_source.errors import (
     UnfitColumn,
     UnknownAction,
 )
-from spark_cursor_source.kafka.topics import meet_brokers
+from spark_cursor_source.kafka.admin import meet_brokers
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.options.source import AckMode
 from spark_cursor_source.spark.actions import markers_partitions

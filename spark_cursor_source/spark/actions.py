@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 
 from spark_cursor_source.consumer.message_id import needed_columns, require_columns
 from spark_cursor_source.errors import OptionsNotCarried
+from spark_cursor_source.kafka.admin import Topics, meet_brokers
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.rights import DESCRIBE, WRITE
-from spark_cursor_source.kafka.topics import Topics, meet_brokers
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.spark.schema import origin_of
 from spark_cursor_source.spark.settling import settle

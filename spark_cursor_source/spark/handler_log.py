@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 
-from spark_cursor_source.core.few_lines import FewLines
+from spark_cursor_source.core.log_limit import FewLines
 
 log = logging.getLogger(__name__)
 _MOST = 5

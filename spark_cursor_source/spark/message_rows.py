@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 from spark_cursor_source.errors import NoMessageColumn, UnfitMessageColumn
 from spark_cursor_source.topics.message_sender import ANY_PARTITION, Headers, Row
-from spark_cursor_source.wire.due import DELIVER_AT, deliver_at
+from spark_cursor_source.wire.deliver_at import DELIVER_AT, deliver_at
 
 _Column = Any  # of pyarrow, which has no types
 

@@ -14,9 +14,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_cursor_source.errors import OverwriteRefused
+from spark_cursor_source.kafka.admin import meet_brokers
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.topics import meet_brokers
 from spark_cursor_source.options.publish import EnqueueOptions
 from spark_cursor_source.spark.message_rows import check_columns, messages, targets
 from spark_cursor_source.topics.message_sender import borrowed_sender

@@ -11,11 +11,11 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from spark_cursor_source.core.marker_clock import append_time
+from spark_cursor_source.core.tracker_offset import append_time
 from spark_cursor_source.interop.lease_tables import LeaseTables
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.records import columns_of, read_range
+from spark_cursor_source.kafka.range_consumer import columns_of, read_range
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.tracker.fold import (

@@ -11,11 +11,11 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException,
 
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import CopiesNotDurable
-from spark_cursor_source.kafka.client_roles import abandon, producer_config
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.config_roles import abandon, producer_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import Complaints, error_of, shown
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.error_codes import Complaints, error_of, shown
 from spark_cursor_source.wire.original_time import original_ms
 
 ANY_PARTITION = -1  #: the producer chooses

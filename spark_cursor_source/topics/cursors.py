@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from spark_cursor_source.core.cell import Cell, control_partition
 from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.subscription_partition import Cell, control_partition
 from spark_cursor_source.errors import (
     InvalidControlRecord,
     KafkaUnavailable,
@@ -16,9 +16,9 @@ from spark_cursor_source.errors import (
     UnknownQueueTopic,
     UnknownSubscription,
 )
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.tail import TailReader
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.range_reader import TailReader
 from spark_cursor_source.wire import cursor as wire
 
 logger = logging.getLogger(__name__)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 
+from spark_cursor_source.core.names import why_no_topic
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.topic_names import why_no_topic
 from spark_cursor_source.errors import KafkaRefused, NotAuthorized
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from spark_cursor_source.core.due import look_again_ms
+from spark_cursor_source.core.delayed import look_again_ms
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.kafka.records import offset_of
-from spark_cursor_source.wire.due import HEADERS, due
+from spark_cursor_source.kafka.range_consumer import offset_of
+from spark_cursor_source.wire.deliver_at import HEADERS, due
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from spark_cursor_source.errors import (
     NotAuthorized,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.admin_calls import DENIAL_MS
-from spark_cursor_source.kafka.client_roles import abandon, producer_config
+from spark_cursor_source.kafka.admin_requests import DENIAL_MS
 from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.config_roles import abandon, producer_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.failures import (
+from spark_cursor_source.kafka.error_codes import (
     RETRIABLE,
     UNAUTHORIZED,
     UNKNOWN_TOPIC,
@@ -30,8 +30,8 @@ from spark_cursor_source.kafka.failures import (
     refusal,
     shown,
 )
-from spark_cursor_source.kafka.idle_clients import IdleClients
 from spark_cursor_source.kafka.partition_count import partition_count
+from spark_cursor_source.kafka.pool import IdleClients
 
 ANY_PARTITION = -1  #: the one of the key, as producers of Kafka's Java client choose it; any, without a key
 

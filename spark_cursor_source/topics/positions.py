@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from spark_cursor_source.kafka.topics import Partition, Topics
+from spark_cursor_source.kafka.admin import Partition, Topics
 from spark_cursor_source.options.topics import (
     EARLIEST,
     LATEST,

@@ -15,12 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import Consumer, Message
 
-from spark_cursor_source.core.gathered import GatheredOffsets
+from spark_cursor_source.core.offset_builder import GatheredOffsets
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.records import STALL_TIMEOUT_MS, offset_of, read_range
+from spark_cursor_source.kafka.range_consumer import STALL_TIMEOUT_MS, offset_of, read_range
 from spark_cursor_source.topics.delayed import Early, HoldBack
 
 # In Spark's words, all columns nullable:

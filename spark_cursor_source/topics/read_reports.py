@@ -6,16 +6,16 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.read_report import ReadReport, ReportTo
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import (
     MarkersNotDurable,
     MarkersPartitionsChanged,
     NotAuthorized,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.confirmed import ConfirmedSender, cached
-from spark_cursor_source.kafka.tail import TailReader
+from spark_cursor_source.kafka.confirmed_producer import ConfirmedSender, cached
+from spark_cursor_source.kafka.range_reader import TailReader
 from spark_cursor_source.wire import read_report as wire
 
 log = logging.getLogger(__name__)

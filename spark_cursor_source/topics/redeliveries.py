@@ -10,10 +10,10 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from spark_cursor_source.core.planning import RedeliveryRecord
+from spark_cursor_source.core.batch import RedeliveryRecord
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.errors import InvalidControlRecord
-from spark_cursor_source.kafka.tail import TailReader
+from spark_cursor_source.kafka.range_reader import TailReader
 from spark_cursor_source.wire import redelivery as wire
 
 logger = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_cursor_source.errors import RedeliveriesTopicRecreated
-from spark_cursor_source.kafka.topics import Partition, Topics
+from spark_cursor_source.kafka.admin import Partition, Topics
 
 
 class RedeliveryPlaces:

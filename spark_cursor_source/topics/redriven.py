@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.kafka.topics import TopicInfo
+from spark_cursor_source.kafka.admin import TopicInfo
 from spark_cursor_source.kafka.transaction import Record
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.wire import cursor as cursor_wire

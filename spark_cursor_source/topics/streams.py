@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 from confluent_kafka import Message
 
-from spark_cursor_source.core.cell import control_partition
 from spark_cursor_source.core.stream_state import (
     MadeReadonly,
     Paused,
@@ -19,14 +18,15 @@ from spark_cursor_source.core.stream_state import (
     StreamSettings,
     StreamView,
 )
+from spark_cursor_source.core.subscription_partition import control_partition
 from spark_cursor_source.errors import ClientClosed, InvalidControlRecord, TopicGone, TopicNotFound
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.idle_clients import IdleClients
+from spark_cursor_source.kafka.pool import IdleClients
 from spark_cursor_source.kafka.publisher import Publisher
-from spark_cursor_source.kafka.tail import TailReader
-from spark_cursor_source.kafka.topics import Topics
-from spark_cursor_source.wire import stream_record as wire
+from spark_cursor_source.kafka.range_reader import TailReader
+from spark_cursor_source.wire import streams as wire
 
 logger = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.subscription import tracker_group as tracker_group
+from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.subscription_type import tracker_group as tracker_group
 from spark_cursor_source.errors import KafkaUnavailable
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.topics import Topics
 
 _COMMIT_SEEN_MS = 3_000
 _READ_AGAIN_S = 0.05

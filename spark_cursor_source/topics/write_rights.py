@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
-from spark_cursor_source.kafka.idle_clients import IdleClients
+from spark_cursor_source.kafka.pool import IdleClients
 from spark_cursor_source.kafka.rights import of_producer
-from spark_cursor_source.kafka.topics import Topics
 
 _KEPT = 2
 

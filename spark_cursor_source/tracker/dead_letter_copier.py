@@ -13,11 +13,11 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.errors import CopiesNotDurable, KafkaFailure
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import facts, shown
-from spark_cursor_source.kafka.records import offset_of, place_of
-from spark_cursor_source.kafka.tail import TailReader
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.error_codes import facts, shown
+from spark_cursor_source.kafka.range_consumer import offset_of, place_of
+from spark_cursor_source.kafka.range_reader import TailReader
 from spark_cursor_source.topics.copies import (
     OF_ONE_MESSAGE,
     Copies,

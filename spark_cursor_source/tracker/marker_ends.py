@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 
 log = logging.getLogger(__name__)
 HIDDEN_S = 60.0  #: so long a transaction may be open before the log says so

@@ -11,9 +11,9 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
-from spark_cursor_source.core.cell import Cell, control_partition
 from spark_cursor_source.core.cursor import CursorSnapshot, MarkersLog
 from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.subscription_partition import Cell, control_partition
 from spark_cursor_source.core.tracker import DeadLetter, Decision, Redeliver
 from spark_cursor_source.errors import (
     KafkaUnavailable,
@@ -24,8 +24,8 @@ from spark_cursor_source.errors import (
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop.lease_table import LeaseTable
 from spark_cursor_source.interop.reappend import Reappender
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.transaction import CALL_TIMEOUT_MS, Record, TransactionalProducer, Uncertain
 from spark_cursor_source.options.reappend import ReappendOptions
 from spark_cursor_source.topics.cursors import CursorTail

@@ -8,15 +8,15 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.clock import BrokerClock
+from spark_cursor_source.core.broker_clock import BrokerClock
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker_clock import TrackerOffset, limit_markers
+from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.tracker_offset import TrackerOffset, limit_markers
 from spark_cursor_source.errors import MarkersGone, MarkersTopicRecreated, TrackerOwnedByAnother
 from spark_cursor_source.interop.lease_tables import LeaseTables
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline, Pace
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.transaction import end_transactions
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.topics.cursors import CursorTail

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import KafkaRefused, TopicNotFound
-from spark_cursor_source.kafka.failures import acl
+from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.error_codes import acl
 from spark_cursor_source.kafka.rights import DESCRIBE, READ, WRITE, of_dead_letters, of_tracker
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.topics.tracker_progress import tracker_group

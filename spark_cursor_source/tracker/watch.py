@@ -10,17 +10,17 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 
-from spark_cursor_source.core.ages import look_every_ms
-from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.breaker_sync import trips
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import LogEnd, Marker
 from spark_cursor_source.core.offsets import OFFSET_LIMIT
-from spark_cursor_source.core.trips import trips
+from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.ttl import look_every_ms
 from spark_cursor_source.errors import MarkersNotDurable, NotAuthorized
 from spark_cursor_source.interop.markers_wire import kmq_end
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.rights import WRITE
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions, subscription_of
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.topics.markers import MarkerSender

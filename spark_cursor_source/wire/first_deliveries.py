@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, pairwise
 
-from spark_cursor_source.core.first_deliveries import FirstDeliveries
+from spark_cursor_source.core.delivery_times import FirstDeliveries
 from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.wire.control_pb2 import FirstDeliveries as FirstDeliveriesPb
 

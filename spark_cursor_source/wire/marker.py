@@ -11,7 +11,6 @@ from typing import assert_never
 
 from google.protobuf.message import DecodeError
 
-from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
     Delete,
@@ -29,8 +28,9 @@ from spark_cursor_source.core.marker import (
     Start,
     Withhold,
 )
+from spark_cursor_source.core.names import why_no_subscription, why_no_topic
 from spark_cursor_source.core.offsets import OFFSET_LIMIT, OffsetSet
-from spark_cursor_source.core.topic_names import why_no_subscription, why_no_topic
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.wire.marker_pb2 import Marker as MarkerPb
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from spark_cursor_source.core.batch import SourceOffset, TopicPartition
 from spark_cursor_source.core.checkpoint_owner import CheckpointOwner
-from spark_cursor_source.core.planning import SourceOffset, TopicPartition
 from spark_cursor_source.errors import InvalidOffset
 
 VERSION = 1

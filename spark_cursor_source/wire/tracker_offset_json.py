@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from spark_cursor_source.core.marker_clock import TrackerOffset
+from spark_cursor_source.core.tracker_offset import TrackerOffset
 from spark_cursor_source.errors import InvalidOffset
 
 VERSION = 1

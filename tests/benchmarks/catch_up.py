@@ -17,7 +17,7 @@ import spark_cursor_source as cursorq
 from spark_cursor_source.core.marker import MAX_LEASE_MS
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop.lease_tables import LeaseTables
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.marker import END, START, MarkerV1, encode_v1

@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, Producer
 from spark_cursor_source.client import Ack, AckPolicy, Client, StartAt, StopAt
 from spark_cursor_source.client.streams.expected_offset import ExpectedOffsets
 from spark_cursor_source.errors import AckTimeout, CursorqError, IncorrectOffset, InvalidArgument
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
 from tests.client.conftest import OpenClient
 from tests.kafka.control_plane import produce, read_all

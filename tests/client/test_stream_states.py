@@ -16,7 +16,7 @@ from spark_cursor_source.errors import (
     ReadonlyPartition,
     StreamsTopicUnfit,
 )
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.topics.streams import StreamStates
 from tests.client.conftest import OpenClient
 from tests.conftest import CreateTopic

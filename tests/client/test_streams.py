@@ -21,7 +21,7 @@ from spark_cursor_source.errors import (
     NoSuchStream,
     StreamExists,
 )
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from tests.client.conftest import OpenClient
 from tests.kafka.control_plane import eventually, read_all
 

@@ -17,7 +17,7 @@ from spark_cursor_source.errors import (
     InvalidArgument,
     NoSuchStream,
 )
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from tests.client.conftest import OpenClient
 from tests.kafka.control_plane import produce, transaction
 

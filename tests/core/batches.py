@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from hypothesis import strategies as st
 
-from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.planning import (
+from spark_cursor_source.core.batch import (
     BatchPlan,
     Delivery,
     SourceOffset,
 )
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import Redeliver
 
 RUN, DEAD = "this run", "a run that died"

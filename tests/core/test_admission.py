@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_cursor_source.core.admission import Admitted, Turns, admit, admit_queue
-from spark_cursor_source.core.planning import (
+from spark_cursor_source.core.batch import (
     RedeliveryRecord,
     SourceOffset,
     TopicPartition,

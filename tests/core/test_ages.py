@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_cursor_source.core.ages import Ages, EndSeen, look_every_ms
+from spark_cursor_source.core.ttl import Ages, EndSeen, look_every_ms
 
 TTL_MS = 60_000
 NONE_KEPT = Ages(ttl_ms=TTL_MS)

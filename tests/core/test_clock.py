@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_cursor_source.core.clock import BrokerClock
+from spark_cursor_source.core.broker_clock import BrokerClock
 
 MINUTE_MS, DAY_MS = 60_000, 86_400_000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_cursor_source.core.first_deliveries import MOST_STEPS, UNKNOWN, FirstDeliveries
+from spark_cursor_source.core.delivery_times import MOST_STEPS, UNKNOWN, FirstDeliveries
 
 
 def test_steps_of_the_same_instant_are_one() -> None:

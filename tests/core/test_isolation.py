@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_cursor_source.core.isolation import (
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.poison import (
     MAX_ANNOUNCED,
     company,
     isolation_groups,
 )
-from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.offsets import EMPTY
-from spark_cursor_source.core.planning import (
+from spark_cursor_source.core.batch import (
     BatchPlan,
     Delivery,
     RedeliveryRecord,
@@ -20,6 +18,8 @@ from spark_cursor_source.core.planning import (
     plan,
     redelivered_between,
 )
+from spark_cursor_source.core.offsets import EMPTY
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import Redeliver
 from tests.core.batches import (
     announced,

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_cursor_source.core.names import holds_dead_letters, why_no_template
 from spark_cursor_source.core.policy import (
     NO_BACKOFF,
     ExponentialBackoff,
     RedeliveryPolicy,
     StepBackoff,
 )
-from spark_cursor_source.core.topic_names import holds_dead_letters, why_no_template
 from spark_cursor_source.errors import InvalidOption
 
 

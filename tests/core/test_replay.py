@@ -9,13 +9,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Wait
-from spark_cursor_source.core.isolation import company
-from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.planning import (
+from spark_cursor_source.core.batch import (
     BatchPlan,
     HandBack,
 )
+from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Wait
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.poison import company
 from spark_cursor_source.core.replay import plan_replay
 from spark_cursor_source.core.tracker import Redeliver
 from tests.core.batches import (

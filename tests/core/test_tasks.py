@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.planning import (
+from spark_cursor_source.core.batch import (
     Delivery,
 )
+from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import KeyShare
-from spark_cursor_source.core.tasks import split, split_by_key
+from spark_cursor_source.core.task_split import split, split_by_key
 from tests.core.batches import cell, delivery, offset_sets
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from spark_cursor_source.core.ages import EndSeen
 from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.cursor import Held, Lease
 from spark_cursor_source.core.offsets import EMPTY
@@ -17,6 +16,7 @@ from spark_cursor_source.core.tracker import (
     OTHER_ERRORS,
     REJECTED,
 )
+from spark_cursor_source.core.ttl import EndSeen
 from tests.core.timeline import A, B, Log, dead, delivered_times, offsets, redeliver
 
 # ---- messages that are too old

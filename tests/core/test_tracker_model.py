@@ -10,9 +10,7 @@ from math import ceil, sqrt
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from spark_cursor_source.core.ages import Ages
 from spark_cursor_source.core.breaker import BreakerPolicy
-from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
@@ -33,6 +31,7 @@ from spark_cursor_source.core.marker import (
 )
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy, StepBackoff
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import (
     EXPIRED,
     MAX_DELIVERIES,
@@ -42,6 +41,7 @@ from spark_cursor_source.core.tracker import (
     Decision,
     Redeliver,
 )
+from spark_cursor_source.core.ttl import Ages
 from spark_cursor_source.wire import cursor as cursor_wire
 
 CELL = Cell(subscription="s", topic="t", partition=0)

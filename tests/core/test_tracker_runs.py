@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spark_cursor_source.core.cursor import Wait
-from spark_cursor_source.core.isolation import MAX_ANNOUNCED
 from spark_cursor_source.core.offsets import EMPTY
+from spark_cursor_source.core.poison import MAX_ANNOUNCED
 from spark_cursor_source.core.policy import StepBackoff
 from spark_cursor_source.core.tracker import (
     MAX_DELIVERIES,

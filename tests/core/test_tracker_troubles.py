@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.cursor import Held
-from spark_cursor_source.core.first_deliveries import FirstDeliveries
+from spark_cursor_source.core.delivery_times import FirstDeliveries
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import MAX_ERRORS, OTHER_ERRORS, REJECTED

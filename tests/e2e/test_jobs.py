@@ -19,7 +19,7 @@ import pytest
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.devkit.spark_session import SHORT_LIVED
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.topics.cursors import CursorTail
 from tests.e2e.harness import ROOT, wait_until
 from tests.e2e.processes import TAG, kill_tree

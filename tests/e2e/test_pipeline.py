@@ -13,14 +13,14 @@ import pyarrow.dataset
 import pyspark
 import pytest
 
-from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Reject
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.devkit.spark_session import SHORT_LIVED
 from spark_cursor_source.topics.message_sender import borrowed_sender
 from spark_cursor_source.wire import marker as marker_wire
-from spark_cursor_source.wire.due import due
+from spark_cursor_source.wire.deliver_at import due
 from tests.conftest import ROOT
 from tests.e2e.processes import TAG, kill_tree
 from tests.kafka.control_plane import read_all

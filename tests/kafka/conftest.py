@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from tests.kafka.control_plane import Control, new_control
 
 

@@ -14,9 +14,9 @@ from confluent_kafka import Producer
 
 from spark_cursor_source.consumer import ack_check
 from spark_cursor_source.consumer.ack_check import AckCheck, check_acks
-from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Hello
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NoSuchMessages, NotOfSubscription, UnknownSubscription
 from spark_cursor_source.topics.markers import MarkerSender
@@ -184,7 +184,7 @@ def test_who_may_not_read_the_cursors_acks_without_a_check(
 ) -> None:
     config = {"bootstrap.servers": guarded_broker.bootstrap_servers}
     admin, bob = config | login("admin", "of-admin"), config | login("bob", "of-bob")
-    from spark_cursor_source.kafka.topics import Topics
+    from spark_cursor_source.kafka.admin import Topics
 
     Topics(admin).create({"cursors-of-others": (1, {"cleanup.policy": "compact"})})
     AckCheck(bob, "cursors-of-others", "markers").check({cell_of("orders"): OffsetSet.of((0, 10**9))})

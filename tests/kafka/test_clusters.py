@@ -12,7 +12,7 @@ from spark_cursor_source.core.marker import Release
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.devkit.runtime import find_java, find_runtime
 from spark_cursor_source.errors import KafkaFailure
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.topics.markers import MarkerSender
 from tests.kafka.control_plane import PARTITIONS, Control, cell_of, offsets, read_all
 

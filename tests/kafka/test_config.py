@@ -16,9 +16,9 @@ from spark_cursor_source.errors import (
     MissingOption,
     RefusedKafkaOption,
 )
-from spark_cursor_source.kafka.client_names import CONSUMER_ONLY, EVERY_CLIENT, PRODUCER_ONLY, RENAMED
 from spark_cursor_source.kafka.config import HIDDEN, Role, client_config, open_client, redacted
-from spark_cursor_source.kafka.properties_file import parse_properties
+from spark_cursor_source.kafka.config_file import parse_properties
+from spark_cursor_source.kafka.config_names import CONSUMER_ONLY, EVERY_CLIENT, PRODUCER_ONLY, RENAMED
 from spark_cursor_source.options.kafka import KafkaOptions
 
 BASE = {"bootstrap.servers": "127.0.0.1:1"}

@@ -24,7 +24,7 @@ from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import KafkaUnavailable
 from spark_cursor_source.interop.planner import PlannerV1
-from spark_cursor_source.kafka.admin_calls import AdminCalls
+from spark_cursor_source.kafka.admin_requests import AdminCalls
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.publish import EnqueueOptions
 from spark_cursor_source.options.source import SourceOptions

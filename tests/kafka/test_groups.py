@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Consumer
 
 from spark_cursor_source.consumer.this_process import name_member
-from spark_cursor_source.core.subscription import SubscriptionType
+from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import GroupInUse, KafkaUnavailable, MemberFenced
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.group_member import GroupMember
-from spark_cursor_source.kafka.topics import Topics
 from tests.kafka.control_plane import eventually
 
 pytestmark = pytest.mark.broker

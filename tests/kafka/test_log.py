@@ -20,7 +20,7 @@ from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import ReadRefused, ReadStalled, RecordsGone, TopicGone
 from spark_cursor_source.kafka import consumers
 from spark_cursor_source.kafka.consumers import borrowed_consumer, close_idle_consumers, reader_config
-from spark_cursor_source.kafka.records import read_range
+from spark_cursor_source.kafka.range_consumer import read_range
 from spark_cursor_source.topics.queue import Missing, arrow_batches, arrow_schema
 from tests.conftest import CreateTopic, DeleteTopic
 from tests.kafka.control_plane import login, transaction

@@ -12,18 +12,18 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql.datasource import InputPartition
 
-from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, MarkersLog
 from spark_cursor_source.core.marker import End, LogEnd, Marker
-from spark_cursor_source.core.marker_clock import TrackerOffset
 from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import CellTracker
+from spark_cursor_source.core.tracker_offset import TrackerOffset
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import MarkersTopicRecreated
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop import markers_wire as message_wire
 from spark_cursor_source.interop.lease_table import END, START, LeaseTable, MessageMarkers
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.tracker_source import MarkerStreamReader
 from spark_cursor_source.tracker import marker_ends

@@ -24,7 +24,7 @@ from spark_cursor_source.errors import (
     NotAuthorized,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.topics.markers import MAX_MARKER_BYTES, MarkerSender, cached_sender, marker_values
 from spark_cursor_source.wire import marker as wire
 from tests.kafka.control_plane import PARTITIONS, Control, cell_of, login, offsets, read_all

@@ -9,7 +9,7 @@ import pytest
 from spark_cursor_source.core.marker import MAX_LEASE_MS
 from spark_cursor_source.errors import InvalidMarker, MarkersNotDurable
 from spark_cursor_source.interop.sender import MarkerSenderV1, cached_sender_v1
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.wire.marker import END, KEEPALIVE, START, MarkerV1, decode
 from tests.kafka.control_plane import PARTITIONS, Control, read_all
 

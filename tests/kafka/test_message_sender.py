@@ -17,7 +17,7 @@ from spark_cursor_source.errors import (
     NotAuthorized,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.topics import message_sender
 from spark_cursor_source.topics.message_sender import ANY_PARTITION, Row, borrowed_sender
 from tests.kafka.control_plane import login, read_all

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from spark_cursor_source.errors import QueueTopicEndsEarlier
-from spark_cursor_source.kafka.queue_reader import QueueReader
+from spark_cursor_source.kafka.tail_consumer import QueueReader
 from tests.conftest import CreateTopic
 
 pytestmark = pytest.mark.broker

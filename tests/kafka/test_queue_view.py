@@ -8,9 +8,9 @@ from contextlib import closing
 import pytest
 
 from spark_cursor_source.consumer.source_topics import QueueView
-from spark_cursor_source.core.planning import SourceOffset
+from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.errors import QueueTopicRecreated, TopicNotFound
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.options.source import SourceOptions
 from tests.kafka.control_plane import eventually
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from tests.conftest import ROOT
 from tests.kafka.control_plane import new_control
 from tests.kafka.tracker_thread import running_tracker

@@ -18,7 +18,7 @@ from spark_cursor_source.interop.lease_table import END, START, LeaseTable, Mess
 from spark_cursor_source.interop.lease_tables import reappend_troubles
 from spark_cursor_source.interop.markers_wire import kmq_row, row_of
 from spark_cursor_source.interop.reappend import Reappender
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.transaction import Record
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
 from spark_cursor_source.topics.cursors import CursorTail

@@ -14,12 +14,12 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from spark_cursor_source.consumer.announced import Announced
 from spark_cursor_source.consumer.pending import Inbox
-from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.planning import SourceOffset
+from spark_cursor_source.core.batch import SourceOffset
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized, RedeliveriesTopicRecreated
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.topics.redeliveries import RedeliveryTail
 from spark_cursor_source.wire import offset_json

@@ -13,13 +13,13 @@ from confluent_kafka import Message, Producer
 
 from spark_cursor_source.admin import redrive as redriving
 from spark_cursor_source.admin.redrive import DeadLetterFilter, Redriven, redrive
+from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC
 from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import InvalidOption, NoDeadLetter, RedriveFenced
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.topics.redriven import RedrivenOffsets
 from spark_cursor_source.tracker.dead_letter_copier import DeadLetterCopier

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 from spark_cursor_source.core.marker import End, Hello, Start
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.errors import TrackerOwnedByAnother
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.tracker_source import MarkerStreamReader
 from spark_cursor_source.spark.tracker_state import CURSOR, TrackerProcessor

@@ -15,7 +15,7 @@ from spark_cursor_source.core.cursor import Held, MarkersLog
 from spark_cursor_source.core.marker import Resume
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import TrackedElsewhere, UnknownSubscription
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from tests.kafka.control_plane import Control, cell_of, cursor_of, offsets, produce, read_all

@@ -9,11 +9,11 @@ from spark_cursor_source.admin.stats import read_stats
 from spark_cursor_source.core.cursor import CursorSnapshot, Lease, Totals
 from spark_cursor_source.core.member_name import MemberName
 from spark_cursor_source.core.stats import ConsumerStats, Stats
-from spark_cursor_source.core.subscription import SubscriptionType
+from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.errors import TopicNotFound, UnknownQueueTopic, UnknownSubscription
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.group_member import SOLE, GroupMember
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.wire import cursor as cursor_wire
 from tests.kafka.control_plane import Control, cell_of, cursor_of, eventually, offsets, produce
 

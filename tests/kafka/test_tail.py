@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.tail import TailReader
+from spark_cursor_source.kafka.range_reader import TailReader
 from tests.conftest import CreateTopic
 from tests.kafka.control_plane import produce
 

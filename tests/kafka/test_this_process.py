@@ -12,7 +12,7 @@ import pytest
 
 from spark_cursor_source.consumer import this_process
 from spark_cursor_source.consumer.this_process import is_dead, name_member
-from spark_cursor_source.core.subscription import SubscriptionType
+from spark_cursor_source.core.subscription_type import SubscriptionType
 
 ME = name_member(SubscriptionType.EXCLUSIVE, "q1")
 

@@ -27,10 +27,10 @@ from spark_cursor_source.errors import (
     TopicGone,
     TopicNotFound,
 )
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.control_topics import ControlTopics
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.group_offsets import GroupOffsets
-from spark_cursor_source.kafka.topics import Topics
 from tests.conftest import CreateTopic, DeleteTopic
 from tests.kafka.control_plane import PARTITIONS, Control, login, produce
 

@@ -11,7 +11,7 @@ from spark_cursor_source.consumer.tracker_watch import TrackerWatch
 from spark_cursor_source.core.marker import End
 from spark_cursor_source.core.stats import Stats
 from spark_cursor_source.errors import TrackerSilent
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.topics.markers import MarkerSender
 from tests.kafka.control_plane import (
     PARTITIONS,

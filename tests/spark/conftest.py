@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from tests.kafka.tracker_thread import PlainTracker
 from tests.spark.control import Control
 from tests.spark.desk import Desk, MakeDesk

@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_cursor_source as cursorq
-from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.planning import SourceOffset
-from spark_cursor_source.kafka.tail import TailReader
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.range_reader import TailReader
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import offset_json

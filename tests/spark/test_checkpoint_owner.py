@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_cursor_source.core.planning import SourceOffset
+from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.errors import CheckpointOfAnother, InvalidOffset
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.reader import CursorqStreamReader

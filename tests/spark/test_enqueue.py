@@ -21,7 +21,7 @@ from spark_cursor_source import AckSink
 from spark_cursor_source.client import Client
 from spark_cursor_source.core.marker import Start
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.wire.due import due
+from spark_cursor_source.wire.deliver_at import due
 from tests.conftest import ROOT
 from tests.kafka.control_plane import read_all
 from tests.spark.harness import Bench, Seen

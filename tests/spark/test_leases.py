@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink
-from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import KeepAlive, Release
+from spark_cursor_source.core.subscription_partition import Cell
 from tests.spark.harness import CONTROL, Bench, Seen
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -31,8 +31,8 @@ def test_no_row_reaches_user_code_before_its_start_is_durable(bench: Bench) -> N
 
     def handle(message: Any) -> str:
         from spark_cursor_source.core.marker import Start
-        from spark_cursor_source.kafka.tail import TailReader
-        from spark_cursor_source.kafka.topics import Topics
+        from spark_cursor_source.kafka.admin import Topics
+        from spark_cursor_source.kafka.range_reader import TailReader
         from spark_cursor_source.wire import marker as marker_wire
 
         cell = cell_of[message.partition]

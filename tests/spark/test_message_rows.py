@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from spark_cursor_source.errors import NoMessageColumn, UnfitMessageColumn
 from spark_cursor_source.spark.message_rows import check_columns, messages, targets
-from spark_cursor_source.wire.due import due
+from spark_cursor_source.wire.deliver_at import due
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

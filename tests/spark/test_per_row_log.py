@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_cursor_source.core.few_lines import FewLines
+from spark_cursor_source.core.log_limit import FewLines
 from spark_cursor_source.spark import handler_log
 from spark_cursor_source.spark.per_row import handle
 

@@ -12,15 +12,15 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from spark_cursor_source.consumer.planner import Planner
+from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.planning import SourceOffset
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import DataLoss, MarkerFormatChanged
 from spark_cursor_source.interop.planner import PlannerV1
 from spark_cursor_source.interop.redelivery_count import HEADER_REDELIVERY_COUNT
 from spark_cursor_source.interop.sender import MarkerSenderV1
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.reader import CursorqStreamReader, LeasedSlices
 from spark_cursor_source.wire.marker import END, KEEPALIVE, START, MarkerV1, decode

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 import spark_cursor_source as cursorq
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.tail import TailReader
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.range_reader import TailReader
 from tests.e2e.processes import TAG, pids_with_tag
 from tests.spark.harness import wait_until
 

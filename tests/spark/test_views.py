@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
-from spark_cursor_source.core.first_deliveries import FirstDeliveries
+from spark_cursor_source.core.delivery_times import FirstDeliveries
 from spark_cursor_source.core.marker import (
     Delete,
     End,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_cursor_source.wire.due import Due, due
+from spark_cursor_source.wire.deliver_at import Due, due
 
 NOON_MS = 1_795_262_400_000  # 2026-11-21T12:00:00Z
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cursor_source.core.marker_clock import TrackerOffset
-from spark_cursor_source.core.planning import SourceOffset
+from spark_cursor_source.core.batch import SourceOffset
+from spark_cursor_source.core.tracker_offset import TrackerOffset
 from spark_cursor_source.errors import InvalidOffset
 from spark_cursor_source.wire import offset_json, tracker_offset_json
 

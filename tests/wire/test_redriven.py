@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_cursor_source.core.named_cursor import PlainCursor
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.plain_cursor import PlainCursor
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
 from spark_cursor_source.wire import cursor as cursor_wire
-from spark_cursor_source.wire import plain_cursor as plain_wire
+from spark_cursor_source.wire import named_cursor as plain_wire
 from spark_cursor_source.wire.redriven import decode, encode, redriven_cell
 from spark_cursor_source.wire.redriven_pb2 import RedrivenOffsets
 

@@ -14,7 +14,7 @@ from spark_cursor_source.core.stream_state import (
     StreamSettings,
 )
 from spark_cursor_source.errors import InvalidControlRecord
-from spark_cursor_source.wire.stream_record import decode, encode, key_of
+from spark_cursor_source.wire.streams import decode, encode, key_of
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 PLACE = ("orders", 3)

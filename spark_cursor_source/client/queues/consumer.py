@@ -8,9 +8,9 @@ from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.feed import Feed
 from spark_cursor_source.client.queues.message import QueueMessage
 from spark_cursor_source.client.queues.settler import Settler
-from spark_cursor_source.core.closed_at_exit import ClosedAtExit
+from spark_cursor_source.core.closing import ClosedAtExit
 from spark_cursor_source.errors import ClientClosed
-from spark_cursor_source.kafka.confirmed import ConfirmedSender
+from spark_cursor_source.kafka.confirmed_producer import ConfirmedSender
 from spark_cursor_source.kafka.deadline import Deadline
 
 

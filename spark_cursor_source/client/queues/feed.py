@@ -11,8 +11,8 @@ from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.message import Delivery, QueueMessage, releases
 from spark_cursor_source.client.queues.settler import Settler
 from spark_cursor_source.client.streams.keeper import FOLLOW_S
-from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import (
     CursorqError,
     KafkaUnavailable,
@@ -20,8 +20,8 @@ from spark_cursor_source.errors import (
     NoTracker,
     ReadStalled,
 )
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.deadline import Pace
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.service import ServiceConfig
 from spark_cursor_source.topics.data_loss import report_loss

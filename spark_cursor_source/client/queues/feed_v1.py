@@ -9,15 +9,15 @@ from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.feed import LOOK_S, Feed
 from spark_cursor_source.client.queues.message import QueueMessage
 from spark_cursor_source.client.queues.settler import Settler
-from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.interop.group_reader import GroupReader
 from spark_cursor_source.interop.sender import MarkerSenderV1
 from spark_cursor_source.interop.starts import delivery_count_of
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.queue_reader import Fetched, Record, offsets_of
-from spark_cursor_source.kafka.records import offset_of
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.range_consumer import offset_of
+from spark_cursor_source.kafka.tail_consumer import Fetched, Record, offsets_of
 from spark_cursor_source.options.service import ServiceConfig
 from spark_cursor_source.wire.marker import START, MarkerV1
 

@@ -18,21 +18,21 @@ from spark_cursor_source.consumer.session import Run, TrackerAddress
 from spark_cursor_source.consumer.starts import Starts
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
 from spark_cursor_source.core.admission import Turns
-from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.batch import Delivery
 from spark_cursor_source.core.marker import End, Marker, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.planning import Delivery
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.subscription import SubscriptionType
+from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.core.suspect_turns import SuspectTurns, Turn
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.errors import NoTracker
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Pace
-from spark_cursor_source.kafka.queue_reader import Fetched, QueueReader, Record, offsets_of
-from spark_cursor_source.kafka.records import offset_of
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.range_consumer import offset_of
+from spark_cursor_source.kafka.tail_consumer import Fetched, QueueReader, Record, offsets_of
 from spark_cursor_source.options.service import ServiceConfig
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.topics.delayed import messages_not_due

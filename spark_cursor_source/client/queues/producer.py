@@ -8,12 +8,12 @@ import threading
 from spark_cursor_source.client.streams.parts import StreamParts
 from spark_cursor_source.client.streams.publish import OnAck, Outgoing
 from spark_cursor_source.client.streams.receipts import Ack, AckPolicy, Headers
-from spark_cursor_source.core.closed_at_exit import ClosedAtExit
+from spark_cursor_source.core.closing import ClosedAtExit
 from spark_cursor_source.errors import ClientClosed, CursorqError, InvalidArgument, KafkaUnavailable
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.rights import of_producer
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.client import ClientOptions
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.options.service import ServiceConfig

@@ -13,9 +13,9 @@ from spark_cursor_source.client.queues.settler import Settler, Write
 from spark_cursor_source.core.marker import Marker
 from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.interop.sender import MarkerSenderV1, in_v1
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.rights import Rights, of_consumer, of_consumer_v1
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.service import ServiceConfig
 from spark_cursor_source.topics.markers import MarkerSender

@@ -14,8 +14,8 @@ from spark_cursor_source.errors import (
     TopicGone,
     TopicNotFound,
 )
+from spark_cursor_source.kafka.admin import TopicInfo, Topics
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.topics import TopicInfo, Topics
 from spark_cursor_source.topics.streams import StreamStates
 
 

@@ -9,7 +9,7 @@ from spark_cursor_source.client.streams.parts import Parts
 from spark_cursor_source.client.streams.publish_calls import PublishCalls
 from spark_cursor_source.client.streams.stream_calls import StreamCalls
 from spark_cursor_source.client.streams.subscribe_calls import SubscribeCalls
-from spark_cursor_source.core.closed_at_exit import ClosedAtExit
+from spark_cursor_source.core.closing import ClosedAtExit
 
 
 class Client(StreamCalls, PublishCalls, SubscribeCalls, CursorCalls, ClosedAtExit):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_cursor_source.client.streams.arguments import cell_of, check_number
 from spark_cursor_source.client.streams.parts import Parts
-from spark_cursor_source.core.plain_cursor import NO_OFFSET, PlainCursor
+from spark_cursor_source.core.named_cursor import NO_OFFSET, PlainCursor
 from spark_cursor_source.options.reader import MAX_LONG
 
 

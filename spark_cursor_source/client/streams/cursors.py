@@ -7,17 +7,17 @@ import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
-from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.plain_cursor import PlainCursor
+from spark_cursor_source.core.named_cursor import PlainCursor
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import ClientClosed, TrackerFenced
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.fenced import FencedProducers, yield_turn
+from spark_cursor_source.kafka.fenced_producers import FencedProducers, yield_turn
 from spark_cursor_source.kafka.publisher import Publisher
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.kafka.transaction import Record, Uncertain
 from spark_cursor_source.topics.cursors import CursorTail
-from spark_cursor_source.wire import plain_cursor as wire
+from spark_cursor_source.wire import named_cursor as wire
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from confluent_kafka import Message
 
 from spark_cursor_source.core.stream_state import StreamPartition
 from spark_cursor_source.errors import IncorrectOffset, KafkaUnavailable, TrackerFenced
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.fenced import yield_turn
-from spark_cursor_source.kafka.tail import TailReader
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.fenced_producers import yield_turn
+from spark_cursor_source.kafka.range_reader import TailReader
 from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
 
 logger = logging.getLogger(__name__)

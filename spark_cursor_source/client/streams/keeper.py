@@ -7,8 +7,8 @@ import threading
 
 from spark_cursor_source.core.stream_state import StreamPartition
 from spark_cursor_source.errors import ClientClosed, CursorqError
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.topics.streams import StreamStates
 
 logger = logging.getLogger(__name__)

@@ -20,11 +20,11 @@ from spark_cursor_source.errors import (
     TopicGone,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.client_roles import consumer_config
+from spark_cursor_source.kafka.admin import TopicInfo, Topics
 from spark_cursor_source.kafka.config import client_config, open_client
+from spark_cursor_source.kafka.config_roles import consumer_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import RETRIABLE, UNKNOWN_TOPIC, error_of, refusal
-from spark_cursor_source.kafka.topics import TopicInfo, Topics
+from spark_cursor_source.kafka.error_codes import RETRIABLE, UNKNOWN_TOPIC, error_of, refusal
 
 logger = logging.getLogger(__name__)
 

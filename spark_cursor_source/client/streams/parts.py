@@ -12,8 +12,8 @@ from spark_cursor_source.client.streams.keeper import StreamKeeper
 from spark_cursor_source.client.streams.publish import Publishing
 from spark_cursor_source.client.streams.subscribe import Subscribing
 from spark_cursor_source.errors import ClientClosed
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.client import ClientOptions
 from spark_cursor_source.topics.streams import StreamStates
 

@@ -33,7 +33,7 @@ from spark_cursor_source.errors import (
 )
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import RETRIABLE, UNKNOWN_TOPIC, error_of, refusal
+from spark_cursor_source.kafka.error_codes import RETRIABLE, UNKNOWN_TOPIC, error_of, refusal
 from spark_cursor_source.kafka.publisher import Publisher
 from spark_cursor_source.kafka.transaction import Record
 from spark_cursor_source.topics.streams import StreamStates

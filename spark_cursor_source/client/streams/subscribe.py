@@ -11,10 +11,10 @@ from spark_cursor_source.client.streams.partition_reader import Subscription
 from spark_cursor_source.client.streams.positions import Message, StartAt, StopAt, Where
 from spark_cursor_source.core.stream_state import StreamPartition
 from spark_cursor_source.errors import NoSuchStream, TopicGone, TopicNotFound
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.tail import TailReader
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.range_reader import TailReader
 from spark_cursor_source.topics.streams import StreamStates
 
 _LOOK_BACK = 64  # offsets: most often the newest is the last or the one before

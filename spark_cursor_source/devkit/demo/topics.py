@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.topic_names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.devkit.demo.history import MarkerHistory, MessageId
 from spark_cursor_source.devkit.demo.scenario import DEAD_LETTER_TOPIC, QUEUE_TOPIC, SUBSCRIPTION
 from spark_cursor_source.errors import InvalidMarker
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.tail import TailReader
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.range_reader import TailReader
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.topics.dead_letters import (

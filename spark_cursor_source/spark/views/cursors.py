@@ -9,13 +9,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_cursor_source.admin.oldest import ONE_MESSAGE, oldest_unacked_ms
+from spark_cursor_source.core.batch import TopicPartition
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.planning import TopicPartition
 from spark_cursor_source.core.stats import PartitionStats
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import Isolation
 from spark_cursor_source.options.view import ViewOptions
 from spark_cursor_source.spark.views.columns import RANGES, Columns, rows_batch

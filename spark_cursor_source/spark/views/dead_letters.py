@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from spark_cursor_source.core.letter_id import letter_id
-from spark_cursor_source.core.topic_names import dead_letter_topic
+from spark_cursor_source.core.dead_letter_id import letter_id
+from spark_cursor_source.core.names import dead_letter_topic
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.topics import Assign
 from spark_cursor_source.options.view import ViewOptions
 from spark_cursor_source.spark.views.columns import Columns, arrow_schema, message_columns

@@ -33,10 +33,10 @@ from spark_cursor_source.errors import (
     UnknownQueueTopic,
     UnknownSubscription,
 )
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.records import read_range
-from spark_cursor_source.kafka.topics import Topics
+from spark_cursor_source.kafka.range_consumer import read_range
 from spark_cursor_source.options.topics import Assign
 from spark_cursor_source.options.view import ViewOptions
 from spark_cursor_source.spark.views.columns import RANGES, Columns, rows_batch

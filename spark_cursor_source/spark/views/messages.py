@@ -10,13 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from spark_cursor_source.core.batch import TopicPartition
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.planning import TopicPartition
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.errors import InvalidOption, RecordsGone
+from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.topics import Topics
 from spark_cursor_source.options.source import Isolation
 from spark_cursor_source.options.topics import FromPositions, ToPositions
 from spark_cursor_source.options.view import ViewOptions

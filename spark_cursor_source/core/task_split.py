@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from spark_cursor_source.core.batch import Delivery, TopicPartition
 from spark_cursor_source.core.offsets import OFFSET_LIMIT, OffsetSet
-from spark_cursor_source.core.planning import Delivery, TopicPartition
 from spark_cursor_source.core.slices import KeyShare, Slice
 
 

@@ -15,7 +15,7 @@ from spark_cursor_source.errors import QueueTopicEndsEarlier, TopicGone
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.consumers import reader_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import (
+from spark_cursor_source.kafka.error_codes import (
     RETRIABLE,
     TURNED_AWAY,
     UNAUTHORIZED,
@@ -24,7 +24,7 @@ from spark_cursor_source.kafka.failures import (
     error_of,
     refusal,
 )
-from spark_cursor_source.kafka.records import offset_of
+from spark_cursor_source.kafka.range_consumer import offset_of
 
 logger = logging.getLogger(__name__)
 

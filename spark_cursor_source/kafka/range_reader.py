@@ -9,10 +9,10 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from spark_cursor_source.errors import TopicNotFound
-from spark_cursor_source.kafka.client_roles import consumer_config
 from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.config_roles import consumer_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.failures import (
+from spark_cursor_source.kafka.error_codes import (
     RETRIABLE,
     UNAUTHORIZED,
     UNKNOWN_TOPIC,

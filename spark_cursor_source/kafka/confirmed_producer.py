@@ -17,10 +17,10 @@ from spark_cursor_source.errors import (
     NotAuthorized,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.client_roles import abandon, producer_config
 from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.config_roles import abandon, producer_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.failures import (
+from spark_cursor_source.kafka.error_codes import (
     UNAUTHORIZED,
     UNKNOWN_TOPIC,
     Complaints,

@@ -21,12 +21,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from spark_cursor_source.errors import GroupInUse
-from spark_cursor_source.kafka.admin_calls import AdminCalls
-from spark_cursor_source.kafka.client_roles import admin_config
+from spark_cursor_source.kafka.admin_requests import AdminCalls
 from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.config_roles import admin_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import RETRIABLE, error_of, refusal
-from spark_cursor_source.wire.group_assignment import decode_assignment
+from spark_cursor_source.kafka.error_codes import RETRIABLE, error_of, refusal
+from spark_cursor_source.kafka.group_assignment import decode_assignment
 
 _DESCRIBE = "describe group"
 _DELETE = "delete group"
@@ -107,7 +107,7 @@ def _try_to_delete(config: Mapping[str, Any], group: str, deadline: Deadline) ->
     timeout_s = deadline.left_s(most=_ONE_REQUEST_S, least=1.0)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "spark_cursor_source.kafka.groups"],
+            [sys.executable, "-m", "spark_cursor_source.kafka.group_admin"],
             input=json.dumps({"config": config, "group": group, "timeout_s": timeout_s}),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdout=subprocess.PIPE,

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, admin
 
 from spark_cursor_source.errors import CursorqError, KafkaUnavailable
-from spark_cursor_source.kafka.client_roles import admin_config
+from spark_cursor_source.kafka.config_roles import admin_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import (
+from spark_cursor_source.kafka.error_codes import (
     RETRIABLE,
     TURNED_AWAY,
     UNKNOWN_TOPIC,

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from spark_cursor_source.errors import ReadRefused, ReadStalled, RecordsGone, TopicGone
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
-from spark_cursor_source.kafka.failures import UNAUTHORIZED
+from spark_cursor_source.kafka.error_codes import UNAUTHORIZED
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from spark_cursor_source.errors import (
     TopicGone,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.admin_calls import ADMIN_TYPES, DENIAL_MS, FIRST_CONTACT_MS, AdminCalls
+from spark_cursor_source.kafka.admin_requests import ADMIN_TYPES, DENIAL_MS, FIRST_CONTACT_MS, AdminCalls
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.control_topics import (
     DEFAULT_PARTITIONS,
@@ -37,9 +37,9 @@ from spark_cursor_source.kafka.control_topics import (
     topic_settings,
 )
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.failures import RETRIABLE, acl, error_of, refusal
+from spark_cursor_source.kafka.error_codes import RETRIABLE, acl, error_of, refusal
+from spark_cursor_source.kafka.group_admin import GroupMemberInfo, delete_group, group_members
 from spark_cursor_source.kafka.group_offsets import CommittedOffset, GroupOffsets
-from spark_cursor_source.kafka.groups import GroupMemberInfo, delete_group, group_members
 from spark_cursor_source.kafka.replication import warn_of_weak_topics, weak_topics
 from spark_cursor_source.kafka.rights import missing_rights
 from spark_cursor_source.kafka.topic_pattern import matching_topics

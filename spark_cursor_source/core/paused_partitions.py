@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from spark_cursor_source.core.planning import TopicPartition
+from spark_cursor_source.core.batch import TopicPartition
 
 
 def paused_queue_ends(

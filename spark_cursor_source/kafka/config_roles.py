@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from spark_cursor_source.kafka.client_names import CONSUMER_ONLY, PRODUCER_ONLY
+from spark_cursor_source.kafka.config_names import CONSUMER_ONLY, PRODUCER_ONLY
 
 _OF_CONSUMERS = CONSUMER_ONLY | {
     "auto.offset.reset",
