@@ -44,7 +44,7 @@ demo: check-java setup
 
 # What to run after each edit: no broker, no Spark.
 PURE := tests/core tests/wire tests/test_layout.py tests/test_errors.py tests/test_promises.py \
-  spark_cursor_source/core spark_cursor_source/wire spark_cursor_source/errors
+  spark_cursor_source/core spark_cursor_source/options spark_cursor_source/wire spark_cursor_source/errors
 check: lint types
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(PURE)
 

@@ -7,7 +7,6 @@ import tomllib
 from pyspark.sql import SparkSession
 
 import spark_cursor_source as cursorq
-from spark_cursor_source.options.reader import flat_options
 
 
 def handle(order):
@@ -21,9 +20,8 @@ def handle(order):
 if __name__ == "__main__":
     with open(sys.argv[1], "rb") as file:
         job = tomllib.load(file)
-    options = flat_options(job["source"])
     spark = SparkSession.builder.appName("cursorq consumer").getOrCreate()
     cursorq.register(spark)
-    orders = spark.readStream.format("cursorq").options(**options).load()
-    acked = orders.writeStream.foreachBatch(cursorq.AckSink.per_row(handle, options))
+    orders = spark.readStream.format("cursorq").options(**job["source"]).load()
+    acked = orders.writeStream.foreachBatch(cursorq.AckSink.per_row(handle))
     acked.options(checkpointLocation=job["checkpointLocation"]).start().awaitTermination()

@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from spark_cursor_source.devkit.messages import ensure_topic, send_messages
+from spark_cursor_source.devkit import ensure_topic, send_messages
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--bootstrap-servers", default="localhost:9092")

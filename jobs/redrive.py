@@ -3,8 +3,7 @@
 import argparse
 import sys
 
-from spark_cursor_source.admin.redrive import DeadLetterFilter, redrive
-from spark_cursor_source.cli.arguments import instant_ms
+from spark_cursor_source.admin import DeadLetterFilter, instant_ms, redrive
 from spark_cursor_source.errors import CursorqError
 
 parser = argparse.ArgumentParser(description=__doc__)

@@ -19,7 +19,7 @@ import uuid
 from pyspark.sql import SparkSession
 
 import spark_cursor_source as cursorq
-from spark_cursor_source.devkit.messages import ensure_topic, send_messages
+from spark_cursor_source.devkit import ensure_topic, send_messages
 
 if "dbutils" in globals():
     dbutils.widgets.text("bootstrap_servers", "")
@@ -27,7 +27,7 @@ if "dbutils" in globals():
     broker, servers = None, dbutils.widgets.get("bootstrap_servers")
     checkpoints = dbutils.widgets.get("checkpoints")
 else:
-    from spark_cursor_source.devkit.broker import EmbeddedKafka
+    from spark_cursor_source.devkit import EmbeddedKafka
 
     broker = EmbeddedKafka().start()
     servers, checkpoints = broker.bootstrap_servers, tempfile.mkdtemp()

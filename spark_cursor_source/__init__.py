@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from spark_cursor_source import _aliases
+
 if TYPE_CHECKING:
     from spark_cursor_source.core.outcome import Leave, Reject, Release
     from spark_cursor_source.spark.ack_sink import AckSink
@@ -36,7 +38,7 @@ _OWNERS = {
     "register": "spark.source",
     "reject": "spark.actions",
     "release": "spark.actions",
-    "start_tracker": "spark.tracker_query",
+    "start_tracker": "spark.tracker",
 }
 
 
@@ -45,3 +47,10 @@ def __getattr__(name: str) -> Any:
     if owner is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{owner}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_OWNERS})
+
+
+_aliases.install()

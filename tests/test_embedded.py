@@ -15,8 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from spark_cursor_source.devkit import process as _broker_process
-from spark_cursor_source.devkit import runtime as _broker_runtime
+from spark_cursor_source.devkit import process, runtime
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.devkit.settings import write_settings
 from spark_cursor_source.errors import (
@@ -184,7 +183,7 @@ def test_a_stopped_broker_has_no_process_id_and_says_how_to_get_one() -> None:
 
 def test_the_controller_never_gets_the_port_of_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     # Chance, in which the same free port comes first each time.
-    monkeypatch.setattr(_broker_process.random, "sample", lambda ports, count: ports[:count])
+    monkeypatch.setattr(process.random, "sample", lambda ports, count: ports[:count])
     with EmbeddedKafka() as broker:
         assert broker.running
 
@@ -407,7 +406,7 @@ def test_an_old_java_is_refused_by_its_version(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(JavaNotFound, match=r"is version 1\.8\.0_392; "):
         EmbeddedKafka().start()
     old.write_text("#!/bin/sh\necho 'openjdk version \"21\" 2023-09-19' >&2\n")
-    assert _broker_runtime.find_java() == (str(old), "21")
+    assert runtime.find_java() == (str(old), "21")
 
 
 @pytest.fixture
@@ -441,15 +440,15 @@ def test_a_remembered_classpath_is_used_only_while_every_jar_exists(unreachable_
     jar = unreachable_repository / "kafka.jar"
     unreachable_repository.mkdir(parents=True)
     jar.write_bytes(b"")
-    remembered = unreachable_repository / f"kafka-{_broker_runtime.KAFKA_VERSION}-classpath.json"
+    remembered = unreachable_repository / f"kafka-{runtime.KAFKA_VERSION}-classpath.json"
     remembered.write_text(json.dumps({"version": 1, "jars": [str(jar)]}))
-    assert jar in _broker_runtime.kafka_jars(progress=pytest.fail)
+    assert jar in runtime.kafka_jars(progress=pytest.fail)
     jar.unlink()
     with pytest.raises(JarsNotResolved):
-        _broker_runtime.kafka_jars(progress=lambda _: None)
+        runtime.kafka_jars(progress=lambda _: None)
     remembered.write_text("not ours")
     with pytest.raises(JarsNotResolved):
-        _broker_runtime.kafka_jars(progress=lambda _: None)
+        runtime.kafka_jars(progress=lambda _: None)
 
 
 def test_every_broker_error_is_caught_as_one() -> None:

@@ -12,30 +12,37 @@ PACKAGE = "spark_cursor_source"
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted(path for path in (ROOT / PACKAGE).rglob("*.py") if not path.name.endswith("_pb2.py"))
 
-# Bottom first; modules of one floor in different homes are neighbours and do not import each other.
+# Bottom first; rooms of one floor are neighbours and do not import each other.
 FLOORS = [
-    ["errors"],
+    ["errors", "_aliases"],
     ["core"],
-    ["wire"],
-    ["kafka", "embedded"],
-    ["spark", "client"],
-    ["demo"],
-    ["cli", "__init__"],
+    ["options", "wire"],
+    ["kafka"],
+    ["topics"],
+    ["consumer", "client.streams"],
+    ["interop"],
+    ["tracker", "client.queues"],
+    ["client", "admin"],
+    ["spark"],
+    ["devkit", "__init__"],
+    ["cli"],
 ]
-HEIGHT = {home: height for height, floor in enumerate(FLOORS) for home in floor}
+HEIGHT = {room: height for height, floor in enumerate(FLOORS) for room in floor}
 
 HOMES = {
-    "pyspark": {"spark", "__init__"},
-    "confluent_kafka": {"kafka", "embedded"},
-    "google": {"wire"},
+    "pyspark": {"spark", "devkit", "__init__"},
+    "confluent_kafka": {"kafka", "topics", "interop", "tracker", "admin", "client.streams", "devkit"},
+    "google": {"wire", "interop"},
 }
 UNTOLD = {"time", "random", "logging", "datetime", "socket", "threading", "secrets", "uuid"}
 
 
-def home_of(module: str) -> str:
-    """``spark_cursor_source.core.offsets`` -> ``core``; the broker's helpers belong to ``embedded``."""
-    first = module.removeprefix(PACKAGE).removeprefix(".").partition(".")[0] or "__init__"
-    return "embedded" if first.startswith("_broker_") else first
+def room_of(module: str) -> str:
+    """``spark_cursor_source.core.offsets`` -> ``core``; the client has two rooms, and a door."""
+    first, *rest = module.removeprefix(PACKAGE).removeprefix(".").split(".")
+    if first == "client" and rest and rest[0] in ("queues", "streams"):
+        return f"client.{rest[0]}"
+    return first or "__init__"
 
 
 def imports_of(path: Path) -> Iterator[str]:
@@ -56,17 +63,24 @@ def dotted(path: Path) -> str:
 
 @pytest.mark.parametrize("path", MODULES, ids=dotted)
 def test_imports_point_down_and_foreign_libraries_stay_at_home(path: Path) -> None:
-    home = home_of(dotted(path))
-    assert home in HEIGHT, f"{home} has no floor in HOUSE_STYLE's layout"
+    room = room_of(dotted(path))
+    assert room in HEIGHT, f"{room} has no floor"
     for imported in imports_of(path):
         top = imported.partition(".")[0]
         if top == PACKAGE:
-            other = home_of(imported)
-            assert other == home or HEIGHT[other] < HEIGHT[home], (
-                f"{home} imports {imported}, which is not below it"
+            other = room_of(imported)
+            assert other == room or HEIGHT[other] < HEIGHT[room], (
+                f"{room} imports {imported}, which is not below it"
             )
-        assert home in HOMES.get(top, {home}), f"{top} belongs to {sorted(HOMES[top])}"
-        if home in ("core", "errors"):
-            assert top not in UNTOLD, f"{home} is told the time and does no I/O; it imports {imported}"
-        if home == "errors":
+        assert room in HOMES.get(top, {room}), f"{top} belongs to {sorted(HOMES[top])}"
+        if room in ("core", "errors"):
+            assert top not in UNTOLD, f"{room} is told the time and does no I/O; it imports {imported}"
+        if room == "errors":
             assert top in ("__future__", PACKAGE), "errors imports nothing but errors"
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.name == "__init__.py"], ids=dotted)
+def test_each_room_says_at_its_door_what_lives_there(path: Path) -> None:
+    told = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert told, "a docstring that says what lives here, what it imports, and where its neighbours are"
+    assert len(told.splitlines()) <= 10

@@ -24,7 +24,7 @@ class Resumed(NamedTuple):
     retried: int  #: there are dead letters that could not be written, and they are tried again
 
 
-def resume(
+def close_breaker(
     kafka: Mapping[str, str],
     subscription: str,
     topic: str | None = None,

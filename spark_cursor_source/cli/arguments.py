@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
@@ -25,16 +24,3 @@ def kafka_of(arguments: argparse.Namespace) -> dict[str, str]:
     given = {"bootstrap.servers": arguments.bootstrap_servers, "config.file": arguments.config_file}
     kafka = {name: value for name, value in given.items() if value is not None}
     return kafka or {"bootstrap.servers": "localhost:9092"}
-
-
-def instant_ms(text: str) -> int:
-    """An instant of the command line, in milliseconds since 1970."""
-    if text.isdecimal():
-        return int(text)
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
-        instant = None
-    if instant is None or instant.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no instant such as 2026-11-21T08:00:00+00:00")
-    return round(instant.timestamp() * 1000)

@@ -28,9 +28,9 @@ def add_resume(subcommands: Subcommands) -> None:
 
 
 def _resume(arguments: argparse.Namespace) -> int:
-    from spark_cursor_source.admin.breaker import resume
+    from spark_cursor_source.admin.breaker import close_breaker
 
-    resumed = resume(
+    resumed = close_breaker(
         kafka_of(arguments),
         arguments.subscription,
         arguments.topic,

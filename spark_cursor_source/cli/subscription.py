@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from spark_cursor_source.cli.arguments import add_cluster, instant_ms, kafka_of
+from spark_cursor_source.admin.instants import instant_ms
+from spark_cursor_source.cli.arguments import add_cluster, kafka_of
 from spark_cursor_source.core.duration import parse_duration
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX
 

@@ -1,4 +1,7 @@
-"""The plain client: streams, publishing, subscribing, cursors, queues, for services that are not Spark."""
+"""The plain client for services without Spark: queues (``client.queues``) and streams (``client.streams``).
+
+Users import its names from here. Both parts stand on ``consumer`` and ``topics``, and need no pyspark.
+"""
 
 from spark_cursor_source.client.queues.consumer import QueueConsumer
 from spark_cursor_source.client.queues.message import QueueMessage

@@ -1,7 +1,7 @@
 """A real Apache Kafka for development and tests: one broker or a cluster, in child processes, on loopback.
 
-The three beats of a start: find a Java and the jars (``_broker_runtime``), format the storage if it is new,
-run each broker (``_broker_node``) under its keeper (``_broker_keeper``), which ends it when this process
+The three beats of a start: find a Java and the jars (``runtime``), format the storage if it is new,
+run each broker (``node``) under its keeper (``keeper``), which ends it when this process
 ends, however it ends.
 """
 

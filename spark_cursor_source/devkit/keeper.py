@@ -1,6 +1,6 @@
 """The process between us and the broker, so that the broker never outlives us.
 
-Run as a script: ``python -I -S _broker_keeper.py <directory to remove or ''> <log file> <command...>``.
+Run as a script: ``python -I -S keeper.py <directory to remove or ''> <log file> <command...>``.
 It starts the command, writes its process id to stdout, and exits with its exit code. Its stdin is a
 lifeline: nobody writes to it, and when it closes (the parent ended, in whatever way) the broker is killed at
 once and the directory is removed. Standard library only, because it must start in milliseconds.

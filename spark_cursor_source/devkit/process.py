@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from spark_cursor_source.devkit import keeper as _broker_keeper
+from spark_cursor_source.devkit import keeper
 from spark_cursor_source.errors import BrokerError, BrokerNotReady
 
 HOST = "127.0.0.1"
@@ -38,10 +38,10 @@ class KeptProcess:
         doomed: Path | None,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        keeper = [sys.executable, "-I", "-S", str(_broker_keeper.__file__), str(doomed or ""), str(log)]
+        kept_by = [sys.executable, "-I", "-S", str(keeper.__file__), str(doomed or ""), str(log)]
         # A session of its own: Ctrl-C in the terminal is for us; we end the broker in order.
         self._keeper = subprocess.Popen(
-            [*keeper, *command],
+            [*kept_by, *command],
             cwd=cwd,
             env=None if env is None else dict(env),
             stdin=subprocess.PIPE,

@@ -50,6 +50,7 @@ class Jobs:
         """A file of ``conf/``, with each value replaced that is about where things are."""
         values = {
             "bootstrap.servers": self._servers,
+            "kafka.bootstrap.servers": self._servers,
             "checkpointLocation": str(self._directory / f"{name}-checkpoint"),
             "subscribe": self.topic,
             "markersTopic": f"markers-{self._tag[:8]}",

@@ -145,7 +145,7 @@ def test_records_of_other_programs_are_left_alone(
     with caplog.at_level(logging.DEBUG):
         assert list(tail.all()) == [cell_of("orders")]
         assert tail.get(cell_of("orders", 4, "client")) is None
-    assert {record.levelno for record in caplog.records if "kafka.cursors" in record.name} == {logging.DEBUG}
+    assert {record.levelno for record in caplog.records if "topics.cursors" in record.name} == {logging.DEBUG}
 
 
 def test_a_cursor_of_a_later_version_is_never_taken_for_none(control: Control, tail: CursorTail) -> None:

@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from spark_cursor_source.admin.breaker import resume
-from spark_cursor_source.admin.redrive import redrive
+from spark_cursor_source.admin.breaker import close_breaker
+from spark_cursor_source.admin.dead_letters import redrive
 from spark_cursor_source.admin.stats import read_stats
 from spark_cursor_source.admin.subscriptions import Subscriptions
 from spark_cursor_source.cli import main
@@ -144,7 +144,7 @@ def test_everything_that_starts_gives_up_within_ten_seconds(capsys: pytest.Captu
         lambda: AckWriter(acks, ["topic", "partition", "offset"], overwrite=False),
         lambda: EnqueueWriter(enqueue, message, overwrite=False),
         lambda: redrive(kafka, "q-s-DLQ"),
-        lambda: resume(kafka, "s"),
+        lambda: close_breaker(kafka, "s"),
         lambda: read_stats(kafka),
         lambda: Subscriptions(kafka),
     ]

@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Message, Producer
 
-from spark_cursor_source.admin import redrive as redriving
-from spark_cursor_source.admin.redrive import DeadLetterFilter, Redriven, redrive
+from spark_cursor_source.admin import dead_letters as redriving
+from spark_cursor_source.admin.dead_letters import DeadLetterFilter, Redriven, redrive
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy

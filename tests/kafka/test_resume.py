@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_cursor_source.admin.breaker import Resumed, resume
+from spark_cursor_source.admin.breaker import Resumed, close_breaker
 from spark_cursor_source.admin.tracker_channel import TrackerTalk
 from spark_cursor_source.cli.resume import text_of
 from spark_cursor_source.core.breaker import Breaker
@@ -46,7 +46,7 @@ def test_every_partition_of_the_subscription_is_told(
     known: Control, topic: str | None, cells: list[bytes]
 ) -> None:
     names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
-    assert resume(known.config, "billing", topic, **names) == Resumed(0, 0), "it was open nowhere"
+    assert close_breaker(known.config, "billing", topic, **names) == Resumed(0, 0), "it was open nowhere"
     assert told(known) == cells
 
 
@@ -54,7 +54,7 @@ def test_the_partitions_count_where_the_breaker_was_open(known: Control) -> None
     opened = replace(cursor_of(cell_of("t", 1), 5), breaker=Breaker(trip="x", opened_ms=1))
     produce(known.config, known.cursors, [{"key": opened.cell.key, "value": cursor_wire.encode(opened)}])
     names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
-    assert resume(known.config, "billing", **names) == Resumed(opened=1, retried=0)
+    assert close_breaker(known.config, "billing", **names) == Resumed(opened=1, retried=0)
 
 
 def test_the_partitions_count_whose_dead_letters_are_tried_again(known: Control) -> None:
@@ -68,7 +68,7 @@ def test_the_partitions_count_whose_dead_letters_are_tried_again(known: Control)
     records = [{"key": one.cell.key, "value": cursor_wire.encode(one)} for one in (troubled, by_breaker)]
     produce(known.config, known.cursors, records)
     names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
-    assert resume(known.config, "billing", **names) == Resumed(opened=1, retried=1)
+    assert close_breaker(known.config, "billing", **names) == Resumed(opened=1, retried=1)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def test_a_subscription_that_the_tracker_does_not_know_is_told_apart_from_those_
 ) -> None:
     names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
     with pytest.raises(UnknownSubscription, match=r"'biling' of topic 't'; it knows billing, shipping"):
-        resume(known.config, "biling", "t", **names)
+        close_breaker(known.config, "biling", "t", **names)
     with pytest.raises(UnknownSubscription, match="of topic 'v'; it knows billing of t, billing of u, "):
-        resume(known.config, "billing", "v", **names)
+        close_breaker(known.config, "billing", "v", **names)
     assert told(known) == []
 
 
@@ -109,7 +109,7 @@ def test_a_subscription_of_another_markers_topics_tracker_is_refused_and_not_tol
     cursor = replace(cursor_of(cell, 5), log=MarkersLog("of-others", "id"))
     produce(control.config, control.cursors, [{"key": cell.key, "value": cursor_wire.encode(cursor)}])
     with pytest.raises(TrackedElsewhere, match=r"through markers topic 'of-others'.*set markersTopic to"):
-        resume(control.config, "billing", markers_topic=control.markers, cursors_topic=control.cursors)
+        close_breaker(control.config, "billing", markers_topic=control.markers, cursors_topic=control.cursors)
     talk = TrackerTalk(
         control.config,
         Topics(control.config),

@@ -1,0 +1,26 @@
+"""Parsing of instants that an operator types."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+
+
+def instant_ms(text: str) -> int:
+    """Convert ISO 8601 with an offset, or digits (ms since 1970), to milliseconds since 1970.
+
+    >>> instant_ms("2026-11-21T08:00:00+00:00")
+    1795248000000
+
+    Raises:
+        argparse.ArgumentTypeError: the text is neither. Use the function as ``type=`` of an argument.
+    """
+    if text.isdecimal():
+        return int(text)
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        instant = None
+    if instant is None or instant.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an instant such as 2026-11-21T08:00:00+00:00")
+    return round(instant.timestamp() * 1000)
