@@ -49,7 +49,7 @@ def java_hash(text: str) -> int:
     """``String.hashCode``, by which Kafka assigns groups and transactional ids to their partitions.
 
     >>> java_hash("cursorq"), java_hash("polygenelubricants")
-    (1126443037, -2147483648)
+    (1126979547, -2147483648)
     """
     value = 0
     units = text.encode("utf-16-be")
