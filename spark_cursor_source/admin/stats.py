@@ -9,6 +9,7 @@ from dataclasses import replace
 from spark_cursor_source.admin.oldest import ONE_MESSAGE, oldest_unacked_ms
 from spark_cursor_source.consumer.named_members import NamedMember, named_members
 from spark_cursor_source.consumer.tracker_watch import unread_markers
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.names import (
     DEFAULT_CURSORS_TOPIC,
@@ -16,7 +17,6 @@ from spark_cursor_source.core.names import (
     DEFAULT_REDELIVERIES_TOPIC,
 )
 from spark_cursor_source.core.stats import ConsumerStats, PartitionStats, Stats, SubscriptionStats
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id
 from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.interop.lease_tables import reappend_troubles

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from spark_cursor_source.admin.tracker_channel import TrackerTalk
 from spark_cursor_source.consumer.named_members import named_members
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.closing import ClosedAtExit
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Delete, EndUpTo, Seek
@@ -17,7 +18,6 @@ from spark_cursor_source.core.names import (
     why_no_dead_letters,
     why_no_subscription,
 )
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id
 from spark_cursor_source.errors import (
     GroupInUse,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import CursorqError, NoTracker
 from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config

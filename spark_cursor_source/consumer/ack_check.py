@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive, Reject, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import (
     InvalidControlRecord,
     LaterCursorVersion,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from spark_cursor_source.core.batch import Delivery, Taken
-from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.deadline import Pace

@@ -12,8 +12,8 @@ from spark_cursor_source.consumer.progress import GroupProgress
 from spark_cursor_source.consumer.session import Run
 from spark_cursor_source.consumer.source_topics import QueueView
 from spark_cursor_source.core.batch import BatchPlan, Delivery, SourceOffset, TopicPartition
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import RunSuperseded
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.topics.cursors import CursorTail

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from spark_cursor_source.consumer.membership import Membership, Part
 from spark_cursor_source.consumer.session import Run
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.deadline import Pace
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from spark_cursor_source.core.batch import TopicPartition
-from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.topics.cursors import CursorTail
 

@@ -32,10 +32,10 @@ from spark_cursor_source.core.batch import (
     TopicPartition,
     plan,
 )
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import KeepAlive, Marker, Release, Start
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.core.task_split import split, split_by_key
 from spark_cursor_source.errors import MarkerFormatChanged, TopicGone, TopicNotFound

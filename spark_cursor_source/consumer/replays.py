@@ -9,9 +9,9 @@ from dataclasses import replace
 from spark_cursor_source.consumer.assignment import Holdings
 from spark_cursor_source.consumer.session import Run
 from spark_cursor_source.core.batch import BatchPlan, RedeliveryRecord, SourceOffset, TopicPartition
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.replay import plan_replay
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.options.source import SourceOptions
 
 log = logging.getLogger(__name__)

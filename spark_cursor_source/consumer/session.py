@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Delete, Hello
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import NoTracker, QueueTopicRecreated
 from spark_cursor_source.topics.cursors import check_tracked_through
 

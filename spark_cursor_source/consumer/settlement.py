@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from spark_cursor_source.consumer.ack_check import Settling, check_acks
 from spark_cursor_source.consumer.message_id import LEAVE, MESSAGE_ID
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive, Reject, Release
 from spark_cursor_source.core.names import why_no_topic
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.outcome import check_delay_ms
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import InvalidMessageId, NullMessageId, UnknownAction
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions

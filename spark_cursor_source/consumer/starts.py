@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from spark_cursor_source.core.batch import Delivery
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import DEADLINE_GRAIN_MS
 
 #: writes Starts; they are on the brokers when it returns, at this time of theirs, or None if it is not said

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from spark_cursor_source.core.cell import Cell, control_partition
 from spark_cursor_source.core.marker import Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.subscription_partition import Cell, control_partition
 from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.rights import WRITE

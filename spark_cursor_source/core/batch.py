@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import Redeliver
 
 TopicPartition = tuple[str, int]

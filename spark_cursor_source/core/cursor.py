@@ -7,9 +7,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from spark_cursor_source.core.breaker import Breaker
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.delivery_times import UNKNOWN, FirstDeliveries
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.ttl import Ages
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 
 MAX_LEASE_MS = 12 * 3_600_000  #: a longer lease is cut to 12 h, as SQS and kafka-mq-go do
 

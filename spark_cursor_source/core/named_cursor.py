@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.errors import CursorFenced, CursorOfTracker
 
 NO_OFFSET = -1  #: where nobody has set a cursor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.cell import Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

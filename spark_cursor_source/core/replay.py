@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from spark_cursor_source.core.batch import BatchPlan, Delivery, HandBack, SourceOffset, queue_ranges
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Wait
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.poison import company
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import Redeliver
 
 

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Totals
 from spark_cursor_source.core.durability import WeakTopic
-from spark_cursor_source.core.subscription_partition import Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

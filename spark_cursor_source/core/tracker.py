@@ -48,6 +48,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import TypeVar, assert_never
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
 from spark_cursor_source.core.delivery_times import UNKNOWN, FirstDeliveries
 from spark_cursor_source.core.lease_groups import Groups
@@ -71,7 +72,6 @@ from spark_cursor_source.core.marker import (
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.poison import isolation_groups
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
-from spark_cursor_source.core.subscription_partition import Cell
 
 DEADLINE_GRAIN_MS = 250  #: deadlines are multiples of it, so that leases share groups
 MAX_DELIVERIES = "max-deliveries"  #: a reason of dead letters: no deliveries are left

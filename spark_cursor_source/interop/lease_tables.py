@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.stats import ReappendTrouble
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.interop import lease_table_wire as wire
 from spark_cursor_source.topics.cursors import CursorTail

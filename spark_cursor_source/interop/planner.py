@@ -18,11 +18,11 @@ from spark_cursor_source.consumer.progress import GroupProgress, take_part
 from spark_cursor_source.consumer.source_topics import QueueView
 from spark_cursor_source.core.admission import admit_queue
 from spark_cursor_source.core.batch import Delivery, SourceOffset, TopicPartition
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.paused_partitions import paused_queue_ends
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.task_split import split
 from spark_cursor_source.errors import MarkerFormatChanged
 from spark_cursor_source.interop.sender import MarkerSenderV1

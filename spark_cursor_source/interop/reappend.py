@@ -9,8 +9,8 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import MAX_DELIVERIES, DeadLetter
 from spark_cursor_source.errors import CopiesNotDurable, InvalidMarker, KafkaFailure
 from spark_cursor_source.interop.lease_table import LeaseTable

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from spark_cursor_source.consumer.message_id import MESSAGE_ID, require_columns
 from spark_cursor_source.consumer.settlement import check_acked
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import NullMessageId
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions

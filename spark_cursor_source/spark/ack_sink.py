@@ -14,8 +14,8 @@ from pyspark.sql.types import DataType, StructType
 
 from spark_cursor_source.consumer.ack_check import check_cells
 from spark_cursor_source.consumer.message_id import needed_columns, require_columns
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import AckedBySource, OptionsNotCarried
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions

@@ -18,11 +18,11 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.core.batch import SourceOffset
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Marker, Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import InvalidOption
 from spark_cursor_source.interop.planner import PlannerV1
 from spark_cursor_source.kafka.config import client_config

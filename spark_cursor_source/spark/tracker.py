@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_cursor_source.consumer.unmatched_acks_log import NowhereLog
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.duration import format_duration
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import Decision
 from spark_cursor_source.interop import lease_table_wire
 from spark_cursor_source.interop.lease_table import LeaseTable

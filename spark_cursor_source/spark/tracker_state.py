@@ -9,10 +9,10 @@ from typing import Any, assert_never
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import End, EndUpTo, KeepAlive, Marker, Reject, Release
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import CellTracker, DeadLetter, Decision, Redeliver
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop import markers_wire as message_wire

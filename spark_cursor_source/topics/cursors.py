@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from spark_cursor_source.core.cell import Cell, control_partition
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.subscription_partition import Cell, control_partition
 from spark_cursor_source.errors import (
     InvalidControlRecord,
     KafkaUnavailable,

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.read_report import ReadReport, ReportTo
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import (
     MarkersNotDurable,
     MarkersPartitionsChanged,

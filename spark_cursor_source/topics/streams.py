@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Message
 
+from spark_cursor_source.core.cell import control_partition
 from spark_cursor_source.core.stream_state import (
     MadeReadonly,
     Paused,
@@ -18,7 +19,6 @@ from spark_cursor_source.core.stream_state import (
     StreamSettings,
     StreamView,
 )
-from spark_cursor_source.core.subscription_partition import control_partition
 from spark_cursor_source.errors import ClientClosed, InvalidControlRecord, TopicGone, TopicNotFound
 from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.subscription_type import tracker_group as tracker_group
 from spark_cursor_source.errors import KafkaUnavailable
 from spark_cursor_source.kafka.admin import Topics

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import End, KeepAlive
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.interop import markers_wire as message_wire
 from spark_cursor_source.interop.lease_table import MessageMarkers

@@ -11,9 +11,9 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
+from spark_cursor_source.core.cell import Cell, control_partition
 from spark_cursor_source.core.cursor import CursorSnapshot, MarkersLog
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.subscription_partition import Cell, control_partition
 from spark_cursor_source.core.tracker import DeadLetter, Decision, Redeliver
 from spark_cursor_source.errors import (
     KafkaUnavailable,

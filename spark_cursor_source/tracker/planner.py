@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_cursor_source.core.broker_clock import BrokerClock
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker_offset import TrackerOffset, limit_markers
 from spark_cursor_source.errors import MarkersGone, MarkersTopicRecreated, TrackerOwnedByAnother
 from spark_cursor_source.interop.lease_tables import LeaseTables

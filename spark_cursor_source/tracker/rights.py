@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.errors import KafkaRefused, TopicNotFound
 from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.error_codes import acl

@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterator, Mapping
 
 from spark_cursor_source.core.breaker_sync import trips
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import LogEnd, Marker
 from spark_cursor_source.core.offsets import OFFSET_LIMIT
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.ttl import look_every_ms
 from spark_cursor_source.errors import MarkersNotDurable, NotAuthorized
 from spark_cursor_source.interop.markers_wire import kmq_end

@@ -10,9 +10,9 @@ from itertools import pairwise
 from google.protobuf.message import DecodeError
 
 from spark_cursor_source.core.breaker import Breaker
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, MarkersLog, Totals, Wait
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.ttl import Ages, EndSeen
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
 from spark_cursor_source.wire.control_pb2 import Breaker as BreakerPb

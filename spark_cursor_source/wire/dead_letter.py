@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.wire.control_pb2 import DeadLetter as DeadLetterPb
 from spark_cursor_source.wire.first_deliveries import decode_first_deliveries, encode_first_deliveries

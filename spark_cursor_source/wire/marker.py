@@ -11,6 +11,7 @@ from typing import assert_never
 
 from google.protobuf.message import DecodeError
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
     Delete,
@@ -30,7 +31,6 @@ from spark_cursor_source.core.marker import (
 )
 from spark_cursor_source.core.names import why_no_subscription, why_no_topic
 from spark_cursor_source.core.offsets import OFFSET_LIMIT, OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.wire.marker_pb2 import Marker as MarkerPb
 

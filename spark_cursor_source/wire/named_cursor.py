@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from google.protobuf.message import DecodeError
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.named_cursor import PlainCursor
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
 from spark_cursor_source.wire.control_pb2 import LeaseTable as LeaseTablePb

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from google.protobuf.message import DecodeError
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.read_report import ReadReport
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.wire.control_pb2 import Redelivery as RedeliveryPb
 from spark_cursor_source.wire.offsets import encode_offsets
 

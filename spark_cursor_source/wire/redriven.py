@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from google.protobuf.message import DecodeError
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
 from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
 from spark_cursor_source.wire.redriven_pb2 import RedrivenOffsets

@@ -7,7 +7,7 @@ import time
 import numpy as np
 from pyspark.sql import SparkSession
 
-from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.topics.cursors import CursorTail
 from tests.benchmarks import tracker as of_tracker
 from tests.benchmarks.catch_up import V1Load

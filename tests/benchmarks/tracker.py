@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_cursor_source as cursorq
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import MAX_LEASE_MS, End, Hello, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.topics.cursors import CursorTail
 from spark_cursor_source.topics.markers import MarkerSender

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from spark_cursor_source.client import Client, QueueConsumer, QueueMessage, Service, ServiceConfig
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.topics.cursors import CursorTail

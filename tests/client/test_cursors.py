@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_cursor_source.client import Client
-from spark_cursor_source.core.subscription_partition import control_partition
+from spark_cursor_source.core.cell import control_partition
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import (
     ClientClosed,

@@ -15,9 +15,9 @@ from spark_cursor_source.client import QueueMessage
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.message import Delivery
 from spark_cursor_source.client.queues.settler import Settler
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive, Marker, Release
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import AlreadySettled, ClientClosed, MarkersNotDurable, NotSettled
 from spark_cursor_source.kafka.deadline import Deadline
 

@@ -11,8 +11,8 @@ from spark_cursor_source.core.batch import (
     Delivery,
     SourceOffset,
 )
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import Redeliver
 
 RUN, DEAD = "this run", "a run that died"

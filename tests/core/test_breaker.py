@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from spark_cursor_source.core.breaker import NO_BREAKER, Breaker, BreakerPolicy
 from spark_cursor_source.core.breaker_sync import trips
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Hold, Resume
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import InvalidOption
 
 POLICY = BreakerPolicy(limit=10, window_ms=60_000, pause_ms=600_000)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Wait
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.wire.offsets import encode_offsets
 
 CELL = Cell(subscription="s", topic="t", partition=0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spark_cursor_source.core.batch import SourceOffset
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Lease, Wait
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.orphaned_leases import Leftovers, leftovers
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import Redeliver
 
 CELL = Cell(subscription="s", topic="t", partition=0)

@@ -18,8 +18,8 @@ from spark_cursor_source.core.batch import (
     plan,
     redelivered_between,
 )
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import Redeliver
 from tests.core.batches import (
     announced,

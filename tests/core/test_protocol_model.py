@@ -22,12 +22,12 @@ from spark_cursor_source.core.batch import (
     plan,
     redelivered_between,
 )
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import End, Hello, LogEnd, Marker, Release, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
 from spark_cursor_source.core.replay import plan_replay
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import EXPIRED, CellTracker, DeadLetter
 
 CELL = Cell(subscription="s", topic="t", partition=0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.stats import ConsumerStats, PartitionStats, Stats, SubscriptionStats
-from spark_cursor_source.core.subscription_partition import Cell
 
 CURSOR = CursorSnapshot(
     cell=Cell(subscription="billing", topic="orders", partition=3),

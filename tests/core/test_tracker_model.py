@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from spark_cursor_source.core.breaker import BreakerPolicy
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
@@ -31,7 +32,6 @@ from spark_cursor_source.core.marker import (
 )
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy, StepBackoff
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import (
     EXPIRED,
     MAX_DELIVERIES,

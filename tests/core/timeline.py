@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import (
     Delete,
@@ -21,7 +22,6 @@ from spark_cursor_source.core.marker import (
 )
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import Backoff, RedeliveryPolicy, StepBackoff
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import (
     CellTracker,
     DeadLetter,

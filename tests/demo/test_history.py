@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from spark_cursor_source.consumer.planner import HANDED_BACK
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Hello, KeepAlive, Marker, Reject, Release, Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.devkit.demo.history import MarkerHistory, Reason
 
 CELL = Cell(subscription="s", topic="t", partition=3)

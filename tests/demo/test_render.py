@@ -6,9 +6,9 @@ import io
 
 from rich.console import Console, RenderableType
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Lease, Totals, Wait
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.devkit.demo.history import Reason
 from spark_cursor_source.devkit.demo.progress import Progress, Row, rows_of
 from spark_cursor_source.devkit.demo.render import line, table, verdict_view

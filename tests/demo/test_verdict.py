@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Lease
 from spark_cursor_source.core.marker import End, Hello, Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.devkit.demo.history import MarkerHistory, Reason
 from spark_cursor_source.devkit.demo.scenario import (
     ACCOUNT_CLOSED,

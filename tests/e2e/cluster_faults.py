@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.topics.tracker_progress import tracker_group
 from tests.e2e.harness import wait_until

@@ -22,10 +22,10 @@ from typing import Any
 
 from confluent_kafka import Message, Producer
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import End, EndUpTo, Hello, Marker, Release, Start
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.subscription_type import group_id
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.kafka.admin import Topics

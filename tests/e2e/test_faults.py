@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import Hello, Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.subscription_type import group_id
 from spark_cursor_source.wire import marker as marker_wire
 from tests.conftest import DeleteTopic

@@ -13,9 +13,9 @@ import pyarrow.dataset
 import pyspark
 import pytest
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Reject
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.devkit.spark_session import SHORT_LIVED
 from spark_cursor_source.topics.message_sender import borrowed_sender

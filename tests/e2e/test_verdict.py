@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import Redeliver
 from tests.e2e.harness import Announced, Delivery, Marked, why_again
 

@@ -22,10 +22,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Wait
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import DeadLetter, Redeliver
 from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.tracker.outbox import Outbox, tracker_group

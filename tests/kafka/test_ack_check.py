@@ -14,9 +14,9 @@ from confluent_kafka import Producer
 
 from spark_cursor_source.consumer import ack_check
 from spark_cursor_source.consumer.ack_check import AckCheck, check_acks
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Hello
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NoSuchMessages, NotOfSubscription, UnknownSubscription
 from spark_cursor_source.topics.markers import MarkerSender

@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from spark_cursor_source.core.cell import Cell, control_partition
 from spark_cursor_source.core.cursor import CursorSnapshot, Wait
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell, control_partition
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion, NotAuthorized, TopicNotFound
 from spark_cursor_source.kafka.admin import Topics

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Delete, Hello, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import TopicNotFound
 from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.topics.cursors import CursorTail

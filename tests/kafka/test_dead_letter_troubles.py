@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AclOperation, AdminClient
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Hello, Reject, Release, Resume, Start, Withhold
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.topics.cursors import CursorTail

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql.datasource import InputPartition
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, MarkersLog
 from spark_cursor_source.core.marker import End, LogEnd, Marker
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import CellTracker
 from spark_cursor_source.core.tracker_offset import TrackerOffset
 from spark_cursor_source.devkit.broker import EmbeddedKafka

@@ -16,11 +16,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, MarkersLog, Wait
 from spark_cursor_source.core.delivery_times import FirstDeliveries
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.tracker import DeadLetter, Redeliver
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import (

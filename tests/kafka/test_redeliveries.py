@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from spark_cursor_source.consumer.announced import Announced
 from spark_cursor_source.consumer.pending import Inbox
 from spark_cursor_source.core.batch import SourceOffset
-from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized, RedeliveriesTopicRecreated

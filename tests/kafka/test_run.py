@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from spark_cursor_source.consumer.session import REPEATS, Run, TrackerAddress
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, MarkersLog
 from spark_cursor_source.core.marker import Hello
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import NoTracker, TrackedElsewhere
 
 CELL = Cell(subscription="s", topic="t", partition=0)

@@ -17,10 +17,10 @@ from spark_cursor_source.admin.subscriptions import (
     at_time,
 )
 from spark_cursor_source.admin.tracker_channel import TrackerTalk
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import End, EndUpTo, Hello, KeepAlive, Start
 from spark_cursor_source.core.offsets import EMPTY
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import (
     InvalidArgument,
     NoTracker,

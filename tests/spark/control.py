@@ -10,9 +10,9 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_cursor_source as cursorq
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.consumers import borrowed_consumer, close_idle_consumers
 from spark_cursor_source.kafka.range_consumer import read_range

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from spark_cursor_source.consumer.planner import Planner
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.reader import CursorqStreamReader, LeasedSlices

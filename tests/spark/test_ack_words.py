@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.errors import MissingColumns, NullMessageId
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.spark.ack_batch import ack_batch, ends

@@ -7,9 +7,9 @@ import logging
 import pytest
 
 from spark_cursor_source.core.breaker import Breaker, BreakerPolicy
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Held
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.tracker.breaker_log import BreakerLog
 
 OPEN = Breaker().opened("5@t,0", 5, BreakerPolicy(limit=1))

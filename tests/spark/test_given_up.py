@@ -15,9 +15,9 @@ import pytest
 from spark_cursor_source.admin.subscriptions import Subscriptions, at_offsets
 from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.core.batch import SourceOffset
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.interop.planner import PlannerV1
 from spark_cursor_source.kafka.admin import Topics

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import KeepAlive, Release
-from spark_cursor_source.core.subscription_partition import Cell
 from tests.spark.harness import CONTROL, Bench, Seen
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient
 
 from spark_cursor_source.consumer.source_topics import QueueView
 from spark_cursor_source.core.batch import SourceOffset
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import QueueTopicEndsEarlier
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.wire import marker as marker_wire

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, EndUpTo, KeepAlive, Marker, Reject, Release
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.tracker import fold as marker_rows
 from spark_cursor_source.tracker.fold import MarkerFold
 from spark_cursor_source.wire import marker as wire

@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Producer
 
 from spark_cursor_source.core.breaker import Breaker
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Lease
 from spark_cursor_source.core.marker import Hold, LogEnd, Resume
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.ttl import Ages, EndSeen
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import Topics

@@ -11,11 +11,11 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from spark_cursor_source.consumer.unmatched_acks_log import NowhereLog
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Delete, End, Hello, KeepAlive, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop import markers_wire as message_wire
 from spark_cursor_source.interop.lease_table import START, MessageMarkers

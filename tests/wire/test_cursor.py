@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_cursor_source.core.breaker import Breaker
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, MarkersLog, Totals, Wait
 from spark_cursor_source.core.delivery_times import MOST_STEPS, UNKNOWN, FirstDeliveries
 from spark_cursor_source.core.offsets import OFFSET_LIMIT, OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.ttl import Ages, EndSeen
 from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb

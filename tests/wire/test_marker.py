@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
     Delete,
@@ -28,7 +29,6 @@ from spark_cursor_source.core.marker import (
     Withhold,
 )
 from spark_cursor_source.core.offsets import EMPTY, OFFSET_LIMIT, OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.wire.marker import (
     END,

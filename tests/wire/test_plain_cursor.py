@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.named_cursor import PlainCursor
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.read_report import ReadReport
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.wire import redelivery
 from spark_cursor_source.wire.read_report import decode, encode
 

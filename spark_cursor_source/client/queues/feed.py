@@ -11,8 +11,8 @@ from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.message import Delivery, QueueMessage, releases
 from spark_cursor_source.client.queues.settler import Settler
 from spark_cursor_source.client.streams.keeper import FOLLOW_S
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import (
     CursorqError,
     KafkaUnavailable,

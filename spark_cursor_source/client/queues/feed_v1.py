@@ -9,7 +9,7 @@ from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.feed import LOOK_S, Feed
 from spark_cursor_source.client.queues.message import QueueMessage
 from spark_cursor_source.client.queues.settler import Settler
-from spark_cursor_source.core.subscription_partition import Cell
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.interop.group_reader import GroupReader
 from spark_cursor_source.interop.sender import MarkerSenderV1
 from spark_cursor_source.interop.starts import delivery_count_of

@@ -19,10 +19,10 @@ from spark_cursor_source.consumer.starts import Starts
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
 from spark_cursor_source.core.admission import Turns
 from spark_cursor_source.core.batch import Delivery
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Marker, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.core.suspect_turns import SuspectTurns, Turn
 from spark_cursor_source.core.tracker import Redeliver

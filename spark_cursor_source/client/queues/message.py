@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from spark_cursor_source.client.queues.settler import Acks, Settler
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import MAX_LEASE_MS, KeepAlive, Reject, Release
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import AlreadySettled, InvalidArgument, RejectRefused
 from spark_cursor_source.kafka.tail_consumer import Record
 

@@ -10,9 +10,9 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from spark_cursor_source.consumer.client_leases import HeldLeases
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import (
     ClientClosed,
     CursorqError,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from spark_cursor_source.client.streams.subjects import why_no_subject
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.names import why_no_topic
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import InvalidArgument
 
 MAX_PARTITION = 2**31 - 1

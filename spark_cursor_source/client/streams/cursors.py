@@ -7,8 +7,8 @@ import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.named_cursor import PlainCursor
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.errors import ClientClosed, TrackerFenced
 from spark_cursor_source.kafka.admin import Topics
 from spark_cursor_source.kafka.config import client_config

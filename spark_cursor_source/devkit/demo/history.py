@@ -38,7 +38,7 @@ class MarkerHistory:
 
     It is told apart from the tracker's state machine on purpose: what it finds is a second opinion.
 
-    >>> from spark_cursor_source.core.subscription_partition import Cell
+    >>> from spark_cursor_source.core.cell import Cell
     >>> from spark_cursor_source.core.offsets import OffsetSet
     >>> cell, both = Cell(subscription="s", topic="t", partition=0), OffsetSet.of((0, 2))
     >>> history = MarkerHistory()

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.devkit.demo.history import MarkerHistory, MessageId
 from spark_cursor_source.devkit.demo.scenario import DEAD_LETTER_TOPIC, QUEUE_TOPIC, SUBSCRIPTION
 from spark_cursor_source.errors import InvalidMarker

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.options.view import ViewOptions
 from spark_cursor_source.spark.views.columns import Columns, arrow_schema, timestamps
 from spark_cursor_source.spark.views.ranges import ShareOfCells, shares_of_cells, shown_cursors

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import InputPartition
 
 from spark_cursor_source.core.batch import Delivery, TopicPartition
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.names import holds_dead_letters
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.subscription_partition import Cell
 from spark_cursor_source.core.task_split import split
 from spark_cursor_source.errors import InvalidOption
 from spark_cursor_source.kafka.admin import Topics
