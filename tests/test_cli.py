@@ -15,7 +15,7 @@ import pytest
 
 from spark_cursor_source.cli import main
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from tests.conftest import as_in_a_terminal
 from tests.kafka.control_plane import new_control, produce
 from tests.kafka.tracker_thread import running_tracker
@@ -139,7 +139,7 @@ def test_a_subscription_is_administered_from_its_creation_to_its_end(
     broker: EmbeddedKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     control = new_control({"bootstrap.servers": broker.bootstrap_servers})
-    Topics(control.config).create({control.queue: (2, {})})
+    ClusterAdmin(control.config).create({control.queue: (2, {})})
     produce(control.config, control.queue, [{"value": b"v", "timestamp": 1_000 + at} for at in range(9)])
     cluster = ["--bootstrap-servers", broker.bootstrap_servers, "--markers-topic", control.markers]
     cluster += ["--cursors-topic", control.cursors]

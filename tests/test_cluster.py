@@ -23,7 +23,7 @@ from spark_cursor_source.devkit.runtime import find_runtime
 from spark_cursor_source.errors import BrokerError, QueueTopicEndsEarlier
 from spark_cursor_source.interop.lease_table import END, START
 from spark_cursor_source.interop.reappend import Reappender
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
 from spark_cursor_source.options.source import SourceOptions
@@ -151,7 +151,7 @@ def test_an_administrator_whose_controller_is_gone_asks_another_broker(
     cluster: EmbeddedKafka, stands_still: bool
 ) -> None:
     # describe ---- SIGKILL or SIGSTOP of the broker that the client takes for the controller ---- describe
-    topics = Topics({"bootstrap.servers": cluster.bootstrap_servers}, timeout_ms=60_000)
+    topics = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers}, timeout_ms=60_000)
     topics.create({"described": (1, {})})
     controller = topics._calls.client.describe_cluster().result(timeout=30).controller.id
     if stands_still:
@@ -168,7 +168,7 @@ def test_an_administrator_whose_controller_is_gone_asks_another_broker(
 # ---- what the library makes
 
 
-def settings_of(topics: Topics, topic: str) -> tuple[set[tuple[int, ...]], str | None]:
+def settings_of(topics: ClusterAdmin, topic: str) -> tuple[set[tuple[int, ...]], str | None]:
     """The replicas of the partitions, sorted, and how many of them acknowledge."""
     placed = {tuple(sorted(replicas)) for _, replicas, _ in topics.placements(topic).values()}
     return placed, topics.settings(topic)["min.insync.replicas"]
@@ -177,7 +177,7 @@ def settings_of(topics: Topics, topic: str) -> tuple[set[tuple[int, ...]], str |
 def test_topics_of_ours_have_three_replicas_of_which_two_acknowledge(cluster: EmbeddedKafka) -> None:
     # the brokers' own defaults are one replica, and one that acknowledges
     kafka = {"bootstrap.servers": cluster.bootstrap_servers}
-    topics = Topics(kafka)
+    topics = ClusterAdmin(kafka)
     topics.ensure_control(markers="m3", redeliveries="r3", cursors="c3", partitions=2)
     topics.ensure_streams("s3")
     topics.create({"orders": (1, {})})
@@ -195,7 +195,7 @@ def test_a_weak_control_topic_is_told_once_in_the_log_and_by_stats(
     cluster: EmbeddedKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     kafka = {"bootstrap.servers": cluster.bootstrap_servers}
-    topics = Topics(kafka)
+    topics = ClusterAdmin(kafka)
     for name, replication, settings in [("m1", 1, MARKERS_SETTINGS), ("r1", 3, {}), ("c1", None, COMPACTED)]:
         topics.create_new(name, 1, settings, replication=replication)
     for _ in range(2):
@@ -214,7 +214,7 @@ def test_a_weak_control_topic_is_told_once_in_the_log_and_by_stats(
 def test_the_command_that_is_told_with_a_lax_control_topic_cures_it(
     cluster: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    topics = Topics({"bootstrap.servers": cluster.bootstrap_servers})
+    topics = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers})
     topics.create_new("lax", 1, {"min.insync.replicas": 1}, replication=3)
     # A broker that was restarted for this test may not be known to each of the others yet.
     assert eventually(lambda: len(topics.weak(["lax"])) == 1, within_s=60)
@@ -243,7 +243,7 @@ def test_a_message_in_a_partition_without_a_leader_stays_open_and_holds_up_no_ot
     cluster: EmbeddedKafka,
 ) -> None:
     config = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": "0"}
-    topics = Topics(config, timeout_ms=60_000)
+    topics = ClusterAdmin(config, timeout_ms=60_000)
     topics.create_new("leaderless", 2, {"min.insync.replicas": 1}, replication=1)
     leaders = {number: leader for number, (leader, _, _) in topics.placements("leaderless").items()}
     assert leaders[0] not in (None, leaders[1])
@@ -286,7 +286,7 @@ def ask_on(planner: Planner, start: SourceOffset) -> None:
 
 def test_a_query_is_told_of_records_that_an_unclean_election_has_lost(cluster: EmbeddedKafka) -> None:
     # 5 on both replicas ---- the follower dies ---- 5 on the leader ---- the leader dies, the follower leads
-    topics = Topics({"bootstrap.servers": cluster.bootstrap_servers}, timeout_ms=60_000)
+    topics = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers}, timeout_ms=60_000)
     topics.create_new("unclean", 1, AT_ANY_PRICE, replication=2)
     options = {
         "kafka.bootstrap.servers": cluster.bootstrap_servers,

@@ -4,7 +4,7 @@ The command ``cursorq`` calls these functions. This package imports ``consumer``
 the rooms below; ``cli`` and ``spark`` import it.
 """
 
-from spark_cursor_source.admin.breaker import Resumed, close_breaker
+from spark_cursor_source.admin.breaker import ClosedBreakers, close_breaker
 from spark_cursor_source.admin.dead_letters import DeadLetterFilter, Redriven, redrive
 from spark_cursor_source.admin.instants import instant_ms
 from spark_cursor_source.admin.stats import read_stats
@@ -20,10 +20,10 @@ from spark_cursor_source.admin.subscriptions import (
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "ClosedBreakers",
     "DeadLetterFilter",
     "Position",
     "Redriven",
-    "Resumed",
     "Subscriptions",
     "at_offsets",
     "at_time",

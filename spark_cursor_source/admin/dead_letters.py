@@ -14,7 +14,7 @@ from spark_cursor_source.core.dead_letter_id import letter_id
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import InvalidOption, NoDeadLetter, RedriveFenced, TrackerFenced
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
@@ -210,7 +210,7 @@ class _Redrive:
         cursors_topic: str,
     ) -> None:
         self._topic, self._only, self._rate, self._cursors_topic = topic, only, rate, cursors_topic
-        self._topics = Topics(client_config(kafka, "admin"), timeout_ms=PATIENCE_MS).meet()
+        self._topics = ClusterAdmin(client_config(kafka, "admin"), timeout_ms=PATIENCE_MS).meet()
         self._reader = client_config(kafka, "consumer") | {"isolation.level": "read_committed"}
         self._producer = TransactionalProducer(client_config(kafka, "producer"), f"cursorq-redrive-{topic}")
         self._store: RedrivenOffsets | None = None

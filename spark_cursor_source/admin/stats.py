@@ -20,10 +20,10 @@ from spark_cursor_source.core.stats import ConsumerStats, PartitionStats, Stats,
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id
 from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.interop.lease_tables import reappend_troubles
-from spark_cursor_source.kafka.admin import Partition, Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin, Partition
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 
 
 def read_stats(
@@ -45,8 +45,8 @@ def read_stats(
         TopicNotFound: there is no cursors topic, or no markers topic.
         KafkaUnavailable, NotAuthorized, KafkaRefused
     """
-    Topics(client_config(kafka, "admin")).meet()
-    with closing(CursorTail(client_config(kafka, "consumer"), cursors_topic)) as tail:
+    ClusterAdmin(client_config(kafka, "admin")).meet()
+    with closing(CursorTable(client_config(kafka, "consumer"), cursors_topic)) as tail:
         tail.refresh_until(lambda: tail.of(subscription=subscription, topic=topic))
         cursors = tail.of(subscription=subscription, topic=topic)
         if not cursors and (subscription is not None or topic is not None):
@@ -75,7 +75,7 @@ def stats_of(
 
     Of the ``control_topics`` those are told that have too few replicas.
     """
-    topics = Topics(client_config(kafka, "admin"))
+    topics = ClusterAdmin(client_config(kafka, "admin"))
     partitions = [(cell.topic, cell.partition) for cell in cursors]
     ends = topics.existing_ends(partitions, committed=committed)
     parts: dict[tuple[str, str], list[PartitionStats]] = {}
@@ -105,7 +105,7 @@ def stats_of(
     )
 
 
-def _markers_unread(topics: Topics, markers_topic: str) -> int | None:
+def _markers_unread(topics: ClusterAdmin, markers_topic: str) -> int | None:
     try:
         return unread_markers(topics, markers_topic)[0]
     except NotAuthorized:
@@ -113,7 +113,10 @@ def _markers_unread(topics: Topics, markers_topic: str) -> int | None:
 
 
 def _members(
-    topics: Topics, subscription: str, parts: Mapping[tuple[str, str], Iterable[PartitionStats]], prefix: str
+    topics: ClusterAdmin,
+    subscription: str,
+    parts: Mapping[tuple[str, str], Iterable[PartitionStats]],
+    prefix: str,
 ) -> list[NamedMember]:
     cells = [part.cell for (_, name), own in parts.items() if name == subscription for part in own]
     partitions = [(cell.topic, cell.partition) for cell in cells]
@@ -121,7 +124,7 @@ def _members(
 
 
 def _newest_ms(
-    topics: Topics, partitions: Iterable[Partition], markers_topic: str
+    topics: ClusterAdmin, partitions: Iterable[Partition], markers_topic: str
 ) -> Callable[[str], int | None]:
     """The latest instant that is known: of the last marker, or of the newest message of a topic.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from spark_cursor_source.admin.tracker_channel import TrackerTalk
+from spark_cursor_source.admin.tracker_channel import TrackerChannel
 from spark_cursor_source.consumer.named_members import named_members
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.closing import ClosedAtExit
@@ -25,7 +25,7 @@ from spark_cursor_source.errors import (
     SubscriptionExists,
     SubscriptionHasConsumers,
 )
-from spark_cursor_source.kafka.admin import Partition, Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin, Partition
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.topics import (
     FROM_EARLIEST,
@@ -91,8 +91,8 @@ class Subscriptions(ClosedAtExit):
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         self._prefix = group_id_prefix
-        self._topics = Topics(client_config(kafka, "admin")).meet()
-        self._tracker = TrackerTalk(
+        self._topics = ClusterAdmin(client_config(kafka, "admin")).meet()
+        self._tracker = TrackerChannel(
             kafka,
             self._topics,
             markers_topic=markers_topic,

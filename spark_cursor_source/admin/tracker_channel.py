@@ -8,21 +8,21 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker
 from spark_cursor_source.errors import CursorqError, NoTracker
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.topics.cursors import CursorTail, tracked_here
+from spark_cursor_source.topics.cursors import CursorTable, tracked_here
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.topics.tracker_progress import reads_all_about
 
 
-class TrackerTalk:
+class TrackerChannel:
     """One thread's. What is told is in the markers topic, and done as soon as a tracker has read it."""
 
     def __init__(
         self,
         kafka: Mapping[str, str],
-        topics: Topics,
+        topics: ClusterAdmin,
         *,
         markers_topic: str,
         cursors_topic: str,
@@ -33,7 +33,7 @@ class TrackerTalk:
         self._timeout_ms = timeout_ms
         partitions = topics.describe([markers_topic])[markers_topic].partitions
         self._sender = MarkerSender(client_config(kafka, "producer"), markers_topic, partitions)
-        self._cursors = CursorTail(client_config(kafka, "consumer"), cursors_topic)
+        self._cursors = CursorTable(client_config(kafka, "consumer"), cursors_topic)
 
     def find(self, subscription: str, topic: str | None = None) -> dict[Cell, CursorSnapshot]:
         """The cursors of a subscription as they are now, of one topic or of all; none, maybe.

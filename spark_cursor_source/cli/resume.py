@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from spark_cursor_source.cli.arguments import add_cluster, kafka_of
 
 if TYPE_CHECKING:
-    from spark_cursor_source.admin.breaker import Resumed
+    from spark_cursor_source.admin.breaker import ClosedBreakers
     from spark_cursor_source.cli.arguments import Subcommands
 
 
@@ -41,7 +41,7 @@ def _resume(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def text_of(subscription: str, resumed: Resumed) -> str:
+def text_of(subscription: str, resumed: ClosedBreakers) -> str:
     """What was done, in a line."""
     if not any(resumed):
         return f"no breaker of {subscription} is open, and no dead letters of it wait to be written again"

@@ -20,9 +20,9 @@ from spark_cursor_source.errors import (
     TopicNotFound,
     UnknownSubscription,
 )
-from spark_cursor_source.kafka.admin import Topics
-from spark_cursor_source.kafka.pool import IdleClients
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.pool import ClientPool
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.tracker_progress import reads_all_about
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class AckCheck:
 
     def __init__(self, config: Mapping[str, Any], cursors_topic: str, markers_topic: str) -> None:
         self._config, self._cursors_topic, self._markers_topic = dict(config), cursors_topic, markers_topic
-        self._topics = Topics(config)
+        self._topics = ClusterAdmin(config)
         self._known: dict[Cell, int] = {}  # every offset of the cell below this one exists, or did once
 
     def check(self, acked: Mapping[Cell, OffsetSet]) -> None:
@@ -68,7 +68,7 @@ class AckCheck:
 
     def _look_for(self, cells: Sequence[Cell]) -> None:
         try:
-            with closing(CursorTail(self._config, self._cursors_topic)) as cursors:
+            with closing(CursorTable(self._config, self._cursors_topic)) as cursors:
                 cursors.refresh()
                 missing = [cell for cell in cells if not self._is_there(cursors, cell)]
                 if not missing or (
@@ -94,13 +94,13 @@ class AckCheck:
         return False
 
     @staticmethod
-    def _is_there(cursors: CursorTail, cell: Cell) -> bool:
+    def _is_there(cursors: CursorTable, cell: Cell) -> bool:
         try:
             return cursors.get(cell) is not None
         except (LaterCursorVersion, InvalidControlRecord):
             return True
 
-    def _position(self, cursors: CursorTail, cell: Cell) -> int:
+    def _position(self, cursors: CursorTable, cell: Cell) -> int:
         try:
             cursor = cursors.get(cell)
         except (LaterCursorVersion, InvalidControlRecord):
@@ -163,4 +163,4 @@ def _shown(offsets: OffsetSet) -> str:
     return f"{', '.join(first[:3])} and {len(offsets) - 3} more"
 
 
-_idle: IdleClients[AckCheck] = IdleClients(lambda check: None, kept=_KEPT)
+_idle: ClientPool[AckCheck] = ClientPool(lambda check: None, kept=_KEPT)

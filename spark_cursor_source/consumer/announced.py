@@ -6,27 +6,27 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from spark_cursor_source.core.batch import Delivery, Taken
+from spark_cursor_source.core.batch import Delivery, StartedDeliveries
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.tracker import Redeliver
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Pace
-from spark_cursor_source.topics.redeliveries import RedeliveryTail
-from spark_cursor_source.topics.redelivery_partitions import RedeliveryPlaces
+from spark_cursor_source.topics.redeliveries import RedeliveryLog
+from spark_cursor_source.topics.redelivery_partitions import RedeliveryPartitions
 
 _COUNT_MS = 2_000  # how often it is asked whether the redeliveries topic has more partitions
 
 
-class Announced:
+class AnnouncedRedeliveries:
     """What the tracker has announced to one run, in the order in which it came; one thread's."""
 
-    def __init__(self, config: Mapping[str, str], topic: str, topics: Topics) -> None:
+    def __init__(self, config: Mapping[str, str], topic: str, topics: ClusterAdmin) -> None:
         self._topics = topics
-        self._tail = RedeliveryTail(config, topic)
-        self._places = RedeliveryPlaces(topics, topic)
+        self._tail = RedeliveryLog(config, topic)
+        self._places = RedeliveryPartitions(topics, topic)
         self._count = Pace(_COUNT_MS)
         self._scanned: dict[int, int] | None = None
-        self._taken = Taken()
+        self._taken = StartedDeliveries()
         self._waiting: deque[Redeliver] = deque()
 
     def look(self, is_ours: Callable[[Redeliver], bool]) -> None:

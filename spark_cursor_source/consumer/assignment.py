@@ -9,19 +9,19 @@ from dataclasses import replace
 
 from spark_cursor_source.consumer.membership import Membership
 from spark_cursor_source.consumer.progress import GroupProgress
-from spark_cursor_source.consumer.session import Run
-from spark_cursor_source.consumer.source_topics import QueueView
+from spark_cursor_source.consumer.session import TrackerSession
+from spark_cursor_source.consumer.source_topics import SourceTopics
 from spark_cursor_source.core.batch import BatchPlan, Delivery, SourceOffset, TopicPartition
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.errors import RunSuperseded
 from spark_cursor_source.options.source import SourceOptions
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 
 log = logging.getLogger(__name__)
 
 
-class Holdings:
+class PartitionAssignment:
     """What the consumer group gives to this query, and where each partition of it goes on.
 
     A partition with a past goes on where the tracker says: it has then read every marker of whoever had it
@@ -31,11 +31,11 @@ class Holdings:
     def __init__(
         self,
         options: SourceOptions,
-        queue: QueueView,
+        queue: SourceTopics,
         membership: Membership,
         group: GroupProgress,
-        run: Run,
-        cursors: CursorTail,
+        run: TrackerSession,
+        cursors: CursorTable,
     ) -> None:
         self._options = options
         self._queue = queue

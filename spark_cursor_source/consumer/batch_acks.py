@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from spark_cursor_source.consumer.assignment import Holdings
-from spark_cursor_source.consumer.pending import Inbox
-from spark_cursor_source.consumer.replays import Replays
-from spark_cursor_source.consumer.session import Run
-from spark_cursor_source.consumer.unread import Unread
+from spark_cursor_source.consumer.assignment import PartitionAssignment
+from spark_cursor_source.consumer.pending import PendingRedeliveries
+from spark_cursor_source.consumer.replays import ReplayPlanner
+from spark_cursor_source.consumer.session import TrackerSession
+from spark_cursor_source.consumer.unread import UnreadMessages
 from spark_cursor_source.core.batch import BatchPlan, SourceOffset
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, EndUpTo, Marker, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.orphaned_leases import leftovers
+from spark_cursor_source.core.orphaned_leases import orphaned_leases
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.tracker import DEADLINE_GRAIN_MS
 from spark_cursor_source.options.source import AckMode, SourceOptions
 
 
-class Completion:
+class SourceAcks:
     """Knows which messages the end of a batch ends: its own, and once a run those that dead runs left.
 
     Messages that were not due, and that no task has given back because none has read them, are given back.
@@ -28,11 +28,11 @@ class Completion:
     def __init__(
         self,
         options: SourceOptions,
-        holdings: Holdings,
-        run: Run,
-        inbox: Inbox,
-        replays: Replays,
-        unread: Unread,
+        holdings: PartitionAssignment,
+        run: TrackerSession,
+        inbox: PendingRedeliveries,
+        replays: ReplayPlanner,
+        unread: UnreadMessages,
     ) -> None:
         self._mode, self._is_sole = options.ack_mode, options.subscription_type.is_sole
         self._holdings, self._run, self._inbox, self._replays = holdings, run, inbox, replays
@@ -81,7 +81,7 @@ class Completion:
         delivered: dict[Cell, OffsetSet] = {}
         for delivery in batch.deliveries if batch else ():
             delivered[delivery.cell] = delivered.get(delivery.cell, EMPTY) | delivery.offsets
-        left = leftovers(
+        left = orphaned_leases(
             self._run.answers,
             run_id=self._run.run_id,
             end=committed,

@@ -7,7 +7,7 @@ import time
 from spark_cursor_source.options.source import SourceOptions
 
 
-class Patience:
+class MinOffsetsDelay:
     """Waits for ``minOffsetsPerTrigger`` messages, but no longer than ``maxTriggerDelay``."""
 
     def __init__(self, options: SourceOptions) -> None:

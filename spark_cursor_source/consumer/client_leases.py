@@ -17,11 +17,11 @@ class _Group(NamedTuple):
     since: int  # in grains
 
 
-class HeldLeases:
+class ClientLeases:
     """The leases of one consumer, to be extended until their messages are settled, and at most 12 h.
 
     >>> cell = Cell(subscription="s", topic="t", partition=0)
-    >>> held = HeldLeases()
+    >>> held = ClientLeases()
     >>> held.add(cell, OffsetSet.of((0, 9)), run_id="r", now_ms=0)
     >>> held.settle(cell, OffsetSet.of((1, 9)))
     >>> [marker.offsets.ranges for marker in held.keep_alives(now_ms=20_000, lease_ms=60_000)]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from spark_cursor_source.consumer.membership import Membership, Part
-from spark_cursor_source.consumer.session import Run
+from spark_cursor_source.consumer.membership import GroupConfig, Membership
+from spark_cursor_source.consumer.session import TrackerSession
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Pace
 
 _DISCOVER_MS = 2_000  # how often it is asked which partitions there are, and whose
@@ -23,7 +23,7 @@ Partition = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Followed:
+class AssignedPartition:
     """A partition that this consumer has, and how far it is."""
 
     cell: Cell
@@ -31,7 +31,7 @@ class Followed:
     passed: int = 0  #: what was looked at beyond it and is not ours
 
 
-class Following:
+class ClientAssignment:
     """Greets the tracker for each partition that the group gives to this consumer; one thread's.
 
     What it hears is for its owner to carry out: partitions that were :meth:`lost`, and those whose
@@ -41,9 +41,9 @@ class Following:
     def __init__(
         self,
         config: Mapping[str, str],
-        topics: Topics,
-        part: Part,
-        run: Run,
+        topics: ClusterAdmin,
+        part: GroupConfig,
+        run: TrackerSession,
         write: Callable[[Sequence[Marker]], object],
         *,
         subscription: str,
@@ -55,7 +55,7 @@ class Following:
         self._membership = Membership(config, topics, part)
         self._partitions: tuple[Partition, ...] = ()
         self._topic_ids: Mapping[str, str] = {}
-        self._followed: dict[int, Followed] = {}
+        self._followed: dict[int, AssignedPartition] = {}
         self._part: set[int] = set()  # as of the last look
         self._discover, self._look, self._commit = Pace(_DISCOVER_MS), Pace(_PART_MS), Pace(_COMMIT_MS)
         self.steady = self._membership.steady  #: what :meth:`mine` says stays so inside of this
@@ -63,7 +63,7 @@ class Following:
     def __contains__(self, number: int) -> bool:
         return number in self._followed
 
-    def __getitem__(self, number: int) -> Followed:
+    def __getitem__(self, number: int) -> AssignedPartition:
         return self._followed[number]
 
     @property
@@ -111,7 +111,7 @@ class Following:
         begin = self._topics.beginning_offsets(places) | self._topics.committed(self._group, places)
         cells = {number: self.cell(number) for number in new}
         self._run.greet({cells[n]: begin[self._topic, n] for n in new}, self._topic_ids)
-        self._followed |= {number: Followed(cell) for number, cell in cells.items()}
+        self._followed |= {number: AssignedPartition(cell) for number, cell in cells.items()}
 
     def heard(self) -> dict[int, int]:
         """Where the partitions begin that the tracker has answered for since the last call.
@@ -165,7 +165,7 @@ class Following:
             if one.position is not None
         }
 
-    def _pass_over(self, one: Followed) -> Iterator[Marker]:
+    def _pass_over(self, one: AssignedPartition) -> Iterator[Marker]:
         """The last of the offsets that nobody is to have, started and ended: those below it follow."""
         last = OffsetSet.of((one.passed - 1, one.passed))
         run_id = self._run.id_of(one.cell)

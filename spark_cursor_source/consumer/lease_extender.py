@@ -25,7 +25,7 @@ class Leased(Protocol):
 LeasedT = TypeVar("LeasedT", bound=Leased)
 
 
-class LeaseKeeper(Generic[LeasedT]):
+class LeaseExtender(Generic[LeasedT]):
     """Has the held messages extended every third of a lease, at most 12 h for one batch.
 
     It lives in the planner's process: when the driver dies it stops, and the leases run out. That is the

@@ -14,7 +14,7 @@ from spark_cursor_source.consumer.this_process import is_dead, name_member
 from spark_cursor_source.core.member_name import MemberName
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.errors import MemberFenced, SubscriptionInUse
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.group_admin import GroupMemberInfo
 from spark_cursor_source.kafka.group_member import SOLE, GroupMember, Partition
@@ -27,7 +27,7 @@ _PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class GroupConfig:
     """What somebody wants of a subscription's group."""
 
     group: str
@@ -40,7 +40,7 @@ class Part:
 class Membership:
     """The part that one query takes in the group of its subscription."""
 
-    def __init__(self, config: Mapping[str, Any], topics: Topics, part: Part) -> None:
+    def __init__(self, config: Mapping[str, Any], topics: ClusterAdmin, part: GroupConfig) -> None:
         self._config, self._topics, self._part = config, topics, part
         self._name = name_member(part.type, part.query_id)
         self._member: GroupMember | None = None

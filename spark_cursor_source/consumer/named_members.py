@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from spark_cursor_source.core.member_name import MemberName
-from spark_cursor_source.kafka.admin import Partition, Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin, Partition
 from spark_cursor_source.kafka.group_admin import GroupMemberInfo
 from spark_cursor_source.kafka.group_member import SOLE
 
@@ -24,7 +24,7 @@ class NamedMember:
         return f"query {self.name.query_id} on host {self.name.host}, since {self.name.since}"
 
 
-def named_members(topics: Topics, group: str, partitions: Iterable[Partition]) -> list[NamedMember]:
+def named_members(topics: ClusterAdmin, group: str, partitions: Iterable[Partition]) -> list[NamedMember]:
     """The members of a group, by client id; ``partitions`` are those that it commits offsets of."""
     found = []
     for info in sorted(topics.group_members(group), key=lambda one: (one.client_id, sorted(one.partitions))):

@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from spark_cursor_source.core.batch import TopicPartition
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.options.source import SourceOptions
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 
 log = logging.getLogger(__name__)
 
 
-class Room:
+class OutstandingLimit:
     """What ``maxOutstanding`` leaves for the next batch.
 
     What the tracker has not yet seen of this run counts as outstanding: the limit holds at any moment.
     """
 
-    def __init__(self, options: SourceOptions, cursors: CursorTail) -> None:
+    def __init__(self, options: SourceOptions, cursors: CursorTable) -> None:
         self._subscription, self._limit = options.subscription, options.max_outstanding
         self._cursors = cursors
         self._first_planned: dict[TopicPartition, int] = {}

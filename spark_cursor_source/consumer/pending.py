@@ -6,44 +6,46 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from spark_cursor_source.consumer.assignment import Holdings
-from spark_cursor_source.consumer.session import Run
+from spark_cursor_source.consumer.assignment import PartitionAssignment
+from spark_cursor_source.consumer.session import TrackerSession
 from spark_cursor_source.core.batch import (
     BatchPlan,
     RedeliveryRecord,
     SourceOffset,
-    Taken,
+    StartedDeliveries,
     redelivered_between,
 )
 from spark_cursor_source.core.tracker import Redeliver
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.source import SourceOptions
-from spark_cursor_source.topics.cursors import CursorTail
-from spark_cursor_source.topics.redeliveries import RedeliveryTail
-from spark_cursor_source.topics.redelivery_partitions import RedeliveryPlaces
+from spark_cursor_source.topics.cursors import CursorTable
+from spark_cursor_source.topics.redeliveries import RedeliveryLog
+from spark_cursor_source.topics.redelivery_partitions import RedeliveryPartitions
 
 log = logging.getLogger(__name__)
 
 
-class Inbox:
+class PendingRedeliveries:
     """What is announced to this run, kept until a batch holds it. What is for others is dropped.
 
     An announcement of an earlier delivery than a batch of this run has started is stale, and not kept.
     """
 
-    def __init__(self, options: SourceOptions, topics: Topics, holdings: Holdings, run: Run) -> None:
+    def __init__(
+        self, options: SourceOptions, topics: ClusterAdmin, holdings: PartitionAssignment, run: TrackerSession
+    ) -> None:
         self._topics, self._holdings, self._run = topics, holdings, run
-        self._tail = RedeliveryTail(client_config(options.kafka, "consumer"), options.redeliveries_topic)
+        self._tail = RedeliveryLog(client_config(options.kafka, "consumer"), options.redeliveries_topic)
         self._topic = options.redeliveries_topic
-        self._places = RedeliveryPlaces(topics, self._topic)
+        self._places = RedeliveryPartitions(topics, self._topic)
         self.topic_id = self._places.topic_id
         self._told = False
         #: of the redeliveries topic
         self.partitions = self._places.all
         self._pending: list[RedeliveryRecord] = []
         self._scanned: dict[int, int] = {}
-        self.taken = Taken()  #: by the batches of this run
+        self.taken = StartedDeliveries()  #: by the batches of this run
 
     def count_partitions(self) -> None:
         """Read partitions that the redeliveries topic was given since, from their beginning.
@@ -122,7 +124,7 @@ class Inbox:
         for delivery in batch.deliveries:
             self.taken.add(delivery)
 
-    def forget_ended(self, cursors: CursorTail) -> None:
+    def forget_ended(self, cursors: CursorTable) -> None:
         """What has ended by the cursors is not to be known any more, nor to be delivered."""
         for topic, partition in self._holdings.next:
             cell = self._holdings.cell(topic, partition)

@@ -11,18 +11,18 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from spark_cursor_source.consumer.assignment import Holdings
-from spark_cursor_source.consumer.batch_acks import Completion
-from spark_cursor_source.consumer.batch_delay import Patience
-from spark_cursor_source.consumer.lease_extender import LeaseKeeper
-from spark_cursor_source.consumer.outstanding_limit import Room
-from spark_cursor_source.consumer.pending import Inbox
-from spark_cursor_source.consumer.progress import GroupProgress, take_part
-from spark_cursor_source.consumer.replays import Replays
-from spark_cursor_source.consumer.session import Run, TrackerAddress
-from spark_cursor_source.consumer.source_topics import QueueView
+from spark_cursor_source.consumer.assignment import PartitionAssignment
+from spark_cursor_source.consumer.batch_acks import SourceAcks
+from spark_cursor_source.consumer.batch_delay import MinOffsetsDelay
+from spark_cursor_source.consumer.lease_extender import LeaseExtender
+from spark_cursor_source.consumer.outstanding_limit import OutstandingLimit
+from spark_cursor_source.consumer.pending import PendingRedeliveries
+from spark_cursor_source.consumer.progress import GroupProgress, group_config
+from spark_cursor_source.consumer.replays import ReplayPlanner
+from spark_cursor_source.consumer.session import TrackerAddress, TrackerSession
+from spark_cursor_source.consumer.source_topics import SourceTopics
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
-from spark_cursor_source.consumer.unread import Unread
+from spark_cursor_source.consumer.unread import UnreadMessages
 from spark_cursor_source.core.admission import Turns, admit
 from spark_cursor_source.core.batch import (
     BatchPlan,
@@ -39,12 +39,12 @@ from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.core.task_split import split, split_by_key
 from spark_cursor_source.errors import MarkerFormatChanged, TopicGone, TopicNotFound
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.rights import DESCRIBE, READ, of_consumer
 from spark_cursor_source.options.source import Isolation, SourceOptions
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import MarkerSender
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Planner:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._topics = Topics(client_config(options.kafka, "admin"), timeout_ms=PATIENCE_MS).meet()
+        self._topics = ClusterAdmin(client_config(options.kafka, "admin"), timeout_ms=PATIENCE_MS).meet()
         # Before anything is delivered: a right that is missed later stops a query in the middle of its work.
         self._topics.check_rights(
             of_consumer(
@@ -78,32 +78,32 @@ class Planner:
         self._sender = MarkerSender(
             client_config(options.kafka, "producer"), options.markers_topic, control.markers
         )
-        self._cursors = CursorTail(
+        self._cursors = CursorTable(
             client_config(options.kafka, "consumer"), options.cursors_topic, timeout_ms=PATIENCE_MS
         )
-        self._queue = QueueView(options, self._topics)
+        self._queue = SourceTopics(options, self._topics)
         run_id = uuid.uuid4().hex
-        self._membership = take_part(options, self._topics, run_id)
+        self._membership = group_config(options, self._topics, run_id)
         self._group = GroupProgress(self._topics, self._membership, options.group)
         tracker = TrackerAddress(
             markers_topic=options.markers_topic,
             cursors_topic=options.cursors_topic,
             timeout_ms=options.tracker_timeout_ms,
         )
-        self._run = Run(run_id, tracker, self._cursors, self._send)
+        self._run = TrackerSession(run_id, tracker, self._cursors, self._send)
         self._tracker = TrackerWatch(self._topics, tracker, fail_ms=options.fail_without_tracker_ms)
-        self._holdings = Holdings(
+        self._holdings = PartitionAssignment(
             options, self._queue, self._membership, self._group, self._run, self._cursors
         )
-        self._inbox = Inbox(options, self._topics, self._holdings, self._run)
-        self._replays = Replays(options, self._holdings, self._run)
-        self._unread = Unread(options, self._topics, run_id, partitions=control.redeliveries)
-        self._completion = Completion(
+        self._inbox = PendingRedeliveries(options, self._topics, self._holdings, self._run)
+        self._replays = ReplayPlanner(options, self._holdings, self._run)
+        self._unread = UnreadMessages(options, self._topics, run_id, partitions=control.redeliveries)
+        self._completion = SourceAcks(
             options, self._holdings, self._run, self._inbox, self._replays, self._unread
         )
-        self._room = Room(options, self._cursors)
-        self._keeper = LeaseKeeper(self._extend, lease_ms=options.lease_ms)
-        self._patience = Patience(options)
+        self._room = OutstandingLimit(options, self._cursors)
+        self._keeper = LeaseExtender(self._extend, lease_ms=options.lease_ms)
+        self._patience = MinOffsetsDelay(options)
         self._began = False
         self._asked_for_latest = False
         self._turns = Turns()

@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from spark_cursor_source.consumer.membership import Membership, Part
-from spark_cursor_source.consumer.source_topics import QueueView
+from spark_cursor_source.consumer.membership import GroupConfig, Membership
+from spark_cursor_source.consumer.source_topics import SourceTopics
 from spark_cursor_source.core.batch import TopicPartition
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.source import SourceOptions
 
 GROUP_COMMIT_S = 1.0  #: how often the consumer group's offsets follow
 
 
-def take_part(options: SourceOptions, topics: Topics, query_id: str) -> Membership:
+def group_config(options: SourceOptions, topics: ClusterAdmin, query_id: str) -> Membership:
     """The part of a query in the group of its subscription; it joins when it is asked what is its."""
-    part = Part(
+    part = GroupConfig(
         group=options.group,
         queue=repr(options.topics),
         type=options.subscription_type,
@@ -30,7 +30,7 @@ def take_part(options: SourceOptions, topics: Topics, query_id: str) -> Membersh
 class GroupProgress:
     """The offsets of the subscription's group, committed by a member of it."""
 
-    def __init__(self, topics: Topics, membership: Membership, group: str) -> None:
+    def __init__(self, topics: ClusterAdmin, membership: Membership, group: str) -> None:
         self._topics = topics
         self._membership = membership
         self._group = group
@@ -38,7 +38,9 @@ class GroupProgress:
         self._is_on_its_way = False  # what was last committed without waiting
         self._committed: dict[TopicPartition, int] = {}
 
-    def beginning(self, queue: QueueView, stored: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def beginning(
+        self, queue: SourceTopics, stored: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
         """Where a query without a checkpoint begins.
 
         From the group's offsets, which do not move before the first batch is complete; else from what is

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from spark_cursor_source.consumer.assignment import Holdings
-from spark_cursor_source.consumer.session import Run
+from spark_cursor_source.consumer.assignment import PartitionAssignment
+from spark_cursor_source.consumer.session import TrackerSession
 from spark_cursor_source.core.batch import BatchPlan, RedeliveryRecord, SourceOffset, TopicPartition
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
@@ -17,13 +17,13 @@ from spark_cursor_source.options.source import SourceOptions
 log = logging.getLogger(__name__)
 
 
-class Replays:
+class ReplayPlanner:
     """Plans such a batch again: the same messages, less what has ended.
 
     A second replay hands them back: the batch runs empty, and they come again as redeliveries.
     """
 
-    def __init__(self, options: SourceOptions, holdings: Holdings, run: Run) -> None:
+    def __init__(self, options: SourceOptions, holdings: PartitionAssignment, run: TrackerSession) -> None:
         self._options, self._holdings, self._run = options, holdings, run
         self.held: dict[Cell, OffsetSet] = {}  #: all that these batches held, delivered again or not
 

@@ -36,7 +36,7 @@ class TrackerAddress:
     timeout_ms: int
 
 
-class Run:
+class TrackerSession:
     """Says Hello for each cell and knows which of them the tracker has answered.
 
     The cursor that names this run holds the effect of every marker that came before its Hello. A cell that

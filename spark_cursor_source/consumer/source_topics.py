@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from spark_cursor_source.core.batch import SourceOffset, TopicPartition
 from spark_cursor_source.errors import QueueTopicEndsEarlier, QueueTopicRecreated, TopicNotFound
-from spark_cursor_source.kafka.admin import TopicInfo, Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin, TopicInfo
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.topics import Assign, Subscribe, SubscribePattern
@@ -21,10 +21,12 @@ DISCOVERY_S = 2.0  #: how often an idle query looks for new partitions
 _BEHIND_MS = 3_000  # so long an end may be below what was read before
 
 
-class QueueView:
+class SourceTopics:
     """The queue partitions of a query and the ids of their topics."""
 
-    def __init__(self, options: SourceOptions, topics: Topics, *, may_be_recreated: bool = True) -> None:
+    def __init__(
+        self, options: SourceOptions, topics: ClusterAdmin, *, may_be_recreated: bool = True
+    ) -> None:
         """Without ``may_be_recreated``, a topic that was created again is an error in any case."""
         self._options = options
         self._may_be_recreated = may_be_recreated and not options.fail_on_data_loss

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from spark_cursor_source.consumer.session import TrackerAddress
 from spark_cursor_source.errors import KafkaUnavailable, NotAuthorized, TopicNotFound, TrackerSilent
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline, Pace
 from spark_cursor_source.topics.tracker_progress import read_progress
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 _ANSWER_MS = 3_000  # a broker that is slow is no reason to hold up a query
 
 
-def unread_markers(topics: Topics, markers_topic: str) -> tuple[int, Mapping[int, int]]:
+def unread_markers(topics: ClusterAdmin, markers_topic: str) -> tuple[int, Mapping[int, int]]:
     """How many markers the tracker has not read, and its positions.
 
     Raises:
@@ -37,7 +37,7 @@ class TrackerWatch:
     After ``fail_ms`` of that it is an error. One thread's.
     """
 
-    def __init__(self, topics: Topics, tracker: TrackerAddress, *, fail_ms: int | None = None) -> None:
+    def __init__(self, topics: ClusterAdmin, tracker: TrackerAddress, *, fail_ms: int | None = None) -> None:
         self._topics = topics
         self._tracker = tracker
         self._fail_ms = fail_ms

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 EVERY_MS = 60_000
 
 
-class NowhereLog:
+class UnmatchedAcksLog:
     """Counts what was acked, released, rejected or extended where the tracker knows no such partition."""
 
     def __init__(self, *, every_ms: int = EVERY_MS) -> None:

@@ -15,11 +15,11 @@ from spark_cursor_source.core.marker import Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.rights import WRITE
 from spark_cursor_source.options.source import AckMode, SourceOptions
-from spark_cursor_source.topics.delayed import HoldBack
+from spark_cursor_source.topics.delayed import DelayFilter
 from spark_cursor_source.topics.queue import arrow_batches
 from spark_cursor_source.topics.read_reports import ReportReader
 
@@ -35,10 +35,10 @@ class _Planned:
     to: ReportTo | None
 
 
-class Unread:
+class UnreadMessages:
     """Knows which tasks have read their messages to the end, and reads those of the others."""
 
-    def __init__(self, options: SourceOptions, topics: Topics, run_id: str, *, partitions: int) -> None:
+    def __init__(self, options: SourceOptions, topics: ClusterAdmin, run_id: str, *, partitions: int) -> None:
         self._options, self._topics, self._run_id = options, topics, run_id
         self._topic = options.redeliveries_topic
         self._is_wanted = options.delayed_delivery and options.ack_mode is not AckMode.INDIVIDUAL
@@ -114,7 +114,7 @@ class Unread:
             include_headers=False,
             queue_id=None if queue_id is None else queue_id.encode(),
             on_missing=_ignore,
-            hold_back=HoldBack(now_ms=now_ms, on_early=on_early),
+            hold_back=DelayFilter(now_ms=now_ms, on_early=on_early),
         )
         for _ in rows:  # only the headers matter, and no more than one lot of rows is in memory
             pass

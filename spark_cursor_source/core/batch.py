@@ -136,13 +136,13 @@ class BatchPlan:
     alone: bool = False  #: it holds suspects, and nothing else
 
 
-class Taken:
+class StartedDeliveries:
     """What one run has started, so that an announcement of an earlier delivery is known as stale.
 
     Messages that were never delivered are announced to a run once, after the tracker has taken their delivery
     back: that is never stale, and with their first delivery those before it are forgotten.
 
-    >>> taken, cell = Taken(), Cell(subscription="s", topic="t", partition=0)
+    >>> taken, cell = StartedDeliveries(), Cell(subscription="s", topic="t", partition=0)
     >>> taken.add(Delivery(cell=cell, offsets=OffsetSet.of((0, 5)), delivery_count=2))
     >>> taken.fresh(cell, OffsetSet.of((3, 8)), delivery_count=1).ranges
     ((5, 8),)
@@ -204,7 +204,7 @@ def plan(
     records: Iterable[Redeliver],
     *,
     read_positions: Mapping[Cell, int],
-    taken: Taken,
+    taken: StartedDeliveries,
 ) -> BatchPlan:
     """The batch between two offsets, planned for the first time by this run.
 

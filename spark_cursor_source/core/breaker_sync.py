@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 
 from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker import Hold, Resume
+from spark_cursor_source.core.marker import CloseBreaker, OpenBreaker
 
 
 def trips(
     cursors: Collection[CursorSnapshot], policy: BreakerPolicy, now_ms: Mapping[int, int]
-) -> list[Hold | Resume]:
+) -> list[OpenBreaker | CloseBreaker]:
     """The markers that bring the cells of one subscription in line.
 
     Where a breaker is open, the others open for the same trip. Where all are closed, they open when their
@@ -20,7 +20,7 @@ def trips(
     """
     opened = [cursor.breaker.trip for cursor in cursors if cursor.breaker.is_open]
     if policy.limit is None:
-        return [Resume(cell=cursor.cell) for cursor in cursors if cursor.breaker.is_open]
+        return [CloseBreaker(cell=cursor.cell) for cursor in cursors if cursor.breaker.is_open]
     if opened:
         trip = max(opened)  # of several the latest, so that all agree
     else:
@@ -34,4 +34,4 @@ def trips(
         last_ms = max(instant for cursor in cursors for instant, _ in cursor.breaker.recent)
         trip = f"{last_ms}@{letters} in {len(cursors)} partitions"
     # A cell that was open for this trip and is closed again stays so.
-    return [Hold(cell=cursor.cell, trip=trip) for cursor in cursors if cursor.breaker.trip != trip]
+    return [OpenBreaker(cell=cursor.cell, trip=trip) for cursor in cursors if cursor.breaker.trip != trip]

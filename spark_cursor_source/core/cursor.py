@@ -10,7 +10,7 @@ from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.delivery_times import UNKNOWN, FirstDeliveries
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.ttl import Ages
+from spark_cursor_source.core.ttl import MessageAges
 
 
 class Lease(NamedTuple):
@@ -23,7 +23,7 @@ class Lease(NamedTuple):
     grouped: bool = False  #: they are suspects, delivered together and with nothing else
 
 
-class Delay(NamedTuple):
+class Delayed(NamedTuple):
     """What messages that wait for the end of their backoff together have in common."""
 
     due_ms: int  #: broker time, on a quarter of a second
@@ -33,7 +33,7 @@ class Delay(NamedTuple):
     grouped: bool = False  #: the last delivery was that of several suspects together
 
 
-class Wait(NamedTuple):
+class Available(NamedTuple):
     """What messages that are available together have in common."""
 
     delivery_count: int  #: 0: never delivered, because it was not due
@@ -42,7 +42,7 @@ class Wait(NamedTuple):
     grouped: bool = False
 
 
-class Held(NamedTuple):
+class HeldLetters(NamedTuple):
     """What dead letters that are held together have in common: by the breaker, or because of a trouble."""
 
     delivery_count: int
@@ -93,17 +93,17 @@ class CursorSnapshot:
     read_position: int
     next_marker: int  #: the first marker offset that is not in this state
     leases: tuple[tuple[Lease, OffsetSet], ...] = ()
-    delayed: tuple[tuple[Delay, OffsetSet], ...] = ()
-    available: tuple[tuple[Wait, OffsetSet], ...] = ()
+    delayed: tuple[tuple[Delayed, OffsetSet], ...] = ()
+    available: tuple[tuple[Available, OffsetSet], ...] = ()
     #: dead letters that wait for the breaker to close, or to be tried again
-    held: tuple[tuple[Held, OffsetSet], ...] = ()
+    held: tuple[tuple[HeldLetters, OffsetSet], ...] = ()
     owner: str | None = None  #: the run that redeliveries are announced to
     max_deliveries: int | None = None  #: None: no limit
     markers_partition: int = 0  #: where the cell's markers are
     topic_id: str | None = None  #: of the queue topic whose offsets these are; None: nobody has told it
     totals: Totals = field(default_factory=Totals)
     breaker: Breaker = field(default_factory=Breaker)
-    ages: Ages = field(default_factory=Ages)
+    ages: MessageAges = field(default_factory=MessageAges)
     first_deliveries: FirstDeliveries = UNKNOWN  #: of the outstanding offsets
     sought: bool = False  #: there was a Seek: from it on, only what the owner delivers counts
     owner_seen_ms: int = 0  #: broker time of the owner's last marker; 0: not known
@@ -170,7 +170,7 @@ class CursorSnapshot:
         """
         return min((held.retry_ms for held, _ in self.held if held.tries and held.retry_ms), default=None)
 
-    def withholding(self, held: Held, offsets: OffsetSet) -> CursorSnapshot:
+    def withholding(self, held: HeldLetters, offsets: OffsetSet) -> CursorSnapshot:
         """The same with dead letters that could not be written, which are outstanding again."""
         groups = dict(self.held)
         groups[held] = groups.get(held, EMPTY) | offsets
@@ -202,7 +202,7 @@ class CursorSnapshot:
     def delivery_counts(self) -> dict[int, OffsetSet]:
         """The outstanding offsets by how often they were delivered."""
         counts: dict[int, list[OffsetSet]] = {}
-        groups: list[tuple[Lease | Delay | Wait | Held, OffsetSet]]
+        groups: list[tuple[Lease | Delayed | Available | HeldLetters, OffsetSet]]
         groups = [*self.leases, *self.delayed, *self.available, *self.held]
         for group, offsets in groups:
             counts.setdefault(group.delivery_count, []).append(offsets)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
-from spark_cursor_source.core.cursor import Delay, Held, Lease, Wait
+from spark_cursor_source.core.cursor import Available, Delayed, HeldLetters, Lease
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 
-_Group = TypeVar("_Group", Lease, Delay, Wait, Held)
+_Group = TypeVar("_Group", Lease, Delayed, Available, HeldLetters)
 
 
-class Groups(Generic[_Group]):
+class LeaseGroups(Generic[_Group]):
     """The offsets of each group of one kind; a group that has none left is gone.
 
-    >>> groups = Groups([(Wait(1, died=False), OffsetSet.of((0, 5)))])
-    >>> groups.add(Wait(2, died=False), OffsetSet.of((7, 9)))
+    >>> groups = LeaseGroups([(Available(1, died=False), OffsetSet.of((0, 5)))])
+    >>> groups.add(Available(2, died=False), OffsetSet.of((7, 9)))
     >>> groups.take(OffsetSet.of((3, 20)))
     4
     >>> [(wait.delivery_count, offsets.ranges) for wait, offsets in groups.in_order()]

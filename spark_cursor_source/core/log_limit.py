@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 
 
-class FewLines:
+class LogLimit:
     """At most ``most`` lines in any ``window_ms``; those that are left out are counted for the next one.
 
-    >>> few = FewLines(most=2, window_ms=60_000)
+    >>> few = LogLimit(most=2, window_ms=60_000)
     >>> [few.admit(at) for at in (0, 10, 20, 30, 60_000, 60_005)]
     [0, 0, None, None, 2, None]
     """

@@ -115,14 +115,14 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resume:
+class CloseBreaker:
     """The operator closes the breaker: what it held goes out, and dead letters are counted from nothing."""
 
     cell: Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class OpenBreaker:
     """The breaker opens, for a trip: one that was for this trip already stays as it is."""
 
     cell: Cell
@@ -130,7 +130,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogEnd:
+class EndOffsetObserved:
     """The queue partition ends at ``position``: every message below it is older than this marker."""
 
     cell: Cell
@@ -171,9 +171,9 @@ Marker = (
     | EndUpTo
     | Seek
     | Hello
-    | Resume
-    | Hold
-    | LogEnd
+    | CloseBreaker
+    | OpenBreaker
+    | EndOffsetObserved
     | Delete
     | Withhold
 )

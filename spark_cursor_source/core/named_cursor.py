@@ -11,7 +11,7 @@ NO_OFFSET = -1  #: where nobody has set a cursor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlainCursor:
+class NamedCursor:
     """The last offset that the reader ``cell.subscription`` is done with, -1 before the first.
 
     ``epoch`` is the fence it was set with, None without one; ``of_tracker``: it is a subscription's, and the
@@ -27,8 +27,8 @@ class PlainCursor:
         """That it may be set with this epoch; one without a fence may be set by all.
 
         >>> cell = Cell(subscription="mailer", topic="orders", partition=0)
-        >>> PlainCursor(cell=cell, offset=5, epoch=2).check_settable(2)
-        >>> PlainCursor(cell=cell, offset=5, epoch=2).check_settable(1)  # doctest: +ELLIPSIS
+        >>> NamedCursor(cell=cell, offset=5, epoch=2).check_settable(2)
+        >>> NamedCursor(cell=cell, offset=5, epoch=2).check_settable(1)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         spark_cursor_source.errors.cursors.CursorFenced: cursor 'mailer,orders,0' was set with epoch 2, ...
 

@@ -9,10 +9,10 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 _FOLD_AT = 50_000
 
 
-class GatheredOffsets:
+class OffsetSetBuilder:
     """A set that grows by half-open runs; a run is a tuple of a hundred bytes only until it is folded.
 
-    >>> gathered = GatheredOffsets()
+    >>> gathered = OffsetSetBuilder()
     >>> gathered.add([(0, 2), (5, 7)])
     >>> gathered.add([(2, 3)])
     >>> gathered.whole().ranges

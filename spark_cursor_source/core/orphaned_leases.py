@@ -18,14 +18,14 @@ from spark_cursor_source.core.tracker import Redeliver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leftovers:
+class OrphanedLeases:
     """What a run finds at its beginning."""
 
     committed: Mapping[Cell, OffsetSet]  #: leased by dead runs, in batches that Spark has committed
     unsure: frozenset[Cell]  #: cells with other outstanding messages: "all up to here" would end them too
 
 
-def leftovers(
+def orphaned_leases(
     cursors: Mapping[Cell, CursorSnapshot],
     *,
     run_id: str,
@@ -33,7 +33,7 @@ def leftovers(
     later: Iterable[Redeliver],
     replayed: Mapping[Cell, OffsetSet],
     delivered: Mapping[Cell, OffsetSet],
-) -> Leftovers:
+) -> OrphanedLeases:
     """What dead runs left, by the cursors as they were when the run began.
 
     ``end`` is where the batches end that Spark has committed, None without a checkpoint. ``later`` are the
@@ -54,4 +54,4 @@ def leftovers(
         others = cursor.outstanding - cursor.leased  # they wait, or are dead letters that are held
         if (dead | others) - known - delivered.get(cell, EMPTY):
             unsure.add(cell)
-    return Leftovers(committed=committed, unsure=frozenset(unsure))
+    return OrphanedLeases(committed=committed, unsure=frozenset(unsure))

@@ -20,16 +20,16 @@ UNLIMITED_SUSPECT_DELIVERIES = 5  #: where there is no limit, suspects part at t
 MAX_ANNOUNCED = 16_384  #: offsets in one redelivery record
 
 
-def company(
+def max_group_size(
     next_delivery: int, *, max_deliveries: int | None, suspects: int, grouped: bool = False
 ) -> int | None:
     """How many suspects may share a batch in their next delivery; None: any number, with others.
 
     ``grouped`` ones died in a group of suspects already.
 
-    >>> [company(n, max_deliveries=5, suspects=10_000) for n in (2, 3, 4, 5)]
+    >>> [max_group_size(n, max_deliveries=5, suspects=10_000) for n in (2, 3, 4, 5)]
     [None, None, 100, 100]
-    >>> company(5, max_deliveries=5, suspects=100, grouped=True)
+    >>> max_group_size(5, max_deliveries=5, suspects=100, grouped=True)
     1
     """
     left = (max_deliveries or UNLIMITED_SUSPECT_DELIVERIES) - next_delivery
@@ -48,7 +48,7 @@ def isolation_groups(
     """The groups in which available messages are announced, and whether each is to be planned alone."""
     most = None
     if died:
-        most = company(
+        most = max_group_size(
             delivery_count + 1, max_deliveries=max_deliveries, suspects=len(offsets), grouped=grouped
         )
     for group in offsets.chunks(MAX_ANNOUNCED if most is None else min(most, MAX_ANNOUNCED)):

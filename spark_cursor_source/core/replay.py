@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from spark_cursor_source.core.batch import BatchPlan, Delivery, HandBack, SourceOffset, queue_ranges
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Wait
+from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, Lease
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.poison import company
+from spark_cursor_source.core.poison import max_group_size
 from spark_cursor_source.core.tracker import Redeliver
 
 
@@ -53,7 +53,7 @@ def _replay_cell(
 ) -> tuple[list[Delivery], list[HandBack]]:
     again: dict[int, OffsetSet] = {}
     back: dict[int, OffsetSet] = {}
-    groups: list[tuple[Lease | Wait | Delay, OffsetSet]] = [*cursor.leases, *cursor.available]
+    groups: list[tuple[Lease | Available | Delayed, OffsetSet]] = [*cursor.leases, *cursor.available]
     # The backoff of a delivery whose run died is not waited for: this batch is where the messages belong.
     groups += [(delay, offsets) for delay, offsets in cursor.delayed if delay.died]
     batch = OffsetSet.union(planned.values())
@@ -102,7 +102,7 @@ def _company(delivery: Delivery, cursor: CursorSnapshot) -> int | None:
     count, limit = delivery.delivery_count, cursor.max_deliveries
     if count == 1 or (count == 2 and limit is not None and count < limit):
         return None  # a batch of first deliveries is the same batch once more, unless it would be the last
-    groups: list[tuple[Lease | Wait | Delay, OffsetSet]]
+    groups: list[tuple[Lease | Available | Delayed, OffsetSet]]
     groups = [*cursor.leases, *cursor.available, *cursor.delayed]
     grouped = any(group.grouped and not held.isdisjoint(delivery.offsets) for group, held in groups)
-    return company(count, max_deliveries=limit, suspects=len(delivery.offsets), grouped=grouped)
+    return max_group_size(count, max_deliveries=limit, suspects=len(delivery.offsets), grouped=grouped)

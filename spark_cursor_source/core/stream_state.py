@@ -38,7 +38,7 @@ class PartitionState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class StreamConfigured:
     """A record of the streams topic: a stream has these settings; None: it has none, as one that is gone."""
 
     stream: str
@@ -62,7 +62,7 @@ class MadeReadonly:
     readonly: bool | None
 
 
-StreamRecord = Settled | Paused | MadeReadonly
+StreamRecord = StreamConfigured | Paused | MadeReadonly
 
 _ORDINARY = StreamSettings()
 _WORKING = PartitionState()
@@ -84,7 +84,7 @@ class StreamView:
         """The view with more records, each with the broker's time when it was written."""
         settings, states = dict(self.settings), dict(self.states)
         for record, at_ms in records:
-            if isinstance(record, Settled):
+            if isinstance(record, StreamConfigured):
                 settings.pop(record.stream, None)
                 if record.settings is not None:
                     settings[record.stream] = record.settings
@@ -136,7 +136,7 @@ class StreamView:
         """The records that undo all that is known of a stream."""
         undone: list[StreamRecord] = []
         if stream in self.settings:
-            undone.append(Settled(stream=stream, settings=None))
+            undone.append(StreamConfigured(stream=stream, settings=None))
         for number in sorted(self.states.get(stream, {})):
             place = (stream, number)
             undone += [Paused(place=place, paused=None), MadeReadonly(place=place, readonly=None)]

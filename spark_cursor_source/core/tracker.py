@@ -49,22 +49,22 @@ from dataclasses import dataclass, fields
 from typing import TypeVar, assert_never
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
+from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, HeldLetters, Lease, Totals
 from spark_cursor_source.core.delivery_times import UNKNOWN, FirstDeliveries
-from spark_cursor_source.core.lease_groups import Groups
+from spark_cursor_source.core.lease_groups import LeaseGroups
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
+    CloseBreaker,
     Delete,
     End,
+    EndOffsetObserved,
     EndUpTo,
     Hello,
-    Hold,
     KeepAlive,
-    LogEnd,
     Marker,
+    OpenBreaker,
     Reject,
     Release,
-    Resume,
     Seek,
     Start,
     Withhold,
@@ -113,7 +113,7 @@ class DeadLetter:
 
 Decision = Redeliver | DeadLetter
 
-_Timed = TypeVar("_Timed", Lease, Delay)
+_Timed = TypeVar("_Timed", Lease, Delayed)
 
 
 class CellTracker:
@@ -139,14 +139,14 @@ class CellTracker:
         self._sought = snapshot.sought
         self._markers_partition = snapshot.markers_partition
         self._topic_id = snapshot.topic_id
-        self._leases = Groups(snapshot.leases)
-        self._delayed = Groups(snapshot.delayed)
-        self._available = Groups(snapshot.available)
-        self._held = Groups(snapshot.held)
+        self._leases = LeaseGroups(snapshot.leases)
+        self._delayed = LeaseGroups(snapshot.delayed)
+        self._available = LeaseGroups(snapshot.available)
+        self._held = LeaseGroups(snapshot.held)
         self._breaker = snapshot.breaker
         self._ages = snapshot.ages.of_ttl(self._policy.message_ttl_ms)
         self._first_deliveries = snapshot.first_deliveries
-        self._unannounced: Groups[Wait] = Groups()  # empty between batches
+        self._unannounced: LeaseGroups[Available] = LeaseGroups()  # empty between batches
         self._tally = Counter({field.name: getattr(snapshot.totals, field.name) for field in fields(Totals)})
 
     @classmethod
@@ -247,12 +247,12 @@ class CellTracker:
                 self._owner, self._owner_seen_ms, self._sought = None, 0, True
             case Hello():
                 self._hello(marker)
-            case Resume():
+            case CloseBreaker():
                 self._close_breaker(troubled=True)
-            case Hold():
+            case OpenBreaker():
                 if self._policy.breaker.limit is not None and marker.trip != self._breaker.trip:
                     self._breaker = self._breaker.opened(marker.trip, at_ms, self._policy.breaker)
-            case LogEnd():
+            case EndOffsetObserved():
                 self._ages = self._ages.seen(at_ms, marker.position)
             case Delete():
                 self._delete()
@@ -275,7 +275,7 @@ class CellTracker:
         self._end_the_old(now_ms)
         if self._owner is not None:
             self._announce(self._owner)
-        self._unannounced = Groups()
+        self._unannounced = LeaseGroups()
         decisions, self._decisions = self._decisions, []
         # What could not be written comes back with the next batch, and is to know then when it was delivered.
         letters = [one.offsets.first for one in decisions if isinstance(one, DeadLetter)]
@@ -291,7 +291,7 @@ class CellTracker:
         leased = 0
         deadline, started = _deadline(at_ms, marker.lease_ms), _deadline(at_ms, 0)
         grouped = marker.alone and len(marker.offsets) > 1
-        groups: list[tuple[Lease | Delay | Wait, OffsetSet]] = [
+        groups: list[tuple[Lease | Delayed | Available, OffsetSet]] = [
             *self._leases,
             *self._delayed,
             *self._available,
@@ -387,7 +387,7 @@ class CellTracker:
             if delay_ms is None:
                 delay_ms = self._wait_ms(count, offsets)
             died = self._died(lease)
-            wait = Wait(count, died, grouped=died and lease.grouped)
+            wait = Available(count, died, grouped=died and lease.grouped)
             self._give_back(wait, offsets, at_ms=at_ms, delay_ms=delay_ms)
         self._tally["unknown_settlements"] += len(marker.offsets) - released
 
@@ -400,13 +400,13 @@ class CellTracker:
             if taken := held & marker.offsets:
                 self._leases.remove(lease, taken)
                 self._tally["delivered"] -= len(taken)
-                self._give_back(Wait(0, died=False), taken, at_ms=at_ms, delay_ms=due_ms - at_ms)
+                self._give_back(Available(0, died=False), taken, at_ms=at_ms, delay_ms=due_ms - at_ms)
 
     def _spared(self, marker: End | EndUpTo) -> OffsetSet:
         """What a planner, which knows of a batch only that it is complete, must not end."""
         if marker.run_id is None:
             return EMPTY
-        groups: list[tuple[Delay | Wait | Held, OffsetSet]]
+        groups: list[tuple[Delayed | Available | HeldLetters, OffsetSet]]
         groups = [*self._delayed, *self._available, *self._held]
         return OffsetSet.union(offsets for group, offsets in groups if group.delivery_count == 0)
 
@@ -440,7 +440,7 @@ class CellTracker:
             if self._breaker.is_open:
                 break
             count, died = lease.delivery_count, self._died(lease)
-            wait = Wait(count, died, lapsed=not died and lease.run_id != "", grouped=lease.grouped)
+            wait = Available(count, died, lapsed=not died and lease.run_id != "", grouped=lease.grouped)
             if self._is_over(wait):
                 self._dead_letter(offsets, lease, MAX_DELIVERIES, now_ms)
                 continue
@@ -453,7 +453,7 @@ class CellTracker:
             )
         for delay, offsets in _over(self._delayed, now_ms):
             self._delayed.remove(delay, offsets)
-            self._make_available(Wait(*delay[1:]), offsets)
+            self._make_available(Available(*delay[1:]), offsets)
         # A limit that was lowered while messages were available: no Start may take these again.
         for wait, offsets in self._available.in_order():
             if self._is_over(wait) and not self._breaker.is_open:
@@ -472,7 +472,7 @@ class CellTracker:
             self._ages = self._ages.without(self._read_position if first is None else first)
 
     def _expire_below(self, position: int, *, copied: bool) -> None:
-        waiting: list[tuple[Delay | Wait, OffsetSet]]
+        waiting: list[tuple[Delayed | Available, OffsetSet]]
         waiting = [
             *self._delayed.in_order(),
             *self._available.in_order(),
@@ -482,11 +482,13 @@ class CellTracker:
                 self._take(old)
                 self._tally["expired"] += len(old)
                 if copied:
-                    self._decide_dead_letter(old, Held(group.delivery_count, EXPIRED))
+                    self._decide_dead_letter(old, HeldLetters(group.delivery_count, EXPIRED))
         if position > self._read_position:
             self._tally["expired"] += position - self._read_position
             if copied:
-                self._decide_dead_letter(OffsetSet.of((self._read_position, position)), Held(0, EXPIRED))
+                self._decide_dead_letter(
+                    OffsetSet.of((self._read_position, position)), HeldLetters(0, EXPIRED)
+                )
             self._read_position = position
 
     def _look_at_breaker(self, now_ms: int) -> None:
@@ -506,7 +508,7 @@ class CellTracker:
             if held.tries and held.retry_ms < now_ms and not self._breaker.is_open:
                 self._let_go(held, offsets)
 
-    def _let_go(self, held: Held, offsets: OffsetSet) -> None:
+    def _let_go(self, held: HeldLetters, offsets: OffsetSet) -> None:
         self._held.remove(held, offsets)
         self._tally["dead_lettered"] += len(offsets)
         self._decide_dead_letter(offsets, held)
@@ -519,7 +521,7 @@ class CellTracker:
         self._tally["dead_lettered"] = max(0, self._tally["dead_lettered"] - forgotten)
         if letters:
             retry_ms = _deadline(at_ms, marker.delay_ms)
-            held = Held(
+            held = HeldLetters(
                 marker.delivery_count,
                 marker.reason,
                 marker.error,
@@ -530,7 +532,7 @@ class CellTracker:
             )
             self._hold(held, letters)
 
-    def _hold(self, letter: Held, offsets: OffsetSet) -> None:
+    def _hold(self, letter: HeldLetters, offsets: OffsetSet) -> None:
         if letter not in self._held and len(self._held) >= MAX_ERRORS:
             letter = letter._replace(error=OTHER_ERRORS, last_delivery_ms=0)
         self._held.add(letter, offsets)
@@ -558,31 +560,31 @@ class CellTracker:
                     )
                 )
 
-    def _give_back(self, wait: Wait, offsets: OffsetSet, *, at_ms: int, delay_ms: int) -> None:
+    def _give_back(self, wait: Available, offsets: OffsetSet, *, at_ms: int, delay_ms: int) -> None:
         if delay_ms > 0:
-            self._delayed.add(Delay(_deadline(at_ms, delay_ms), *wait), offsets)
+            self._delayed.add(Delayed(_deadline(at_ms, delay_ms), *wait), offsets)
         else:
             self._make_available(wait, offsets)
 
-    def _make_available(self, wait: Wait, offsets: OffsetSet) -> None:
+    def _make_available(self, wait: Available, offsets: OffsetSet) -> None:
         self._available.add(wait, offsets)
         self._unannounced.add(wait, offsets)
 
     def _dead_letter(
-        self, offsets: OffsetSet, group: Lease | Wait, reason: str, at_ms: int, *, error: str = ""
+        self, offsets: OffsetSet, group: Lease | Available, reason: str, at_ms: int, *, error: str = ""
     ) -> None:
         self._take(offsets)
         place = f"{self._cell.topic},{self._cell.partition}"
         self._breaker, out = self._breaker.admit(offsets, at_ms, self._policy.breaker, place=place)
         last_ms = group.started_ms if isinstance(group, Lease) else 0
-        letter = Held(group.delivery_count, reason, error, last_ms)
+        letter = HeldLetters(group.delivery_count, reason, error, last_ms)
         if out:
             self._tally["dead_lettered"] += len(out)
             self._decide_dead_letter(out, letter)
         if held := offsets - out:
             self._hold(letter, held)
 
-    def _decide_dead_letter(self, offsets: OffsetSet, letter: Held) -> None:
+    def _decide_dead_letter(self, offsets: OffsetSet, letter: HeldLetters) -> None:
         self._decisions.append(
             DeadLetter(
                 cell=self._cell,
@@ -621,7 +623,7 @@ class CellTracker:
         groups = [offsets for kind in kinds for offsets in kind.offsets()]
         return min((offsets.first for offsets in groups if offsets.first is not None), default=None)
 
-    def _is_over(self, wait: Delay | Wait) -> bool:
+    def _is_over(self, wait: Delayed | Available) -> bool:
         """Whether no delivery is left; suspects that died in a group have one more, each alone."""
         count = wait.delivery_count
         return self._policy.exhausted(count) and not (wait.grouped and count == self._policy.max_deliveries)
@@ -630,7 +632,7 @@ class CellTracker:
         return lease.run_id != (self._owner or "")
 
 
-def _over(groups: Groups[_Timed], now_ms: int) -> list[tuple[_Timed, OffsetSet]]:
+def _over(groups: LeaseGroups[_Timed], now_ms: int) -> list[tuple[_Timed, OffsetSet]]:
     return sorted(
         ((group, offsets) for group, offsets in groups if group[0] < now_ms), key=lambda one: one[0]
     )

@@ -13,7 +13,7 @@ LEAST_LOOK_MS = 1_000  #: the end of a log is not looked at more often
 _PARTS = 20  #: expiry is late by one part in so many of the TTL, or by the least look
 
 
-class EndSeen(NamedTuple):
+class ObservedEnd(NamedTuple):
     """The log was seen to reach up to a position."""
 
     at_ms: int  #: broker time, at which every message below the position was in the log
@@ -30,23 +30,23 @@ def look_every_ms(ttl_ms: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ages:
+class MessageAges:
     """What is known of the ages in a cell, in a few dozen pairs of numbers however old and long its log is.
 
-    >>> ages = Ages(ttl_ms=60_000).seen(1_000, 10).seen(31_000, 25)
+    >>> ages = MessageAges(ttl_ms=60_000).seen(1_000, 10).seen(31_000, 25)
     >>> ages.next_ms, ages.expire(61_000).expired_below, ages.expire(61_001).expired_below
     (61000, 0, 10)
     """
 
     ttl_ms: int | None = None  #: messages that are older expire; None: never, and nothing is kept
-    ends: tuple[EndSeen, ...] = ()  #: of messages that are not too old; both numbers rise
+    ends: tuple[ObservedEnd, ...] = ()  #: of messages that are not too old; both numbers rise
     expired_below: int = 0  #: every message below it is older than the TTL
 
-    def of_ttl(self, ttl_ms: int | None) -> Ages:
+    def of_ttl(self, ttl_ms: int | None) -> MessageAges:
         """The same under another TTL."""
-        return Ages() if ttl_ms is None else replace(self, ttl_ms=ttl_ms)
+        return MessageAges() if ttl_ms is None else replace(self, ttl_ms=ttl_ms)
 
-    def seen(self, at_ms: int, position: int) -> Ages:
+    def seen(self, at_ms: int, position: int) -> MessageAges:
         """With the end of the log, seen at an instant not before the last one.
 
         Instants that lie close together become the later one: expiry is then a little late, never early.
@@ -59,9 +59,9 @@ class Ages:
         ends = ends[max(len(too_old) - 1, 0) :]
         while len(ends) > 1 and at_ms - ends[-2].at_ms <= self.ttl_ms // _PARTS:
             ends.pop()
-        return replace(self, ends=(*ends, EndSeen(at_ms, position)))
+        return replace(self, ends=(*ends, ObservedEnd(at_ms, position)))
 
-    def expire(self, now_ms: int, *, at_most: int | None = None) -> Ages:
+    def expire(self, now_ms: int, *, at_most: int | None = None) -> MessageAges:
         """With what is too old by now ``expired_below``: up to ``at_most``, and the rest is due at once."""
         if self.ttl_ms is None:
             return self
@@ -73,7 +73,7 @@ class Ages:
             position, left = at_most, (too_old[-1], *left)
         return replace(self, ends=left, expired_below=max(self.expired_below, position))
 
-    def without(self, gone_below: int) -> Ages:
+    def without(self, gone_below: int) -> MessageAges:
         """Without what tells only of messages that are gone: all those below the position."""
         if all(end.position > gone_below for end in self.ends):
             return self

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from spark_cursor_source.errors import MessagesNotDurable
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config, open_client
 from spark_cursor_source.kafka.config_roles import abandon
 from spark_cursor_source.kafka.deadline import Deadline
@@ -35,7 +35,7 @@ class _Unconfirmed:
 
 def ensure_topic(kafka: Mapping[str, str], topic: str, *, partitions: int) -> int:
     """Make the topic if it is not there; how many partitions it has."""
-    topics = Topics(client_config(kafka, "admin"))
+    topics = ClusterAdmin(client_config(kafka, "admin"))
     topics.create({topic: (partitions, {})})
     return topics.describe([topic])[topic].partitions
 

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import RETRIABLE, error_of, refusal, unavailable
-from spark_cursor_source.kafka.tail_consumer import Fetched, QueueReader, Removed
+from spark_cursor_source.kafka.tail_consumer import Fetched, Removed, TailConsumer
 
 _ASK_MS = 10_000
 _MOVED = frozenset(
@@ -24,7 +24,7 @@ _MOVED = frozenset(
 _EAGER = "range,roundrobin"
 
 
-class GroupReader(QueueReader):
+class GroupReader(TailConsumer):
     """A consumer whose partitions the group assigns; one thread's. It begins where the group has committed.
 
     ``on_revoked`` is called inside of :meth:`read`, when the partitions have gone to other members.

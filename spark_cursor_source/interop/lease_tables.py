@@ -6,13 +6,13 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.stats import ReappendTrouble
 from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.interop import lease_table_wire as wire
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 
 
 class LeaseTables:
     """What the tail of the cursors topic knows of them; refreshing it is its owner's business."""
 
-    def __init__(self, tail: CursorTail, queue_topic: str, markers_topic: str) -> None:
+    def __init__(self, tail: CursorTable, queue_topic: str, markers_topic: str) -> None:
         self._tail = tail
         self._queue_topic = queue_topic
         self._markers_topic = markers_topic
@@ -37,7 +37,7 @@ class LeaseTables:
         return {partition: event_ms for partition, (_, event_ms) in self._next_events.items()}
 
 
-def reappend_troubles(tail: CursorTail, markers_topic: str) -> tuple[ReappendTrouble, ...]:
+def reappend_troubles(tail: CursorTable, markers_topic: str) -> tuple[ReappendTrouble, ...]:
     """Why messages of a markers topic's lease tables could not be appended again, as they said last."""
     found: dict[tuple[str, str], int] = {}
     for key in tail.record_keys():

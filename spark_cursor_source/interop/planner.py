@@ -12,10 +12,10 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from spark_cursor_source.consumer.batch_delay import Patience
-from spark_cursor_source.consumer.lease_extender import LeaseKeeper
-from spark_cursor_source.consumer.progress import GroupProgress, take_part
-from spark_cursor_source.consumer.source_topics import QueueView
+from spark_cursor_source.consumer.batch_delay import MinOffsetsDelay
+from spark_cursor_source.consumer.lease_extender import LeaseExtender
+from spark_cursor_source.consumer.progress import GroupProgress, group_config
+from spark_cursor_source.consumer.source_topics import SourceTopics
 from spark_cursor_source.core.admission import admit_queue
 from spark_cursor_source.core.batch import Delivery, SourceOffset, TopicPartition
 from spark_cursor_source.core.cell import Cell
@@ -27,10 +27,10 @@ from spark_cursor_source.core.task_split import split
 from spark_cursor_source.errors import MarkerFormatChanged
 from spark_cursor_source.interop.sender import MarkerSenderV1
 from spark_cursor_source.interop.starts import Range, StartWriter, started_in
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
-from spark_cursor_source.kafka.range_reader import TailReader
+from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.kafka.rights import of_consumer_v1
 from spark_cursor_source.options.source import AckMode, Isolation, SourceOptions
 from spark_cursor_source.topics.data_loss import report_loss
@@ -58,7 +58,7 @@ class PlannerV1:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._topics = Topics(client_config(options.kafka, "admin"), timeout_ms=PATIENCE_MS).meet()
+        self._topics = ClusterAdmin(client_config(options.kafka, "admin"), timeout_ms=PATIENCE_MS).meet()
         self._topics.check_rights(
             of_consumer_v1(
                 markers=options.markers_topic, streams=options.streams_topic, queues=options.topics.names
@@ -77,11 +77,11 @@ class PlannerV1:
             queue_id=None if options.queue_id is None else options.queue_id.encode(),
             lease_ms=options.lease_ms,
         )
-        self._queue = QueueView(options, self._topics, may_be_recreated=False)
-        self._membership = take_part(options, self._topics, uuid.uuid4().hex)
+        self._queue = SourceTopics(options, self._topics, may_be_recreated=False)
+        self._membership = group_config(options, self._topics, uuid.uuid4().hex)
         self._group = GroupProgress(self._topics, self._membership, options.group)
-        self._keeper: LeaseKeeper[Started] = LeaseKeeper(self._extend, lease_ms=options.lease_ms)
-        self._patience = Patience(options)
+        self._keeper: LeaseExtender[Started] = LeaseExtender(self._extend, lease_ms=options.lease_ms)
+        self._patience = MinOffsetsDelay(options)
         self._began = False
         self._next: dict[TopicPartition, int] = {}  # the first offset that was not planned
         self._started: dict[int, OffsetSet] = {}  # at or above it, by partition: they have their Starts
@@ -229,7 +229,7 @@ class PlannerV1:
     ) -> dict[int, OffsetSet]:
         """The messages of these ranges, by partition, that have a Start among the markers ``since``."""
         ranges = {p: (since.get(p, 0), at) for p, at in self._markers_ends().items()}
-        reader = TailReader(client_config(self._options.kafka, "consumer"), committed=False)
+        reader = RangeReader(client_config(self._options.kafka, "consumer"), committed=False)
         try:
             by_partition = {partition: within for (_, partition), within in batch.items()}
             found = started_in(reader, self._options.markers_topic, ranges, by_partition)

@@ -16,25 +16,25 @@ from spark_cursor_source.errors import CopiesNotDurable, InvalidMarker, KafkaFai
 from spark_cursor_source.interop.lease_table import LeaseTable
 from spark_cursor_source.interop.markers_wire import kmq_end, kmq_start
 from spark_cursor_source.interop.reappend_batch import Batch, Found
-from spark_cursor_source.interop.reappend_troubles import MessageId, Troubles
+from spark_cursor_source.interop.reappend_troubles import MessageId, ReappendPauses
 from spark_cursor_source.interop.redelivery_count import (
     HEADER_REDELIVERY_COUNT,
     KMQ_HEADER_REDELIVERY_COUNT,
     encode_kmq_count,
     redelivery_count,
 )
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import facts, shown
 from spark_cursor_source.kafka.range_consumer import place_of
-from spark_cursor_source.kafka.range_reader import TailReader
+from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.kafka.transaction import Record
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions, subscription_of
 from spark_cursor_source.topics.copies import (
     ANY_PARTITION,
     OF_ONE_MESSAGE,
-    Copies,
     Headers,
+    MessageCopier,
     headers_of,
     original_ms_of,
     reading_rounds,
@@ -61,7 +61,7 @@ class Reappender:
     def __init__(
         self,
         config: Mapping[str, Any],
-        topics: Topics,
+        topics: ClusterAdmin,
         options: ReappendOptions,
         *,
         markers_topic: str,
@@ -70,13 +70,13 @@ class Reappender:
         self._options = options
         self._topics = topics
         self._patience_ms = patience_ms
-        self._troubles = Troubles()
+        self._troubles = ReappendPauses()
         self._markers_topic = markers_topic
         self._dead_letter_topics = DeadLetterTopics(topics)
         # The record itself, whatever became of its transaction: a consumer was given it.
-        self._reader = TailReader(config, committed=False, stall_timeout_ms=patience_ms)
+        self._reader = RangeReader(config, committed=False, stall_timeout_ms=patience_ms)
         # Over all partitions, as kafka-mq-go's own producers spread the messages of a queue.
-        self._copies = Copies(config, patience_ms=patience_ms, settings={"partitioner": "random"})
+        self._copies = MessageCopier(config, patience_ms=patience_ms, settings={"partitioner": "random"})
         self.lost = 0  #: messages of which neither a record nor a Start is left
 
     def reappend(self, due: Mapping[int, LeaseTable]) -> list[Record]:

@@ -26,10 +26,10 @@ class _Trouble:
     forgotten: Deadline
 
 
-class Troubles:
+class ReappendPauses:
     """Counts the tries of each message that failed. A tracker that starts again counts from nothing.
 
-    >>> troubles = Troubles()
+    >>> troubles = ReappendPauses()
     >>> too_large = {(0, 7): "too large"}
     >>> [troubles.failed(too_large, {(0, 7): 3}, alone=[(0, 7)], spent_ms=9_000)[0, 7] for _ in range(3)]
     [2000, 4000, 8000]

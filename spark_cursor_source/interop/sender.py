@@ -8,7 +8,7 @@ from typing import Any
 
 from spark_cursor_source.core.marker import MAX_LEASE_MS, End, KeepAlive, Marker, Release
 from spark_cursor_source.errors import InvalidMarker
-from spark_cursor_source.kafka.confirmed_producer import ConfirmedSender, cached
+from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer, cached
 from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1, encode_v1
 
 _ANY_PARTITION = -1
@@ -21,7 +21,7 @@ _DEFAULTS = {
 }
 
 
-class MarkerSenderV1(ConfirmedSender):
+class MarkerSenderV1(ConfirmedProducer):
     """Sends markers of V1, each to the partition that kafka-mq-go's producer would choose.
 
     What kafka-mq-go's tracker cannot bear is never written: each marker has a message id and a queue id, and

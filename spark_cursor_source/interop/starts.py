@@ -15,7 +15,7 @@ from spark_cursor_source.interop.redelivery_count import redelivery_count
 from spark_cursor_source.interop.sender import MarkerSenderV1
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.range_consumer import Removed, offset_of, read_range
-from spark_cursor_source.kafka.range_reader import TailReader
+from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.wire.marker import MAX_DELIVERY_COUNT, START, MarkerV1, decode
 
 Range = tuple[int, int]
@@ -112,7 +112,7 @@ def delivery_count_of(message: Message) -> int:
 
 
 def started_in(
-    reader: TailReader, markers_topic: str, ranges: Mapping[int, Range], batch: Mapping[int, Range]
+    reader: RangeReader, markers_topic: str, ranges: Mapping[int, Range], batch: Mapping[int, Range]
 ) -> dict[int, OffsetSet]:
     """Which messages of ``batch`` ``{queue partition: range}`` have a Start in ranges of the markers topic.
 

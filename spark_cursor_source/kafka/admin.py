@@ -20,7 +20,7 @@ from spark_cursor_source.errors import (
     TopicGone,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.admin_requests import ADMIN_TYPES, DENIAL_MS, FIRST_CONTACT_MS, AdminCalls
+from spark_cursor_source.kafka.admin_requests import ADMIN_TYPES, DENIAL_MS, FIRST_CONTACT_MS, AdminRequests
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.control_topics import (
     DEFAULT_PARTITIONS,
@@ -70,7 +70,7 @@ class Append(NamedTuple):
     leader_epoch: int | None
 
 
-class Topics:
+class ClusterAdmin:
     """An administrator's view of the cluster. Thread-safe, and kept for the life of its owner.
 
     Every call ends within ``timeout_ms``: with an answer, KafkaUnavailable, NotAuthorized or KafkaRefused.
@@ -78,7 +78,7 @@ class Topics:
 
     def __init__(self, config: Mapping[str, Any], *, timeout_ms: int = 30_000) -> None:
         self._config = dict(config)
-        self._calls = AdminCalls(config)
+        self._calls = AdminRequests(config)
         self._timeout_ms = timeout_ms
         self._servers = str(config.get("bootstrap.servers", ""))
         self._judged: set[str] = set()  # topics whose replication was looked at
@@ -86,7 +86,7 @@ class Topics:
         self._groups_lock = threading.Lock()
         self._groups: dict[tuple[str, bool], GroupOffsets] = {}
 
-    def meet(self) -> Topics:
+    def meet(self) -> ClusterAdmin:
         """These topics, once the brokers have answered; at the start of a query, a client or a command.
 
         Raises:
@@ -95,7 +95,7 @@ class Topics:
         self._calls.meet(within_ms=min(self._timeout_ms, FIRST_CONTACT_MS))
         return self
 
-    def within(self, deadline: Deadline | None) -> Topics:
+    def within(self, deadline: Deadline | None) -> ClusterAdmin:
         """The same view, whose calls end by a deadline, too."""
         view = copy(self)
         view._until = deadline
@@ -436,7 +436,7 @@ def meet_brokers(kafka: Mapping[str, str]) -> None:
     config = client_config(kafka, "admin")
     key = frozenset(config.items())
     if key not in _met:
-        Topics(config).meet()
+        ClusterAdmin(config).meet()
         _met.add(key)
 
 

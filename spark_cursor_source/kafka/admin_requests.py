@@ -17,7 +17,7 @@ from spark_cursor_source.kafka.error_codes import (
     RETRIABLE,
     TURNED_AWAY,
     UNKNOWN_TOPIC,
-    Complaints,
+    ErrorCallback,
     error_of,
     refusal,
     said,
@@ -44,11 +44,11 @@ ItemT = TypeVar("ItemT")
 Request = Callable[[Sequence[ItemT], float], Mapping[Any, "Future[Any]"]]
 
 
-class AdminCalls:
+class AdminRequests:
     """An AdminClient whose requests end in an answer, or in one of our errors."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self._complaints = Complaints()
+        self._complaints = ErrorCallback()
         self.servers = str(config.get("bootstrap.servers", ""))  #: for commands that an error recommends
         self._living = LivingAdmin(admin_config(config) | {"error_cb": self._complaints})
 

@@ -23,7 +23,7 @@ from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.error_codes import (
     UNAUTHORIZED,
     UNKNOWN_TOPIC,
-    Complaints,
+    ErrorCallback,
     acl,
     error_of,
     shown,
@@ -62,7 +62,7 @@ class Unconfirmed:
                 self.fatal = self.fatal or error.fatal() or error.code() == KafkaError._FATAL
 
 
-class ConfirmedSender:
+class ConfirmedProducer:
     """An idempotent producer of markers. Threads may share it: a flush speaks for its own thread's markers.
 
     ``partitions`` is how many the markers topic had when the markers were first spread over them;
@@ -77,7 +77,7 @@ class ConfirmedSender:
         *,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        self._complaints = Complaints()
+        self._complaints = ErrorCallback()
         self._config = producer_config(
             {"message.timeout.ms": int(FLUSH_TIMEOUT_S * 1000), **config},
             {"linger.ms": 1, "error_cb": self._complaints, **(settings or {})},
@@ -195,10 +195,10 @@ class ConfirmedSender:
         )
 
 
-SenderT = TypeVar("SenderT", bound=ConfirmedSender)
-_Key = tuple[type[ConfirmedSender], frozenset[tuple[str, str]], str, int]
-_senders: dict[_Key, ConfirmedSender] = {}
-_lost_in_fork: list[ConfirmedSender] = []
+SenderT = TypeVar("SenderT", bound=ConfirmedProducer)
+_Key = tuple[type[ConfirmedProducer], frozenset[tuple[str, str]], str, int]
+_senders: dict[_Key, ConfirmedProducer] = {}
+_lost_in_fork: list[ConfirmedProducer] = []
 _senders_lock = threading.Lock()
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer
 
 from spark_cursor_source.kafka.config import open_client
-from spark_cursor_source.kafka.pool import Configuration, IdleClients
+from spark_cursor_source.kafka.pool import ClientPool, Configuration
 
 # Measured at 1M messages of 100 B: librdkafka's own defaults pause the fetcher for up to a second.
 _FAST = {
@@ -66,4 +66,4 @@ def _give_back(key: Configuration, consumer: Consumer) -> None:
     _idle.put(key, consumer)
 
 
-_idle = IdleClients(Consumer.close, kept=_KEPT)
+_idle = ClientPool(Consumer.close, kept=_KEPT)

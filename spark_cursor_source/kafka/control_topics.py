@@ -18,7 +18,7 @@ from spark_cursor_source.errors import (
     StreamsTopicUnfit,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.admin_requests import ADMIN_TYPES, AdminCalls
+from spark_cursor_source.kafka.admin_requests import ADMIN_TYPES, AdminRequests
 from spark_cursor_source.kafka.deadline import Deadline
 
 DEFAULT_PARTITIONS = 8
@@ -69,7 +69,7 @@ class ControlTopics:
 
 
 def ensure_control_topics(
-    calls: AdminCalls,
+    calls: AdminRequests,
     *,
     markers: str,
     redeliveries: str,
@@ -92,7 +92,7 @@ def ensure_control_topics(
 
 
 def ensure_markers_topic(
-    calls: AdminCalls, markers: str, *, partitions: int = DEFAULT_PARTITIONS, deadline: Deadline
+    calls: AdminRequests, markers: str, *, partitions: int = DEFAULT_PARTITIONS, deadline: Deadline
 ) -> int:
     """The same for a markers topic alone; how many partitions it has.
 
@@ -105,7 +105,7 @@ def ensure_markers_topic(
 
 
 def ensure_cursors_topic(
-    calls: AdminCalls, cursors: str, *, partitions: int = DEFAULT_PARTITIONS, deadline: Deadline
+    calls: AdminRequests, cursors: str, *, partitions: int = DEFAULT_PARTITIONS, deadline: Deadline
 ) -> int:
     """The same for a cursors topic alone; how many partitions it has.
 
@@ -117,7 +117,7 @@ def ensure_cursors_topic(
     return counts[cursors]
 
 
-def ensure_streams_topic(calls: AdminCalls, streams: str, *, deadline: Deadline) -> int:
+def ensure_streams_topic(calls: AdminRequests, streams: str, *, deadline: Deadline) -> int:
     """The same for a streams topic, which is made with one partition.
 
     Raises:
@@ -132,7 +132,7 @@ def ensure_streams_topic(calls: AdminCalls, streams: str, *, deadline: Deadline)
 
 
 def _ensure(
-    calls: AdminCalls, wanted: Mapping[str, Mapping[str, object]], partitions: int, deadline: Deadline
+    calls: AdminRequests, wanted: Mapping[str, Mapping[str, object]], partitions: int, deadline: Deadline
 ) -> dict[str, int]:
     found = partition_counts(calls, list(wanted), deadline=deadline)
     create_topics(
@@ -157,7 +157,7 @@ def _check_cursors(cursors: str, settings: Mapping[str, str | None], servers: st
 
 
 def create_topics(
-    calls: AdminCalls,
+    calls: AdminRequests,
     topics: Mapping[str, tuple[int, Mapping[str, object]]],
     *,
     replication: int | None = None,
@@ -204,7 +204,7 @@ def create_topics(
     return {name: asked[name] for name in there}
 
 
-def delete_topics(calls: AdminCalls, topics: Sequence[str], *, deadline: Deadline) -> dict[str, int]:
+def delete_topics(calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline) -> dict[str, int]:
     """Delete the topics; the names of those that do not exist, and how often that was asked for.
 
     One that was asked for again may have been deleted by the request before, whose answer was lost.
@@ -221,7 +221,7 @@ def delete_topics(calls: AdminCalls, topics: Sequence[str], *, deadline: Deadlin
 
 
 def delete_records(
-    calls: AdminCalls, positions: Mapping[tuple[str, int], int], *, deadline: Deadline
+    calls: AdminRequests, positions: Mapping[tuple[str, int], int], *, deadline: Deadline
 ) -> None:
     """Delete what is below ``{(topic, partition): position}``; a topic that is gone has nothing left.
 
@@ -239,7 +239,7 @@ def delete_records(
 
 
 def describe_topics(
-    calls: AdminCalls, topics: Sequence[str], *, deadline: Deadline
+    calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """librdkafka's description of each topic that exists, and the names of those that do not."""
 
@@ -253,13 +253,13 @@ def describe_topics(
     return found, tuple(sorted(missing))
 
 
-def partition_counts(calls: AdminCalls, topics: Sequence[str], *, deadline: Deadline) -> dict[str, int]:
+def partition_counts(calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline) -> dict[str, int]:
     """The number of partitions of each of the topics that exists."""
     found, _ = describe_topics(calls, topics, deadline=deadline)
     return {name: len(description.partitions) for name, description in found.items()}
 
 
-def await_leaders(calls: AdminCalls, topics: Sequence[str], *, deadline: Deadline) -> dict[str, int]:
+def await_leaders(calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline) -> dict[str, int]:
     """Wait until each partition has a leader; the number of partitions of each topic."""
     while True:
         found, missing = describe_topics(calls, topics, deadline=deadline)
@@ -284,7 +284,7 @@ def _has_no_leader(partition: Any) -> bool:
 
 
 def topic_settings(
-    calls: AdminCalls, topics: Sequence[str], *, deadline: Deadline
+    calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline
 ) -> dict[str, dict[str, str | None]]:
     """Each topic's configuration as it is in effect."""
 

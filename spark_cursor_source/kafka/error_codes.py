@@ -141,7 +141,7 @@ def _acl_for(error: KafkaError, operation: str, resource: str) -> str:
     return acl(words.get(first, "Describe"), resource)
 
 
-class Complaints:
+class ErrorCallback:
     """A client's ``error_cb``: why its brokers cannot be used.
 
     The failing calls only time out, be it that the password is wrong or that nobody is there.
@@ -165,7 +165,7 @@ class Complaints:
 
 
 def unavailable(
-    operation: str, deadline: Deadline, last: KafkaError | None, complaints: Complaints | None = None
+    operation: str, deadline: Deadline, last: KafkaError | None, complaints: ErrorCallback | None = None
 ) -> KafkaUnavailable:
     """Our error for a deadline that is over."""
     heard = (complaints.during(deadline) if complaints is not None else None) or last

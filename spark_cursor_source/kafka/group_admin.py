@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from spark_cursor_source.errors import GroupInUse
-from spark_cursor_source.kafka.admin_requests import AdminCalls
+from spark_cursor_source.kafka.admin_requests import AdminRequests
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.config_roles import admin_config
 from spark_cursor_source.kafka.deadline import Deadline
@@ -47,7 +47,7 @@ class GroupMemberInfo:
     partitions: frozenset[tuple[str, int]]
 
 
-def group_members(calls: AdminCalls, group: str, *, deadline: Deadline) -> tuple[GroupMemberInfo, ...]:
+def group_members(calls: AdminRequests, group: str, *, deadline: Deadline) -> tuple[GroupMemberInfo, ...]:
     """The members of a group; none where there is no group, or none that may be seen.
 
     Raises:
@@ -58,7 +58,7 @@ def group_members(calls: AdminCalls, group: str, *, deadline: Deadline) -> tuple
     return _members(calls, group, deadline) or _members(calls, group, deadline)
 
 
-def delete_group(calls: AdminCalls, config: Mapping[str, Any], group: str, *, deadline: Deadline) -> bool:
+def delete_group(calls: AdminRequests, config: Mapping[str, Any], group: str, *, deadline: Deadline) -> bool:
     """Delete a group with its offsets; whether there was one.
 
     Raises:
@@ -78,7 +78,7 @@ def delete_group(calls: AdminCalls, config: Mapping[str, Any], group: str, *, de
         _pause(calls, error, _DELETE, group, deadline)
 
 
-def _members(calls: AdminCalls, group: str, deadline: Deadline) -> tuple[GroupMemberInfo, ...]:
+def _members(calls: AdminRequests, group: str, deadline: Deadline) -> tuple[GroupMemberInfo, ...]:
     while True:
         groups: list[Any] = []
         try:
@@ -124,7 +124,7 @@ def _try_to_delete(config: Mapping[str, Any], group: str, deadline: Deadline) ->
     return None if answer is None else KafkaError(answer["code"], answer["why"])
 
 
-def _pause(calls: AdminCalls, error: KafkaError, operation: str, group: str, deadline: Deadline) -> None:
+def _pause(calls: AdminRequests, error: KafkaError, operation: str, group: str, deadline: Deadline) -> None:
     if error.code() not in RETRIABLE:
         raise refusal(error, operation=operation, resource=group)
     if deadline.over:

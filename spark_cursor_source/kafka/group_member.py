@@ -25,7 +25,7 @@ from spark_cursor_source.kafka.error_codes import (
     RETRIABLE,
     UNAUTHORIZED,
     UNKNOWN_TOPIC,
-    Complaints,
+    ErrorCallback,
     error_of,
     failures_of_commit,
     refusal,
@@ -67,7 +67,7 @@ class GroupMember:
     ) -> None:
         self._group, self._name = group, str(name)
         self._sole, self._session_ms = instance_id is not None, session_ms
-        self._complaints = Complaints()
+        self._complaints = ErrorCallback()
         settings: dict[str, Any] = {
             "group.id": group,
             "client.id": self._name,

@@ -23,7 +23,7 @@ from spark_cursor_source.kafka.error_codes import (
     RETRIABLE,
     UNAUTHORIZED,
     UNKNOWN_TOPIC,
-    Complaints,
+    ErrorCallback,
     error_of,
     failures_of_commit,
     refusal,
@@ -86,7 +86,7 @@ class GroupOffsets:
 
     def __init__(self, config: Mapping[str, Any], group: str, *, stable: bool = True) -> None:
         self._group = group
-        self._complaints, self._answer = Complaints(), _Answer()
+        self._complaints, self._answer = ErrorCallback(), _Answer()
         settings = {
             "group.id": group,
             "isolation.level": "read_committed" if stable else "read_uncommitted",

@@ -12,7 +12,7 @@ Configuration = frozenset[tuple[str, str]]
 ClientT = TypeVar("ClientT")
 
 
-class IdleClients(Generic[ClientT]):
+class ClientPool(Generic[ClientT]):
     """Clients nobody uses, by their configuration; at most ``kept``, and all are ended with the process."""
 
     def __init__(self, end: Callable[[ClientT], None], *, kept: int) -> None:

@@ -15,7 +15,7 @@ from spark_cursor_source.errors import ClientClosed
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.config_roles import abandon, producer_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.error_codes import RETRIABLE, Complaints, error_of, refusal, unavailable
+from spark_cursor_source.kafka.error_codes import RETRIABLE, ErrorCallback, error_of, refusal, unavailable
 
 _POLL_S = 0.1
 _FULL_S = 0.01
@@ -28,7 +28,7 @@ class Publisher:
     """
 
     def __init__(self, config: Mapping[str, Any], *, timeout_ms: int, acks: str = "all") -> None:
-        self._complaints = Complaints()
+        self._complaints = ErrorCallback()
         self._timeout_ms = timeout_ms
         self._config = producer_config(
             {"linger.ms": 0, **config},

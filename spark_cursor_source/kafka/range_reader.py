@@ -16,7 +16,7 @@ from spark_cursor_source.kafka.error_codes import (
     RETRIABLE,
     UNAUTHORIZED,
     UNKNOWN_TOPIC,
-    Complaints,
+    ErrorCallback,
     error_of,
     refusal,
     unavailable,
@@ -34,7 +34,7 @@ _OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_
 _OF_GROUPS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 
-class TailReader:
+class RangeReader:
     """A consumer for many short reads; it fetches nothing in between.
 
     With ``committed``, records of open and aborted transactions are left out.
@@ -44,7 +44,7 @@ class TailReader:
         self, config: Mapping[str, Any], *, committed: bool, stall_timeout_ms: int = PATIENCE_MS
     ) -> None:
         self._stall_timeout_ms = stall_timeout_ms
-        self._complaints = Complaints()
+        self._complaints = ErrorCallback()
         self._consumer: Consumer = open_client(
             Consumer,
             consumer_config(
@@ -87,7 +87,7 @@ class _Reading:
     def __init__(
         self,
         consumer: Consumer,
-        complaints: Complaints,
+        complaints: ErrorCallback,
         topic: str,
         ranges: Mapping[int, tuple[int, int]],
         stall_timeout_ms: int,

@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_cursor_source.core.durability import WeakTopic, weakness_of
 from spark_cursor_source.errors import NotAuthorized
-from spark_cursor_source.kafka.admin_requests import AdminCalls
+from spark_cursor_source.kafka.admin_requests import AdminRequests
 from spark_cursor_source.kafka.control_topics import describe_topics, topic_settings
 from spark_cursor_source.kafka.deadline import Deadline
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def weak_topics(
-    calls: AdminCalls, topics: Iterable[str], *, servers: str, deadline: Deadline
+    calls: AdminRequests, topics: Iterable[str], *, servers: str, deadline: Deadline
 ) -> tuple[WeakTopic, ...]:
     """Those of the topics that are there and could have more replicas, or wait for more of them.
 
@@ -43,14 +43,14 @@ def weak_topics(
 
 
 def warn_of_weak_topics(
-    calls: AdminCalls, topics: Iterable[str], *, servers: str, deadline: Deadline
+    calls: AdminRequests, topics: Iterable[str], *, servers: str, deadline: Deadline
 ) -> None:
     """Tell of each in the log."""
     for weak in weak_topics(calls, topics, servers=servers, deadline=deadline):
         log.warning("%s (event=weak_topic topic=%s)", weak, weak.topic)
 
 
-def _brokers(calls: AdminCalls, deadline: Deadline) -> list[int]:
+def _brokers(calls: AdminRequests, deadline: Deadline) -> list[int]:
     def request(items: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
         return dict.fromkeys(items, calls.client.describe_cluster(request_timeout=timeout_s))
 
@@ -58,7 +58,7 @@ def _brokers(calls: AdminCalls, deadline: Deadline) -> list[int]:
     return [node.id for node in found["cluster"].nodes]
 
 
-def _min_insync(calls: AdminCalls, topic: str, deadline: Deadline) -> int | None:
+def _min_insync(calls: AdminRequests, topic: str, deadline: Deadline) -> int | None:
     try:
         said = topic_settings(calls, [topic], deadline=deadline)[topic].get("min.insync.replicas")
     except NotAuthorized:

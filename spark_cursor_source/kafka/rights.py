@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, TopicCollection
 
-from spark_cursor_source.kafka.admin_requests import ADMIN_TYPES, AdminCalls
+from spark_cursor_source.kafka.admin_requests import ADMIN_TYPES, AdminRequests
 from spark_cursor_source.kafka.deadline import Deadline
 
 #: operations on a topic, as ``kafka-acls.sh --operation`` takes them
@@ -81,7 +81,7 @@ def of_dead_letters(letters: Mapping[str, Collection[str]]) -> Rights:
 
 
 def missing_rights(
-    calls: AdminCalls, wanted: Mapping[str, Collection[str]], *, deadline: Deadline
+    calls: AdminRequests, wanted: Mapping[str, Collection[str]], *, deadline: Deadline
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """The (topic, operation) pairs among ``{topic: operations}`` that this principal does not have.
 
@@ -122,14 +122,14 @@ def _operation(name: str) -> Any:
     return ADMIN_TYPES.AclOperation[_ENUM[name]]
 
 
-def _describe(calls: AdminCalls, names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
+def _describe(calls: AdminRequests, names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
     described = calls.client.describe_topics(
         TopicCollection(list(names)), request_timeout=timeout_s, include_authorized_operations=True
     )
     return {name: described[name] for name in names}
 
 
-def _not_to_be_made(calls: AdminCalls, names: Sequence[str], deadline: Deadline) -> Collection[str]:
+def _not_to_be_made(calls: AdminRequests, names: Sequence[str], deadline: Deadline) -> Collection[str]:
     """Those of the topics that may not be created; nothing is created."""
 
     def request(names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:

@@ -20,7 +20,7 @@ from spark_cursor_source.kafka.error_codes import (
     TURNED_AWAY,
     UNAUTHORIZED,
     UNKNOWN_TOPIC,
-    Complaints,
+    ErrorCallback,
     error_of,
     refusal,
 )
@@ -77,7 +77,7 @@ def offsets_of(messages: Sequence[Message]) -> OffsetSet:
     return OffsetSet.from_offsets(map(offset_of, messages))
 
 
-class QueueReader:
+class TailConsumer:
     """A consumer that is given partitions and positions, and is in no group; one thread's.
 
     ``on_removed`` is told what retention has taken before it was read.
@@ -93,7 +93,7 @@ class QueueReader:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self._topic, self._on_removed = topic, on_removed
-        self._complaints = Complaints()
+        self._complaints = ErrorCallback()
         fixed = {"isolation.level": isolation, "error_cb": self._complaints}
         self._consumer: Consumer = open_client(
             Consumer, {**reader_config(config), **fixed, **(settings or {})}

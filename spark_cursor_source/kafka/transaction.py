@@ -17,7 +17,7 @@ from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import (
     FENCED,
     UNAUTHORIZED,
-    Complaints,
+    ErrorCallback,
     error_of,
     refusal,
     shown,
@@ -89,7 +89,7 @@ class TransactionalProducer:
         self._call_timeout_s = call_timeout_ms / 1000
         # A transaction that takes longer than its timeout is ended by the brokers.
         self._stall_s = min(_STALLED * call_timeout_ms, transaction_timeout_ms // 2) / 1000
-        self.complaints = Complaints()
+        self.complaints = ErrorCallback()
         self._config = producer_config(
             # Brokers are kept when all are down: librdkafka would find them anew, but not let go of the
             # group's coordinator of before, which is then never connected to again (its issue 5511).

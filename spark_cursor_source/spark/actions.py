@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from spark_cursor_source.consumer.message_id import needed_columns, require_columns
 from spark_cursor_source.errors import OptionsNotCarried
-from spark_cursor_source.kafka.admin import Topics, meet_brokers
+from spark_cursor_source.kafka.admin import ClusterAdmin, meet_brokers
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.rights import DESCRIBE, WRITE
@@ -119,6 +119,6 @@ def markers_partitions(options: AckOptions) -> int:
 
 @lru_cache(maxsize=64)
 def _markers_partitions(config: tuple[tuple[str, str], ...], topic: str) -> int:
-    topics = Topics(dict(config), timeout_ms=PATIENCE_MS)
+    topics = ClusterAdmin(dict(config), timeout_ms=PATIENCE_MS)
     topics.check_rights({topic: (DESCRIBE, WRITE)})
     return topics.describe([topic])[topic].partitions

@@ -6,12 +6,12 @@ import logging
 import threading
 import time
 
-from spark_cursor_source.core.log_limit import FewLines
+from spark_cursor_source.core.log_limit import LogLimit
 
 log = logging.getLogger(__name__)
 _MOST = 5
 _WINDOW_MS = 60_000
-_few = FewLines(most=_MOST, window_ms=_WINDOW_MS)
+_few = LogLimit(most=_MOST, window_ms=_WINDOW_MS)
 _lock = threading.Lock()
 
 

@@ -29,7 +29,7 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.source import AckMode, SourceOptions
 from spark_cursor_source.topics.data_loss import report_loss
-from spark_cursor_source.topics.delayed import HoldBack
+from spark_cursor_source.topics.delayed import DelayFilter
 from spark_cursor_source.topics.markers import cached_sender
 from spark_cursor_source.topics.queue import Missing, OnMissing, arrow_batches
 from spark_cursor_source.topics.read_reports import report_read
@@ -155,7 +155,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             )
 
-        hold_back = HoldBack(now_ms=partition.now_ms, on_early=on_early)
+        hold_back = DelayFilter(now_ms=partition.now_ms, on_early=on_early)
         size = 0
         for rows in self._rows(
             partition, options.queue_id, on_missing, hold_back if options.delayed_delivery else None
@@ -183,7 +183,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         partition: LeasedSlices,
         queue_id: str | None,
         on_missing: OnMissing,
-        hold_back: HoldBack | None,
+        hold_back: DelayFilter | None,
     ) -> Iterator[pa.RecordBatch]:
         config = client_config(self._options.kafka, "consumer")
         config["isolation.level"] = self._options.isolation.value

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_cursor_source.consumer.unmatched_acks_log import NowhereLog
+from spark_cursor_source.consumer.unmatched_acks_log import UnmatchedAcksLog
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.duration import format_duration
@@ -111,7 +111,7 @@ class TrackerBatch:
         self._options = options
         self._outbox: Outbox | None = None
         self._breakers = BreakerLog()
-        self._nowhere = NowhereLog()
+        self._nowhere = UnmatchedAcksLog()
         self._lock = threading.Lock()  # a batch that is being carried out keeps its clients
 
     def __reduce__(self) -> tuple[type[TrackerBatch], tuple[TrackerOptions]]:

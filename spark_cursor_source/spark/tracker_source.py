@@ -17,7 +17,7 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.range_consumer import columns_of, read_range
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.tracker.fold import (
     FOLDED_DDL,
     MarkerFold,
@@ -27,7 +27,7 @@ from spark_cursor_source.tracker.fold import (
     rewrite_row,
     tick_row,
 )
-from spark_cursor_source.tracker.planner import AllCursors, MarkerPlanner, MarkersSlice
+from spark_cursor_source.tracker.planner import AllCursors, MarkersSlice, TrackerPlanner
 from spark_cursor_source.wire import tracker_offset_json
 
 POLICIES = "policies"  #: option with the digest of the policies that batches are decided under
@@ -41,7 +41,7 @@ class MarkerStreamReader(DataSourceStreamReader):
         """``policies`` is the digest of all policies, where ``options`` are only those of the source."""
         self._options = options
         self._policies = options.policies_digest if policies is None else policies
-        self._planner: MarkerPlanner | None = None
+        self._planner: TrackerPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_policies": self._policies, "_planner": None}
@@ -90,7 +90,7 @@ class MarkerStreamReader(DataSourceStreamReader):
 
     def _resume_rows(self, config: dict[str, str]) -> Iterator[pa.RecordBatch]:
         options = self._options
-        tail = CursorTail(config, options.cursors_topic, markers_topic=options.markers_topic)
+        tail = CursorTable(config, options.cursors_topic, markers_topic=options.markers_topic)
         try:
             tail.refresh()
             yield from cursor_rows(tail.all().values())
@@ -101,9 +101,9 @@ class MarkerStreamReader(DataSourceStreamReader):
         finally:
             tail.close()
 
-    def _driver(self) -> MarkerPlanner:
+    def _driver(self) -> TrackerPlanner:
         if self._planner is None:
-            self._planner = MarkerPlanner(self._options, self._policies)
+            self._planner = TrackerPlanner(self._options, self._policies)
         return self._planner
 
 

@@ -11,11 +11,11 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException,
 
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import CopiesNotDurable
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.config_roles import abandon, producer_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.error_codes import Complaints, error_of, shown
+from spark_cursor_source.kafka.error_codes import ErrorCallback, error_of, shown
 from spark_cursor_source.wire.original_time import original_ms
 
 ANY_PARTITION = -1  #: the producer chooses
@@ -64,14 +64,14 @@ class _Unconfirmed:
         return on_delivery
 
 
-class Copies:
+class MessageCopier:
     """A producer of copies; after a failure it is thrown away, and the next copy opens a new one."""
 
     def __init__(
         self, config: Mapping[str, Any], *, patience_ms: int, settings: Mapping[str, object] | None = None
     ) -> None:
         self._patience_ms = patience_ms
-        self._complaints = Complaints()
+        self._complaints = ErrorCallback()
         self._config = producer_config(
             config,
             {
@@ -177,7 +177,7 @@ def original_ms_of(message: Message) -> int | None:
     return original_ms(headers_of(message), None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms)
 
 
-def still_there(topics: Topics, topic: str, wanted: Mapping[int, OffsetSet]) -> dict[int, OffsetSet]:
+def still_there(topics: ClusterAdmin, topic: str, wanted: Mapping[int, OffsetSet]) -> dict[int, OffsetSet]:
     """What is wanted of each partition, as far as it is there; empty where the topic is gone.
 
     Raises:

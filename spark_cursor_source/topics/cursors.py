@@ -16,9 +16,9 @@ from spark_cursor_source.errors import (
     UnknownQueueTopic,
     UnknownSubscription,
 )
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.range_reader import TailReader
+from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.wire import cursor as wire
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _OPEN_TRANSACTION_S = 0.005  # the next look at one; it ends in a few millisecon
 _COMMIT_MS = 5_000  # a tracker's transaction takes less
 
 
-class CursorTail:
+class CursorTable:
     """What the cursors topic said at the last :meth:`refresh`; one thread's.
 
     Records that are no cursors of subscriptions are left alone: clients may keep plain positions there.
@@ -46,8 +46,8 @@ class CursorTail:
         """With ``markers_topic``, :meth:`all` leaves out cells of other markers topics' trackers."""
         self._topic = topic
         self._markers_topic = markers_topic
-        self._topics = Topics(config, timeout_ms=timeout_ms)
-        self._reader = TailReader(config, committed=True, stall_timeout_ms=stall_timeout_ms)
+        self._topics = ClusterAdmin(config, timeout_ms=timeout_ms)
+        self._reader = RangeReader(config, committed=True, stall_timeout_ms=stall_timeout_ms)
         self._positions: dict[int, int] = {}
         self._values: dict[int, dict[bytes, bytes]] = {}  # partition -> record key -> latest value
         self._wholes: dict[bytes, bytes | None] = {}  # record key -> its value, of all its parts

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from spark_cursor_source.core.names import why_no_topic
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import KafkaRefused, NotAuthorized
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 
 logger = logging.getLogger(__name__)
 
@@ -18,11 +18,11 @@ _ROOM_FOR_HEADERS = 64 << 10
 class DeadLetterTopics:
     """How many partitions each has, asked once."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: ClusterAdmin) -> None:
         self._topics = topics
         self._partitions: dict[str, int] = {}
 
-    def ensure(self, names: Collection[str], *, like: str, topics: Topics | None = None) -> None:
+    def ensure(self, names: Collection[str], *, like: str, topics: ClusterAdmin | None = None) -> None:
         """Make those that are missing, with the partitions of the topic ``like``, for its messages.
 
         ``topics`` is who is asked, if not the one of always.
@@ -55,7 +55,7 @@ class DeadLetterTopics:
         self._partitions.clear()
 
     @staticmethod
-    def _settings_like(topics: Topics, topic: str) -> dict[str, object]:
+    def _settings_like(topics: ClusterAdmin, topic: str) -> dict[str, object]:
         try:
             most = int(topics.settings(topic).get("max.message.bytes") or 0)
         except NotAuthorized:
@@ -72,7 +72,7 @@ class DeadLetterTopics:
 
 
 def readable(
-    topics: Topics, topic: str, wanted: Mapping[int, OffsetSet]
+    topics: ClusterAdmin, topic: str, wanted: Mapping[int, OffsetSet]
 ) -> tuple[dict[int, OffsetSet], frozenset[int]]:
     """What is wanted of each partition, as far as it is there, and the partitions that have no leader.
 

@@ -24,7 +24,7 @@ _Offsets = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HoldBack:
+class DelayFilter:
     """That messages which are not due are not delivered, by which instant that is judged, and who is told."""
 
     now_ms: int  #: broker time; one for a whole batch, or two reads of it would differ
@@ -32,7 +32,7 @@ class HoldBack:
     on_early: Callable[[Slice, OffsetSet, int], None]
 
 
-class Early:
+class EarlyMessages:
     """The messages of one slice that are not due."""
 
     def __init__(self, piece: Slice, now_ms: int) -> None:
@@ -90,7 +90,7 @@ def messages_not_due(
     """Those of the messages that are due, and of the others when to look again."""
     if not any(map(Message.headers, messages)):
         return messages, []
-    early = Early(piece, now_ms)
+    early = EarlyMessages(piece, now_ms)
     offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
     due_now, _ = early.sift(list(messages), offsets)
     return due_now, list(early.held_back())

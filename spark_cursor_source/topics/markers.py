@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release, Start, Withhold
-from spark_cursor_source.kafka.confirmed_producer import ConfirmedSender, cached
+from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer, cached
 from spark_cursor_source.wire import marker as wire
 
 MAX_MARKER_BYTES = 900_000  #: a topic with Kafka's default limits takes a record of this size
 
 
-class MarkerSender(ConfirmedSender):
+class MarkerSender(ConfirmedProducer):
     """Sends markers, each to the partition of its cell."""
 
     def send(self, markers: Iterable[Marker]) -> int:

@@ -24,14 +24,14 @@ from spark_cursor_source.kafka.error_codes import (
     RETRIABLE,
     UNAUTHORIZED,
     UNKNOWN_TOPIC,
-    Complaints,
+    ErrorCallback,
     acl,
     error_of,
     refusal,
     shown,
 )
 from spark_cursor_source.kafka.partition_count import partition_count
-from spark_cursor_source.kafka.pool import IdleClients
+from spark_cursor_source.kafka.pool import ClientPool
 
 ANY_PARTITION = -1  #: the one of the key, as producers of Kafka's Java client choose it; any, without a key
 
@@ -65,7 +65,7 @@ class MessageSender:
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self._complaints = Complaints()
+        self._complaints = ErrorCallback()
         settings = {
             # Without it each of a million messages would call Python to say that all is well.
             "delivery.report.only.error": True,
@@ -196,4 +196,4 @@ def _size(key: Any, value: Any, headers: Headers) -> int:
     return len(key or b"") + len(value or b"") + named
 
 
-_idle = IdleClients(MessageSender.close, kept=_KEPT)
+_idle = ClientPool(MessageSender.close, kept=_KEPT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from spark_cursor_source.kafka.admin import Partition, Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin, Partition
 from spark_cursor_source.options.topics import (
     EARLIEST,
     LATEST,
@@ -22,7 +22,7 @@ from spark_cursor_source.options.topics import (
 
 
 def starting_positions(
-    wanted: StartingOffsets, partitions: Sequence[Partition], topics: Topics
+    wanted: StartingOffsets, partitions: Sequence[Partition], topics: ClusterAdmin
 ) -> dict[Partition, int]:
     """The position in each of the partitions; in one that JSON does not name, the first record's."""
     match wanted:

@@ -15,13 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import Consumer, Message
 
-from spark_cursor_source.core.offset_builder import GatheredOffsets
+from spark_cursor_source.core.offset_builder import OffsetSetBuilder
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.range_consumer import STALL_TIMEOUT_MS, offset_of, read_range
-from spark_cursor_source.topics.delayed import Early, HoldBack
+from spark_cursor_source.topics.delayed import DelayFilter, EarlyMessages
 
 # In Spark's words, all columns nullable:
 #   key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
@@ -76,7 +76,7 @@ def arrow_batches(
     include_headers: bool,
     queue_id: bytes | None,
     on_missing: OnMissing,
-    hold_back: HoldBack | None = None,
+    hold_back: DelayFilter | None = None,
     stall_timeout_ms: int = STALL_TIMEOUT_MS,
 ) -> Iterator[pa.RecordBatch]:
     """The messages of the slices, in the order of the slices and, in each, of the offsets.
@@ -102,14 +102,14 @@ def _batches(
     include_headers: bool,
     queue_id: bytes | None,
     on_missing: OnMissing,
-    hold_back: HoldBack | None,
+    hold_back: DelayFilter | None,
     stall_timeout_ms: int,
 ) -> Generator[pa.RecordBatch]:
     rows = _Rows(include_headers)
     with borrowed_consumer(config) as consumer:
         for piece in slices:
             reading = SliceReading(consumer, piece, queue_id, stall_timeout_ms)
-            early = None if hold_back is None else Early(piece, hold_back.now_ms)
+            early = None if hold_back is None else EarlyMessages(piece, hold_back.now_ms)
             for messages, offsets in reading.messages():
                 if early is not None:
                     messages, offsets = early.sift(messages, offsets)
@@ -138,8 +138,8 @@ class SliceReading:
         self._wanted: _Offsets | None = None
         if len(self._ranges) > 1:
             self._wanted = np.frombuffer(piece.offsets.to_array(), np.uint64).astype(np.int64)
-        self._seen = GatheredOffsets()
-        self._filtered = GatheredOffsets()
+        self._seen = OffsetSetBuilder()
+        self._filtered = OffsetSetBuilder()
         self._removed: list[tuple[int, int]] = []
         self._reach = _SEEK_RECORDS  # offsets between two that are wanted, to be read through
 

@@ -14,8 +14,8 @@ from spark_cursor_source.errors import (
     NotAuthorized,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.confirmed_producer import ConfirmedSender, cached
-from spark_cursor_source.kafka.range_reader import TailReader
+from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer, cached
+from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.wire import read_report as wire
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _SEND_S = 5.0  # the planner can do without the report
 
 
-class ReportSender(ConfirmedSender):
+class ReportSender(ConfirmedProducer):
     """Sends reports to a redeliveries topic."""
 
     def send(self, cell: Cell, to: ReportTo) -> None:
@@ -48,7 +48,7 @@ class ReportReader:
     def __init__(self, config: Mapping[str, Any], topic: str) -> None:
         self._topic = topic
         # Not held up by open transactions of trackers: reports are in none.
-        self._reader = TailReader(config, committed=False)
+        self._reader = RangeReader(config, committed=False)
 
     def tasks_of(self, batch: str, partition: int, start: int, stop: int) -> frozenset[int]:
         """The tasks that have reported in ``[start, stop)`` of a partition that they have read the batch.

@@ -13,7 +13,7 @@ from confluent_kafka import Message
 from spark_cursor_source.core.batch import RedeliveryRecord
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.errors import InvalidControlRecord
-from spark_cursor_source.kafka.range_reader import TailReader
+from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.wire import redelivery as wire
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class _Buffer:
         return self.records[first : bisect_left(self.records, stop, key=_offset)]
 
 
-class RedeliveryTail:
+class RedeliveryLog:
     """A window on the redeliveries topic, kept in memory until :meth:`discard`; one thread's.
 
     It is a cache: what is asked for and not in it is read from the topic.
@@ -42,7 +42,7 @@ class RedeliveryTail:
 
     def __init__(self, config: Mapping[str, Any], topic: str) -> None:
         self._topic = topic
-        self._reader = TailReader(config, committed=True)
+        self._reader = RangeReader(config, committed=True)
         self._buffers: dict[int, _Buffer] = {}
 
     def poll(self, until: Mapping[int, int]) -> int:

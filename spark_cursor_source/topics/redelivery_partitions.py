@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from spark_cursor_source.errors import RedeliveriesTopicRecreated
-from spark_cursor_source.kafka.admin import Partition, Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin, Partition
 
 
-class RedeliveryPlaces:
+class RedeliveryPartitions:
     """The partitions, kept up to date: those that the topic was given since are read, too."""
 
-    def __init__(self, topics: Topics, topic: str) -> None:
+    def __init__(self, topics: ClusterAdmin, topic: str) -> None:
         """Ask what the topic is now.
 
         Raises:

@@ -8,7 +8,7 @@ from typing import Any
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.kafka.admin import TopicInfo
 from spark_cursor_source.kafka.transaction import Record
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import redriven as wire
 
@@ -21,7 +21,7 @@ class RedrivenOffsets:
     def __init__(self, config: Mapping[str, Any], cursors_topic: str, dead_letters: TopicInfo) -> None:
         self._cursors_topic = cursors_topic
         self._dead_letters = dead_letters
-        self._tail = CursorTail(config, cursors_topic)
+        self._tail = CursorTable(config, cursors_topic)
 
     def read(self) -> dict[int, OffsetSet]:
         """The offsets of each partition, as the last committed redrive has left them.

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from spark_cursor_source.core.cursor import CursorSnapshot, Held
+from spark_cursor_source.core.cursor import CursorSnapshot, HeldLetters
 from spark_cursor_source.core.marker import Withhold
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.tracker import DeadLetter
@@ -79,7 +79,7 @@ def withholding(cursors: Iterable[CursorSnapshot], withheld: Iterable[Withheld])
     found = {cursor.cell: cursor for cursor in cursors}
     for one in withheld:
         letter = one.decision
-        held = Held(
+        held = HeldLetters(
             letter.delivery_count,
             letter.reason,
             letter.error,
@@ -111,7 +111,7 @@ def pause_ms(tries: int, spent_ms: int = 0) -> int:
     return int(min(max(growing_ms, _SHARE * spent_ms), LONGEST_PAUSE_MS))
 
 
-class Troubles:
+class RetryPauses:
     """The places where the last try failed. While a pause lasts nothing new is tried there.
 
     What failed before comes when its own time is over, or when the operator says so: it is tried again

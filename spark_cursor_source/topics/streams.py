@@ -13,19 +13,19 @@ from spark_cursor_source.core.cell import control_partition
 from spark_cursor_source.core.stream_state import (
     MadeReadonly,
     Paused,
-    Settled,
+    StreamConfigured,
     StreamPartition,
     StreamRecord,
     StreamSettings,
     StreamView,
 )
 from spark_cursor_source.errors import ClientClosed, InvalidControlRecord, TopicGone, TopicNotFound
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.pool import IdleClients
+from spark_cursor_source.kafka.pool import ClientPool
 from spark_cursor_source.kafka.publisher import Publisher
-from spark_cursor_source.kafka.range_reader import TailReader
+from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.wire import streams as wire
 
 logger = logging.getLogger(__name__)
@@ -38,12 +38,14 @@ class StreamStates:
     topic is made when something is first written; without it every stream is an ordinary topic.
     """
 
-    def __init__(self, kafka: Mapping[str, str], topic: str, topics: Topics, *, timeout_ms: int) -> None:
+    def __init__(
+        self, kafka: Mapping[str, str], topic: str, topics: ClusterAdmin, *, timeout_ms: int
+    ) -> None:
         self._kafka, self._topic, self._timeout_ms = kafka, topic, timeout_ms
         self._topics = topics
         self._publisher = Publisher(client_config(kafka, "producer"), timeout_ms=timeout_ms)
         self._lock = threading.Lock()  # of the reader and the positions
-        self._reader: TailReader | None = None
+        self._reader: RangeReader | None = None
         self._positions: dict[int, int] = {}
         self._closed = False
         self.view = StreamView()  #: replaced as a whole, so that no lock is needed to look at it
@@ -114,7 +116,7 @@ class StreamStates:
         """Say what a new stream is; what is known of an earlier one of the name is undone."""
         records = self.refresh().records_of(stream)
         if settings != StreamSettings():
-            records.append(Settled(stream=stream, settings=settings))
+            records.append(StreamConfigured(stream=stream, settings=settings))
         self._write(records)
 
     def close(self) -> None:
@@ -158,7 +160,7 @@ class StreamStates:
 
     def _read(self, ranges: Mapping[int, tuple[int, int]]) -> list[tuple[StreamRecord, int]]:
         if self._reader is None:
-            self._reader = TailReader(
+            self._reader = RangeReader(
                 client_config(self._kafka, "consumer"), committed=False, stall_timeout_ms=self._timeout_ms
             )
         found: list[tuple[StreamRecord, int]] = []
@@ -181,7 +183,7 @@ def borrowed_states(kafka: Mapping[str, str], topic: str) -> Iterator[StreamStat
     key = frozenset([*kafka.items(), (_TOPIC, topic)])
     states = _idle.take(key)
     if states is None:
-        topics = Topics(client_config(kafka, "admin"), timeout_ms=PATIENCE_MS)
+        topics = ClusterAdmin(client_config(kafka, "admin"), timeout_ms=PATIENCE_MS)
         states = StreamStates(kafka, topic, topics, timeout_ms=PATIENCE_MS)
     try:
         states.refresh()
@@ -194,4 +196,4 @@ def borrowed_states(kafka: Mapping[str, str], topic: str) -> Iterator[StreamStat
 
 
 _TOPIC = "streamsTopic"  # no option of a Kafka client has such a name
-_idle = IdleClients(StreamStates.close, kept=2)
+_idle = ClientPool(StreamStates.close, kept=2)

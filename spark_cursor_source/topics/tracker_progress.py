@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.subscription_type import tracker_group as tracker_group
 from spark_cursor_source.errors import KafkaUnavailable
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 
 _COMMIT_SEEN_MS = 3_000
@@ -40,7 +40,7 @@ def metadata(query_id: str, batch_id: int, partitions: int, identity: str = "") 
     return f"{text}:{identity}" if identity else text
 
 
-def read_progress(topics: Topics, markers_topic: str, *, stable: bool = True) -> TrackerProgress:
+def read_progress(topics: ClusterAdmin, markers_topic: str, *, stable: bool = True) -> TrackerProgress:
     """The progress that is committed now.
 
     ``stable``: a transaction that commits it at this moment is waited for, be it that of a tracker that died
@@ -64,7 +64,9 @@ def read_progress(topics: Topics, markers_topic: str, *, stable: bool = True) ->
     )
 
 
-def reads_all_about(topics: Topics, markers_topic: str, cells: Iterable[Cell], *, timeout_ms: int) -> bool:
+def reads_all_about(
+    topics: ClusterAdmin, markers_topic: str, cells: Iterable[Cell], *, timeout_ms: int
+) -> bool:
     """Wait until the tracker has read all markers about the cells, and has written what came of them.
 
     As told by the offsets that it commits with the cursors, in one transaction. False where it has not read
@@ -85,7 +87,7 @@ def reads_all_about(topics: Topics, markers_topic: str, cells: Iterable[Cell], *
     return True
 
 
-def read_progress_of_others(topics: Topics, markers_topic: str) -> TrackerProgress:
+def read_progress_of_others(topics: ClusterAdmin, markers_topic: str) -> TrackerProgress:
     """The progress of a tracker that may be at work, before anybody fences it.
 
     A commit is seen a little after its call has returned: not to wait for that would make a tracker look as

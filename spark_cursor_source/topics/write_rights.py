@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
-from spark_cursor_source.kafka.pool import IdleClients
+from spark_cursor_source.kafka.pool import ClientPool
 from spark_cursor_source.kafka.rights import of_producer
 
 _KEPT = 2
@@ -17,7 +17,7 @@ class WriteRights:
     """Remembers which topics may be written to, so that the brokers are asked once about each."""
 
     def __init__(self, config: Mapping[str, str], streams_topic: str) -> None:
-        self._topics = Topics(config, timeout_ms=PATIENCE_MS)
+        self._topics = ClusterAdmin(config, timeout_ms=PATIENCE_MS)
         self._streams_topic = streams_topic
         self._allowed: set[str] = set()
 
@@ -43,4 +43,4 @@ def check_write_rights(kafka: Mapping[str, str], streams_topic: str, queues: Col
     _idle.put(key, rights)
 
 
-_idle: IdleClients[WriteRights] = IdleClients(lambda rights: None, kept=_KEPT)
+_idle: ClientPool[WriteRights] = ClientPool(lambda rights: None, kept=_KEPT)

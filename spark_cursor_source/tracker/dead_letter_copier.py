@@ -13,21 +13,21 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.errors import CopiesNotDurable, KafkaFailure
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import facts, shown
 from spark_cursor_source.kafka.range_consumer import offset_of, place_of
-from spark_cursor_source.kafka.range_reader import TailReader
+from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.topics.copies import (
     OF_ONE_MESSAGE,
-    Copies,
+    MessageCopier,
     headers_of,
     original_ms_of,
     reading_rounds,
 )
 from spark_cursor_source.topics.dead_letter_topics import DeadLetterTopics, readable
 from spark_cursor_source.topics.dead_letters import dead_letter_headers, first_delivery_ms
-from spark_cursor_source.topics.retry_pauses import Place, Troubles, Withheld, log_withheld
+from spark_cursor_source.topics.retry_pauses import Place, RetryPauses, Withheld, log_withheld
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class DeadLetterCopier:
     def __init__(
         self,
         config: Mapping[str, Any],
-        topics: Topics,
+        topics: ClusterAdmin,
         policy_for: Callable[[str], RedeliveryPolicy],
         *,
         patience_ms: int,
@@ -92,13 +92,13 @@ class DeadLetterCopier:
         self._targets = DeadLetterTopics(topics)
         self._policy_for = policy_for
         # The record itself, whatever became of its transaction: this subscription was given it.
-        self._reader = TailReader(config, committed=False, stall_timeout_ms=patience_ms)
+        self._reader = RangeReader(config, committed=False, stall_timeout_ms=patience_ms)
         # What nobody was given yet is what a reader would be given.
-        self._reader_of_undelivered = TailReader(config, committed=True, stall_timeout_ms=patience_ms)
-        self._copies = Copies(
+        self._reader_of_undelivered = RangeReader(config, committed=True, stall_timeout_ms=patience_ms)
+        self._copies = MessageCopier(
             config, patience_ms=patience_ms + _GRACE_MS, settings={"message.timeout.ms": patience_ms}
         )
-        self._troubles = Troubles()
+        self._troubles = RetryPauses()
         self._refused: list[tuple[Message, _Letter, KafkaError]] = []
 
     def copy(self, decisions: Sequence[DeadLetter]) -> Copied:
@@ -132,7 +132,7 @@ class DeadLetterCopier:
         self._reader_of_undelivered.close()
         self._copies.discard()
 
-    def _by_topic(self, letters: Iterable[_Letter]) -> list[tuple[str, TailReader, list[_Letter]]]:
+    def _by_topic(self, letters: Iterable[_Letter]) -> list[tuple[str, RangeReader, list[_Letter]]]:
         """The letters of each topic, those last that may be waited for in vain."""
         topics: dict[tuple[bool, str, bool], list[_Letter]] = {}
         for letter in letters:
@@ -146,7 +146,7 @@ class DeadLetterCopier:
         ]
 
     def _copy_topic(
-        self, topic: str, reader: TailReader, letters: Iterable[_Letter], budget: Deadline
+        self, topic: str, reader: RangeReader, letters: Iterable[_Letter], budget: Deadline
     ) -> int:
         """Hand over copies of what is to be copied from one topic; how many messages are not there."""
         tried = [letter for letter in letters if self._is_to_be_tried(letter)]
@@ -189,7 +189,7 @@ class DeadLetterCopier:
         return True
 
     def _find_targets(
-        self, letters: Iterable[_Letter], topic: str, topics: Topics, there: Mapping[int, OffsetSet]
+        self, letters: Iterable[_Letter], topic: str, topics: ClusterAdmin, there: Mapping[int, OffsetSet]
     ) -> None:
         """See that the dead-letter topics are there, as far as there is a message for them."""
         wanted: dict[str, list[_Letter]] = {}
@@ -204,7 +204,7 @@ class DeadLetterCopier:
                     letter.hold(facts(failed), Place("write", target))
 
     def _read(
-        self, topic: str, reader: TailReader, letters: Sequence[_Letter], there: Mapping[int, OffsetSet]
+        self, topic: str, reader: RangeReader, letters: Sequence[_Letter], there: Mapping[int, OffsetSet]
     ) -> None:
         of_partition = _by_partition(letters)
         wanted = {

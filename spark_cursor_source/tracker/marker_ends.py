@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 
 log = logging.getLogger(__name__)
 HIDDEN_S = 60.0  #: so long a transaction may be open before the log says so
@@ -25,7 +25,7 @@ class Ends:
 class MarkerEnds:
     """Asks for the ends of the markers topic, and warns of a transaction that stays open."""
 
-    def __init__(self, topics: Topics, markers_topic: str, partitions: int) -> None:
+    def __init__(self, topics: ClusterAdmin, markers_topic: str, partitions: int) -> None:
         self._topics = topics
         self._topic = markers_topic
         self._partitions = [(markers_topic, number) for number in range(partitions)]

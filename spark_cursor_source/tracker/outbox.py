@@ -24,11 +24,11 @@ from spark_cursor_source.errors import (
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop.lease_table import LeaseTable
 from spark_cursor_source.interop.reappend import Reappender
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.transaction import CALL_TIMEOUT_MS, Record, TransactionalProducer, Uncertain
 from spark_cursor_source.options.reappend import ReappendOptions
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import marker_values
 from spark_cursor_source.topics.retry_pauses import Withheld, withhold_marker, withholding
 from spark_cursor_source.topics.tracker_progress import (
@@ -80,7 +80,7 @@ class Outbox:
         self._cursors_topic = cursors_topic
         self._query_id = query_id
         self._patience_ms = patience_ms
-        self._topics = Topics(config, timeout_ms=patience_ms)
+        self._topics = ClusterAdmin(config, timeout_ms=patience_ms)
         self._copier = DeadLetterCopier(config, self._topics, policy_for, patience_ms=copy_patience_ms)
         self._reappend = reappend
         self._reappender: Reappender | None = None
@@ -281,7 +281,7 @@ class Outbox:
 
     def _find_parts(self) -> None:
         """Parts of large cursors, so that those which a smaller one does not replace are deleted."""
-        tail = CursorTail(self._config, self._cursors_topic)
+        tail = CursorTable(self._config, self._cursors_topic)
         try:
             tail.refresh()
             keys = tail.record_keys()

@@ -14,12 +14,12 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.tracker_offset import TrackerOffset, limit_markers
 from spark_cursor_source.errors import MarkersGone, MarkersTopicRecreated, TrackerOwnedByAnother
 from spark_cursor_source.interop.lease_tables import LeaseTables
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline, Pace
 from spark_cursor_source.kafka.transaction import end_transactions
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.tracker_progress import (
     TrackerProgress,
     read_progress,
@@ -57,7 +57,7 @@ class AllCursors:
     reset: int = 0  #: how many markers partitions forget their state first
 
 
-class MarkerPlanner:
+class TrackerPlanner:
     """The driver's side: how far to read, and what time it is on the broker."""
 
     def __init__(self, options: TrackerOptions, policies: str | None = None) -> None:
@@ -65,8 +65,8 @@ class MarkerPlanner:
         self._options = options
         self._policies = options.policies_digest if policies is None else policies
         admin = client_config(options.kafka, "admin")
-        self._topics = Topics(admin, timeout_ms=PATIENCE_MS).meet()
-        self._cursors = CursorTail(
+        self._topics = ClusterAdmin(admin, timeout_ms=PATIENCE_MS).meet()
+        self._cursors = CursorTable(
             client_config(options.kafka, "consumer"),
             options.cursors_topic,
             timeout_ms=PATIENCE_MS,

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.errors import KafkaRefused, TopicNotFound
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.error_codes import acl
 from spark_cursor_source.kafka.rights import DESCRIBE, READ, WRITE, of_dead_letters, of_tracker
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.tracker_progress import tracker_group
 
 log = logging.getLogger(__name__)
@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 class TrackerRights:
     """Asks for the rights of a tracker. What concerns one subscription alone is logged and stops nobody."""
 
-    def __init__(self, options: TrackerOptions, topics: Topics) -> None:
+    def __init__(self, options: TrackerOptions, topics: ClusterAdmin) -> None:
         self._options, self._topics = options, topics
         self._looked: set[tuple[str, str]] = set()  # (queue topic, subscription)
 
-    def check(self, cursors: CursorTail) -> None:
+    def check(self, cursors: CursorTable) -> None:
         """Refuse to start without the rights to the control topics, the group and the transactions.
 
         Raises:
@@ -81,7 +81,7 @@ class TrackerRights:
         return letters
 
 
-def _cells(cursors: CursorTail) -> list[Cell]:
+def _cells(cursors: CursorTable) -> list[Cell]:
     try:
         cursors.refresh()
     except TopicNotFound:

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from spark_cursor_source.core.breaker_sync import trips
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker import LogEnd, Marker
+from spark_cursor_source.core.marker import EndOffsetObserved, Marker
 from spark_cursor_source.core.offsets import OFFSET_LIMIT
 from spark_cursor_source.core.ttl import look_every_ms
 from spark_cursor_source.errors import MarkersNotDurable, NotAuthorized
 from spark_cursor_source.interop.markers_wire import kmq_end
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.rights import WRITE
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions, subscription_of
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 class QueueWatch:
     """Looks where the queues end, for the TTL, and at the dead letters of whole subscriptions."""
 
-    def __init__(self, options: TrackerOptions, topics: Topics, markers_partitions: int) -> None:
+    def __init__(self, options: TrackerOptions, topics: ClusterAdmin, markers_partitions: int) -> None:
         self._options = options
         self._topics = topics
         config = client_config(options.kafka, "producer")
@@ -78,7 +78,7 @@ class QueueWatch:
         """End the producer."""
         self._sender.close()
 
-    def _log_ends(self, cursors: Mapping[Cell, CursorSnapshot]) -> Iterator[LogEnd]:
+    def _log_ends(self, cursors: Mapping[Cell, CursorSnapshot]) -> Iterator[EndOffsetObserved]:
         """The ends of the logs that have grown, of subscriptions with a TTL.
 
         A cell of version 1 has no owner, and its topic holds the messages of other queues too. One that was
@@ -102,7 +102,7 @@ class QueueWatch:
         for cell, first in due.items():
             end, ttl_ms = ends.get((cell.topic, cell.partition)), ttls[cell.subscription]
             if end is not None and _is_news(cursors[cell], end, ttl_ms, first=first):
-                yield LogEnd(cell=cell, position=end)
+                yield EndOffsetObserved(cell=cell, position=end)
 
     def _trips(self, cursors: Mapping[Cell, CursorSnapshot], now_ms: Mapping[int, int]) -> Iterator[Marker]:
         told = {
@@ -121,7 +121,7 @@ def _without_effect(cell: Cell | None, reappend: ReappendOptions | None) -> tupl
     That of a cell says that the log ends at 0 or later. The other one ends a message that no log can hold.
     """
     if cell is not None:
-        return cell.key, marker_wire.encode(LogEnd(cell=cell, position=0))
+        return cell.key, marker_wire.encode(EndOffsetObserved(cell=cell, position=0))
     assert reappend is not None
     if reappend.marker_format is MarkerFormat.KMQ:
         return kmq_end(0, OFFSET_LIMIT - 1)

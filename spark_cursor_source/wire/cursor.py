@@ -11,9 +11,17 @@ from google.protobuf.message import DecodeError
 
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, MarkersLog, Totals, Wait
+from spark_cursor_source.core.cursor import (
+    Available,
+    CursorSnapshot,
+    Delayed,
+    HeldLetters,
+    Lease,
+    MarkersLog,
+    Totals,
+)
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.ttl import Ages, EndSeen
+from spark_cursor_source.core.ttl import MessageAges, ObservedEnd
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
 from spark_cursor_source.wire.control_pb2 import Breaker as BreakerPb
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
@@ -85,7 +93,7 @@ def encode(cursor: CursorSnapshot) -> bytes:
 
 
 def _group(
-    key: Lease | Delay,
+    key: Lease | Delayed,
     offsets: OffsetSet,
     *,
     run: int = 0,
@@ -149,14 +157,14 @@ def decode(value: bytes) -> CursorSnapshot:
         ),
         delayed=tuple(
             (
-                Delay(group.at_ms, group.delivery_count, group.died, group.lapsed, group.grouped),
+                Delayed(group.at_ms, group.delivery_count, group.died, group.lapsed, group.grouped),
                 decode_offsets(group.offsets),
             )
             for group in pb.delayed
         ),
         available=tuple(
             (
-                Wait(group.delivery_count, group.died, group.lapsed, group.grouped),
+                Available(group.delivery_count, group.died, group.lapsed, group.grouped),
                 decode_offsets(group.offsets),
             )
             for group in pb.available
@@ -168,7 +176,7 @@ def decode(value: bytes) -> CursorSnapshot:
         totals=Totals(**{field.name: getattr(pb.totals, field.name) for field in fields(Totals)}),
         held=tuple(
             (
-                Held(
+                HeldLetters(
                     held.delivery_count,
                     held.reason,
                     held.error,
@@ -182,9 +190,9 @@ def decode(value: bytes) -> CursorSnapshot:
             for held in pb.held
         ),
         breaker=_decode_breaker(pb.breaker),
-        ages=Ages(
+        ages=MessageAges(
             ttl_ms=pb.message_ttl_ms if pb.HasField("message_ttl_ms") else None,
-            ends=tuple(EndSeen(end.at_ms, end.position) for end in pb.ends_seen),
+            ends=tuple(ObservedEnd(end.at_ms, end.position) for end in pb.ends_seen),
             expired_below=pb.expired_below,
         ),
         first_deliveries=decode_first_deliveries(pb.first_deliveries),
@@ -221,7 +229,7 @@ def _run(runs: Sequence[str], place: int) -> str:
 
 def _check(cursor: CursorSnapshot) -> None:
     """That no offset counts twice or is unseen, no group comes twice, and no number is out of its bounds."""
-    groups: list[tuple[Lease | Delay | Wait | Held, OffsetSet]]
+    groups: list[tuple[Lease | Delayed | Available | HeldLetters, OffsetSet]]
     groups = [*cursor.leases, *cursor.delayed, *cursor.available, *cursor.held]
     kinds = (cursor.leases, cursor.delayed, cursor.available, cursor.held)
     outstanding = cursor.outstanding

@@ -14,17 +14,17 @@ from google.protobuf.message import DecodeError
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
+    CloseBreaker,
     Delete,
     End,
+    EndOffsetObserved,
     EndUpTo,
     Hello,
-    Hold,
     KeepAlive,
-    LogEnd,
     Marker,
+    OpenBreaker,
     Reject,
     Release,
-    Resume,
     Seek,
     Start,
     Withhold,
@@ -106,11 +106,11 @@ def encode(marker: Marker) -> bytes:
             pb.type, pb.position = SEEK, position
         case Hello(run_id=run, position=position, topic_id=topic_id):
             pb.type, pb.run_id, pb.position, pb.topic_id = HELLO, run, position, topic_id or ""
-        case Resume():
+        case CloseBreaker():
             pb.type = RESUME
-        case Hold(trip=trip):
+        case OpenBreaker(trip=trip):
             pb.type, pb.reason = HOLD, kept(trip)
-        case LogEnd(position=position):
+        case EndOffsetObserved(position=position):
             pb.type, pb.position = LOG_END, position
         case Delete():
             pb.type = DELETE
@@ -236,11 +236,11 @@ def _decode_v2(key: bytes, pb: MarkerPb) -> Marker:
         case 7 if run:
             return Hello(cell=cell, run_id=run, position=_position(pb), topic_id=pb.topic_id or None)
         case 8:
-            return Resume(cell=cell)
+            return CloseBreaker(cell=cell)
         case 9 if pb.reason:
-            return Hold(cell=cell, trip=kept(pb.reason))
+            return OpenBreaker(cell=cell, trip=kept(pb.reason))
         case 10:
-            return LogEnd(cell=cell, position=_position(pb))
+            return EndOffsetObserved(cell=cell, position=_position(pb))
         case 11:
             return Delete(cell=cell)
         case 12 if pb.trouble and pb.tries and pb.last_delivery_ms >= 0:

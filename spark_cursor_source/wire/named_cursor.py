@@ -5,17 +5,17 @@ from __future__ import annotations
 from google.protobuf.message import DecodeError
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.named_cursor import PlainCursor
+from spark_cursor_source.core.named_cursor import NamedCursor
 from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
 from spark_cursor_source.wire.control_pb2 import LeaseTable as LeaseTablePb
 
 
-def encode(cursor: PlainCursor) -> bytes:
+def encode(cursor: NamedCursor) -> bytes:
     """The value of the record whose key is the cell's.
 
     >>> cell = Cell(subscription="mailer", topic="orders", partition=3)
-    >>> encode(PlainCursor(cell=cell, offset=7)).hex(" ", 1)
+    >>> encode(NamedCursor(cell=cell, offset=7)).hex(" ", 1)
     '0a 06 6f 72 64 65 72 73 10 03 1a 06 6d 61 69 6c 65 72 20 07'
     """
     return CursorPb(
@@ -27,7 +27,7 @@ def encode(cursor: PlainCursor) -> bytes:
     ).SerializeToString(deterministic=True)
 
 
-def decode(value: bytes, cell: Cell) -> PlainCursor:
+def decode(value: bytes, cell: Cell) -> NamedCursor:
     """What a record under the cell's key says, be it a client's, Liftbridge's or a tracker's of any version.
 
     Raises:
@@ -42,7 +42,7 @@ def decode(value: bytes, cell: Cell) -> PlainCursor:
         ) from cause
     if Cell(subscription=pb.cursor_id, topic=pb.stream, partition=pb.partition) != cell:
         raise InvalidControlRecord(f"the record of cursor '{cell}' is not about it")
-    return PlainCursor(
+    return NamedCursor(
         cell=cell,
         offset=pb.offset,
         epoch=pb.epoch if pb.HasField("epoch") else None,

@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 from spark_cursor_source.core.stream_state import (
     MadeReadonly,
     Paused,
-    Settled,
+    StreamConfigured,
     StreamPartition,
     StreamRecord,
     StreamSettings,
@@ -29,7 +29,7 @@ def key_of(record: StreamRecord) -> bytes:
     b'orders,3,paused'
     """
     match record:
-        case Settled(stream=stream):
+        case StreamConfigured(stream=stream):
             return stream.encode()
         case Paused(place=(stream, partition)):
             return f"{stream},{partition},{_PAUSED}".encode()
@@ -45,9 +45,9 @@ def encode(record: StreamRecord) -> bytes | None:
     """
     pb = StreamPb(version=VERSION)
     match record:
-        case Settled(settings=None) | Paused(paused=None) | MadeReadonly(readonly=None):
+        case StreamConfigured(settings=None) | Paused(paused=None) | MadeReadonly(readonly=None):
             return None
-        case Settled(settings=StreamSettings() as settings):
+        case StreamConfigured(settings=StreamSettings() as settings):
             pb.settings.CopyFrom(
                 StreamPb.Settings(
                     subject=settings.subject,
@@ -76,7 +76,7 @@ def decode(key: bytes, value: bytes | None) -> StreamRecord:
     if pb is not None and (pb.version != VERSION or pb.WhichOneof("what") != what):
         raise InvalidControlRecord(f"the record {key!r} has version {pb.version} and is not about {what}")
     if place is None:
-        return Settled(stream=stream, settings=None if pb is None else _settings(pb.settings))
+        return StreamConfigured(stream=stream, settings=None if pb is None else _settings(pb.settings))
     if what == "pause":
         paused = None if pb is None else pb.pause.paused
         return Paused(place=place, paused=paused, resume_all=pb is not None and pb.pause.resume_all)

@@ -17,8 +17,8 @@ import spark_cursor_source as cursorq
 from spark_cursor_source.core.marker import MAX_LEASE_MS
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop.lease_tables import LeaseTables
-from spark_cursor_source.kafka.admin import Topics
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.marker import END, START, MarkerV1, encode_v1
 from tests.benchmarks.common import PARTITIONS, Bench, print_table, spark_session
@@ -72,7 +72,7 @@ class V1Load:
         self._ids = [b"queue-%d" % number for number in range(queue_ids)]
         self._config = {"bootstrap.servers": here.broker.bootstrap_servers}
         self._checkpoint = here.checkpoint()
-        self._topics = Topics(self._config)
+        self._topics = ClusterAdmin(self._config)
         self._topics.create({"jobs": (PARTITIONS, {})})
         self._topics.ensure_control(
             markers="jobs-markers", redeliveries="jobs-redeliveries", cursors="jobs-cursors"
@@ -195,7 +195,7 @@ class V1Load:
         )
 
     def _tables(self) -> list[bytes]:
-        tail = CursorTail(self._config, "jobs-cursors")
+        tail = CursorTable(self._config, "jobs-cursors")
         try:
             tail.refresh()
             return list(LeaseTables(tail, "jobs", "jobs-markers").values().values())

@@ -8,7 +8,7 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 from tests.benchmarks import tracker as of_tracker
 from tests.benchmarks.catch_up import V1Load
 from tests.benchmarks.common import Bench, print_table, spark_session
@@ -59,7 +59,7 @@ def _many_holes(here: Bench, spark: SparkSession) -> list[list[str]]:
     size = load.state_bytes()
     one_more = load.ack([cell], [np.arange(0, 2, 2, dtype=np.uint64)])
     began = time.perf_counter()
-    tail = CursorTail(load.config, load.topics["cursorsTopic"])
+    tail = CursorTable(load.config, load.topics["cursorsTopic"])
     tail.refresh()
     holes = tail.all()[cell].ack_holes.count_ranges()
     loaded = time.perf_counter() - began

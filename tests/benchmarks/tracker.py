@@ -17,8 +17,8 @@ import spark_cursor_source as cursorq
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import MAX_LEASE_MS, End, Hello, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.kafka.admin import Topics
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.wire import cursor as cursor_wire
 from tests.benchmarks.common import PARTITIONS, Bench, print_table, spark_session
@@ -59,9 +59,9 @@ class TrackerLoad:
         self.config = {"bootstrap.servers": here.broker.bootstrap_servers}
         kinds = ("markers", "redeliveries", "cursors")
         self.topics = {f"{kind}Topic": f"{kind}-{name}" for kind in kinds}
-        control = Topics(self.config).ensure_control(**{kind: f"{kind}-{name}" for kind in kinds})
+        control = ClusterAdmin(self.config).ensure_control(**{kind: f"{kind}-{name}" for kind in kinds})
         self._sender = MarkerSender(self.config, self.topics["markersTopic"], control.markers)
-        self._cursors = CursorTail(self.config, self.topics["cursorsTopic"])
+        self._cursors = CursorTable(self.config, self.topics["cursorsTopic"])
         self._checkpoint = here.checkpoint()
         self._tracker = self._start()
 

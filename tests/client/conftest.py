@@ -15,8 +15,8 @@ from spark_cursor_source.client import Client, QueueConsumer, QueueMessage, Serv
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.admin import Topics
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.topics.cursors import CursorTable
 from tests.kafka.control_plane import Control, eventually, new_control
 from tests.kafka.tracker_thread import PlainTracker
 
@@ -73,9 +73,9 @@ class Rig:
     stack: ExitStack = field(default_factory=ExitStack)
 
     def __post_init__(self) -> None:
-        self.topics = Topics(self.control.config)
+        self.topics = ClusterAdmin(self.control.config)
         self.topics.create({self.topic: (self.partitions, {})})
-        self._tail = CursorTail(self.control.config, self.control.cursors)
+        self._tail = CursorTable(self.control.config, self.control.cursors)
         self.stack.callback(self._tail.close)
 
     @property

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, Producer
 from spark_cursor_source.client import Ack, AckPolicy, Client, StartAt, StopAt
 from spark_cursor_source.client.streams.expected_offset import ExpectedOffsets
 from spark_cursor_source.errors import AckTimeout, CursorqError, IncorrectOffset, InvalidArgument
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
 from tests.client.conftest import OpenClient
@@ -81,7 +81,7 @@ def test_who_writes_without_asking_is_seen_even_in_the_last_moment(
     config: dict[str, str], client: Client, ledger: str
 ) -> None:
     # look: the end is 0 ---- [a plain producer writes at 0] ---- ours lands at 1 ---- it is taken back
-    class Racing(Topics):
+    class Racing(ClusterAdmin):
         def end_offsets(self, partitions, *, committed):  # type: ignore[no-untyped-def]
             found = super().end_offsets(partitions, committed=committed)
             if not racing.is_set():
@@ -125,7 +125,7 @@ def test_a_commit_whose_answer_was_lost_is_found_and_not_doubled(config: dict[st
             self.discard()
             raise Uncertain("commit a transaction", KafkaError(KafkaError._TIMED_OUT))
 
-    expected = ExpectedOffsets(config, Topics(config), timeout_ms=20_000)
+    expected = ExpectedOffsets(config, ClusterAdmin(config), timeout_ms=20_000)
     expected._producer.__class__ = Forgetful
     landed = expected.publish(Record(ledger, 0, None, b"once"), 0, Deadline.after_ms(20_000))
     expected.close()

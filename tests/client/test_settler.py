@@ -14,7 +14,7 @@ from confluent_kafka import Message
 from spark_cursor_source.client import QueueMessage
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.message import Delivery
-from spark_cursor_source.client.queues.settler import Settler
+from spark_cursor_source.client.queues.settler import AckBatcher
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive, Marker, Release
 from spark_cursor_source.core.offsets import OffsetSet
@@ -23,18 +23,18 @@ from spark_cursor_source.kafka.deadline import Deadline
 
 CELL = Cell(subscription="s", topic="t", partition=0)
 
-MakeSettler = Callable[..., Settler]
+MakeSettler = Callable[..., AckBatcher]
 
 
 @pytest.fixture
 def make_settler() -> Iterator[MakeSettler]:
     """``make_settler(write, timeout_ms=20_000, lease_ms=60_000)``: one that works until the test ends."""
-    made: list[Settler] = []
+    made: list[AckBatcher] = []
 
     def make(
         write: Callable[[Sequence[Marker]], None], timeout_ms: int = 20_000, lease_ms: int = 60_000
-    ) -> Settler:
-        made.append(Settler(write, lease_ms=lease_ms, timeout_ms=timeout_ms))
+    ) -> AckBatcher:
+        made.append(AckBatcher(write, lease_ms=lease_ms, timeout_ms=timeout_ms))
         made[-1].start()
         return made[-1]
 
@@ -43,7 +43,7 @@ def make_settler() -> Iterator[MakeSettler]:
         settler.close()
 
 
-def message(settler: Settler, offset: int) -> QueueMessage:
+def message(settler: AckBatcher, offset: int) -> QueueMessage:
     record = Message(topic="t", partition=0, offset=offset)
     return QueueMessage(record, Delivery(settler, CELL, 1, lease_ms=60_000))
 
@@ -122,7 +122,7 @@ def test_a_close_that_brokers_do_not_let_settle_says_so() -> None:
         time.sleep(0.05)
         raise MarkersNotDurable("markers", len(markers), "no answer")
 
-    settler = Settler(write, lease_ms=60_000, timeout_ms=100)
+    settler = AckBatcher(write, lease_ms=60_000, timeout_ms=100)
     settler.start()
     future = message(settler, 1).ack_async()
     with pytest.raises(NotSettled, match="what is not confirmed comes again"):

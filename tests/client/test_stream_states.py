@@ -16,7 +16,7 @@ from spark_cursor_source.errors import (
     ReadonlyPartition,
     StreamsTopicUnfit,
 )
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.streams import StreamStates
 from tests.client.conftest import OpenClient
 from tests.conftest import CreateTopic
@@ -210,13 +210,13 @@ def test_a_record_that_is_none_is_passed_over(
     config: dict[str, str], create_topic: CreateTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = create_topic(cleanup_policy="compact", message_timestamp_type="LogAppendTime")
-    states = StreamStates(config, topic, Topics(config), timeout_ms=20_000)
+    states = StreamStates(config, topic, ClusterAdmin(config), timeout_ms=20_000)
     states.pause("orders", [3], resume_all=False)
     produce(config, topic, [{"key": b"orders,3,paused", "value": b"\xff"}, {"key": b"x,y", "value": b""}])
     states.set_readonly("orders", [3], readonly=True)
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        fresh = StreamStates(config, topic, Topics(config), timeout_ms=20_000)
+        fresh = StreamStates(config, topic, ClusterAdmin(config), timeout_ms=20_000)
         view = fresh.refresh()
     assert (view.state(("orders", 3)).paused, view.state(("orders", 3)).readonly) == (True, True)
     assert caplog.text.count("is skipped") == 2

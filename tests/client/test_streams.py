@@ -21,7 +21,7 @@ from spark_cursor_source.errors import (
     NoSuchStream,
     StreamExists,
 )
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from tests.client.conftest import OpenClient
 from tests.kafka.control_plane import eventually, read_all
 
@@ -43,7 +43,7 @@ def test_a_stream_is_a_topic_with_the_settings_that_were_given(
         compaction=True,
         min_insync=1,
     )
-    topics = Topics(config)
+    topics = ClusterAdmin(config)
     assert topics.describe([name])[name].partitions == 2
     found = topics.settings(name)
     expected = {
@@ -60,7 +60,7 @@ def test_a_stream_is_a_topic_with_the_settings_that_were_given(
 def test_a_limit_of_0_is_none_as_in_liftbridge(client: Client, config: dict[str, str]) -> None:
     name = f"stream-{uuid.uuid4().hex[:12]}"
     client.create_stream(name, retention_bytes=0, retention_ms=0, retention_messages=0, segment_ms=0)
-    found = Topics(config).settings(name)
+    found = ClusterAdmin(config).settings(name)
     assert (found["retention.bytes"], found["retention.ms"]) == ("-1", "-1")
     assert found["segment.ms"] == str(2**63 - 1)
 
@@ -135,7 +135,7 @@ def test_a_stream_that_stamps_messages_says_when_it_received_them(
     client: Client, config: dict[str, str]
 ) -> None:
     name = f"stream-{uuid.uuid4().hex[:12]}"
-    Topics(config).create({name: (1, {"message.timestamp.type": "LogAppendTime"})})
+    ClusterAdmin(config).create({name: (1, {"message.timestamp.type": "LogAppendTime"})})
     ack = client.publish(name, b"")
     (message,) = read_all(config, name)
     assert ack.received_at_ms == message.timestamp()[1]

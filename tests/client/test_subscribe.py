@@ -17,7 +17,7 @@ from spark_cursor_source.errors import (
     InvalidArgument,
     NoSuchStream,
 )
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from tests.client.conftest import OpenClient
 from tests.kafka.control_plane import produce, transaction
 
@@ -127,7 +127,7 @@ def test_only_what_was_committed_is_delivered_and_the_newest_is_found_behind_it(
 def test_what_retention_has_removed_is_passed_over(client: Client, config: dict[str, str], ten: str) -> None:
     with closing(client.subscribe(ten, start=StartAt.offset(2))) as early:
         assert next(early).value == b"2"
-        Topics(config).delete_records({(ten, 0): 7})
+        ClusterAdmin(config).delete_records({(ten, 0): 7})
         assert take(client.subscribe(ten, start=StartAt.offset(2)), 1) == [b"7"]
 
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_cursor_source.core.ttl import Ages, EndSeen, look_every_ms
+from spark_cursor_source.core.ttl import MessageAges, ObservedEnd, look_every_ms
 
 TTL_MS = 60_000
-NONE_KEPT = Ages(ttl_ms=TTL_MS)
+NONE_KEPT = MessageAges(ttl_ms=TTL_MS)
 
 
-def ages(*ends: tuple[int, int]) -> Ages:
+def ages(*ends: tuple[int, int]) -> MessageAges:
     known = NONE_KEPT
     for at_ms, position in ends:
         known = known.seen(at_ms, position)
@@ -24,7 +24,7 @@ def test_what_is_below_an_end_is_too_old_when_the_ttl_is_over_and_not_before() -
     known = ages((0, 10), (30_000, 25))
     assert known.expire(TTL_MS).expired_below == 0
     assert known.expire(TTL_MS + 1).expired_below == 10
-    assert known.expire(TTL_MS + 1).ends == (EndSeen(30_000, 25),)
+    assert known.expire(TTL_MS + 1).ends == (ObservedEnd(30_000, 25),)
     assert known.expire(95_000).expired_below == 25
     assert known.expire(95_000).next_ms is None
 
@@ -38,8 +38,8 @@ def test_an_end_that_has_not_moved_says_nothing_new() -> None:
 
 
 def test_without_a_ttl_nothing_is_kept() -> None:
-    assert Ages().seen(0, 10) == Ages() == ages((0, 10)).of_ttl(None)
-    assert (Ages().expire(10**15), Ages().next_ms) == (Ages(), None)
+    assert MessageAges().seen(0, 10) == MessageAges() == ages((0, 10)).of_ttl(None)
+    assert (MessageAges().expire(10**15), MessageAges().next_ms) == (MessageAges(), None)
 
 
 def test_another_ttl_holds_for_what_was_seen_before() -> None:
@@ -57,7 +57,7 @@ def test_expiry_in_portions_is_due_again_at_once() -> None:
 def test_what_tells_only_of_messages_that_are_gone_is_forgotten() -> None:
     known = ages((0, 10), (30_000, 25))
     assert known.without(9) is known
-    assert known.without(10).ends == (EndSeen(30_000, 25),)
+    assert known.without(10).ends == (ObservedEnd(30_000, 25),)
     assert known.without(25).ends == ()
 
 

@@ -10,7 +10,7 @@ from spark_cursor_source.core.breaker import NO_BREAKER, Breaker, BreakerPolicy
 from spark_cursor_source.core.breaker_sync import trips
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker import Hold, Resume
+from spark_cursor_source.core.marker import CloseBreaker, OpenBreaker
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.errors import InvalidOption
 
@@ -110,8 +110,8 @@ NOW = {0: 100_000, 1: 100_000, 2: 100_000}
 def test_where_one_is_open_the_others_open_for_its_trip() -> None:
     opened = Breaker().opened("5@x", 5, POLICY)
     assert trips(cursors(opened, Breaker(), Breaker()), POLICY, {}) == [
-        Hold(cell=CELLS[1], trip="5@x"),
-        Hold(cell=CELLS[2], trip="5@x"),
+        OpenBreaker(cell=CELLS[1], trip="5@x"),
+        OpenBreaker(cell=CELLS[2], trip="5@x"),
     ]
 
 
@@ -122,15 +122,15 @@ def test_a_cell_that_has_closed_again_is_not_opened_for_the_same_trip() -> None:
 
 def test_of_several_trips_all_follow_the_latest() -> None:
     first, second = Breaker().opened("5@x", 5, POLICY), Breaker().opened("6@y", 6, POLICY)
-    assert trips(cursors(first, second), POLICY, {}) == [Hold(cell=CELLS[0], trip="6@y")]
+    assert trips(cursors(first, second), POLICY, {}) == [OpenBreaker(cell=CELLS[0], trip="6@y")]
 
 
 def test_dead_letters_of_all_cells_together_trip_the_breaker_of_each() -> None:
     found = cursors(counted(90_000, 6), counted(95_000, 5), Breaker())
     (first, *others) = trips(found, POLICY, NOW)
-    assert isinstance(first, Hold)
+    assert isinstance(first, OpenBreaker)
     assert first.trip.endswith("@11 in 3 partitions")
-    assert others == [Hold(cell=cell, trip=first.trip) for cell in CELLS[1:]]
+    assert others == [OpenBreaker(cell=cell, trip=first.trip) for cell in CELLS[1:]]
 
 
 @pytest.mark.parametrize(
@@ -151,4 +151,4 @@ def test_dead_letters_that_are_not_too_many_trip_nothing(
 
 def test_what_is_open_and_has_no_limit_any_more_is_closed() -> None:
     opened = Breaker().opened("5@x", 5, POLICY)
-    assert trips(cursors(opened, Breaker()), NO_BREAKER, NOW) == [Resume(cell=CELLS[0])]
+    assert trips(cursors(opened, Breaker()), NO_BREAKER, NOW) == [CloseBreaker(cell=CELLS[0])]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Wait
+from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, Lease
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.wire.offsets import encode_offsets
 
@@ -55,8 +55,8 @@ def test_leased_and_waiting_are_outstanding_together() -> None:
         read_position=10,
         next_marker=0,
         leases=((Lease(60_000, 1, RUN), OffsetSet.of((0, 2))), (Lease(61_000, 2, RUN), OffsetSet.of((4, 5)))),
-        delayed=((Delay(50_000, 2, False), OffsetSet.of((6, 7))),),
-        available=((Wait(1, True), OffsetSet.of((8, 9))),),
+        delayed=((Delayed(50_000, 2, False), OffsetSet.of((6, 7))),),
+        available=((Available(1, True), OffsetSet.of((8, 9))),),
     )
     assert list(one.leased) == [0, 1, 4]
     assert list(one.waiting) == [6, 8]
@@ -67,7 +67,7 @@ def test_leased_and_waiting_are_outstanding_together() -> None:
 
 def test_what_is_available_waits_for_no_clock() -> None:
     one = CursorSnapshot(
-        cell=CELL, read_position=1, next_marker=0, available=((Wait(1, True), OffsetSet.of((0, 1))),)
+        cell=CELL, read_position=1, next_marker=0, available=((Available(1, True), OffsetSet.of((0, 1))),)
     )
     assert one.next_event_ms is None
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.poison import (
     MAX_ANNOUNCED,
-    company,
     isolation_groups,
+    max_group_size,
 )
 
 
@@ -27,7 +27,7 @@ from spark_cursor_source.core.poison import (
 def test_company_shrinks_towards_the_last_delivery(
     limit: int | None, by_delivery: dict[int, int | None]
 ) -> None:
-    told = {n: company(n, max_deliveries=limit, suspects=10_000) for n in by_delivery}
+    told = {n: max_group_size(n, max_deliveries=limit, suspects=10_000) for n in by_delivery}
     assert told == by_delivery
 
 
@@ -35,17 +35,17 @@ def test_company_shrinks_towards_the_last_delivery(
 def test_suspects_that_died_in_a_group_go_alone_at_their_last_delivery(
     limit: int | None, next_delivery: int
 ) -> None:
-    assert company(next_delivery, max_deliveries=limit, suspects=10_000, grouped=True) == 1
+    assert max_group_size(next_delivery, max_deliveries=limit, suspects=10_000, grouped=True) == 1
 
 
 def test_few_suspects_go_alone_at_their_last_delivery_where_groups_save_no_batch() -> None:
-    told = [company(2, max_deliveries=2, suspects=n) for n in range(1, 10)]
+    told = [max_group_size(2, max_deliveries=2, suspects=n) for n in range(1, 10)]
     assert told == [1, 1, 1, 1, 1, 1, 3, 3, 3]
 
 
 def test_a_delivery_beyond_a_lowered_limit_is_in_groups_and_then_alone() -> None:
-    assert company(7, max_deliveries=3, suspects=10_000) == 100
-    assert company(8, max_deliveries=3, suspects=100, grouped=True) == 1
+    assert max_group_size(7, max_deliveries=3, suspects=10_000) == 100
+    assert max_group_size(8, max_deliveries=3, suspects=100, grouped=True) == 1
 
 
 sets = st.builds(OffsetSet.from_offsets, st.frozensets(st.integers(0, 10_000), max_size=300))
@@ -58,7 +58,7 @@ def test_groups_are_the_set_parted(held: OffsetSet, count: int, died: bool, limi
     assert OffsetSet.union(group for group, _ in groups) == held
     assert sum(len(group) for group, _ in groups) == len(held)
     assert all(1 <= len(group) <= MAX_ANNOUNCED for group, _ in groups)
-    most = company(count + 1, max_deliveries=limit, suspects=len(held)) if died else None
+    most = max_group_size(count + 1, max_deliveries=limit, suspects=len(held)) if died else None
     assert all(alone == (most is not None) for _, alone in groups)
     assert most is None or all(len(group) <= most for group, _ in groups)
 

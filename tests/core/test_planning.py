@@ -14,7 +14,7 @@ from spark_cursor_source.core.batch import (
     Delivery,
     RedeliveryRecord,
     SourceOffset,
-    Taken,
+    StartedDeliveries,
     plan,
     redelivered_between,
 )
@@ -41,9 +41,11 @@ def first_plan(
     end: SourceOffset,
     *records: Redeliver,
     read_positions: Mapping[Cell, int] | None = None,
-    taken: Taken | None = None,
+    taken: StartedDeliveries | None = None,
 ) -> BatchPlan:
-    return plan("s", start, end, records, read_positions=read_positions or {}, taken=taken or Taken())
+    return plan(
+        "s", start, end, records, read_positions=read_positions or {}, taken=taken or StartedDeliveries()
+    )
 
 
 def test_a_batch_holds_the_queue_between_two_offsets_for_the_first_time() -> None:
@@ -80,7 +82,7 @@ def test_a_message_that_is_announced_is_not_read_from_the_queue_as_well() -> Non
 
 
 def test_an_announcement_that_a_later_start_has_overtaken_is_stale() -> None:
-    taken = Taken()
+    taken = StartedDeliveries()
     taken.add(Delivery(cell=cell(), offsets=some(2, 3), delivery_count=2))
     batch = first_plan(at({0: 10}), at({0: 10}), announced(span(0, 5)), taken=taken)
     assert delivered(batch) == {(0, 2): ((0, 2), (4, 5))}
@@ -117,7 +119,7 @@ def test_every_offset_of_a_batch_is_planned_exactly_once(
 
 @given(announcements)
 def test_an_announcement_is_fresh_until_its_next_delivery_is_taken(records: list[Redeliver]) -> None:
-    taken = Taken()
+    taken = StartedDeliveries()
     for one in records:
         before = taken.fresh(one.cell, one.offsets, delivery_count=one.delivery_count)
         taken.add(Delivery(cell=one.cell, offsets=before, delivery_count=one.delivery_count + 1))
@@ -127,13 +129,13 @@ def test_an_announcement_is_fresh_until_its_next_delivery_is_taken(records: list
 
 
 def test_first_deliveries_are_not_remembered() -> None:
-    taken = Taken()
+    taken = StartedDeliveries()
     taken.add(delivery(0, 10))
     assert taken.fresh(cell(), span(0, 10), delivery_count=1) == span(0, 10)
 
 
 def test_what_was_never_delivered_is_fresh_whatever_was_taken_before() -> None:
-    taken = Taken()
+    taken = StartedDeliveries()
     taken.add(delivery(0, 4, count=2))
     assert taken.fresh(cell(), span(0, 4), delivery_count=0) == span(0, 4)
     assert taken.fresh(cell(), span(0, 4), delivery_count=1) == EMPTY
@@ -142,7 +144,7 @@ def test_what_was_never_delivered_is_fresh_whatever_was_taken_before() -> None:
 
 
 def test_what_has_ended_by_the_cursor_is_not_fresh_and_not_remembered() -> None:
-    taken = Taken()
+    taken = StartedDeliveries()
     for first in range(0, 1000, 10):
         taken.add(delivery(first, first + 10, count=2))
     assert len(taken) == 1000

@@ -18,13 +18,13 @@ from spark_cursor_source.core.batch import (
     Delivery,
     RedeliveryRecord,
     SourceOffset,
-    Taken,
+    StartedDeliveries,
     plan,
     redelivered_between,
 )
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker import End, Hello, LogEnd, Marker, Release, Start
+from spark_cursor_source.core.marker import End, EndOffsetObserved, Hello, Marker, Release, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
 from spark_cursor_source.core.replay import plan_replay
@@ -42,7 +42,7 @@ class Run:
 
     run_id: str
     answer: CursorSnapshot | None = None  # what the tracker said to its Hello
-    taken: Taken = field(default_factory=Taken)
+    taken: StartedDeliveries = field(default_factory=StartedDeliveries)
     offered: bool = False  # the batch in progress is its own idea, no replay
     batch: tuple[Delivery, ...] | None = None
     handled: bool = False
@@ -158,7 +158,7 @@ class World:
 
     def do_look(self, chance: Random) -> None:
         """The tracker's driver sees where the log ends."""
-        self.append(LogEnd(cell=CELL, position=self.messages))
+        self.append(EndOffsetObserved(cell=CELL, position=self.messages))
 
     def do_restart(self, chance: Random) -> None:
         self.runs += 1

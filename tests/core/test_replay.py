@@ -13,9 +13,9 @@ from spark_cursor_source.core.batch import (
     BatchPlan,
     HandBack,
 )
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Wait
+from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, Lease
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.poison import company
+from spark_cursor_source.core.poison import max_group_size
 from spark_cursor_source.core.replay import plan_replay
 from spark_cursor_source.core.tracker import Redeliver
 from tests.core.batches import (
@@ -47,8 +47,8 @@ def snapshot(
         read_position=read,
         next_marker=0,
         leases=tuple((Lease(60_000, n, DEAD), held) for n, held in (leases or {}).items()),
-        available=tuple((Wait(n, True), held) for n, held in (available or {}).items()),
-        delayed=tuple((Delay(60_000, n, True), held) for n, held in (delayed or {}).items()),
+        available=tuple((Available(n, True), held) for n, held in (available or {}).items()),
+        delayed=tuple((Delayed(60_000, n, True), held) for n, held in (delayed or {}).items()),
         max_deliveries=max_deliveries,
     )
 
@@ -100,7 +100,7 @@ def test_what_died_is_replayed_whether_its_backoff_is_over_or_not() -> None:
 
 
 def test_what_a_handler_gave_back_with_a_delay_waits_for_it() -> None:
-    given_back = replace(snapshot(read=10), delayed=((Delay(60_000, 1, False), span(0, 4)),))
+    given_back = replace(snapshot(read=10), delayed=((Delayed(60_000, 1, False), span(0, 4)),))
     assert replay(given_back) == BatchPlan(deliveries=())
 
 
@@ -108,7 +108,7 @@ def test_a_batch_of_first_deliveries_is_replayed_whole_unless_it_would_be_the_la
     for limit in (3, 4, 5, None):
         batch = replay(snapshot(read=10, leases={1: span(0, 10)}, max_deliveries=limit))
         assert delivered(batch) == {(0, 2): ((0, 10),)}
-        assert not batch.alone, "a death in this company is not that of a group of suspects"
+        assert not batch.alone, "a death in this max_group_size is not that of a group of suspects"
 
 
 def test_suspects_that_died_in_a_group_are_not_replayed_together() -> None:
@@ -211,7 +211,7 @@ def test_near_their_last_delivery_no_more_suspects_share_a_replay_than_may(
     for delivery in batch.deliveries:
         count, limit = delivery.delivery_count, cursor.max_deliveries
         if count > 2 or (count == 2 and limit == 2):
-            most = company(
+            most = max_group_size(
                 delivery.delivery_count,
                 max_deliveries=cursor.max_deliveries,
                 suspects=len(delivery.offsets),

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
+from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, HeldLetters, Lease, Totals
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.stats import ConsumerStats, PartitionStats, Stats, SubscriptionStats
 
@@ -15,9 +15,9 @@ CURSOR = CursorSnapshot(
     read_position=50,
     next_marker=7,
     leases=((Lease(60_000, 1, "run"), OffsetSet.of((10, 20), (30, 31))),),
-    delayed=((Delay(70_000, 1, False), OffsetSet.of((40, 42))),),
-    available=((Wait(1, False), OffsetSet.of((42, 45))),),
-    held=((Held(5, "max-deliveries"), OffsetSet.of((46, 47))),),
+    delayed=((Delayed(70_000, 1, False), OffsetSet.of((40, 42))),),
+    available=((Available(1, False), OffsetSet.of((42, 45))),),
+    held=((HeldLetters(5, "max-deliveries"), OffsetSet.of((46, 47))),),
     owner="run",
     owner_seen_ms=1_700_000_000_000,
     totals=Totals(delivered=50, acked=33, redelivered=5, overlapped=2),
@@ -74,8 +74,8 @@ def test_stats_as_json_are_nested_by_topic_and_subscription() -> None:
 
 
 def test_stats_say_why_dead_letters_could_not_be_written() -> None:
-    late = Held(5, "max-deliveries", "", 0, "not authorized: write on 'orders-billing-DLQ'", 90_000, 2)
-    early = Held(5, "rejected", "", 0, "no leader", 80_000, 1)
+    late = HeldLetters(5, "max-deliveries", "", 0, "not authorized: write on 'orders-billing-DLQ'", 90_000, 2)
+    early = HeldLetters(5, "rejected", "", 0, "no leader", 80_000, 1)
     held = ((early, OffsetSet.of((47, 48))), (late, OffsetSet.of((46, 47))))
     part = PartitionStats.of(replace(CURSOR, held=held), log_end=80, oldest_ms=None)
     assert (part.held, part.trouble, part.next_try_ms) == (2, late.trouble, 80_000)

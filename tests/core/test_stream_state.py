@@ -12,7 +12,7 @@ from spark_cursor_source.core.stream_state import (
     MadeReadonly,
     PartitionState,
     Paused,
-    Settled,
+    StreamConfigured,
     StreamRecord,
     StreamSettings,
     StreamView,
@@ -54,10 +54,10 @@ def test_a_message_resumes_its_partition_and_those_that_any_message_resumes() ->
 
 def test_a_stream_that_is_made_again_begins_with_nothing() -> None:
     view = view_of(
-        Settled(stream="orders", settings=StreamSettings(subject="o.*")),
+        StreamConfigured(stream="orders", settings=StreamSettings(subject="o.*")),
         Paused(place=PLACE, paused=True),
         MadeReadonly(place=("orders", 4), readonly=True),
-        Settled(stream="returns", settings=StreamSettings(retention_messages=5)),
+        StreamConfigured(stream="returns", settings=StreamSettings(retention_messages=5)),
     )
     after = view.after((record, 9) for record in view.records_of("orders"))
     assert after.of("orders") == StreamSettings()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, Wait
+from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, Lease
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
     End,
@@ -277,7 +277,7 @@ def test_a_keep_alive_moves_no_message_that_is_available() -> None:
     log.start(offsets(0), at=0)
     log.settle(61)
     log.keep_alive(offsets(0), at=61, run=A)
-    assert log.state.available == ((Wait(1, False, lapsed=True), offsets(0)),)
+    assert log.state.available == ((Available(1, False, lapsed=True), offsets(0)),)
 
 
 def test_keep_alives_hold_a_lease_for_as_long_as_they_come() -> None:
@@ -389,7 +389,7 @@ def test_a_lease_that_is_over_waits_for_the_backoff_of_its_delivery() -> None:
     log = Log(backoff=StepBackoff(delays_ms=(10_000,)))
     log.start(offsets(0), at=0)
     assert log.settle(61) == []
-    assert log.state.delayed == ((Delay(70_000, 1, False, lapsed=True), offsets(0)),)
+    assert log.state.delayed == ((Delayed(70_000, 1, False, lapsed=True), offsets(0)),)
     assert log.settle(71) == [redeliver(offsets(0), 1)]
 
 

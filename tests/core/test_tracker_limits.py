@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_cursor_source.core.breaker import BreakerPolicy
-from spark_cursor_source.core.cursor import Held, Lease
+from spark_cursor_source.core.cursor import HeldLetters, Lease
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
 from spark_cursor_source.core.tracker import (
@@ -16,7 +16,7 @@ from spark_cursor_source.core.tracker import (
     OTHER_ERRORS,
     REJECTED,
 )
-from spark_cursor_source.core.ttl import EndSeen
+from spark_cursor_source.core.ttl import ObservedEnd
 from tests.core.timeline import A, B, Log, dead, delivered_times, offsets, redeliver
 
 # ---- messages that are too old
@@ -114,7 +114,7 @@ def test_a_queue_that_is_read_and_acked_keeps_no_ages() -> None:
     log.log_end(10, at=0)
     log.start(offsets((0, 10)), at=1)
     log.settle(1)
-    assert log.state.ages.ends == (EndSeen(0, 10),)
+    assert log.state.ages.ends == (ObservedEnd(0, 10),)
     log.end_of(offsets((0, 10)), at=2)
     log.settle(2)
     assert (log.state.ages.ends, log.state.next_event_ms) == ((), None)
@@ -150,7 +150,7 @@ def test_more_rejects_than_the_limit_open_the_breaker_and_the_rest_is_held() -> 
     log.reject(offsets((0, 5)), at=1)
     assert log.settle(1) == [dead(offsets(0, 1), 1, REJECTED, "bad")]
     state = log.state
-    assert state.held == ((Held(1, REJECTED, "bad"), offsets((2, 5))),)
+    assert state.held == ((HeldLetters(1, REJECTED, "bad"), offsets((2, 5))),)
     assert (state.breaker.opened_ms, state.breaker.closes_ms) == (1_000, 601_000)
     assert (state.outstanding, state.totals.dead_lettered) == (offsets((2, 6)), 2)
     assert state.delivery_counts() == {1: offsets((2, 6))}
@@ -219,7 +219,7 @@ def test_what_is_held_ends_with_an_ack_and_is_not_taken_by_a_start() -> None:
     log.start(offsets((0, 8)), at=0)
     log.reject(offsets((0, 8)), at=1)
     log.start(offsets((2, 8)), at=2, count=2, run=B)
-    assert log.state.held == ((Held(1, REJECTED, "bad"), offsets((2, 8))),)
+    assert log.state.held == ((HeldLetters(1, REJECTED, "bad"), offsets((2, 8))),)
     log.end_of(offsets(2), at=3)
     log.end_up_to(5, at=3)
     assert (log.state.outstanding, log.state.totals.acked) == (offsets((5, 8)), 3)
@@ -249,7 +249,7 @@ def test_leases_that_run_out_for_the_last_time_count_as_rejects_do() -> None:
         dead(offsets(0), 2, MAX_DELIVERIES, last=1),
         dead(offsets(1), 2, MAX_DELIVERIES, last=2),
     ]
-    assert log.state.held == ((Held(2, MAX_DELIVERIES, "", 3_000), offsets(2)),)
+    assert log.state.held == ((HeldLetters(2, MAX_DELIVERIES, "", 3_000), offsets(2)),)
 
 
 def test_while_the_breaker_is_open_nothing_is_too_old() -> None:
@@ -282,5 +282,5 @@ def test_errors_without_number_are_not_all_kept() -> None:
         log.reject(offsets(offset), at=1, reason=f"order {offset}")
     held = dict(log.state.held)
     assert len(held) == MAX_ERRORS + 1
-    assert held[Held(1, REJECTED, OTHER_ERRORS)] == offsets((MAX_ERRORS, MAX_ERRORS + 10))
-    assert held[Held(1, REJECTED, "order 7")] == offsets(7)
+    assert held[HeldLetters(1, REJECTED, OTHER_ERRORS)] == offsets((MAX_ERRORS, MAX_ERRORS + 10))
+    assert held[HeldLetters(1, REJECTED, "order 7")] == offsets(7)

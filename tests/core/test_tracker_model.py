@@ -15,17 +15,17 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
+    CloseBreaker,
     Delete,
     End,
+    EndOffsetObserved,
     EndUpTo,
     Hello,
-    Hold,
     KeepAlive,
-    LogEnd,
     Marker,
+    OpenBreaker,
     Reject,
     Release,
-    Resume,
     Seek,
     Start,
     Withhold,
@@ -41,7 +41,7 @@ from spark_cursor_source.core.tracker import (
     Decision,
     Redeliver,
 )
-from spark_cursor_source.core.ttl import Ages
+from spark_cursor_source.core.ttl import MessageAges
 from spark_cursor_source.wire import cursor as cursor_wire
 
 CELL = Cell(subscription="s", topic="t", partition=0)
@@ -90,10 +90,10 @@ class Twin:
     opened_ms: int | None = None
     closes_ms: int | None = None
     letters: list[int] = field(default_factory=list)  # when each dead letter went out
-    ages: Ages = field(default_factory=Ages)
+    ages: MessageAges = field(default_factory=MessageAges)
 
     def __post_init__(self) -> None:
-        self.ages = Ages(ttl_ms=self.policy.message_ttl_ms)
+        self.ages = MessageAges(ttl_ms=self.policy.message_ttl_ms)
 
     def apply(self, marker: Marker, at_ms: int) -> None:
         if not self.exists and not isinstance(marker, Hello | Seek):
@@ -158,12 +158,12 @@ class Twin:
                     for offset, message in self.messages.items()
                     if message.state == "available" and not (again and message.count == 0)
                 }
-            case Resume():
+            case CloseBreaker():
                 self.close(all_of_it=True)
-            case Hold(trip=trip):
+            case OpenBreaker(trip=trip):
                 if trip != self.trip:
                     self.open(trip, at_ms)
-            case LogEnd(position=position):
+            case EndOffsetObserved(position=position):
                 self.ages = self.ages.seen(at_ms, position)
             case Withhold():
                 for offset in marker.offsets:
@@ -478,9 +478,9 @@ markers = st.one_of(
     st.builds(EndUpTo, cell=cell, position=positions, run_id=runs_of_ends),
     st.builds(Seek, cell=cell, position=positions),
     st.builds(Hello, cell=cell, run_id=runs, position=positions),
-    st.builds(Resume, cell=cell),
-    st.builds(Hold, cell=cell, trip=st.sampled_from(["x", "y"])),
-    st.builds(LogEnd, cell=cell, position=positions),
+    st.builds(CloseBreaker, cell=cell),
+    st.builds(OpenBreaker, cell=cell, trip=st.sampled_from(["x", "y"])),
+    st.builds(EndOffsetObserved, cell=cell, position=positions),
     st.builds(Delete, cell=cell),
     st.builds(
         Withhold,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_cursor_source.core.cursor import Wait
+from spark_cursor_source.core.cursor import Available
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.poison import MAX_ANNOUNCED
 from spark_cursor_source.core.policy import StepBackoff
@@ -118,7 +118,7 @@ def test_a_lease_that_outlives_its_run_marks_a_death() -> None:
     log.start(offsets(0), at=0)
     log.hello(B, at=30)
     log.settle(61)
-    assert log.state.available == ((Wait(1, True), offsets(0)),)
+    assert log.state.available == ((Available(1, True), offsets(0)),)
 
 
 def test_a_lease_that_ran_out_before_the_next_run_began_marks_a_death_as_well() -> None:
@@ -127,10 +127,10 @@ def test_a_lease_that_ran_out_before_the_next_run_began_marks_a_death_as_well() 
     log = Log(max_deliveries=2)
     log.start(offsets((0, 2)), at=0)
     assert log.settle(61) == [redeliver(offsets((0, 2)), 1)]
-    assert log.state.available == ((Wait(1, False, lapsed=True), offsets((0, 2))),)
+    assert log.state.available == ((Available(1, False, lapsed=True), offsets((0, 2))),)
     log.hello(B, at=70)
     assert log.settle(71) == [redeliver(offsets(n), 1, run=B, alone=True) for n in range(2)]
-    assert log.state.available == ((Wait(1, True), offsets((0, 2))),)
+    assert log.state.available == ((Available(1, True), offsets((0, 2))),)
 
 
 def test_a_lease_that_ran_out_and_waits_for_its_backoff_marks_a_death_as_well() -> None:
@@ -141,7 +141,7 @@ def test_a_lease_that_ran_out_and_waits_for_its_backoff_marks_a_death_as_well() 
     log.settle(61)
     log.hello(B, at=70)
     log.settle(91)
-    assert log.state.available == ((Wait(1, True), offsets(0)),)
+    assert log.state.available == ((Available(1, True), offsets(0)),)
 
 
 def test_a_run_that_says_hello_again_is_alive() -> None:
@@ -152,7 +152,7 @@ def test_a_run_that_says_hello_again_is_alive() -> None:
     log.settle(61)
     log.hello(A, at=61)
     log.settle(62)
-    assert log.state.available == ((Wait(1, False, lapsed=True), offsets(0)),)
+    assert log.state.available == ((Available(1, False, lapsed=True), offsets(0)),)
 
 
 def test_what_was_released_before_its_run_died_is_not_suspect() -> None:
@@ -163,7 +163,7 @@ def test_what_was_released_before_its_run_died_is_not_suspect() -> None:
     log.release(offsets(0), at=1)
     log.hello(B, at=2)
     log.settle(3)
-    assert log.state.available == ((Wait(1, False), offsets(0)),)
+    assert log.state.available == ((Available(1, False), offsets(0)),)
 
 
 def test_after_a_death_the_last_delivery_is_planned_alone() -> None:

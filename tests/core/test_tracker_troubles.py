@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spark_cursor_source.core.breaker import BreakerPolicy
-from spark_cursor_source.core.cursor import Held
+from spark_cursor_source.core.cursor import HeldLetters
 from spark_cursor_source.core.delivery_times import FirstDeliveries
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.policy import RedeliveryPolicy
@@ -28,7 +28,7 @@ def test_a_dead_letter_that_could_not_be_written_is_held_and_tried_again() -> No
     log = rejected_log()
     log.withhold(offsets(1), at=2, delay=10, error="bad")
     assert log.settle(2) == []
-    held = Held(1, REJECTED, "bad", 0, "no leader", 12_000, 1)
+    held = HeldLetters(1, REJECTED, "bad", 0, "no leader", 12_000, 1)
     state = log.state
     assert (state.held, state.mark_delete, state.totals.dead_lettered) == (((held, offsets(1)),), 0, 2)
     assert state.next_event_ms == 12_000
@@ -103,7 +103,7 @@ def test_a_breaker_that_closes_lets_what_is_held_for_a_trouble_wait_for_its_time
 def test_a_tracker_that_is_rebuilt_from_the_cursor_reads_the_marker_again_to_the_same_end() -> None:
     # The cursor of the batch that failed holds the letters at once; its marker comes after it in the log.
     log = rejected_log()
-    held = Held(1, REJECTED, "bad", 0, "no leader", 0, 1)
+    held = HeldLetters(1, REJECTED, "bad", 0, "no leader", 0, 1)
     written = log.state.withholding(held, offsets(1))
     assert (written.mark_delete, written.totals.dead_lettered) == (0, 2)
     log.withhold(offsets(1), at=2)
@@ -156,5 +156,5 @@ def test_troubles_without_number_are_not_all_kept_apart() -> None:
         log.withhold(offsets(offset), at=2, error=f"order {offset}")
     held = dict(log.state.held)
     assert len(held) == MAX_ERRORS + 1
-    rest = Held(1, REJECTED, OTHER_ERRORS, 0, "no leader", 12_000, 1)
+    rest = HeldLetters(1, REJECTED, OTHER_ERRORS, 0, "no leader", 12_000, 1)
     assert held[rest] == offsets((MAX_ERRORS, MAX_ERRORS + 10))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_cursor_source.core.cursor import Delay, Lease, Wait
+from spark_cursor_source.core.cursor import Available, Delayed, Lease
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
 )
@@ -34,7 +34,7 @@ def test_a_release_with_a_delay_waits_for_it() -> None:
     log = Log()
     log.start(offsets(0), at=0)
     log.release(offsets(0), at=10, delay=30)
-    assert log.state.delayed == ((Delay(40_000, 1, False), offsets(0)),)
+    assert log.state.delayed == ((Delayed(40_000, 1, False), offsets(0)),)
     assert log.settle(40) == []
     assert log.settle(40.001) == [redeliver(offsets(0), 1)]
 
@@ -92,7 +92,7 @@ def test_a_release_of_what_is_available_changes_nothing() -> None:
     log.settle(61)
     log.release(offsets(0), at=61, delay=600)
     assert log.settle(62) == []
-    assert log.state.available == ((Wait(1, False, lapsed=True), offsets(0)),)
+    assert log.state.available == ((Available(1, False, lapsed=True), offsets(0)),)
 
 
 # ---- leased + Release of what is not due
@@ -104,7 +104,7 @@ def test_what_is_not_due_counts_as_never_delivered_and_comes_back_when_it_is() -
     log = Log(max_deliveries=1)
     log.start(offsets((0, 3)), at=0)
     log.not_due(offsets(1), at=1, due=5)
-    assert log.state.delayed == ((Delay(5_000, 0, False), offsets(1)),)
+    assert log.state.delayed == ((Delayed(5_000, 0, False), offsets(1)),)
     assert log.state.totals.delivered == 2
     assert log.settle(5) == []
     assert log.settle(5.001) == [redeliver(offsets(1), 0)]
@@ -222,7 +222,7 @@ def test_a_start_at_the_last_delivery_leaves_what_is_delayed() -> None:
     log.release(offsets(0), at=0, count=2, delay=30)
     log.restart(max_deliveries=2)
     log.start(offsets(0), at=5, count=3, run=B)
-    assert log.state.delayed == ((Delay(30_000, 2, False), offsets(0)),)
+    assert log.state.delayed == ((Delayed(30_000, 2, False), offsets(0)),)
     assert log.settle(31) == [dead(offsets(0), 2, MAX_DELIVERIES)]
 
 
@@ -240,7 +240,7 @@ def test_what_is_available_stays_so_until_a_start_takes_it() -> None:
     # 0 S----60 due                                             one year later: still there
     log = available_log()
     assert log.settle(31_536_000) == []
-    assert log.state.available == ((Wait(1, False, lapsed=True), offsets(0)),)
+    assert log.state.available == ((Available(1, False, lapsed=True), offsets(0)),)
     log.start(offsets(0), at=31_536_000, count=2)
     assert log.state.leases == ((Lease(31_536_060_000, 2, A, 31_536_000_000), offsets(0)),)
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import (
+    CloseBreaker,
     Delete,
     End,
+    EndOffsetObserved,
     EndUpTo,
     Hello,
-    Hold,
     KeepAlive,
-    LogEnd,
     Marker,
+    OpenBreaker,
     Reject,
     Release,
-    Resume,
     Seek,
     Start,
     Withhold,
@@ -120,13 +120,13 @@ class Log:
         self.append(Hello(cell=CELL, run_id=run, position=position, topic_id=topic_id), at)
 
     def log_end(self, position: int, *, at: float) -> None:
-        self.append(LogEnd(cell=CELL, position=position), at)
+        self.append(EndOffsetObserved(cell=CELL, position=position), at)
 
     def hold(self, trip: str, *, at: float) -> None:
-        self.append(Hold(cell=CELL, trip=trip), at)
+        self.append(OpenBreaker(cell=CELL, trip=trip), at)
 
     def resume(self, *, at: float) -> None:
-        self.append(Resume(cell=CELL), at)
+        self.append(CloseBreaker(cell=CELL), at)
 
     def withhold(
         self,

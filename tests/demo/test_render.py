@@ -7,7 +7,7 @@ import io
 from rich.console import Console, RenderableType
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Lease, Totals, Wait
+from spark_cursor_source.core.cursor import Available, CursorSnapshot, Lease, Totals
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.devkit.demo.history import Reason
 from spark_cursor_source.devkit.demo.progress import Progress, Row, rows_of
@@ -20,7 +20,7 @@ CURSOR = CursorSnapshot(
     read_position=10,
     next_marker=9,
     leases=((Lease(9_000, 1, "run"), OffsetSet.of((3, 4))),),
-    available=((Wait(2, False), OffsetSet.of((6, 8))),),
+    available=((Available(2, False), OffsetSet.of((6, 8))),),
     totals=Totals(delivered=14, acked=6, redelivered=3, dead_lettered=1),
 )
 PROGRESS = Progress(

@@ -28,8 +28,8 @@ from spark_cursor_source.core.marker import End, EndUpTo, Hello, Marker, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.subscription_type import group_id
 from spark_cursor_source.core.tracker import Redeliver
-from spark_cursor_source.kafka.admin import Topics
-from spark_cursor_source.kafka.range_reader import TailReader
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
@@ -325,7 +325,7 @@ class Field:
 
     def __post_init__(self) -> None:
         self._config = {"bootstrap.servers": self.servers}
-        self.topics = Topics(self._config)
+        self.topics = ClusterAdmin(self._config)
         # Of its own: in a group with a member of a moment ago, the next one waits until that one is given up.
         self.group_prefix = f"cursorq-{uuid.uuid4().hex[:8]}"
         self._sender: MarkerSender | None = None
@@ -464,7 +464,7 @@ class Field:
         starts = self.topics.beginning_offsets(partitions)
         ends = self.topics.end_offsets(partitions, committed=True)
         ranges = {number: (starts[topic, number], end) for (_, number), end in ends.items()}
-        with closing(TailReader(self._config, committed=True)) as reader:
+        with closing(RangeReader(self._config, committed=True)) as reader:
             read = list(reader.read(topic, ranges))
         return sorted(read, key=lambda message: (message.partition(), message.offset()))
 

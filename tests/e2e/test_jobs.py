@@ -19,8 +19,8 @@ import pytest
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.devkit.spark_session import SHORT_LIVED
-from spark_cursor_source.kafka.admin import Topics
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.topics.cursors import CursorTable
 from tests.e2e.harness import ROOT, wait_until
 from tests.e2e.processes import TAG, kill_tree
 
@@ -128,11 +128,11 @@ def test_the_jobs_produce_consume_and_track_as_their_files_say(jobs: Jobs, broke
     jobs.start("consume.py", jobs.conf("consumer.toml"))
 
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
-    topics = Topics(kafka)
+    topics = ClusterAdmin(kafka)
     jobs.until(
         lambda: jobs.cursors_topic in topics.existing([jobs.cursors_topic]), "the control topics are made"
     )
-    with closing(CursorTail(kafka, jobs.cursors_topic)) as tail:
+    with closing(CursorTable(kafka, jobs.cursors_topic)) as tail:
 
         def cursors() -> list[CursorSnapshot]:
             tail.refresh()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from tests.kafka.control_plane import Control, new_control
 
 
@@ -18,8 +18,8 @@ def config(broker: EmbeddedKafka) -> dict[str, str]:
 
 
 @pytest.fixture
-def topics(config: dict[str, str]) -> Topics:
-    return Topics(config)
+def topics(config: dict[str, str]) -> ClusterAdmin:
+    return ClusterAdmin(config)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def create_on() -> Callable[..., str]:
 
     def create(config: dict[str, str], partitions: int, **settings: object) -> str:
         name = f"cursors-{uuid.uuid4().hex[:12]}"
-        Topics(config).create(
+        ClusterAdmin(config).create(
             {name: (partitions, {key.replace("_", "."): value for key, value in settings.items()})}
         )
         return name

@@ -23,11 +23,11 @@ from confluent_kafka.admin import (
 )
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Wait
+from spark_cursor_source.core.cursor import Available, CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter, Redeliver
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker.outbox import Outbox, tracker_group
 
 PARTITIONS = 8
@@ -102,7 +102,7 @@ def bind_bob(
 def new_control(config: dict[str, str]) -> Control:
     """Control topics of a test's own, which are there."""
     names = Control(config=config, name=uuid.uuid4().hex[:12])
-    Topics(config).ensure_control(
+    ClusterAdmin(config).ensure_control(
         markers=names.markers, redeliveries=names.redeliveries, cursors=names.cursors
     )
     return names
@@ -133,7 +133,7 @@ def cell_of(topic: str, partition: int = 0, subscription: str = "billing") -> Ce
 
 
 def cursor_of(cell: Cell, read_position: int, *waiting: tuple[int, int]) -> CursorSnapshot:
-    available = ((Wait(1, False), offsets(*waiting)),) if waiting else ()
+    available = ((Available(1, False), offsets(*waiting)),) if waiting else ()
     return CursorSnapshot(cell=cell, read_position=read_position, next_marker=7, available=available)
 
 
@@ -179,7 +179,7 @@ def transaction(
         producer.produce(topic, **({"partition": 0} | record), on_delivery=delivered)
     assert producer.flush(30) == 0
     (producer.commit_transaction if commit else producer.abort_transaction)(30)
-    topics = Topics(config)
+    topics = ClusterAdmin(config)
     eventually(
         lambda: all(end > last[tp] + 1 for tp, end in topics.end_offsets(last, committed=True).items())
     )

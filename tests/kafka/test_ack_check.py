@@ -184,9 +184,9 @@ def test_who_may_not_read_the_cursors_acks_without_a_check(
 ) -> None:
     config = {"bootstrap.servers": guarded_broker.bootstrap_servers}
     admin, bob = config | login("admin", "of-admin"), config | login("bob", "of-bob")
-    from spark_cursor_source.kafka.admin import Topics
+    from spark_cursor_source.kafka.admin import ClusterAdmin
 
-    Topics(admin).create({"cursors-of-others": (1, {"cleanup.policy": "compact"})})
+    ClusterAdmin(admin).create({"cursors-of-others": (1, {"cleanup.policy": "compact"})})
     AckCheck(bob, "cursors-of-others", "markers").check({cell_of("orders"): OffsetSet.of((0, 10**9))})
     assert "acks_not_checked cursors_topic=cursors-of-others" in caplog.text
     assert "of-bob" not in caplog.text

@@ -12,7 +12,7 @@ from spark_cursor_source.core.marker import Release
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.devkit.runtime import find_java, find_runtime
 from spark_cursor_source.errors import KafkaFailure
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.markers import MarkerSender
 from tests.kafka.control_plane import PARTITIONS, Control, cell_of, offsets, read_all
 
@@ -48,9 +48,11 @@ def test_a_certificate_of_another_authority_is_named_as_the_cause(tmp_path: Path
         properties=properties, client_config=config | {"ssl.ca.location": str(right)}
     ) as broker:
         servers = {"bootstrap.servers": broker.bootstrap_servers}
-        Topics(servers | config | {"ssl.ca.location": str(right)}).create({"orders": (1, {})})
+        ClusterAdmin(servers | config | {"ssl.ca.location": str(right)}).create({"orders": (1, {})})
         with pytest.raises(KafkaFailure) as refused:
-            Topics(servers | config | {"ssl.ca.location": str(wrong)}, timeout_ms=1_500).describe(["orders"])
+            ClusterAdmin(servers | config | {"ssl.ca.location": str(wrong)}, timeout_ms=1_500).describe(
+                ["orders"]
+            )
     assert "certificate verify failed" in str(refused.value)
 
 

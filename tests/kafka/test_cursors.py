@@ -14,12 +14,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from spark_cursor_source.core.cell import Cell, control_partition
-from spark_cursor_source.core.cursor import CursorSnapshot, Wait
+from spark_cursor_source.core.cursor import Available, CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion, NotAuthorized, TopicNotFound
-from spark_cursor_source.kafka.admin import Topics
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.wire import cursor as wire
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
 from tests.conftest import DeleteTopic
@@ -55,7 +55,7 @@ def write(control: Control, *cursors: CursorSnapshot, commit: bool = True, max_b
     transaction(control.config, records, commit=commit)
 
 
-def shows(tail: CursorTail, cursor: CursorSnapshot) -> Callable[[], bool]:
+def shows(tail: CursorTable, cursor: CursorSnapshot) -> Callable[[], bool]:
     def refreshed() -> bool:
         tail.refresh()
         return tail.get(cursor.cell) == cursor
@@ -64,17 +64,17 @@ def shows(tail: CursorTail, cursor: CursorSnapshot) -> Callable[[], bool]:
 
 
 @pytest.fixture
-def tail(control: Control) -> CursorTail:
-    return CursorTail(control.config, control.cursors)
+def tail(control: Control) -> CursorTable:
+    return CursorTable(control.config, control.cursors)
 
 
-def test_an_empty_topic_has_no_cursors(control: Control, tail: CursorTail) -> None:
+def test_an_empty_topic_has_no_cursors(control: Control, tail: CursorTable) -> None:
     assert tail.refresh() is False
     assert tail.get(cell_of("orders")) is None
     assert tail.all() == {}
 
 
-def test_the_latest_cursor_of_each_cell_is_there_after_a_refresh(control: Control, tail: CursorTail) -> None:
+def test_the_latest_cursor_of_each_cell_is_there_after_a_refresh(control: Control, tail: CursorTable) -> None:
     cells = [cell_of("orders", number) for number in range(20)]
     for read_position in (10, 20, 30):
         cursors = {cell: cursor_of(cell, read_position, (3, 5)) for cell in cells}
@@ -84,7 +84,7 @@ def test_the_latest_cursor_of_each_cell_is_there_after_a_refresh(control: Contro
         assert tail.all() == cursors
 
 
-def test_cursors_are_found_by_subscription_and_by_topic(control: Control, tail: CursorTail) -> None:
+def test_cursors_are_found_by_subscription_and_by_topic(control: Control, tail: CursorTable) -> None:
     cells = [cell_of(topic, 0, name) for topic in ("orders", "returns") for name in ("billing", "shipping")]
     cursors = {cell: cursor_of(cell, 5) for cell in cells}
     write(control, *cursors.values())
@@ -96,7 +96,7 @@ def test_cursors_are_found_by_subscription_and_by_topic(control: Control, tail: 
     assert tail.of() == cursors
 
 
-def test_a_cursor_that_was_deleted_is_gone(control: Control, tail: CursorTail) -> None:
+def test_a_cursor_that_was_deleted_is_gone(control: Control, tail: CursorTable) -> None:
     cell = cell_of("orders")
     write(control, cursor_of(cell, 5))
     eventually(shows(tail, cursor_of(cell, 5)))
@@ -107,7 +107,7 @@ def test_a_cursor_that_was_deleted_is_gone(control: Control, tail: CursorTail) -
     assert tail.all() == {}
 
 
-def test_nothing_of_open_or_aborted_transactions_is_seen(control: Control, tail: CursorTail) -> None:
+def test_nothing_of_open_or_aborted_transactions_is_seen(control: Control, tail: CursorTable) -> None:
     # committed 5 ---- aborted 6 ---- open 7 ---- [seen: 5]
     cell = cell_of("orders")
     write(control, cursor_of(cell, 5))
@@ -127,7 +127,7 @@ def test_nothing_of_open_or_aborted_transactions_is_seen(control: Control, tail:
 
 
 def test_records_of_other_programs_are_left_alone(
-    control: Control, tail: CursorTail, caplog: pytest.LogCaptureFixture
+    control: Control, tail: CursorTable, caplog: pytest.LogCaptureFixture
 ) -> None:
     liftbridge = CursorPb(stream="orders", partition=4, cursor_id="client", offset=17).SerializeToString()
     foreign: list[dict[str, object]] = [
@@ -148,7 +148,7 @@ def test_records_of_other_programs_are_left_alone(
     assert {record.levelno for record in caplog.records if "topics.cursors" in record.name} == {logging.DEBUG}
 
 
-def test_a_cursor_of_a_later_version_is_never_taken_for_none(control: Control, tail: CursorTail) -> None:
+def test_a_cursor_of_a_later_version_is_never_taken_for_none(control: Control, tail: CursorTable) -> None:
     later = CursorPb(stream="orders", partition=4, cursor_id="billing", offset=17, version=2)
     record = {"key": b"billing,orders,4", "value": later.SerializeToString()}
     produce(control.config, control.cursors, [record])
@@ -161,11 +161,11 @@ def big_cursor(cell: Cell, seed: int) -> CursorSnapshot:
     """About 150 kB of holes."""
     waiting = OffsetSet.from_offsets(random.Random(seed).sample(range(1_000_000), 200_000))
     return CursorSnapshot(
-        cell=cell, read_position=1_000_000, next_marker=3, available=((Wait(2, False), waiting),)
+        cell=cell, read_position=1_000_000, next_marker=3, available=((Available(2, False), waiting),)
     )
 
 
-def test_a_cursor_in_parts_is_read_whole(control: Control, tail: CursorTail) -> None:
+def test_a_cursor_in_parts_is_read_whole(control: Control, tail: CursorTable) -> None:
     cell = cell_of("orders")
     for seed in (1, 2):
         cursor = big_cursor(cell, seed)
@@ -178,7 +178,7 @@ def test_a_cursor_in_parts_is_read_whole(control: Control, tail: CursorTail) -> 
     assert list(tail.all()) == [cell]
 
 
-def test_parts_that_do_not_belong_together_are_never_a_cursor(control: Control, tail: CursorTail) -> None:
+def test_parts_that_do_not_belong_together_are_never_a_cursor(control: Control, tail: CursorTable) -> None:
     cell = cell_of("orders")
     first, second = (records_of(big_cursor(cell, seed), max_bytes=20_000) for seed in (1, 2))
     produce(control.config, control.cursors, [*first, *second[:2]])
@@ -187,7 +187,7 @@ def test_parts_that_do_not_belong_together_are_never_a_cursor(control: Control, 
         tail.get(cell)
 
 
-def test_a_refresh_without_news_takes_a_few_milliseconds(control: Control, tail: CursorTail) -> None:
+def test_a_refresh_without_news_takes_a_few_milliseconds(control: Control, tail: CursorTable) -> None:
     write(control, *(cursor_of(cell_of("orders", number), 5) for number in range(50)))
     eventually(shows(tail, cursor_of(cell_of("orders", 49), 5)))
     taken = []
@@ -199,7 +199,7 @@ def test_a_refresh_without_news_takes_a_few_milliseconds(control: Control, tail:
     assert statistics.median(taken) < 0.1  # 2 ms on an idle machine; the suite's is not
 
 
-def test_a_cursor_is_decoded_once(control: Control, tail: CursorTail) -> None:
+def test_a_cursor_is_decoded_once(control: Control, tail: CursorTable) -> None:
     cell, other = cell_of("orders"), cell_of("orders", 1)
     write(control, cursor_of(cell, 5))
     eventually(shows(tail, cursor_of(cell, 5)))
@@ -218,15 +218,15 @@ def test_partitions_that_are_added_leave_no_old_cursor_in_force(control: Control
     )
     write(control, cursor_of(cell, 5))
     admin.create_partitions([NewPartitions(control.cursors, PARTITIONS + 1)])[control.cursors].result(20)
-    while Topics(control.config).describe([control.cursors])[control.cursors].partitions == PARTITIONS:
+    while ClusterAdmin(control.config).describe([control.cursors])[control.cursors].partitions == PARTITIONS:
         time.sleep(0.02)
     record = records_of(cursor_of(cell, 6))[0] | {"partition": cell.control_partition(PARTITIONS + 1)}
     produce(control.config, control.cursors, [record])
-    eventually(shows(CursorTail(control.config, control.cursors), cursor_of(cell, 6)))
+    eventually(shows(CursorTable(control.config, control.cursors), cursor_of(cell, 6)))
 
 
 def test_a_topic_that_was_made_again_is_read_from_its_beginning(
-    control: Control, tail: CursorTail, delete_topic: DeleteTopic, topics: Topics
+    control: Control, tail: CursorTable, delete_topic: DeleteTopic, topics: ClusterAdmin
 ) -> None:
     cell = cell_of("orders")
     write(control, *(cursor_of(cell, position) for position in range(5)))
@@ -239,7 +239,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(
 
 def test_a_topic_that_is_not_there_is_named(config: dict[str, str]) -> None:
     with pytest.raises(TopicNotFound, match="not-here"):
-        CursorTail(config, "not-here").refresh()
+        CursorTable(config, "not-here").refresh()
 
 
 def test_whoever_may_not_read_cursors_is_told(
@@ -248,7 +248,7 @@ def test_whoever_may_not_read_cursors_is_told(
     servers = {"bootstrap.servers": guarded_broker.bootstrap_servers, "log_level": "0"}
     control = make_control(servers | login("admin", "of-admin"))
     with pytest.raises(NotAuthorized):
-        CursorTail(servers | login("bob", "of-bob"), control.cursors).refresh()
+        CursorTable(servers | login("bob", "of-bob"), control.cursors).refresh()
 
 
 def test_compaction_and_a_restart_leave_the_latest(
@@ -259,11 +259,11 @@ def test_compaction_and_a_restart_leave_the_latest(
         config, PARTITIONS, cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.01
     )
     control = Control(config, cursors.removeprefix("cursors-"))
-    tail, cell = CursorTail(config, cursors), cell_of("orders")
+    tail, cell = CursorTable(config, cursors), cell_of("orders")
     for position in range(12):
         write(control, cursor_of(cell, position), cursor_of(cell_of("orders", 1), position))
         time.sleep(0.1)  # so that there are segments to be compacted
     mortal.restart()
     write(control, cursor_of(cell, 12))
     eventually(shows(tail, cursor_of(cell, 12)), seconds=60)
-    eventually(shows(CursorTail(config, cursors), cursor_of(cell, 12)), seconds=60)
+    eventually(shows(CursorTable(config, cursors), cursor_of(cell, 12)), seconds=60)

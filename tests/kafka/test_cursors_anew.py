@@ -14,8 +14,8 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Delete, Hello, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import TopicNotFound
-from spark_cursor_source.kafka.admin import Topics
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import MarkerSender
 from tests.kafka.control_plane import PARTITIONS, Control, eventually, read_all
 from tests.kafka.tracker_thread import PlainTracker, options_of, running_tracker
@@ -51,7 +51,7 @@ def leased(cell: Cell, *, lease_ms: int = 60_000) -> list[Marker]:
 
 
 def cursor(control: Control, cell: Cell) -> CursorSnapshot | None:
-    with closing(CursorTail(control.config, control.cursors)) as tail:
+    with closing(CursorTable(control.config, control.cursors)) as tail:
         tail.refresh()
         return tail.get(cell)
 
@@ -63,7 +63,7 @@ def has_leases(control: Control, *cells: Cell) -> bool:
 
 def make_anew(control: Control) -> None:
     """Delete the cursors topic, and create it again as whoever starts first does."""
-    topics = Topics(control.config)
+    topics = ClusterAdmin(control.config)
     topics.delete(control.cursors)
     eventually(lambda: not topics.existing([control.cursors]), seconds=30)
     topics.ensure_cursors(control.cursors)

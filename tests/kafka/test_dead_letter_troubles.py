@@ -13,12 +13,12 @@ from confluent_kafka.admin import AclOperation, AdminClient
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker import Hello, Reject, Release, Resume, Start, Withhold
+from spark_cursor_source.core.marker import CloseBreaker, Hello, Reject, Release, Start, Withhold
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.admin import Topics
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import MarkerSender
-from spark_cursor_source.topics.retry_pauses import Place, Troubles
+from spark_cursor_source.topics.retry_pauses import Place, RetryPauses
 from spark_cursor_source.tracker.outbox import Outbox
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
@@ -67,11 +67,11 @@ def outbox(control: Control, new_outbox: Callable[..., Outbox]) -> Outbox:
 
 
 @pytest.fixture
-def queue(control: Control, topics: Topics) -> Cell:
+def queue(control: Control, topics: ClusterAdmin) -> Cell:
     return queue_with(control, topics, [b"0", LARGE, *(b"%d" % n for n in range(2, 10))])
 
 
-def queue_with(control: Control, topics: Topics, values: list[bytes]) -> Cell:
+def queue_with(control: Control, topics: ClusterAdmin, values: list[bytes]) -> Cell:
     topics.create({control.queue: (1, {})})
     produce(control.config, control.queue, [{"value": value} for value in values])
     return cell_of(control.queue)
@@ -88,7 +88,7 @@ def withheld(control: Control) -> list[Withhold]:
 
 
 def cursor(control: Control, cell: Cell) -> CursorSnapshot | None:
-    tail = CursorTail(control.config, control.cursors)
+    tail = CursorTable(control.config, control.cursors)
     tail.refresh()
     found = tail.get(cell)
     tail.close()
@@ -100,7 +100,7 @@ def limit(admin: AdminClient, topic: str, largest: int) -> None:
 
 
 def test_one_message_that_is_too_large_is_held_and_its_neighbours_are_written_once(
-    control: Control, outbox: Outbox, queue: Cell, topics: Topics, admin: AdminClient
+    control: Control, outbox: Outbox, queue: Cell, topics: ClusterAdmin, admin: AdminClient
 ) -> None:
     # 0 to 9 rejected: 1 does not fit | limit raised | 1 again
     dlq = f"{control.queue}-billing-DLQ"
@@ -126,7 +126,7 @@ def test_one_message_that_is_too_large_is_held_and_its_neighbours_are_written_on
 
 
 def test_small_messages_that_are_too_large_together_are_written_one_by_one(
-    control: Control, outbox: Outbox, topics: Topics
+    control: Control, outbox: Outbox, topics: ClusterAdmin
 ) -> None:
     cell = queue_with(control, topics, [b"y" * 600] * 5)
     topics.create({f"{control.queue}-billing-DLQ": (1, {"max.message.bytes": 1_500})})
@@ -154,7 +154,7 @@ def test_a_right_that_is_missing_holds_up_the_letters_that_need_it(
     # bob may do all that a tracker does, but not write to one dead-letter topic, nor read one queue.
     servers = {"bootstrap.servers": guarded_broker.bootstrap_servers, "log_level": "0"}
     control = new_control(servers | login("admin", "of-admin"))
-    topics = Topics(control.config)
+    topics = ClusterAdmin(control.config)
     cell = queue_with(control, topics, [b"0", b"1"])
     closed = queue_with(replace(control, name=f"{control.name}-closed"), topics, [b"0", b"1"])
     topics.create({f"{control.queue}-{name}-DLQ": (1, {}) for name in ("billing", "audit")})
@@ -188,7 +188,7 @@ def test_where_a_try_has_just_failed_nothing_new_is_tried_for_a_while() -> None:
     cell, place = cell_of("orders"), Place("write", "orders-billing-DLQ")
     fresh = dead_letter_of(cell, (0, 1))
     failed = replace(fresh, tries=4)
-    troubles = Troubles()
+    troubles = RetryPauses()
     assert troubles.why_not_yet(place, fresh) is None
     troubles.failed(place, "no leader", tries_before=4, spent_ms=0)
     assert troubles.why_not_yet(place, fresh) == troubles.why_not_yet(place, failed) == "no leader"
@@ -208,7 +208,7 @@ def test_where_a_try_has_just_failed_nothing_new_is_tried_for_a_while() -> None:
 def test_a_tracker_goes_on_for_all_others_and_writes_what_it_held_when_the_trouble_is_over(
     control: Control,
     create_topic: CreateTopic,
-    topics: Topics,
+    topics: ClusterAdmin,
     admin: AdminClient,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -249,7 +249,7 @@ def test_a_tracker_goes_on_for_all_others_and_writes_what_it_held_when_the_troub
     # Started again, also without a checkpoint, it still knows.
     with running_tracker(control, tmp_path / "second", takeOver="true"):
         limit(admin, dlq, 100_000)
-        send(Resume(cell=cell))
+        send(CloseBreaker(cell=cell))
         eventually(lambda: held() == 0, seconds=30)
         send(Release(cell=other, offsets=offsets((1, 2)), delivery_count=1, delay_ms=0))
         eventually(lambda: redelivered() > 1)

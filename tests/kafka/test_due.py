@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.topics.delayed import HoldBack
+from spark_cursor_source.topics.delayed import DelayFilter
 from spark_cursor_source.topics.queue import Missing, arrow_batches
 from tests.conftest import CreateTopic
 
@@ -44,7 +44,7 @@ def read(
         include_headers=False,
         queue_id=queue_id,
         on_missing=lambda piece, offsets, why: missing.update({why: offsets}),
-        hold_back=HoldBack(now_ms=NOW_MS, on_early=on_early),
+        hold_back=DelayFilter(now_ms=NOW_MS, on_early=on_early),
     )
     found = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
     return found, early, missing

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from spark_cursor_source.consumer import source_topics as queue_view
-from spark_cursor_source.consumer.source_topics import QueueView
+from spark_cursor_source.consumer.source_topics import SourceTopics
 from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.errors import QueueTopicEndsEarlier
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.source import SourceOptions
 from tests.kafka.control_plane import produce
 
@@ -27,17 +27,17 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def make_view(
-    config: dict[str, str], topics: Topics, create_topic: Callable[..., str]
-) -> Iterator[Callable[..., tuple[QueueView, str]]]:
+    config: dict[str, str], topics: ClusterAdmin, create_topic: Callable[..., str]
+) -> Iterator[Callable[..., tuple[SourceTopics, str]]]:
     """The view of a query that stands at the end of a topic with three messages, and the topic."""
-    opened: list[QueueView] = []
+    opened: list[SourceTopics] = []
 
-    def make(**more: str) -> tuple[QueueView, str]:
+    def make(**more: str) -> tuple[SourceTopics, str]:
         topic = create_topic()
         produce(config, topic, [{"value": b"x"}] * 3)
         servers = {"kafka.bootstrap.servers": config["bootstrap.servers"]}
         options = SourceOptions.parse({**servers, "subscribe": topic, "subscription": "s", **more})
-        view = QueueView(options, topics)
+        view = SourceTopics(options, topics)
         opened.append(view)
         view.resume(SourceOffset(queue={(topic, 0): 3}, redeliveries={}))
         return view, topic
@@ -48,7 +48,7 @@ def make_view(
 
 
 def test_an_end_that_an_election_has_lost_fails_the_query(
-    make_view: Callable[..., tuple[QueueView, str]],
+    make_view: Callable[..., tuple[SourceTopics, str]],
 ) -> None:
     view, topic = make_view()
     view.watch_ends({(topic, 0): 3}, {(topic, 0): 3})
@@ -62,14 +62,14 @@ def test_an_end_that_an_election_has_lost_fails_the_query(
 
 
 def test_a_leader_that_is_behind_for_a_moment_is_waited_for(
-    make_view: Callable[..., tuple[QueueView, str]],
+    make_view: Callable[..., tuple[SourceTopics, str]],
 ) -> None:
     view, topic = make_view()
     view.watch_ends({(topic, 0): 3}, {(topic, 0): 2})
 
 
 def test_where_loss_may_be_it_is_logged_once_and_reading_goes_on(
-    make_view: Callable[..., tuple[QueueView, str]], caplog: pytest.LogCaptureFixture
+    make_view: Callable[..., tuple[SourceTopics, str]], caplog: pytest.LogCaptureFixture
 ) -> None:
     view, topic = make_view(failOnDataLoss="false")
     caplog.set_level(logging.WARNING)
@@ -83,7 +83,7 @@ def test_where_loss_may_be_it_is_logged_once_and_reading_goes_on(
 
 
 def test_a_query_that_starts_beyond_the_end_goes_on_where_loss_may_be(
-    make_view: Callable[..., tuple[QueueView, str]], caplog: pytest.LogCaptureFixture
+    make_view: Callable[..., tuple[SourceTopics, str]], caplog: pytest.LogCaptureFixture
 ) -> None:
     view, topic = make_view(failOnDataLoss="false")
     view.resume(SourceOffset(queue={(topic, 0): 9}, redeliveries={}))

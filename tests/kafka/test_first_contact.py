@@ -24,7 +24,7 @@ from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import KafkaUnavailable
 from spark_cursor_source.interop.planner import PlannerV1
-from spark_cursor_source.kafka.admin_requests import AdminCalls
+from spark_cursor_source.kafka.admin_requests import AdminRequests
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.publish import EnqueueOptions
 from spark_cursor_source.options.source import SourceOptions
@@ -32,7 +32,7 @@ from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.ack_writer import AckWriter
 from spark_cursor_source.spark.actions import run_action
 from spark_cursor_source.spark.message_writer import EnqueueWriter
-from spark_cursor_source.tracker.planner import MarkerPlanner
+from spark_cursor_source.tracker.planner import TrackerPlanner
 
 pytestmark = pytest.mark.broker
 
@@ -75,7 +75,7 @@ def speak_tls(connection: socket.socket) -> None:
 def meet(servers: str, **config: str) -> str:
     """The error of a first contact."""
     with pytest.raises(KafkaUnavailable) as failed:
-        AdminCalls({"bootstrap.servers": servers, **config}).meet(within_ms=SOON_MS)
+        AdminRequests({"bootstrap.servers": servers, **config}).meet(within_ms=SOON_MS)
     assert failed.value.waited_ms < SOON_MS + 5_000
     assert "see that the brokers of kafka.bootstrap.servers run" in str(failed.value)
     return failed.value.last
@@ -110,14 +110,14 @@ def test_brokers_that_accept_and_do_not_answer_yet_are_waited_for() -> None:
     held: list[socket.socket] = []
     with listening(held.append) as servers:
         # One that refuses is among them: the other may still answer.
-        AdminCalls({"bootstrap.servers": f"{closed_port()},{servers}"}).meet(within_ms=SOON_MS)
+        AdminRequests({"bootstrap.servers": f"{closed_port()},{servers}"}).meet(within_ms=SOON_MS)
     for connection in held:
         connection.close()
     assert held
 
 
 def test_brokers_that_answer_are_met_at_once(broker: EmbeddedKafka) -> None:
-    AdminCalls({"bootstrap.servers": broker.bootstrap_servers}).meet(within_ms=60_000)
+    AdminRequests({"bootstrap.servers": broker.bootstrap_servers}).meet(within_ms=60_000)
 
 
 def test_everything_that_starts_gives_up_within_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,7 +134,7 @@ def test_everything_that_starts_gives_up_within_ten_seconds(capsys: pytest.Captu
     starts: list[Callable[[], object]] = [
         lambda: Planner(SourceOptions.parse(source)),
         lambda: PlannerV1(SourceOptions.parse({**source, "markerFormat": "v1"})),
-        lambda: MarkerPlanner(tracker),
+        lambda: TrackerPlanner(tracker),
         lambda: client.publish("q", b""),
         lambda: client.fetch_cursor("c", "q", 0),
         lambda: service.queue("q").consumer(),

@@ -13,7 +13,7 @@ from spark_cursor_source.consumer.this_process import name_member
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import GroupInUse, KafkaUnavailable, MemberFenced
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.group_member import GroupMember
 from tests.kafka.control_plane import eventually
 
@@ -26,7 +26,7 @@ def group() -> str:
 
 
 def test_members_are_told_with_their_partitions_and_static_ones_by_their_instance(
-    config: dict[str, str], topics: Topics, group: str
+    config: dict[str, str], topics: ClusterAdmin, group: str
 ) -> None:
     assert topics.group_members(group) == ()
     topics.create({group: (3, {})})
@@ -56,7 +56,7 @@ def is_assigned(consumer: Consumer) -> bool:
 
 
 def test_a_sole_member_is_told_when_another_takes_its_place(
-    config: dict[str, str], topics: Topics, group: str
+    config: dict[str, str], topics: ClusterAdmin, group: str
 ) -> None:
     topics.create({group: (2, {})})
 
@@ -79,7 +79,9 @@ def test_a_sole_member_is_told_when_another_takes_its_place(
         first.close()
 
 
-def test_a_group_is_deleted_with_its_offsets_once(config: dict[str, str], topics: Topics, group: str) -> None:
+def test_a_group_is_deleted_with_its_offsets_once(
+    config: dict[str, str], topics: ClusterAdmin, group: str
+) -> None:
     topics.create({group: (1, {})})
     topics.commit(group, {(group, 0): 0})
     assert topics.delete_group(group)
@@ -89,7 +91,7 @@ def test_a_group_is_deleted_with_its_offsets_once(config: dict[str, str], topics
 
 def test_a_broker_that_restarts_is_waited_for_and_ends_nobody(mortal: EmbeddedKafka, group: str) -> None:
     # Requests of an AdminClient about the group would end this process here.
-    topics = Topics({"bootstrap.servers": mortal.bootstrap_servers})
+    topics = ClusterAdmin({"bootstrap.servers": mortal.bootstrap_servers})
     topics.create({group: (1, {})})
     topics.commit(group, {(group, 0): 0})
     stopped = threading.Event()

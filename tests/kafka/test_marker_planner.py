@@ -13,8 +13,8 @@ from confluent_kafka import Producer
 from pyspark.sql.datasource import InputPartition
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Lease, MarkersLog
-from spark_cursor_source.core.marker import End, LogEnd, Marker
+from spark_cursor_source.core.cursor import CursorSnapshot, Delayed, Lease, MarkersLog
+from spark_cursor_source.core.marker import End, EndOffsetObserved, Marker
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import CellTracker
 from spark_cursor_source.core.tracker_offset import TrackerOffset
@@ -23,14 +23,14 @@ from spark_cursor_source.errors import MarkersTopicRecreated
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop import markers_wire as message_wire
 from spark_cursor_source.interop.lease_table import END, START, LeaseTable, MessageMarkers
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.tracker_source import MarkerStreamReader
 from spark_cursor_source.tracker import marker_ends
 from spark_cursor_source.tracker import planner as marker_planner
 from spark_cursor_source.tracker.fold import MarkerFold
 from spark_cursor_source.tracker.marker_ends import MarkerEnds
-from spark_cursor_source.tracker.planner import AllCursors, MarkerPlanner, MarkersSlice
+from spark_cursor_source.tracker.planner import AllCursors, MarkersSlice, TrackerPlanner
 from spark_cursor_source.tracker.watch import QueueWatch
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
@@ -47,16 +47,16 @@ from tests.kafka.control_plane import (
 
 pytestmark = pytest.mark.broker
 
-MakePlanner = Callable[..., MarkerPlanner]
+MakePlanner = Callable[..., TrackerPlanner]
 
 
 @pytest.fixture
 def planner(control: Control) -> Iterator[MakePlanner]:
     """``planner(**options)``: the driver's side of a tracker of the test's control topics."""
-    made: list[MarkerPlanner] = []
+    made: list[TrackerPlanner] = []
 
-    def make(**given: Any) -> MarkerPlanner:
-        made.append(MarkerPlanner(options_of(control, **given)))
+    def make(**given: Any) -> TrackerPlanner:
+        made.append(TrackerPlanner(options_of(control, **given)))
         return made[-1]
 
     yield make
@@ -157,7 +157,7 @@ HOUR_MS = 3_600_000
 
 def delayed(cell: Cell, due_ms: int) -> CursorSnapshot:
     """A cursor with one message that waits."""
-    waiting = ((Delay(due_ms, 1, False), offsets((0, 1))),)
+    waiting = ((Delayed(due_ms, 1, False), offsets((0, 1))),)
     return leased(cell, deadline_ms=1, leases=(), delayed=waiting)
 
 
@@ -178,12 +178,14 @@ def test_a_delay_that_is_over_since_the_tracker_was_stopped_ends_though_nothing_
     first = tracker.latest_offset(before)
     assert tracker.latest_offset(first).settled == {home(cell)}
     asked = read_all(control.config, control.markers)
-    assert [marker_wire.decode(one.key(), one.value()) for one in asked] == [LogEnd(cell=cell, position=0)]
+    assert [marker_wire.decode(one.key(), one.value()) for one in asked] == [
+        EndOffsetObserved(cell=cell, position=0)
+    ]
     policy = RedeliveryPolicy(message_ttl_ms=1_000)
     snapshot = delayed(cell, HOUR_MS)
     state = CellTracker.resume(snapshot, cell=cell, policy=policy, markers_partition=home(cell))
     had = state.snapshot()
-    state.apply(LogEnd(cell=cell, position=0), at_ms=5, marker_offset=0)
+    state.apply(EndOffsetObserved(cell=cell, position=0), at_ms=5, marker_offset=0)
     assert had is not None
     assert state.snapshot() == replace(had, next_marker=1), "it has no effect"
 
@@ -228,7 +230,7 @@ def test_a_tracker_that_may_not_write_markers_says_so_and_goes_on(
     servers = {"bootstrap.servers": guarded_broker.bootstrap_servers, "log_level": "0"}
     control = make_control(servers | login("admin", "of-admin"))
     as_bob = replace(control, config=servers | login("bob", "of-bob"))
-    watch = QueueWatch(options_of(as_bob), Topics(control.config), PARTITIONS)
+    watch = QueueWatch(options_of(as_bob), ClusterAdmin(control.config), PARTITIONS)
     assert watch.ask_time({0: cell_of(control.queue)}) is False
     watch.close()
     assert "markers_time_unknown" in caplog.text
@@ -295,7 +297,7 @@ def test_cursors_that_tell_of_an_earlier_markers_topic_of_this_name_are_refused(
 
 
 def topic_id(control: Control) -> str:
-    return Topics(control.config).describe([control.markers])[control.markers].topic_id
+    return ClusterAdmin(control.config).describe([control.markers])[control.markers].topic_id
 
 
 def rows_of(control: Control, task: MarkersSlice | AllCursors) -> Iterator[pa.RecordBatch]:
@@ -306,7 +308,7 @@ def test_a_transaction_that_stays_open_in_the_markers_topic_is_told_once(
     control: Control, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(marker_ends, "HIDDEN_S", 0.0)
-    ends = MarkerEnds(Topics(control.config), control.markers, PARTITIONS)
+    ends = MarkerEnds(ClusterAdmin(control.config), control.markers, PARTITIONS)
     stranger = Producer({**control.config, "transactional.id": control.name})
     stranger.init_transactions(30)
     stranger.begin_transaction()

@@ -24,7 +24,7 @@ from spark_cursor_source.errors import (
     NotAuthorized,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.markers import MAX_MARKER_BYTES, MarkerSender, cached_sender, marker_values
 from spark_cursor_source.wire import marker as wire
 from tests.kafka.control_plane import PARTITIONS, Control, cell_of, login, offsets, read_all
@@ -71,7 +71,7 @@ def test_markers_of_a_cell_are_in_its_partition_in_the_order_given(
 
 
 def test_markers_are_on_the_broker_when_flush_returns(control: Control, sender: MarkerSender) -> None:
-    topics = Topics(control.config)
+    topics = ClusterAdmin(control.config)
     everywhere = [(control.markers, number) for number in range(PARTITIONS)]
     for count in range(1, 6):
         sender.send(end(control, (n, n + 1), partition=n) for n in range(100))
@@ -222,7 +222,7 @@ def test_partitions_that_are_added_while_the_topic_is_used_are_found_out(
     sender.send([])
     made = admin.create_partitions([NewPartitions(control.markers, PARTITIONS + 1)])
     made[control.markers].result(timeout=20)
-    while Topics(control.config).describe([control.markers])[control.markers].partitions == PARTITIONS:
+    while ClusterAdmin(control.config).describe([control.markers])[control.markers].partitions == PARTITIONS:
         time.sleep(0.02)
     with pytest.raises(MarkersPartitionsChanged, match="name a new topic in markersTopic"):
         MarkerSender(control.config, control.markers, PARTITIONS).send([])

@@ -9,7 +9,7 @@ import pytest
 from spark_cursor_source.core.marker import MAX_LEASE_MS
 from spark_cursor_source.errors import InvalidMarker, MarkersNotDurable
 from spark_cursor_source.interop.sender import MarkerSenderV1, cached_sender_v1
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.wire.marker import END, KEEPALIVE, START, MarkerV1, decode
 from tests.kafka.control_plane import PARTITIONS, Control, read_all
 
@@ -82,7 +82,7 @@ def test_a_marker_of_no_queue_is_refused_and_nothing_of_it_is_written(
 
 
 def test_starts_are_on_the_broker_when_flush_returns(control: Control, sender: MarkerSenderV1) -> None:
-    topics = Topics(control.config)
+    topics = ClusterAdmin(control.config)
     everywhere = [(control.markers, number) for number in range(PARTITIONS)]
     for count in range(1, 4):
         sender.send(start(b"q%d" % (n % 7), n) for n in range(500))

@@ -17,7 +17,7 @@ from spark_cursor_source.errors import (
     NotAuthorized,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics import message_sender
 from spark_cursor_source.topics.message_sender import ANY_PARTITION, Row, borrowed_sender
 from tests.kafka.control_plane import login, read_all
@@ -124,7 +124,7 @@ def test_a_topic_or_a_partition_that_is_not_there_is_an_error_before_anything_is
 def test_who_may_not_write_is_told_so(guarded_broker: EmbeddedKafka) -> None:
     servers = {"bootstrap.servers": guarded_broker.bootstrap_servers}
     topic = f"queue-{uuid.uuid4().hex[:8]}"
-    Topics(servers | login("admin", "of-admin")).create({topic: (1, {})})
+    ClusterAdmin(servers | login("admin", "of-admin")).create({topic: (1, {})})
     with pytest.raises(NotAuthorized, match=f"write on '{topic}'"):
         sent(servers | login("bob", "of-bob"), value(topic, b"x"))
 

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, MarkersLog, Wait
+from spark_cursor_source.core.cursor import Available, CursorSnapshot, MarkersLog
 from spark_cursor_source.core.delivery_times import FirstDeliveries
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
@@ -31,8 +31,8 @@ from spark_cursor_source.errors import (
     TrackerFenced,
     TrackerOwnedByAnother,
 )
-from spark_cursor_source.kafka.admin import Topics
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.tracker_progress import metadata, read_progress
 from spark_cursor_source.tracker.outbox import Outbox, tracker_group
 from spark_cursor_source.wire import cursor as cursor_wire
@@ -86,12 +86,12 @@ def outbox(control: Control, new_outbox: MakeOutbox) -> Outbox:
 
 
 @pytest.fixture
-def queue(control: Control, topics: Topics) -> Cell:
+def queue(control: Control, topics: ClusterAdmin) -> Cell:
     """Partition 1 of a queue topic of three, with the messages 0 to 9."""
     return with_messages(control, topics)
 
 
-def with_messages(control: Control, topics: Topics) -> Cell:
+def with_messages(control: Control, topics: ClusterAdmin) -> Cell:
     topics.create({control.queue: (3, {})})
     messages = [
         {
@@ -117,7 +117,7 @@ def dead(control: Control, subscription: str = "billing") -> list[bytes | None]:
 
 
 def shows(control: Control, *cursors: CursorSnapshot) -> bool:
-    tail = CursorTail(control.config, control.cursors)
+    tail = CursorTable(control.config, control.cursors)
     tail.refresh()
     # The outbox names its markers topic in each record.
     found = {cell: replace(one, log=None) for cell, one in tail.all().items()}
@@ -126,7 +126,7 @@ def shows(control: Control, *cursors: CursorSnapshot) -> bool:
 
 
 def progress(control: Control) -> tuple[str | None, dict[int, int]]:
-    now = read_progress(Topics(control.config), control.markers)
+    now = read_progress(ClusterAdmin(control.config), control.markers)
     return now.query_id, dict(now.next_markers)
 
 
@@ -160,12 +160,12 @@ def test_a_cursor_names_its_markers_topic_and_a_batch_what_it_was(control: Contr
     cell = cell_of("orders")
     outbox.carry_out(0, decisions=[], cursors=[cursor_of(cell, 5)], next_markers={}, identity="read.policies")
     log = MarkersLog(
-        control.markers, Topics(control.config).describe([control.markers])[control.markers].topic_id
+        control.markers, ClusterAdmin(control.config).describe([control.markers])[control.markers].topic_id
     )
-    tail = CursorTail(control.config, control.cursors)
+    tail = CursorTable(control.config, control.cursors)
     eventually(lambda: tail.refresh() and tail.all() == {cell: replace(cursor_of(cell, 5), log=log)})
     tail.close()
-    assert read_progress(Topics(control.config), control.markers).identity == "read.policies"
+    assert read_progress(ClusterAdmin(control.config), control.markers).identity == "read.policies"
 
 
 def test_announcements_of_a_cell_keep_their_order(control: Control, outbox: Outbox) -> None:
@@ -195,7 +195,7 @@ def test_a_large_cursor_is_written_in_parts_which_a_small_one_removes(
         cell=cell_of("orders"),
         read_position=40_000_000,
         next_marker=3,
-        available=((Wait(2, False), waiting),),
+        available=((Available(2, False), waiting),),
     )
     first = new_outbox(control)
     first.open(take_over=False)
@@ -232,7 +232,7 @@ def test_nothing_is_left_of_a_deleted_cursor_nor_of_its_parts(
 
 def keys_of(control: Control) -> frozenset[bytes]:
     """Of the records that are left in the cursors topic."""
-    tail = CursorTail(control.config, control.cursors)
+    tail = CursorTable(control.config, control.cursors)
     tail.refresh()
     keys = tail.record_keys()
     tail.close()
@@ -594,7 +594,7 @@ def test_a_tracker_that_stood_still_says_that_another_one_has_taken_over(
 
 
 def test_a_tracker_whose_offsets_the_brokers_have_forgotten_goes_on(
-    control: Control, new_outbox: MakeOutbox, topics: Topics
+    control: Control, new_outbox: MakeOutbox, topics: ClusterAdmin
 ) -> None:
     # A week without markers: the group's offsets are removed, and the producer's id too.
     outbox = new_outbox(control)
@@ -620,7 +620,7 @@ def test_a_transaction_that_takes_longer_than_a_call_may_is_committed(
 
 
 def test_offsets_that_another_tool_has_set_belong_to_nobody(
-    control: Control, new_outbox: MakeOutbox, topics: Topics
+    control: Control, new_outbox: MakeOutbox, topics: ClusterAdmin
 ) -> None:
     topics.commit(tracker_group(control.markers), {(control.markers, 0): 5})
     assert progress(control) == (None, {0: 5})
@@ -636,7 +636,7 @@ def test_nobody_has_been_there_before_the_first_batch(control: Control) -> None:
 
 
 def test_a_markers_topic_with_another_number_of_partitions_than_before_is_refused(
-    control: Control, new_outbox: MakeOutbox, admin: AdminClient, topics: Topics
+    control: Control, new_outbox: MakeOutbox, admin: AdminClient, topics: ClusterAdmin
 ) -> None:
     outbox = new_outbox(control)
     outbox.open(take_over=False)
@@ -751,7 +751,7 @@ def test_messages_between_dead_letters_are_not_copied(control: Control, outbox: 
 
 
 def test_dead_letters_that_lie_far_apart_are_all_found(
-    control: Control, outbox: Outbox, topics: Topics
+    control: Control, outbox: Outbox, topics: ClusterAdmin
 ) -> None:
     topics.create({control.queue: (2, {})})
     produce(
@@ -783,7 +783,7 @@ def test_a_message_that_two_subscriptions_give_up_is_copied_for_each(
 
 
 def test_the_dead_letter_topic_is_made_like_the_queue_and_kept_if_it_is_there(
-    control: Control, outbox: Outbox, queue: Cell, topics: Topics
+    control: Control, outbox: Outbox, queue: Cell, topics: ClusterAdmin
 ) -> None:
     outbox.carry_out(0, decisions=[dead_letter_of(queue, (0, 1))], cursors=[], next_markers={})
     assert topics.describe([f"{control.queue}-billing-DLQ"]).popitem()[1].partitions == 3
@@ -794,7 +794,7 @@ def test_the_dead_letter_topic_is_made_like_the_queue_and_kept_if_it_is_there(
 
 
 def test_dead_letters_of_old_messages_are_kept(
-    control: Control, outbox: Outbox, queue: Cell, topics: Topics
+    control: Control, outbox: Outbox, queue: Cell, topics: ClusterAdmin
 ) -> None:
     outbox.carry_out(0, decisions=[dead_letter_of(queue, (0, 2))], cursors=[], next_markers={})
     settings = topics.settings(f"{control.queue}-billing-DLQ")
@@ -802,7 +802,7 @@ def test_dead_letters_of_old_messages_are_kept(
 
 
 def test_a_message_larger_than_the_clients_limit_is_copied(
-    control: Control, outbox: Outbox, topics: Topics
+    control: Control, outbox: Outbox, topics: ClusterAdmin
 ) -> None:
     topics.create({control.queue: (1, {"max.message.bytes": 5_000_000})})
     large = {"value": b"x" * 4_990_000}
@@ -814,7 +814,7 @@ def test_a_message_larger_than_the_clients_limit_is_copied(
 
 
 def test_a_record_of_an_aborted_transaction_is_copied_as_it_is(
-    control: Control, outbox: Outbox, topics: Topics
+    control: Control, outbox: Outbox, topics: ClusterAdmin
 ) -> None:
     # A reader of isolation=read_uncommitted was given it, and has rejected it.
     topics.create({control.queue: (1, {})})
@@ -826,7 +826,7 @@ def test_a_record_of_an_aborted_transaction_is_copied_as_it_is(
 
 
 def test_of_messages_that_were_never_delivered_those_are_copied_that_a_reader_would_be_given(
-    control: Control, outbox: Outbox, topics: Topics, caplog: pytest.LogCaptureFixture
+    control: Control, outbox: Outbox, topics: ClusterAdmin, caplog: pytest.LogCaptureFixture
 ) -> None:
     # 0 aborted, 1 control, 2-3 plain, 4 committed, 5 control; all of them expired
     topics.create({control.queue: (1, {})})
@@ -871,7 +871,7 @@ def test_copies_wait_for_a_broker_that_restarts(
     mortal: EmbeddedKafka, make_control: MakeControl, new_outbox: MakeOutbox
 ) -> None:
     control = make_control({"bootstrap.servers": mortal.bootstrap_servers})
-    cell = with_messages(control, Topics(control.config))
+    cell = with_messages(control, ClusterAdmin(control.config))
     outbox = new_outbox(control, copy_patience_ms=60_000)  # a broker's start takes long on a busy machine
     outbox.open(take_over=False)
     outbox.carry_out(0, decisions=[dead_letter_of(cell, (0, 1))], cursors=[], next_markers={})

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from spark_cursor_source.errors import QueueTopicEndsEarlier
-from spark_cursor_source.kafka.tail_consumer import QueueReader
+from spark_cursor_source.kafka.tail_consumer import TailConsumer
 from tests.conftest import CreateTopic
 
 pytestmark = pytest.mark.broker
@@ -26,15 +26,15 @@ def topic(config: dict[str, str], create_topic: CreateTopic) -> str:
 
 
 @pytest.fixture
-def reader(config: dict[str, str], topic: str) -> Iterator[QueueReader]:
+def reader(config: dict[str, str], topic: str) -> Iterator[TailConsumer]:
     def on_removed(partition: int, start: int, stop: int) -> None:
         raise AssertionError(f"nothing was removed of {partition}: {start} to {stop}")
 
-    with closing(QueueReader(config, topic, isolation="read_committed", on_removed=on_removed)) as made:
+    with closing(TailConsumer(config, topic, isolation="read_committed", on_removed=on_removed)) as made:
         yield made
 
 
-def read_all(reader: QueueReader, count: int) -> list[int]:
+def read_all(reader: TailConsumer, count: int) -> list[int]:
     found: list[int] = []
     while len(found) < count:
         for one in reader.read(10, 0.2):
@@ -42,7 +42,7 @@ def read_all(reader: QueueReader, count: int) -> list[int]:
     return found
 
 
-def test_partitions_are_read_from_where_they_are_followed(reader: QueueReader) -> None:
+def test_partitions_are_read_from_where_they_are_followed(reader: TailConsumer) -> None:
     reader.follow({0: 1})
     assert read_all(reader, 2) == [1, 2]
     reader.follow({0: 0})
@@ -52,7 +52,7 @@ def test_partitions_are_read_from_where_they_are_followed(reader: QueueReader) -
 
 
 def test_a_log_that_ends_before_the_position_is_an_error_after_a_while(
-    reader: QueueReader, topic: str
+    reader: TailConsumer, topic: str
 ) -> None:
     reader.follow({0: 5})
     with pytest.raises(QueueTopicEndsEarlier, match=f"topic '{topic}' partition 0 ends at offset 3"):

@@ -7,25 +7,25 @@ from contextlib import closing
 
 import pytest
 
-from spark_cursor_source.consumer.source_topics import QueueView
+from spark_cursor_source.consumer.source_topics import SourceTopics
 from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.errors import QueueTopicRecreated, TopicNotFound
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.source import SourceOptions
 from tests.kafka.control_plane import eventually
 
 pytestmark = pytest.mark.broker
 
 
-def view_of(config: dict[str, str], topics: Topics, **options: str) -> QueueView:
+def view_of(config: dict[str, str], topics: ClusterAdmin, **options: str) -> SourceTopics:
     kafka = {f"kafka.{name}": value for name, value in config.items()}
     given = {"subscription": "s", "streamsTopic": f"streams-{uuid.uuid4().hex[:8]}", **options}
-    return QueueView(SourceOptions.parse(kafka | given), topics)
+    return SourceTopics(SourceOptions.parse(kafka | given), topics)
 
 
 @pytest.mark.parametrize("by_name", [False, True])
 def test_a_topic_that_is_deleted_is_left_out_where_loss_is_no_failure(
-    config: dict[str, str], topics: Topics, by_name: bool, caplog: pytest.LogCaptureFixture
+    config: dict[str, str], topics: ClusterAdmin, by_name: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     # two topics | one is deleted while the query runs | the query begins again from its checkpoint
     name = uuid.uuid4().hex[:8]
@@ -53,7 +53,7 @@ def test_a_topic_that_is_deleted_is_left_out_where_loss_is_no_failure(
 
 
 def test_a_topic_that_is_created_again_is_met_anew_where_loss_is_no_failure(
-    config: dict[str, str], topics: Topics, caplog: pytest.LogCaptureFixture
+    config: dict[str, str], topics: ClusterAdmin, caplog: pytest.LogCaptureFixture
 ) -> None:
     # read to 7 | deleted | looked at | created again | looked at; and the same from the checkpoint
     name = uuid.uuid4().hex[:8]
@@ -84,7 +84,9 @@ def test_a_topic_that_is_created_again_is_met_anew_where_loss_is_no_failure(
         view.resume(checkpoint)
 
 
-def test_a_topic_that_was_never_there_is_missed_in_any_case(config: dict[str, str], topics: Topics) -> None:
+def test_a_topic_that_was_never_there_is_missed_in_any_case(
+    config: dict[str, str], topics: ClusterAdmin
+) -> None:
     name = uuid.uuid4().hex[:8]
     with (
         closing(view_of(config, topics, failOnDataLoss="false", subscribe=name)) as view,

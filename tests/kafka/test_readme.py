@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from tests.conftest import ROOT
 from tests.kafka.control_plane import new_control
 from tests.kafka.tracker_thread import running_tracker
@@ -21,7 +21,7 @@ def test_the_example_of_an_operator_runs(broker: EmbeddedKafka, tmp_path: Path) 
     example = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert example is not None
     control = new_control({"bootstrap.servers": broker.bootstrap_servers})
-    Topics(control.config).create({control.queue: (1, {})})
+    ClusterAdmin(control.config).create({control.queue: (1, {})})
     code = (
         example[1].replace("broker:9092", broker.bootstrap_servers).replace('"orders"', f'"{control.queue}"')
     )

@@ -18,10 +18,10 @@ from spark_cursor_source.interop.lease_table import END, START, LeaseTable, Mess
 from spark_cursor_source.interop.lease_tables import reappend_troubles
 from spark_cursor_source.interop.markers_wire import kmq_row, row_of
 from spark_cursor_source.interop.reappend import Reappender
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.transaction import Record
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.marker import MarkerV1
 from tests.kafka.control_plane import Control, allow_bob, login, new_control, produce, read_all, set_config
@@ -32,7 +32,7 @@ PARTITIONS = 3
 
 
 @pytest.fixture
-def options(control: Control, topics: Topics) -> ReappendOptions:
+def options(control: Control, topics: ClusterAdmin) -> ReappendOptions:
     topics.create({control.queue: (PARTITIONS, {})})
     return ReappendOptions(
         queue_topic=control.queue,
@@ -44,7 +44,7 @@ def options(control: Control, topics: Topics) -> ReappendOptions:
 
 @pytest.fixture
 def reappender(
-    control: Control, topics: Topics, options: ReappendOptions
+    control: Control, topics: ClusterAdmin, options: ReappendOptions
 ) -> Iterator[Callable[[ReappendOptions], Reappender]]:
     made: list[Reappender] = []
 
@@ -171,7 +171,7 @@ def test_a_message_that_cannot_be_appended_stays_open_for_longer_each_time_and_h
     control: Control,
     options: ReappendOptions,
     reappender: Callable[[ReappendOptions], Reappender],
-    topics: Topics,
+    topics: ClusterAdmin,
     marker_format: MarkerFormat,
 ) -> None:
     # Its limit was lowered; a broker refuses together what was sent together.
@@ -216,7 +216,7 @@ def test_a_right_that_is_missing_leaves_the_messages_open(
     # The tracker may read its queue topic and not write to it, or the other way round.
     servers = {"bootstrap.servers": guarded_broker.bootstrap_servers, "log_level": "0"}
     control = new_control(servers | login("admin", "of-admin"))
-    Topics(control.config).create({control.queue: (1, {})})
+    ClusterAdmin(control.config).create({control.queue: (1, {})})
     produce(control.config, control.queue, [{"value": b"one"}])
     allow_bob(control, {control.queue: allowed})
     bob = servers | login("bob", "of-bob")
@@ -226,7 +226,7 @@ def test_a_right_that_is_missing_leaves_the_messages_open(
         max_deliveries=None,
         dead_letter_topic=f"{control.queue}-dead",
     )
-    tracker = Reappender(bob, Topics(bob), options, markers_topic=control.markers, patience_ms=20_000)
+    tracker = Reappender(bob, ClusterAdmin(bob), options, markers_topic=control.markers, patience_ms=20_000)
     with closing(tracker) as one:
         ((*again, pause_ms),) = rows_of(one.reappend(due((0, 0, 40))), MarkerFormat.KMQ)
         assert again == [START, 0, 0]
@@ -262,7 +262,7 @@ def test_what_cannot_be_appended_again_is_shown_by_the_stats(control: Control) -
     cell = table_wire.table_cell("jobs", control.markers, 1)
     value = table_wire.encode_record(LeaseTable.resume(None), cell, trouble="too large", troubled=2)
     produce(control.config, control.cursors, [{"key": cell.key, "value": value}])
-    with closing(CursorTail(control.config, control.cursors)) as tail:
+    with closing(CursorTable(control.config, control.cursors)) as tail:
         tail.refresh()
         (found,) = reappend_troubles(tail, control.markers)
     assert found == ReappendTrouble(topic="jobs", messages=2, trouble="too large")

@@ -12,16 +12,16 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from spark_cursor_source.consumer.announced import Announced
-from spark_cursor_source.consumer.pending import Inbox
+from spark_cursor_source.consumer.announced import AnnouncedRedeliveries
+from spark_cursor_source.consumer.pending import PendingRedeliveries
 from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized, RedeliveriesTopicRecreated
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.source import SourceOptions
-from spark_cursor_source.topics.redeliveries import RedeliveryTail
+from spark_cursor_source.topics.redeliveries import RedeliveryLog
 from spark_cursor_source.wire import offset_json
 from spark_cursor_source.wire import redelivery as wire
 from tests.conftest import DeleteTopic
@@ -43,8 +43,8 @@ Found = list[tuple[int, int, Redeliver]]
 
 
 @pytest.fixture
-def tail(control: Control) -> RedeliveryTail:
-    return RedeliveryTail(control.config, control.redeliveries)
+def tail(control: Control) -> RedeliveryLog:
+    return RedeliveryLog(control.config, control.redeliveries)
 
 
 def announcement(offset: int) -> Redeliver:
@@ -60,7 +60,7 @@ def announce(control: Control, count: int, *, partition: int = 0, first: int = 0
     produce(control.config, control.redeliveries, records)
 
 
-def between(tail: RedeliveryTail, starts: dict[int, int], stops: dict[int, int]) -> Found:
+def between(tail: RedeliveryLog, starts: dict[int, int], stops: dict[int, int]) -> Found:
     return [(one.partition, one.offset, one.redeliver) for one in tail.between(starts, stops)]
 
 
@@ -68,7 +68,7 @@ def expected(partition: int, start: int, stop: int) -> Found:
     return [(partition, offset, announcement(offset)) for offset in range(start, stop)]
 
 
-def test_what_was_polled_is_given_in_ranges(control: Control, tail: RedeliveryTail) -> None:
+def test_what_was_polled_is_given_in_ranges(control: Control, tail: RedeliveryLog) -> None:
     assert tail.poll({0: 0, 3: 0}) == 0
     announce(control, 10)
     announce(control, 4, partition=3)
@@ -78,14 +78,14 @@ def test_what_was_polled_is_given_in_ranges(control: Control, tail: RedeliveryTa
     assert between(tail, {0: 5}, {0: 5, 3: 4}) == expected(3, 0, 4)
 
 
-def test_what_was_never_polled_is_read_from_the_topic(control: Control, tail: RedeliveryTail) -> None:
+def test_what_was_never_polled_is_read_from_the_topic(control: Control, tail: RedeliveryLog) -> None:
     announce(control, 10)
     assert between(tail, {0: 6}, {0: 8}) == expected(0, 6, 8)
     assert between(tail, {}, {0: 10}) == expected(0, 0, 10)
 
 
 def test_a_first_poll_at_the_end_leaves_the_past_to_whoever_asks_for_it(
-    control: Control, tail: RedeliveryTail
+    control: Control, tail: RedeliveryLog
 ) -> None:
     announce(control, 6)
     assert tail.poll({0: 6}) == 0
@@ -94,7 +94,7 @@ def test_a_first_poll_at_the_end_leaves_the_past_to_whoever_asks_for_it(
     assert between(tail, {0: 3}, {0: 8}) == expected(0, 3, 8)
 
 
-def test_what_was_discarded_can_be_read_again(control: Control, tail: RedeliveryTail) -> None:
+def test_what_was_discarded_can_be_read_again(control: Control, tail: RedeliveryLog) -> None:
     announce(control, 8)
     assert between(tail, {}, {0: 8}) == expected(0, 0, 8)
     tail.discard({0: 5, 7: 3})
@@ -103,7 +103,7 @@ def test_what_was_discarded_can_be_read_again(control: Control, tail: Redelivery
 
 
 def test_any_sequence_of_questions_gets_the_answers_of_the_topic(
-    control: Control, tail: RedeliveryTail
+    control: Control, tail: RedeliveryLog
 ) -> None:
     announce(control, 60)
     choose = random.Random(7)
@@ -118,7 +118,7 @@ def test_any_sequence_of_questions_gets_the_answers_of_the_topic(
                 assert between(tail, {0: start}, {0: stop}) == expected(0, start, stop)
 
 
-def test_nothing_of_an_aborted_transaction_is_announced(control: Control, tail: RedeliveryTail) -> None:
+def test_nothing_of_an_aborted_transaction_is_announced(control: Control, tail: RedeliveryLog) -> None:
     # 0 committed, 1 its end, 2 aborted, 3 its end, 4 committed, 5 its end
     for offset, commit in ((0, True), (2, False), (4, True)):
         record = {"key": b"k", "value": wire.encode(announcement(offset))}
@@ -128,17 +128,17 @@ def test_nothing_of_an_aborted_transaction_is_announced(control: Control, tail: 
 
 
 def test_records_that_retention_has_removed_are_just_gone(
-    control: Control, tail: RedeliveryTail, admin: AdminClient
+    control: Control, tail: RedeliveryLog, admin: AdminClient
 ) -> None:
     announce(control, 10)
     removed = admin.delete_records([TopicPartition(control.redeliveries, 0, 7)])
     next(iter(removed.values())).result(timeout=20)
     assert between(tail, {}, {0: 10}) == expected(0, 7, 10)
-    assert between(RedeliveryTail(control.config, control.redeliveries), {0: 2}, {0: 5}) == []
+    assert between(RedeliveryLog(control.config, control.redeliveries), {0: 2}, {0: 5}) == []
 
 
 def test_records_that_are_no_announcements_are_skipped_and_named(
-    control: Control, tail: RedeliveryTail, caplog: pytest.LogCaptureFixture
+    control: Control, tail: RedeliveryLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     announce(control, 1)
     values: list[bytes | None] = [b"\xff\xff", b"", None]
@@ -151,19 +151,19 @@ def test_records_that_are_no_announcements_are_skipped_and_named(
 
 
 def test_a_range_of_a_topic_that_was_made_again_since_is_empty(
-    control: Control, delete_topic: DeleteTopic, topics: Topics
+    control: Control, delete_topic: DeleteTopic, topics: ClusterAdmin
 ) -> None:
     announce(control, 10)
     delete_topic(control.redeliveries)
     topics.create({control.redeliveries: (PARTITIONS, {})})
     announce(control, 2)
-    tail = RedeliveryTail(control.config, control.redeliveries)
+    tail = RedeliveryLog(control.config, control.redeliveries)
     assert between(tail, {0: 5}, {0: 10}) == []
 
 
 def test_a_restart_of_the_broker_is_waited_for(mortal: EmbeddedKafka, make_control: MakeControl) -> None:
     control = make_control({"bootstrap.servers": mortal.bootstrap_servers})
-    tail = RedeliveryTail(control.config, control.redeliveries)
+    tail = RedeliveryLog(control.config, control.redeliveries)
     announce(control, 5)
     assert between(tail, {}, {0: 5}) == expected(0, 0, 5)
     mortal.restart()
@@ -178,7 +178,7 @@ def test_whoever_may_not_read_redeliveries_is_told(
     servers = {"bootstrap.servers": guarded_broker.bootstrap_servers, "log_level": "0"}
     control = make_control(servers | login("admin", "of-admin"))
     announce(control, 1)
-    tail = RedeliveryTail(servers | login("bob", "of-bob"), control.redeliveries)
+    tail = RedeliveryLog(servers | login("bob", "of-bob"), control.redeliveries)
     with pytest.raises(NotAuthorized) as refused:
         tail.between({}, {0: 1})
     assert refused.value.resource == control.redeliveries
@@ -186,8 +186,8 @@ def test_whoever_may_not_read_redeliveries_is_told(
 
 def test_a_client_and_a_query_read_partitions_that_the_topic_was_given_since(control: Control) -> None:
     # eight partitions | sixteen | an announcement in the last one
-    topics = Topics(control.config)
-    announced = Announced(control.config, control.redeliveries, topics)
+    topics = ClusterAdmin(control.config)
+    announced = AnnouncedRedeliveries(control.config, control.redeliveries, topics)
     announced.look(lambda one: True)
     inbox = inbox_of(control, topics)
     grow(control, 16)
@@ -204,10 +204,10 @@ def test_positions_in_a_redeliveries_topic_that_was_made_anew_are_none(
     control: Control, delete_topic: DeleteTopic
 ) -> None:
     # a batch ends at 5 of the first topic | the topic is made anew, with an announcement at 0
-    topics = Topics(control.config)
+    topics = ClusterAdmin(control.config)
     announce(control, 5)
     before = inbox_of(control, topics)
-    announced = Announced(control.config, control.redeliveries, topics)
+    announced = AnnouncedRedeliveries(control.config, control.redeliveries, topics)
     batch = SourceOffset(queue={}, redeliveries=before.ends(), redeliveries_id=before.topic_id)
     assert before.here(batch) is batch
     delete_topic(control.redeliveries)
@@ -227,7 +227,7 @@ def test_positions_in_a_redeliveries_topic_that_was_made_anew_are_none(
     after.close()
 
 
-def inbox_of(control: Control, topics: Topics) -> Inbox:
+def inbox_of(control: Control, topics: ClusterAdmin) -> PendingRedeliveries:
     options = SourceOptions.parse(
         {
             **{f"kafka.{name}": value for name, value in control.config.items()},
@@ -236,7 +236,7 @@ def inbox_of(control: Control, topics: Topics) -> Inbox:
             "redeliveriesTopic": control.redeliveries,
         }
     )
-    return Inbox(options, topics, Everything(), Everything())  # type: ignore[arg-type]
+    return PendingRedeliveries(options, topics, Everything(), Everything())  # type: ignore[arg-type]
 
 
 class Everything:
@@ -253,5 +253,5 @@ def grow(control: Control, partitions: int) -> None:
     admin = AdminClient(control.config)
     made = admin.create_partitions([NewPartitions(control.redeliveries, partitions)])
     made[control.redeliveries].result(20)
-    topics = Topics(control.config)
+    topics = ClusterAdmin(control.config)
     eventually(lambda: topics.describe([control.redeliveries])[control.redeliveries].partitions == partitions)

@@ -19,7 +19,7 @@ from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import InvalidOption, NoDeadLetter, RedriveFenced
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.topics.redriven import RedrivenOffsets
 from spark_cursor_source.tracker.dead_letter_copier import DeadLetterCopier
@@ -35,7 +35,7 @@ class Queue:
     def __init__(self, servers: str) -> None:
         self.config = {"bootstrap.servers": servers}
         self.kafka = KafkaOptions(self.config)
-        self.topics = Topics(self.config)
+        self.topics = ClusterAdmin(self.config)
         self.topic = f"queue-{uuid.uuid4().hex[:8]}"
         self.dead = f"{self.topic}-billing-DLQ"
         self.topics.create({self.topic: (3, {})})

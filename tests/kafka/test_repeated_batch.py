@@ -14,12 +14,12 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 from spark_cursor_source.core.marker import End, Hello, Start
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.errors import TrackerOwnedByAnother
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.tracker_source import MarkerStreamReader
 from spark_cursor_source.spark.tracker_state import CURSOR, TrackerProcessor
 from spark_cursor_source.tracker.fold import MarkerFold, cursor_rows, reset_row, tick_row
-from spark_cursor_source.tracker.planner import MarkerPlanner
+from spark_cursor_source.tracker.planner import TrackerPlanner
 from spark_cursor_source.wire import marker as marker_wire
 from tests.e2e.micro_batches import MicroBatches
 from tests.e2e.plain_app import TrackerBatches
@@ -64,7 +64,7 @@ def run(options: TrackerOptions, *, step: Callable[[str], None], until: Callable
 
 @pytest.mark.broker
 def test_a_batch_that_is_repeated_under_a_lower_limit_loses_no_message(
-    control: Control, topics: Topics, tmp_path: Path
+    control: Control, topics: ClusterAdmin, tmp_path: Path
 ) -> None:
     # limit 5: a lease at count 3 runs out, it is announced, the tracker dies | limit 3: a dead letter
     topics.create({control.queue: (1, {})})
@@ -112,7 +112,7 @@ def test_a_checkpoint_of_before_a_batch_that_only_time_has_made_is_refused(
     control: Control, tmp_path: Path
 ) -> None:
     options = options_of(control, tmp_path)
-    with closing(MarkerPlanner(options)) as planner:
+    with closing(TrackerPlanner(options)) as planner:
         start = planner.latest_offset(planner.initial_offset())
         assert planner.latest_offset(start) is start
     outbox = outbox_of(control, start.tracker_id, policy_for=options.policy_for)
@@ -120,7 +120,7 @@ def test_a_checkpoint_of_before_a_batch_that_only_time_has_made_is_refused(
     outbox.carry_out(7, decisions=[], cursors=[], next_markers=start.next, identity="later.policies")
     outbox.close()
     with (
-        closing(MarkerPlanner(options)) as planner,
+        closing(TrackerPlanner(options)) as planner,
         pytest.raises(TrackerOwnedByAnother, match="has gone on"),
     ):
         planner.latest_offset(start)

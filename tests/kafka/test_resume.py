@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from spark_cursor_source.admin.breaker import Resumed, close_breaker
-from spark_cursor_source.admin.tracker_channel import TrackerTalk
+from spark_cursor_source.admin.breaker import ClosedBreakers, close_breaker
+from spark_cursor_source.admin.tracker_channel import TrackerChannel
 from spark_cursor_source.cli.resume import text_of
 from spark_cursor_source.core.breaker import Breaker
-from spark_cursor_source.core.cursor import Held, MarkersLog
-from spark_cursor_source.core.marker import Resume
+from spark_cursor_source.core.cursor import HeldLetters, MarkersLog
+from spark_cursor_source.core.marker import CloseBreaker
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import TrackedElsewhere, UnknownSubscription
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from tests.kafka.control_plane import Control, cell_of, cursor_of, offsets, produce, read_all
@@ -35,7 +35,7 @@ def known(control: Control) -> Control:
 def told(control: Control) -> list[bytes]:
     """The cells that have a Resume."""
     found = [(one.key(), one.value()) for one in read_all(control.config, control.markers)]
-    assert all(isinstance(marker_wire.decode(key, value), Resume) for key, value in found)
+    assert all(isinstance(marker_wire.decode(key, value), CloseBreaker) for key, value in found)
     return sorted(key or b"" for key, _ in found)
 
 
@@ -46,7 +46,9 @@ def test_every_partition_of_the_subscription_is_told(
     known: Control, topic: str | None, cells: list[bytes]
 ) -> None:
     names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
-    assert close_breaker(known.config, "billing", topic, **names) == Resumed(0, 0), "it was open nowhere"
+    assert close_breaker(known.config, "billing", topic, **names) == ClosedBreakers(0, 0), (
+        "it was open nowhere"
+    )
     assert told(known) == cells
 
 
@@ -54,42 +56,45 @@ def test_the_partitions_count_where_the_breaker_was_open(known: Control) -> None
     opened = replace(cursor_of(cell_of("t", 1), 5), breaker=Breaker(trip="x", opened_ms=1))
     produce(known.config, known.cursors, [{"key": opened.cell.key, "value": cursor_wire.encode(opened)}])
     names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
-    assert close_breaker(known.config, "billing", **names) == Resumed(opened=1, retried=0)
+    assert close_breaker(known.config, "billing", **names) == ClosedBreakers(opened=1, retried=0)
 
 
 def test_the_partitions_count_whose_dead_letters_are_tried_again(known: Control) -> None:
-    why = Held(3, "bad", trouble="too large", retry_ms=9_000, tries=1)
+    why = HeldLetters(3, "bad", trouble="too large", retry_ms=9_000, tries=1)
     troubled = replace(cursor_of(cell_of("t", 0), 5), held=((why, offsets((2, 3))),))
     by_breaker = replace(
         cursor_of(cell_of("t", 1), 5),
-        held=((Held(3, "bad"), offsets((2, 3))),),
+        held=((HeldLetters(3, "bad"), offsets((2, 3))),),
         breaker=Breaker(trip="x", opened_ms=1),
     )
     records = [{"key": one.cell.key, "value": cursor_wire.encode(one)} for one in (troubled, by_breaker)]
     produce(known.config, known.cursors, records)
     names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
-    assert close_breaker(known.config, "billing", **names) == Resumed(opened=1, retried=1)
+    assert close_breaker(known.config, "billing", **names) == ClosedBreakers(opened=1, retried=1)
 
 
 @pytest.mark.parametrize(
     ("resumed", "told"),
     [
-        (Resumed(0, 0), "no breaker of billing is open, and no dead letters of it wait to be written again"),
-        (Resumed(1, 0), "the breaker of billing closes, on 1 partition"),
-        (Resumed(2, 0), "the breaker of billing closes, on 2 partitions"),
         (
-            Resumed(0, 1),
+            ClosedBreakers(0, 0),
+            "no breaker of billing is open, and no dead letters of it wait to be written again",
+        ),
+        (ClosedBreakers(1, 0), "the breaker of billing closes, on 1 partition"),
+        (ClosedBreakers(2, 0), "the breaker of billing closes, on 2 partitions"),
+        (
+            ClosedBreakers(0, 1),
             "no breaker of billing is open; its dead letters that could not be written are tried again, "
             "on 1 partition",
         ),
         (
-            Resumed(2, 3),
+            ClosedBreakers(2, 3),
             "the breaker of billing closes, on 2 partitions; its dead letters that could not be written are "
             "tried again, on 3 partitions",
         ),
     ],
 )
-def test_the_command_tells_what_it_did(resumed: Resumed, told: str) -> None:
+def test_the_command_tells_what_it_did(resumed: ClosedBreakers, told: str) -> None:
     assert text_of("billing", resumed) == told
 
 
@@ -110,9 +115,9 @@ def test_a_subscription_of_another_markers_topics_tracker_is_refused_and_not_tol
     produce(control.config, control.cursors, [{"key": cell.key, "value": cursor_wire.encode(cursor)}])
     with pytest.raises(TrackedElsewhere, match=r"through markers topic 'of-others'.*set markersTopic to"):
         close_breaker(control.config, "billing", markers_topic=control.markers, cursors_topic=control.cursors)
-    talk = TrackerTalk(
+    talk = TrackerChannel(
         control.config,
-        Topics(control.config),
+        ClusterAdmin(control.config),
         markers_topic=control.markers,
         cursors_topic=control.cursors,
         timeout_ms=1_000,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_cursor_source.consumer.session import REPEATS, Run, TrackerAddress
+from spark_cursor_source.consumer.session import REPEATS, TrackerAddress, TrackerSession
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, MarkersLog
 from spark_cursor_source.core.marker import Hello
@@ -32,7 +32,7 @@ def test_a_seek_before_the_answer_is_met_anew_once_and_then_the_tracker_is_misse
     # Hello -- Seek -- Hello under another id, and no third one: the tracker is away
     said: list[Hello] = []
     address = TrackerAddress(markers_topic="m", cursors_topic="c", timeout_ms=int(TIMEOUT_S * 1000))
-    run = Run("run", address, Sought(), said.extend)
+    run = TrackerSession("run", address, Sought(), said.extend)
     run.greet({CELL: 0}, {})
     assert run.taken_over() == {}, "it may yet answer"
     time.sleep(TIMEOUT_S / REPEATS)
@@ -50,7 +50,7 @@ def test_a_run_that_waits_says_hello_again_only_for_what_is_still_its_own() -> N
     # Hello for two cells -- it stands still, and the group gives one of them to another -- Hello for one
     said: list[Hello] = []
     address = TrackerAddress(markers_topic="m", cursors_topic="c", timeout_ms=int(TIMEOUT_S * 1000))
-    run = Run("run", address, Sought(), said.extend)
+    run = TrackerSession("run", address, Sought(), said.extend)
     other = replace(CELL, partition=1)
     run.greet({CELL: 0, other: 0}, {})
     said.clear()
@@ -62,7 +62,7 @@ def test_a_run_that_waits_says_hello_again_only_for_what_is_still_its_own() -> N
 def test_a_run_that_has_lost_everything_waits_for_no_answer() -> None:
     said: list[Hello] = []
     address = TrackerAddress(markers_topic="m", cursors_topic="c", timeout_ms=int(TIMEOUT_S * 1000))
-    run = Run("run", address, Sought(), said.extend)
+    run = TrackerSession("run", address, Sought(), said.extend)
     run.greet({CELL: 0}, {})
 
     def give_up(cells: Sequence[Cell]) -> Sequence[Cell]:
@@ -84,8 +84,8 @@ def test_a_subscription_of_another_markers_topics_tracker_is_refused_before_it_i
     said: list[Hello] = []
     address = TrackerAddress(markers_topic="m", cursors_topic="c", timeout_ms=1_000)
     with pytest.raises(TrackedElsewhere, match="through markers topic 'others', and this is to use 'm'"):
-        Run("run", address, Elsewhere(), said.extend).greet({CELL: 0}, {})
+        TrackerSession("run", address, Elsewhere(), said.extend).greet({CELL: 0}, {})
     assert said == []
     told = TrackerAddress(markers_topic="others", cursors_topic="c", timeout_ms=1_000)
-    Run("run", told, Elsewhere(), said.extend).greet({CELL: 0}, {})
+    TrackerSession("run", told, Elsewhere(), said.extend).greet({CELL: 0}, {})
     assert len(said) == 1

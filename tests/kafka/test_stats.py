@@ -11,7 +11,7 @@ from spark_cursor_source.core.member_name import MemberName
 from spark_cursor_source.core.stats import ConsumerStats, Stats
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.errors import TopicNotFound, UnknownQueueTopic, UnknownSubscription
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.group_member import SOLE, GroupMember
 from spark_cursor_source.wire import cursor as cursor_wire
@@ -26,7 +26,7 @@ SINCE = "2026-01-31T08:30:00Z"
 @pytest.fixture
 def known(control: Control) -> Control:
     """A queue of two partitions with ten messages in the first; a cursor of one run, and one of nobody's."""
-    Topics(control.config).create({control.queue: (2, {})})
+    ClusterAdmin(control.config).create({control.queue: (2, {})})
     produce(
         control.config,
         control.queue,
@@ -133,7 +133,7 @@ def test_after_a_take_over_the_consumer_is_the_query_that_reads_now(known: Contr
 
 
 def test_members_of_the_group_that_read_another_topic_are_no_consumers_of_this_one(
-    known: Control, topics: Topics
+    known: Control, topics: ClusterAdmin
 ) -> None:
     other = f"{known.queue}-other"
     topics.create({other: (1, {})})

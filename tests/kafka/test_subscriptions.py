@@ -16,7 +16,7 @@ from spark_cursor_source.admin.subscriptions import (
     at_offsets,
     at_time,
 )
-from spark_cursor_source.admin.tracker_channel import TrackerTalk
+from spark_cursor_source.admin.tracker_channel import TrackerChannel
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import End, EndUpTo, Hello, KeepAlive, Start
@@ -29,8 +29,8 @@ from spark_cursor_source.errors import (
     TopicNotFound,
     UnknownSubscription,
 )
-from spark_cursor_source.kafka.admin import Topics
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.topics.cursors import CursorTable
 from tests.kafka.control_plane import Control, cell_of, eventually, offsets, produce
 from tests.kafka.tracker_thread import running_tracker
 
@@ -43,7 +43,7 @@ Send = Callable[..., None]
 @pytest.fixture
 def tracked(control: Control, tmp_path: Path) -> Iterator[Control]:
     """Control topics with a tracker, and a queue of two partitions with ten messages each, a second apart."""
-    Topics(control.config).create({control.queue: (2, {})})
+    ClusterAdmin(control.config).create({control.queue: (2, {})})
     records = [
         {"partition": number, "value": b"%d" % at, "timestamp": FIRST_MS + 1_000 * at}
         for number in range(2)
@@ -63,9 +63,9 @@ def subscriptions(tracked: Control) -> Iterator[Subscriptions]:
 @pytest.fixture
 def send(control: Control) -> Iterator[Send]:
     """``send(marker, ...)``: what queries write, and the tracker has read when it returns."""
-    talk = TrackerTalk(
+    talk = TrackerChannel(
         control.config,
-        Topics(control.config),
+        ClusterAdmin(control.config),
         markers_topic=control.markers,
         cursors_topic=control.cursors,
         timeout_ms=60_000,
@@ -84,7 +84,7 @@ def open_subscriptions(control: Control, *, tracker_timeout_ms: int = 60_000) ->
 
 
 def cursors(control: Control) -> dict[Cell, CursorSnapshot]:
-    tail = CursorTail(control.config, control.cursors)
+    tail = CursorTable(control.config, control.cursors)
     tail.refresh()
     found = tail.all()
     tail.close()
@@ -93,7 +93,7 @@ def cursors(control: Control) -> dict[Cell, CursorSnapshot]:
 
 def committed(control: Control, subscription: str = "billing") -> dict[int, int]:
     partitions = [(control.queue, number) for number in range(2)]
-    found = Topics(control.config).committed(f"cursorq-{subscription}", partitions)
+    found = ClusterAdmin(control.config).committed(f"cursorq-{subscription}", partitions)
     return {number: at for (_, number), at in found.items()}
 
 
@@ -149,7 +149,7 @@ def test_what_cannot_be_created_is_refused_before_anything_is_written(
 def test_without_a_tracker_it_is_said_so_and_done_as_soon_as_one_runs(
     control: Control, tmp_path: Path
 ) -> None:
-    Topics(control.config).create({control.queue: (2, {})})
+    ClusterAdmin(control.config).create({control.queue: (2, {})})
     with (
         open_subscriptions(control, tracker_timeout_ms=200) as subscriptions,
         pytest.raises(NoTracker, match="2 queue partitions"),
@@ -252,7 +252,7 @@ def test_nothing_is_left_of_a_deleted_subscription_whatever_its_last_run_still_w
 def test_a_deletion_outlives_a_restart_of_the_tracker_and_one_that_has_nothing_but_the_cursors(
     control: Control, send: Send, tmp_path: Path
 ) -> None:
-    Topics(control.config).create({control.queue: (1, {})})
+    ClusterAdmin(control.config).create({control.queue: (1, {})})
     cell, other = cell_of(control.queue), cell_of(control.queue, subscription="shipping")
     with open_subscriptions(control) as subscriptions:
         with running_tracker(control, tmp_path / "one"):

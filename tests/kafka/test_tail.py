@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.range_reader import TailReader
+from spark_cursor_source.kafka.range_reader import RangeReader
 from tests.conftest import CreateTopic
 from tests.kafka.control_plane import produce
 
@@ -18,14 +18,14 @@ PATIENCE_MS = 6_000
 
 
 @pytest.fixture
-def reader(broker: EmbeddedKafka) -> Iterator[TailReader]:
+def reader(broker: EmbeddedKafka) -> Iterator[RangeReader]:
     config = {"bootstrap.servers": broker.bootstrap_servers}
-    with closing(TailReader(config, committed=True, stall_timeout_ms=PATIENCE_MS)) as reader:
+    with closing(RangeReader(config, committed=True, stall_timeout_ms=PATIENCE_MS)) as reader:
         yield reader
 
 
 def test_partitions_that_are_shorter_than_their_ranges_are_read_to_their_end(
-    broker: EmbeddedKafka, reader: TailReader, create_topic: CreateTopic
+    broker: EmbeddedKafka, reader: RangeReader, create_topic: CreateTopic
 ) -> None:
     ranges = {
         0: (0, 2),  # all of it is there

@@ -27,7 +27,7 @@ from spark_cursor_source.errors import (
     TopicGone,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.control_topics import ControlTopics
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.group_offsets import GroupOffsets
@@ -45,7 +45,7 @@ def names() -> dict[str, str]:
 # -- control topics --------------------------------------------------------------------------------------
 
 
-def test_missing_control_topics_are_made_as_the_design_says(topics: Topics) -> None:
+def test_missing_control_topics_are_made_as_the_design_says(topics: ClusterAdmin) -> None:
     named = names()
     assert topics.ensure_control(**named) == ControlTopics(markers=8, redeliveries=8, cursors=8)
     markers = topics.settings(named["markers"])
@@ -56,7 +56,7 @@ def test_missing_control_topics_are_made_as_the_design_says(topics: Topics) -> N
     assert topics.settings(named["cursors"])["cleanup.policy"] == "compact"
 
 
-def test_control_topics_can_be_used_as_soon_as_they_are_ensured(topics: Topics) -> None:
+def test_control_topics_can_be_used_as_soon_as_they_are_ensured(topics: ClusterAdmin) -> None:
     for _ in range(5):
         named = names()
         topics.ensure_control(**named, partitions=4)
@@ -65,7 +65,7 @@ def test_control_topics_can_be_used_as_soon_as_they_are_ensured(topics: Topics) 
 
 
 def test_control_topics_that_are_there_keep_their_partitions(
-    topics: Topics, create_topic: CreateTopic
+    topics: ClusterAdmin, create_topic: CreateTopic
 ) -> None:
     markers = create_topic(3, message_timestamp_type="LogAppendTime")
     cursors = create_topic(1, cleanup_policy="compact")
@@ -76,12 +76,12 @@ def test_control_topics_that_are_there_keep_their_partitions(
 def test_many_may_make_the_control_topics_at_the_same_time(config: dict[str, str]) -> None:
     named = names()
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: Topics(config).ensure_control(**named), range(4)))
+        found = list(pool.map(lambda _: ClusterAdmin(config).ensure_control(**named), range(4)))
     assert found == [ControlTopics(markers=8, redeliveries=8, cursors=8)] * 4
 
 
 def test_a_markers_topic_without_append_time_is_refused_and_the_error_says_how_to_fix_it(
-    topics: Topics, create_topic: CreateTopic
+    topics: ClusterAdmin, create_topic: CreateTopic
 ) -> None:
     markers = create_topic(8, message_timestamp_type="CreateTime")
     with pytest.raises(MarkersTopicNotLogAppendTime, match="--bootstrap-server 127") as refused:
@@ -92,14 +92,14 @@ def test_a_markers_topic_without_append_time_is_refused_and_the_error_says_how_t
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_a_cursors_topic_that_forgets_is_refused(
-    topics: Topics, create_topic: CreateTopic, policy: str
+    topics: ClusterAdmin, create_topic: CreateTopic, policy: str
 ) -> None:
     cursors = create_topic(1, cleanup_policy=policy)
     with pytest.raises(CursorsTopicNotCompacted, match=r"set cleanup\.policy=compact"):
         topics.ensure_control(**(names() | {"cursors": cursors}))
 
 
-def test_a_topic_that_no_cluster_can_have_is_refused(topics: Topics) -> None:
+def test_a_topic_that_no_cluster_can_have_is_refused(topics: ClusterAdmin) -> None:
     with pytest.raises(KafkaRefused, match="create topic on 'or ders'"):
         topics.create({"or ders": (1, {})})
 
@@ -108,7 +108,7 @@ def test_a_topic_that_no_cluster_can_have_is_refused(topics: Topics) -> None:
 
 
 def test_a_topic_that_is_made_again_has_another_id(
-    topics: Topics, create_topic: CreateTopic, delete_topic: DeleteTopic
+    topics: ClusterAdmin, create_topic: CreateTopic, delete_topic: DeleteTopic
 ) -> None:
     name = create_topic(2)
     before = topics.describe([name])[name]
@@ -118,14 +118,14 @@ def test_a_topic_that_is_made_again_has_another_id(
     assert topics.describe([name])[name].topic_id != before.topic_id
 
 
-def test_all_topics_that_are_missing_are_named(topics: Topics, create_topic: CreateTopic) -> None:
+def test_all_topics_that_are_missing_are_named(topics: ClusterAdmin, create_topic: CreateTopic) -> None:
     with pytest.raises(TopicNotFound) as missing:
         topics.describe([create_topic(), "not-here", "nor-here"])
     assert missing.value.topics == ("nor-here", "not-here")
 
 
 def test_a_pattern_is_java_s_and_matches_whole_names_that_are_not_the_brokers_own(
-    topics: Topics, create_topic: CreateTopic, config: dict[str, str]
+    topics: ClusterAdmin, create_topic: CreateTopic, config: dict[str, str]
 ) -> None:
     unique = uuid.uuid4().hex[:8]
     for name in (f"{unique}.eu", f"{unique}.us", f"{unique}Xeu", f"my-{unique}.eu"):
@@ -135,7 +135,7 @@ def test_a_pattern_is_java_s_and_matches_whole_names_that_are_not_the_brokers_ow
     assert not [name for name in topics.matching(".*") if name.startswith("__consumer")]
 
 
-def test_a_pattern_that_only_java_knows_is_refused(topics: Topics) -> None:
+def test_a_pattern_that_only_java_knows_is_refused(topics: ClusterAdmin) -> None:
     with pytest.raises(InvalidOption, match="subscribePattern"):
         topics.matching(r"\p{Alpha}+")
 
@@ -144,7 +144,7 @@ def test_a_pattern_that_only_java_knows_is_refused(topics: Topics) -> None:
 
 
 def test_an_open_transaction_holds_back_the_committed_end_only(
-    topics: Topics, create_topic: CreateTopic, config: dict[str, str]
+    topics: ClusterAdmin, create_topic: CreateTopic, config: dict[str, str]
 ) -> None:
     topic = create_topic(2)
     produce(config, topic, [{"value": b"before"}])
@@ -160,7 +160,7 @@ def test_an_open_transaction_holds_back_the_committed_end_only(
 
 
 def test_the_beginning_is_the_first_record_that_is_left(
-    topics: Topics, create_topic: CreateTopic, config: dict[str, str], admin: AdminClient
+    topics: ClusterAdmin, create_topic: CreateTopic, config: dict[str, str], admin: AdminClient
 ) -> None:
     topic = create_topic(2)
     produce(config, topic, [{"value": b"x"}] * 5)
@@ -170,7 +170,7 @@ def test_the_beginning_is_the_first_record_that_is_left(
 
 
 def test_a_time_is_found_as_the_first_record_of_it_and_a_later_one_as_the_end(
-    topics: Topics, create_topic: CreateTopic, config: dict[str, str]
+    topics: ClusterAdmin, create_topic: CreateTopic, config: dict[str, str]
 ) -> None:
     topic = create_topic(2)
     produce(config, topic, [{"value": b"x", "timestamp": 1_000 * n} for n in range(1, 6)])
@@ -181,7 +181,7 @@ def test_a_time_is_found_as_the_first_record_of_it_and_a_later_one_as_the_end(
 
 
 def test_the_last_append_time_is_the_broker_s_and_empty_partitions_have_none(
-    topics: Topics, create_topic: CreateTopic, config: dict[str, str]
+    topics: ClusterAdmin, create_topic: CreateTopic, config: dict[str, str]
 ) -> None:
     topic = create_topic(3, message_timestamp_type="LogAppendTime")
     before = int(time.time() * 1000)
@@ -195,7 +195,7 @@ def test_the_last_append_time_is_the_broker_s_and_empty_partitions_have_none(
 
 
 def test_positions_of_what_does_not_exist_are_an_error_of_ours(
-    topics: Topics, create_topic: CreateTopic
+    topics: ClusterAdmin, create_topic: CreateTopic
 ) -> None:
     with pytest.raises(TopicNotFound):
         topics.end_offsets([("not-here", 0)], committed=True)
@@ -205,7 +205,7 @@ def test_positions_of_what_does_not_exist_are_an_error_of_ours(
     assert (gone.value.topic, gone.value.partition) == (topic, 5)
 
 
-def test_no_partitions_are_no_question(topics: Topics) -> None:
+def test_no_partitions_are_no_question(topics: ClusterAdmin) -> None:
     assert topics.end_offsets([], committed=True) == {}
     assert topics.offsets_for_time([], 0) == {}
 
@@ -214,7 +214,7 @@ def test_no_partitions_are_no_question(topics: Topics) -> None:
 
 
 def test_a_group_without_members_keeps_the_positions_it_is_given(
-    topics: Topics, create_topic: CreateTopic
+    topics: ClusterAdmin, create_topic: CreateTopic
 ) -> None:
     topic, group = create_topic(3), uuid.uuid4().hex
     everywhere = [(topic, number) for number in range(3)]
@@ -226,7 +226,7 @@ def test_a_group_without_members_keeps_the_positions_it_is_given(
 
 
 def test_the_positions_of_a_group_with_members_are_left_to_them(
-    topics: Topics, create_topic: CreateTopic, config: dict[str, str]
+    topics: ClusterAdmin, create_topic: CreateTopic, config: dict[str, str]
 ) -> None:
     topic, group = create_topic(), uuid.uuid4().hex
     member = Consumer({**config, "group.id": group, "auto.offset.reset": "earliest"})
@@ -238,13 +238,13 @@ def test_the_positions_of_a_group_with_members_are_left_to_them(
     member.close()
 
 
-def test_a_position_in_a_topic_that_is_gone_cannot_be_committed(topics: Topics) -> None:
+def test_a_position_in_a_topic_that_is_gone_cannot_be_committed(topics: ClusterAdmin) -> None:
     with pytest.raises(TopicNotFound):
         topics.commit(uuid.uuid4().hex, {("not-here", 0): 1})
 
 
 def test_a_transaction_that_commits_for_a_group_is_waited_for(
-    topics: Topics, create_topic: CreateTopic, config: dict[str, str]
+    topics: ClusterAdmin, create_topic: CreateTopic, config: dict[str, str]
 ) -> None:
     # begin ---- send offsets ---- [committed() asks] ---- commit: the answer is the new one
     topic, group = create_topic(), uuid.uuid4().hex
@@ -271,7 +271,7 @@ def test_a_broker_that_restarts_is_waited_for(
 ) -> None:
     config = {"bootstrap.servers": mortal.bootstrap_servers}
     control = make_control(config)
-    topics = Topics(config, timeout_ms=120_000)
+    topics = ClusterAdmin(config, timeout_ms=120_000)
     assert topics.describe([control.markers])
     mortal.stop()
     back = threading.Timer(0.5, mortal.start)
@@ -285,7 +285,7 @@ def test_a_client_that_knew_the_leaders_of_before_a_crash_learns_of_the_new_ones
     mortal: EmbeddedKafka, make_control: Callable[[dict[str, str]], Control]
 ) -> None:
     control = make_control({"bootstrap.servers": mortal.bootstrap_servers, "log_level": "0"})
-    topics = Topics(control.config, timeout_ms=30_000)
+    topics = ClusterAdmin(control.config, timeout_ms=30_000)
     markers = [(control.markers, number) for number in range(PARTITIONS)]
     for _ in range(3):
         assert set(topics.end_offsets(markers, committed=True).values()) == {0}
@@ -295,7 +295,7 @@ def test_a_client_that_knew_the_leaders_of_before_a_crash_learns_of_the_new_ones
 
 
 def test_a_broker_that_stays_away_is_an_error_when_the_time_is_over(mortal: EmbeddedKafka) -> None:
-    topics = Topics({"bootstrap.servers": mortal.bootstrap_servers, "log_level": 0}, timeout_ms=1_000)
+    topics = ClusterAdmin({"bootstrap.servers": mortal.bootstrap_servers, "log_level": 0}, timeout_ms=1_000)
     mortal.stop()
     begun = time.monotonic()
     calls: list[Callable[[], object]] = [
@@ -320,7 +320,7 @@ def test_answers_that_come_after_the_time_is_over_do_no_harm(
     # librdkafka ends the process over some of them: what asks such questions must not be used
     config = {"bootstrap.servers": mortal.bootstrap_servers, "log_level": "0"}
     control = make_control(config)
-    patient, hasty = Topics(config), Topics(config, timeout_ms=300)
+    patient, hasty = ClusterAdmin(config), ClusterAdmin(config, timeout_ms=300)
     markers, group = (control.markers, 0), uuid.uuid4().hex
     patient.commit(group, {markers: 1})
     calls: list[Callable[[], object]] = [
@@ -350,14 +350,14 @@ def test_a_client_that_has_lost_its_brokers_is_replaced(
     config: dict[str, str], create_topic: CreateTopic
 ) -> None:
     # a lone broker that was fenced for a moment may be lost to a client; here the client never finds one
-    name, topics = create_topic(), Topics(config)
+    name, topics = create_topic(), ClusterAdmin(config)
     for call in (lambda: topics.describe([name]), lambda: topics.matching(name)):
         topics._calls._living.client = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
         assert call()
 
 
 def test_a_client_is_not_replaced_while_no_other_one_would_reach_a_broker() -> None:
-    topics = Topics({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, timeout_ms=4_000)
+    topics = ClusterAdmin({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, timeout_ms=4_000)
     client = topics._calls.client
     with pytest.raises(KafkaUnavailable):
         topics.describe(["any"])
@@ -381,8 +381,8 @@ def test_a_client_whose_commit_nobody_answers_ends_where_it_is_dropped(mortal: E
 def test_whoever_may_not_is_told_what(guarded_broker: EmbeddedKafka) -> None:
     servers = {"bootstrap.servers": guarded_broker.bootstrap_servers}
     named = names()
-    Topics(servers | login("admin", "of-admin")).ensure_control(**named)
-    topics = Topics(servers | login("bob", "of-bob") | {"log_level": "0"})
+    ClusterAdmin(servers | login("admin", "of-admin")).ensure_control(**named)
+    topics = ClusterAdmin(servers | login("bob", "of-bob") | {"log_level": "0"})
     markers = named["markers"]
     calls: dict[tuple[str, str], Callable[[], object]] = {
         (markers, "describe topic"): lambda: topics.describe([markers]),
@@ -400,7 +400,7 @@ def test_whoever_may_not_is_told_what(guarded_broker: EmbeddedKafka) -> None:
 
 def test_a_wrong_password_is_named_as_the_cause_and_is_not_told(guarded_broker: EmbeddedKafka) -> None:
     servers = {"bootstrap.servers": guarded_broker.bootstrap_servers, "log_level": "0"}
-    topics = Topics(servers | login("bob", "hunter2"), timeout_ms=1_500)
+    topics = ClusterAdmin(servers | login("bob", "hunter2"), timeout_ms=1_500)
     with pytest.raises(KafkaFailure) as refused:
         topics.describe(["any"])
     assert "Invalid username or password" in str(refused.value)

@@ -11,7 +11,7 @@ from spark_cursor_source.consumer.tracker_watch import TrackerWatch
 from spark_cursor_source.core.marker import End
 from spark_cursor_source.core.stats import Stats
 from spark_cursor_source.errors import TrackerSilent
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.markers import MarkerSender
 from tests.kafka.control_plane import (
     PARTITIONS,
@@ -40,7 +40,7 @@ def test_a_tracker_that_reads_no_more_is_told_once_and_so_is_its_return(
     outbox.open(take_over=False)
     home = cell_of(control.queue).control_partition(PARTITIONS)
     address = TrackerAddress(markers_topic=control.markers, cursors_topic=control.cursors, timeout_ms=1_000)
-    watch = TrackerWatch(Topics(control.config), address)
+    watch = TrackerWatch(ClusterAdmin(control.config), address)
 
     def looks() -> int | None:
         watch.look()
@@ -66,7 +66,7 @@ def test_a_query_that_is_not_to_go_on_without_a_tracker_ends_with_an_error(contr
     # a marker that nobody reads | half a second of that
     write_marker(control)
     address = TrackerAddress(markers_topic=control.markers, cursors_topic=control.cursors, timeout_ms=60_000)
-    watch = TrackerWatch(Topics(control.config), address, fail_ms=500)
+    watch = TrackerWatch(ClusterAdmin(control.config), address, fail_ms=500)
 
     with pytest.raises(TrackerSilent, match="option failWithoutTracker") as raised:
         eventually(lambda: bool(watch.look()))

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from tests.kafka.tracker_thread import PlainTracker
 from tests.spark.control import Control
 from tests.spark.desk import Desk, MakeDesk
@@ -23,7 +23,7 @@ def tracker(broker: EmbeddedKafka) -> Iterator[PlainTracker]:
 
     It is one without Spark. Spark's own is under test where it is killed, refused or superseded.
     """
-    Topics({"bootstrap.servers": broker.bootstrap_servers}).ensure_control(
+    ClusterAdmin({"bootstrap.servers": broker.bootstrap_servers}).ensure_control(
         markers=CONTROL["markersTopic"],
         redeliveries=CONTROL["redeliveriesTopic"],
         cursors=CONTROL["cursorsTopic"],

@@ -13,7 +13,7 @@ import spark_cursor_source as cursorq
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.consumers import borrowed_consumer, close_idle_consumers
 from spark_cursor_source.kafka.range_consumer import read_range
 from spark_cursor_source.topics.markers import MarkerSender
@@ -31,7 +31,7 @@ class Control:
         self.spark = spark
         self.create_topic = create_topic
         self.config = {"bootstrap.servers": servers}
-        self.topics = Topics(self.config)
+        self.topics = ClusterAdmin(self.config)
         suffix = uuid.uuid4().hex[:8]
         self.names = {
             "markersTopic": f"markers-{suffix}",

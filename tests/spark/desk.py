@@ -12,10 +12,10 @@ from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.reader import CursorqStreamReader, LeasedSlices
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.wire import marker as marker_wire
 from tests.kafka.control_plane import eventually, new_control, produce, read_all
@@ -27,7 +27,7 @@ class Desk:
 
     def __init__(self, servers: str, stack: ExitStack, partitions: int, tracker: dict[str, object]) -> None:
         self.control = new_control({"bootstrap.servers": servers})
-        Topics(self.control.config).create({self.queue: (partitions, {})})
+        ClusterAdmin(self.control.config).create({self.queue: (partitions, {})})
         self._stack = stack
         self._given: dict[str, object] = {
             "kafka.bootstrap.servers": servers,
@@ -36,10 +36,12 @@ class Desk:
             "cursorsTopic": self.control.cursors,
         }
         stack.enter_context(PlainTracker({"trigger": "20ms", **self._given, **tracker}))
-        self._tail = CursorTail(self.control.config, self.control.cursors)
+        self._tail = CursorTable(self.control.config, self.control.cursors)
         stack.callback(self._tail.close)
         partitions = (
-            Topics(self.control.config).describe([self.control.markers])[self.control.markers].partitions
+            ClusterAdmin(self.control.config)
+            .describe([self.control.markers])[self.control.markers]
+            .partitions
         )
         self._sender = MarkerSender(self.control.config, self.control.markers, partitions)
         stack.callback(self._sender.close)
@@ -70,7 +72,7 @@ class Desk:
 
     def recreate(self) -> None:
         """Delete the queue topic, and create it again."""
-        topics = Topics(self.control.config)
+        topics = ClusterAdmin(self.control.config)
         was = topics.describe([self.queue])[self.queue]
         topics.delete(self.queue)
         eventually(lambda: not topics.existing([self.queue]), seconds=30)

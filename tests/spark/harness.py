@@ -20,9 +20,9 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.kafka.admin import Topics
-from spark_cursor_source.kafka.range_reader import TailReader
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.range_reader import RangeReader
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import offset_json
 from tests.spark.plain_query import PlainQuery
@@ -155,8 +155,8 @@ class Bench:
         self._config = {"bootstrap.servers": self.servers}
         # Of its own: in a group with a member of a moment ago, the next one waits until that one is given up.
         self.group_prefix = f"cursorq-{self.directory.name}"
-        self.topics = Topics(self._config)
-        self._cursors = CursorTail(self._config, CONTROL["cursorsTopic"])
+        self.topics = ClusterAdmin(self._config)
+        self._cursors = CursorTable(self._config, CONTROL["cursorsTopic"])
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -331,12 +331,12 @@ class Bench:
         return letters
 
 
-def _records(config: Mapping[str, str], topics: Topics, topic: str) -> list[Message]:
+def _records(config: Mapping[str, str], topics: ClusterAdmin, topic: str) -> list[Message]:
     """Every record of a topic; read by a client of this thread's own."""
     partitions = [(topic, number) for number in range(topics.describe([topic])[topic].partitions)]
     starts = topics.beginning_offsets(partitions)
     ends = topics.end_offsets(partitions, committed=True)
     ranges = {number: (starts[topic, number], end) for (_, number), end in ends.items()}
-    with closing(TailReader(config, committed=True)) as reader:
+    with closing(RangeReader(config, committed=True)) as reader:
         found = list(reader.read(topic, ranges))
     return sorted(found, key=lambda message: (message.partition(), message.offset()))

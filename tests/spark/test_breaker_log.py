@@ -8,7 +8,7 @@ import pytest
 
 from spark_cursor_source.core.breaker import Breaker, BreakerPolicy
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Held
+from spark_cursor_source.core.cursor import CursorSnapshot, HeldLetters
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.tracker.breaker_log import BreakerLog
 
@@ -17,7 +17,7 @@ CLOSED = OPEN.closed()
 
 
 def cursor(partition: int, breaker: Breaker, subscription: str = "s") -> CursorSnapshot:
-    held = ((Held(1, "no"), OffsetSet.of((0, 3))),) if breaker.is_open else ()
+    held = ((HeldLetters(1, "no"), OffsetSet.of((0, 3))),) if breaker.is_open else ()
     cell = Cell(subscription=subscription, topic="t", partition=partition)
     return CursorSnapshot(cell=cell, read_position=9, next_marker=0, held=held, breaker=breaker)
 

@@ -20,9 +20,9 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.interop.planner import PlannerV1
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.source import SourceOptions
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import MarkerSender
 from tests.kafka.control_plane import Control, new_control, produce
 from tests.kafka.tracker_thread import running_tracker
@@ -45,7 +45,7 @@ def mortal() -> Iterator[EmbeddedKafka]:
 def control(mortal: EmbeddedKafka, tmp_path: Path) -> Iterator[Control]:
     """A queue of ten messages with keys, and its tracker."""
     made = new_control({"bootstrap.servers": mortal.bootstrap_servers})
-    Topics(made.config).create({made.queue: (1, {})})
+    ClusterAdmin(made.config).create({made.queue: (1, {})})
     produce(made.config, made.queue, [{"key": b"q", "value": b"%d" % n} for n in range(10)])
     with running_tracker(made, tmp_path / "tracker"):
         yield made
@@ -162,7 +162,7 @@ def test_a_batch_that_somebody_sought_back_to_is_replayed_and_not_acked_for_the_
 def until_acked(control: Control, count: int) -> None:
     """Wait until so many messages are acked, and none is outstanding."""
     cell = Cell(subscription="s", topic=control.queue, partition=0)
-    with closing(CursorTail(control.config, control.cursors)) as cursors:
+    with closing(CursorTable(control.config, control.cursors)) as cursors:
 
         def done() -> bool:
             cursors.refresh()

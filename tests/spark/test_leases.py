@@ -31,15 +31,15 @@ def test_no_row_reaches_user_code_before_its_start_is_durable(bench: Bench) -> N
 
     def handle(message: Any) -> str:
         from spark_cursor_source.core.marker import Start
-        from spark_cursor_source.kafka.admin import Topics
-        from spark_cursor_source.kafka.range_reader import TailReader
+        from spark_cursor_source.kafka.admin import ClusterAdmin
+        from spark_cursor_source.kafka.range_reader import RangeReader
         from spark_cursor_source.wire import marker as marker_wire
 
         cell = cell_of[message.partition]
         config = {"bootstrap.servers": servers}
         at = cell.control_partition(len(before))
-        end = Topics(config).end_offsets([(markers_topic, at)], committed=True)[markers_topic, at]
-        with closing(TailReader(config, committed=True)) as reader:
+        end = ClusterAdmin(config).end_offsets([(markers_topic, at)], committed=True)[markers_topic, at]
+        with closing(RangeReader(config, committed=True)) as reader:
             for record in reader.read(markers_topic, {at: (before[at], end)}):
                 if record.key() != cell.key:
                     continue

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from spark_cursor_source.consumer.source_topics import QueueView
+from spark_cursor_source.consumer.source_topics import SourceTopics
 from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import Start
@@ -122,7 +122,7 @@ def test_a_queue_topic_that_was_created_again_is_no_place_for_its_old_subscripti
     assert "QueueTopicRecreated" in text
     # Positions of which nobody knows the topic's id.
     with (
-        closing(QueueView(SourceOptions.parse(options), bench.topics)) as view,
+        closing(SourceTopics(SourceOptions.parse(options), bench.topics)) as view,
         pytest.raises(QueueTopicEndsEarlier, match=f"topic '{topic}' partition 0 ends at offset 3"),
     ):
         view.resume(SourceOffset(queue={(topic, 0): 5}, redeliveries={}))

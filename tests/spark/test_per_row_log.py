@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_cursor_source.core.log_limit import FewLines
+from spark_cursor_source.core.log_limit import LogLimit
 from spark_cursor_source.spark import handler_log
 from spark_cursor_source.spark.per_row import handle
 
@@ -34,7 +34,7 @@ def raises(message: Any) -> None:
 def test_a_handler_that_raises_for_every_row_is_in_the_log_a_few_times_and_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handler_log, "_few", FewLines(most=3, window_ms=60_000))
+    monkeypatch.setattr(handler_log, "_few", LogLimit(most=3, window_ms=60_000))
     caplog.set_level(logging.WARNING)
     (outcomes,) = handle([rows(100)], raises, IDS, None)
     assert outcomes.column("action").to_pylist() == ["release"] * 100

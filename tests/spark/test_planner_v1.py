@@ -20,7 +20,7 @@ from spark_cursor_source.errors import DataLoss, MarkerFormatChanged
 from spark_cursor_source.interop.planner import PlannerV1
 from spark_cursor_source.interop.redelivery_count import HEADER_REDELIVERY_COUNT
 from spark_cursor_source.interop.sender import MarkerSenderV1
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.reader import CursorqStreamReader, LeasedSlices
 from spark_cursor_source.wire.marker import END, KEEPALIVE, START, MarkerV1, decode
@@ -38,7 +38,7 @@ class Desk:
     def __init__(self, servers: str, queue: str, markers: str) -> None:
         self.config = {"bootstrap.servers": servers}
         self.queue, self.markers_topic = queue, markers
-        self.topics = Topics(self.config)
+        self.topics = ClusterAdmin(self.config)
         self.topics.ensure_markers(markers, partitions=PARTITIONS)
         self._planners: list[PlannerV1] = []
 

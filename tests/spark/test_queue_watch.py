@@ -13,13 +13,13 @@ from confluent_kafka import Producer
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Lease
-from spark_cursor_source.core.marker import Hold, LogEnd, Resume
+from spark_cursor_source.core.marker import CloseBreaker, EndOffsetObserved, OpenBreaker
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.ttl import Ages, EndSeen
+from spark_cursor_source.core.ttl import MessageAges, ObservedEnd
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.tracker.planner import MarkerPlanner
+from spark_cursor_source.tracker.planner import TrackerPlanner
 from spark_cursor_source.tracker.watch import QueueWatch
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
@@ -33,7 +33,7 @@ class Watched:
 
     def __init__(self, control: Control, **given: Any) -> None:
         self.control = control
-        self.topics = Topics(control.config)
+        self.topics = ClusterAdmin(control.config)
         self.topics.create({control.queue: (2, {})})
         self.options = TrackerOptions.parse(
             {
@@ -81,7 +81,7 @@ class Watched:
 @pytest.fixture
 def watched(broker: EmbeddedKafka) -> Iterator[Callable[..., Watched]]:
     control = Control(config={"bootstrap.servers": broker.bootstrap_servers}, name=uuid.uuid4().hex[:12])
-    Topics(control.config).ensure_control(
+    ClusterAdmin(control.config).ensure_control(
         markers=control.markers, redeliveries=control.redeliveries, cursors=control.cursors
     )
     made: list[Watched] = []
@@ -103,7 +103,7 @@ def test_the_end_of_a_log_that_has_grown_is_told_once_and_not_too_often(
     queue.produce(3)
     assert queue.told(queue.cursor()) == [], "it was looked at less than three minutes ago"
     # A watch that was just made has looked at nothing yet.
-    assert watched(messageTtl="1h").told(queue.cursor()) == [LogEnd(cell=queue.cell(), position=3)]
+    assert watched(messageTtl="1h").told(queue.cursor()) == [EndOffsetObserved(cell=queue.cell(), position=3)]
 
 
 def test_the_end_of_a_log_that_has_not_grown_is_told_when_a_tracker_begins_for_the_time_that_it_brings(
@@ -111,8 +111,8 @@ def test_the_end_of_a_log_that_has_not_grown_is_told_when_a_tracker_begins_for_t
 ) -> None:
     queue = watched(messageTtl="20s")
     queue.produce(3)
-    known = queue.cursor(ages=Ages(ttl_ms=20_000, ends=(EndSeen(1, 3),)))
-    assert queue.told(known) == [LogEnd(cell=queue.cell(), position=3)]
+    known = queue.cursor(ages=MessageAges(ttl_ms=20_000, ends=(ObservedEnd(1, 3),)))
+    assert queue.told(known) == [EndOffsetObserved(cell=queue.cell(), position=3)]
     time.sleep(1.05)
     assert queue.told(known) == []
 
@@ -123,7 +123,7 @@ def test_what_is_gone_needs_no_age(watched: Callable[..., Watched]) -> None:
     queue.produce(3, partition=1)
     held = ((Lease(1, 1, "run"), OffsetSet.of((1, 2))),)
     cursors = (queue.cursor(read_position=3), queue.cursor(queue.cell(1), 3, leases=held))
-    assert queue.told(*cursors) == [LogEnd(cell=queue.cell(1), position=3)]
+    assert queue.told(*cursors) == [EndOffsetObserved(cell=queue.cell(1), position=3)]
 
 
 def test_only_subscriptions_with_a_ttl_and_queues_that_are_there_are_looked_at(
@@ -137,7 +137,7 @@ def test_only_subscriptions_with_a_ttl_and_queues_that_are_there_are_looked_at(
     of_v1 = queue.cursor(queue.cell(1, "Short"), owner=None)
     queue.produce(1, partition=1)
     cursors = [queue.cursor(cell) for cell in (queue.cell(), short, gone, beyond)]
-    assert queue.told(*cursors, of_v1) == [LogEnd(cell=short, position=3)]
+    assert queue.told(*cursors, of_v1) == [EndOffsetObserved(cell=short, position=3)]
 
 
 def test_a_ttl_that_was_changed_reaches_cells_whose_logs_do_not_grow(
@@ -145,8 +145,8 @@ def test_a_ttl_that_was_changed_reaches_cells_whose_logs_do_not_grow(
 ) -> None:
     queue = watched(messageTtl="20s")
     queue.produce(3)
-    of_old = queue.cursor(ages=Ages(ttl_ms=3_600_000, ends=(EndSeen(1, 3),)))
-    assert queue.told(of_old) == [LogEnd(cell=queue.cell(), position=3)]
+    of_old = queue.cursor(ages=MessageAges(ttl_ms=3_600_000, ends=(ObservedEnd(1, 3),)))
+    assert queue.told(of_old) == [EndOffsetObserved(cell=queue.cell(), position=3)]
 
 
 def test_messages_of_an_open_transaction_are_no_end(watched: Callable[..., Watched]) -> None:
@@ -165,9 +165,9 @@ def test_the_partitions_of_a_subscription_hold_together(watched: Callable[..., W
     policy = queue.options.policy.breaker
     opened = queue.cursor(breaker=Breaker().opened("5@x", 5, policy))
     others = queue.cursor(queue.cell(1)), queue.cursor(queue.cell(subscription="other"))
-    assert queue.told(opened, *others) == [Hold(cell=queue.cell(1), trip="5@x")]
+    assert queue.told(opened, *others) == [OpenBreaker(cell=queue.cell(1), trip="5@x")]
     unlimited = watched(breaker="none")
-    assert unlimited.told(opened, *others) == [Resume(cell=queue.cell())]
+    assert unlimited.told(opened, *others) == [CloseBreaker(cell=queue.cell())]
 
 
 def test_an_idle_tracker_with_a_ttl_runs_a_batch_only_when_a_log_grows_or_messages_expire(
@@ -175,20 +175,20 @@ def test_an_idle_tracker_with_a_ttl_runs_a_batch_only_when_a_log_grows_or_messag
 ) -> None:
     # 0 idle   3 messages: a batch for the end of the log   idle   1 s: a batch in which they expire
     queue = watched(messageTtl="1s")
-    cell, planner = queue.cell(), MarkerPlanner(queue.options)
+    cell, planner = queue.cell(), TrackerPlanner(queue.options)
     put(queue, queue.cursor())
     start = planner.latest_offset(planner.initial_offset())
     assert planner.latest_offset(start) is start, "nothing has happened"
     queue.produce(3)
     told = until_moved(planner, start)
-    assert queue.markers() == [LogEnd(cell=cell, position=3)]
+    assert queue.markers() == [EndOffsetObserved(cell=cell, position=3)]
     (at_ms,) = (one.timestamp()[1] for one in read_all(queue.control.config, queue.control.markers))
-    put(queue, queue.cursor(ages=Ages(ttl_ms=1_000, ends=(EndSeen(at_ms, 3),)), next_marker=1))
+    put(queue, queue.cursor(ages=MessageAges(ttl_ms=1_000, ends=(ObservedEnd(at_ms, 3),)), next_marker=1))
     due = until_moved(planner, told)
     partition = cell.control_partition(queue.partitions)
     assert (dict(due.next), due.settled) == (dict(told.next), {partition})
     assert due.now_ms[partition] > at_ms + 1_000
-    put(queue, queue.cursor(read_position=3, ages=Ages(ttl_ms=1_000, expired_below=3), next_marker=1))
+    put(queue, queue.cursor(read_position=3, ages=MessageAges(ttl_ms=1_000, expired_below=3), next_marker=1))
     idle_until = time.monotonic() + 2.2
     while time.monotonic() < idle_until:
         assert planner.latest_offset(due) is due, "what is gone is not looked at again"
@@ -202,7 +202,7 @@ def put(queue: Watched, cursor: CursorSnapshot) -> None:
     produce(queue.control.config, queue.control.cursors, [record])
 
 
-def until_moved(planner: MarkerPlanner, start: Any) -> Any:
+def until_moved(planner: TrackerPlanner, start: Any) -> Any:
     deadline = time.monotonic() + 30
     while (end := planner.latest_offset(start)) is start:
         assert time.monotonic() < deadline, "no batch"

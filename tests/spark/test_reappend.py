@@ -17,7 +17,7 @@ from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop.lease_tables import LeaseTables
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.marker import MarkerV1
 from tests.kafka.control_plane import read_all
@@ -63,7 +63,7 @@ class World:
 
     def open_leases(self) -> int:
         """How many are in the tables that the cursors topic has now."""
-        tail = CursorTail(self.config, f"{self.markers}-cursors")
+        tail = CursorTable(self.config, f"{self.markers}-cursors")
         try:
             tail.refresh()
             values = LeaseTables(tail, self.queue, self.markers).values().values()

@@ -28,7 +28,7 @@ from spark_cursor_source.core.marker import End, Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.publish import EnqueueOptions
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.tracker import TrackerOptions
@@ -62,7 +62,7 @@ class Guarded:
         self.control = control
         for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
             bind_bob(self._admin, kind, "*", AclOperation.ALL, AclPermissionType.ALLOW)
-        Topics(control.config).create({control.queue: (1, {})})
+        ClusterAdmin(control.config).create({control.queue: (1, {})})
         produce(control.config, control.queue, [{"value": b"x"}])
 
     def close(self) -> None:
@@ -278,7 +278,7 @@ def test_a_write_whose_rows_name_the_topics_asks_for_all_of_them_before_it_sends
 ) -> None:
     control = guarded.control
     denied = [f"{control.queue}-{number}" for number in (1, 2)]
-    Topics(control.config).create(dict.fromkeys(denied, (1, {})))
+    ClusterAdmin(control.config).create(dict.fromkeys(denied, (1, {})))
     for name in denied:
         guarded.deny(ResourceType.TOPIC, name, AclOperation.WRITE)
     writer = guarded.writer("topic", "value")

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 import spark_cursor_source as cursorq
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.admin import Topics
-from spark_cursor_source.kafka.range_reader import TailReader
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.range_reader import RangeReader
 from tests.e2e.processes import TAG, pids_with_tag
 from tests.spark.harness import wait_until
 
@@ -49,7 +49,7 @@ def test_secrets_appear_in_no_log_error_repr_checkpoint_marker_or_event_log(tmp_
     }
     with EmbeddedKafka(properties=secured, client_config=login) as broker:
         config = {"bootstrap.servers": broker.bootstrap_servers, **login}
-        topics = Topics(config)
+        topics = ClusterAdmin(config)
         topics.create({"queue": (1, {})})
         producer = Producer(config)
         for number in range(4):
@@ -99,10 +99,10 @@ def test_secrets_appear_in_no_log_error_repr_checkpoint_marker_or_event_log(tmp_
                     assert not any(secret in part for part in parts if part is not None), name
 
 
-def records(config: dict[str, str], topics: Topics, name: str) -> list:
+def records(config: dict[str, str], topics: ClusterAdmin, name: str) -> list:
     count = topics.describe([name])[name].partitions
     ends = topics.end_offsets([(name, number) for number in range(count)], committed=False)
-    with closing(TailReader(config, committed=False)) as reader:
+    with closing(RangeReader(config, committed=False)) as reader:
         return list(reader.read(name, {number: (0, end) for (_, number), end in ends.items()}))
 
 

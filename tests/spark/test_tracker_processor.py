@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
-from spark_cursor_source.consumer.unmatched_acks_log import NowhereLog
+from spark_cursor_source.consumer.unmatched_acks_log import UnmatchedAcksLog
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Delete, End, Hello, KeepAlive, Marker, Start
@@ -137,7 +137,7 @@ def test_acks_beyond_the_read_position_are_unknown_ends() -> None:
 def test_acks_of_nothing_are_told_once_in_a_while_for_each_subscription(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    log = NowhereLog()
+    log = UnmatchedAcksLog()
 
     def told(*counts: Any) -> list[str]:
         caplog.clear()

@@ -18,19 +18,19 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_cursor_source.core.breaker import Breaker
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, Totals, Wait
+from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, HeldLetters, Lease, Totals
 from spark_cursor_source.core.delivery_times import FirstDeliveries
 from spark_cursor_source.core.marker import (
+    CloseBreaker,
     Delete,
     End,
+    EndOffsetObserved,
     EndUpTo,
     Hello,
-    Hold,
     KeepAlive,
-    LogEnd,
+    OpenBreaker,
     Reject,
     Release,
-    Resume,
     Seek,
     Start,
 )
@@ -160,8 +160,8 @@ def test_with_a_subscription_each_message_says_how_often_it_was_delivered(contro
             read_position=6,
             next_marker=0,
             leases=((Lease(AT_MS, 3, "run"), some((2, 3))),),
-            delayed=((Delay(AT_MS, 2, False), some((3, 4))),),
-            available=((Wait(1, False), some((5, 6))),),
+            delayed=((Delayed(AT_MS, 2, False), some((3, 4))),),
+            available=((Available(1, False), some((5, 6))),),
         )
     )
     rows = control.view("messages", subscribe=topic, subscription="s", maxRecordsPerPartition=3).collect()
@@ -277,9 +277,9 @@ def test_a_cursor_says_where_the_subscription_stands(control: Control) -> None:
             read_position=10,
             next_marker=0,
             leases=((Lease(AT_MS, 1, "run"), some((3, 4))),),
-            delayed=((Delay(AT_MS, 2, False), some((5, 6))),),
-            available=((Wait(1, True), some((8, 9))),),
-            held=((Held(1, "no", "", 0, "no leader", AT_MS + 7, 2), some((6, 7))),),
+            delayed=((Delayed(AT_MS, 2, False), some((5, 6))),),
+            available=((Available(1, True), some((8, 9))),),
+            held=((HeldLetters(1, "no", "", 0, "no leader", AT_MS + 7, 2), some((6, 7))),),
             totals=Totals(delivered=12, acked=6, redelivered=2, dead_lettered=1, expired=3),
             breaker=Breaker(trip="t", opened_ms=AT_MS, closes_ms=AT_MS + 9),
         ),
@@ -369,7 +369,7 @@ def test_the_oldest_message_is_looked_for_behind_gaps_and_removed_records(
                 cell=cell(topic),
                 read_position=read_position,
                 next_marker=0,
-                available=((Wait(1, False), some(*outstanding)),) if outstanding else (),
+                available=((Available(1, False), some(*outstanding)),) if outstanding else (),
             )
         )
         row = control.view("cursors").selectExpr("unix_millis(oldest_unacked) at").first()
@@ -387,7 +387,10 @@ def test_the_oldest_message_is_looked_for_behind_gaps_and_removed_records(
 def test_a_cursor_outlives_its_topic(control: Control) -> None:
     control.put(
         CursorSnapshot(
-            cell=cell("gone"), read_position=3, next_marker=0, available=((Wait(1, False), some((1, 2))),)
+            cell=cell("gone"),
+            read_position=3,
+            next_marker=0,
+            available=((Available(1, False), some((1, 2))),),
         )
     )
     row = control.view("cursors").first()
@@ -400,7 +403,7 @@ def test_a_cursor_outlives_its_topic(control: Control) -> None:
 def test_a_cursor_with_a_million_holes_in_parts_shows_all_of_them(control: Control) -> None:
     odd = OffsetSet.from_offsets(range(1, 2_000_000, 2))
     snapshot = CursorSnapshot(
-        cell=cell("t"), read_position=2_000_000, next_marker=0, available=((Wait(1, False), odd),)
+        cell=cell("t"), read_position=2_000_000, next_marker=0, available=((Available(1, False), odd),)
     )
     control.put(snapshot, max_bytes=50_000)
     row = (
@@ -434,7 +437,7 @@ def test_the_stats_of_a_subscription_are_one_row_with_its_consumers(control: Con
             read_position=10,
             next_marker=0,
             leases=((Lease(AT_MS, 1, "run"), some((3, 4))),),
-            delayed=((Delay(AT_MS, 2, False), some((5, 6))),),
+            delayed=((Delayed(AT_MS, 2, False), some((5, 6))),),
             totals=Totals(delivered=12, acked=6, redelivered=2, unknown_ends=1, overlapped=4),
         ),
         CursorSnapshot(cell=cell(topic, 1), read_position=0, next_marker=0),
@@ -474,9 +477,9 @@ def test_each_outstanding_message_says_who_holds_it_and_how_long(control: Contro
                 (Lease(AT_MS, 1, "run-1"), some((0, 2))),
                 (Lease(AT_MS + MINUTE_MS, 2, ""), some((4, 5))),
             ),
-            delayed=((Delay(AT_MS + 5_000, 3, True), some((6, 7))),),
-            available=((Wait(4, False), some((8, 9))),),
-            held=((Held(5, "no"), some((9, 10))),),
+            delayed=((Delayed(AT_MS + 5_000, 3, True), some((6, 7))),),
+            available=((Available(4, False), some((8, 9))),),
+            held=((HeldLetters(5, "no"), some((9, 10))),),
         ),
         CursorSnapshot(cell=cell("t", 1, "b"), read_position=5, next_marker=0),
     )
@@ -532,8 +535,8 @@ def test_the_rows_are_those_that_a_loop_would_make(held: dict[int, tuple[str, in
         read_position=200_001,
         next_marker=0,
         leases=tuple((Lease(at, n, f"run-{at}"), them) for state, n, at, them in sets if state == "leased"),
-        delayed=tuple((Delay(at, n, at == 1), them) for state, n, at, them in sets if state == "delayed"),
-        available=tuple((Wait(n, at == 1), them) for state, n, at, them in sets if state == "available"),
+        delayed=tuple((Delayed(at, n, at == 1), them) for state, n, at, them in sets if state == "delayed"),
+        available=tuple((Available(n, at == 1), them) for state, n, at, them in sets if state == "available"),
     )
     rows = [row for batch in outstanding_batches(cursor) for row in batch.to_pylist()]
     assert {row["offset"]: (row["state"], row["delivery_count"], row["run_id"]) for row in rows} == {
@@ -693,7 +696,12 @@ def test_every_kind_of_marker_is_shown_decoded(control: Control) -> None:
 
 def test_markers_of_the_breaker_the_ttl_and_the_operator_are_shown(control: Control) -> None:
     of = cell("t", 1)
-    control.send(Resume(cell=of), Hold(cell=of, trip="why"), LogEnd(cell=of, position=8), Delete(cell=of))
+    control.send(
+        CloseBreaker(cell=of),
+        OpenBreaker(cell=of, trip="why"),
+        EndOffsetObserved(cell=of, position=8),
+        Delete(cell=of),
+    )
     rows = control.view("markers").orderBy("marker_offset").collect()
     assert [(row.type, row.partition, row.reason, row.position, row.error) for row in rows] == [
         ("RESUME", 1, None, None, None),

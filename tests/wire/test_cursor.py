@@ -12,10 +12,18 @@ from hypothesis import strategies as st
 
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot, Delay, Held, Lease, MarkersLog, Totals, Wait
+from spark_cursor_source.core.cursor import (
+    Available,
+    CursorSnapshot,
+    Delayed,
+    HeldLetters,
+    Lease,
+    MarkersLog,
+    Totals,
+)
 from spark_cursor_source.core.delivery_times import MOST_STEPS, UNKNOWN, FirstDeliveries
 from spark_cursor_source.core.offsets import OFFSET_LIMIT, OffsetSet
-from spark_cursor_source.core.ttl import Ages, EndSeen
+from spark_cursor_source.core.ttl import MessageAges, ObservedEnd
 from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
 from spark_cursor_source.wire.control_pb2 import CursorPart, Group
@@ -36,8 +44,8 @@ ONE = CursorSnapshot(
         (Lease(1_700_000_090_000, 2, ""), OffsetSet.of((7, 8))),
         (Lease(1_700_000_090_000, 2, RUN_B), OffsetSet.of((9, 10))),
     ),
-    delayed=((Delay(1_700_000_070_000, 2, True), OffsetSet.from_offsets([40, 42])),),
-    available=((Wait(1, False), OffsetSet.of((50, 60))), (Wait(4, True), OffsetSet.of((3, 4)))),
+    delayed=((Delayed(1_700_000_070_000, 2, True), OffsetSet.from_offsets([40, 42])),),
+    available=((Available(1, False), OffsetSet.of((50, 60))), (Available(4, True), OffsetSet.of((3, 4)))),
     owner=RUN_B,
     max_deliveries=5,
     markers_partition=6,
@@ -48,14 +56,17 @@ TIMED = CursorSnapshot(
     read_position=5_000,
     next_marker=812,
     leases=((Lease(1_700_000_060_000, 1, RUN_A, 1_700_000_000_250), OffsetSet.of((100, 5_000))),),
-    delayed=((Delay(1_700_000_070_000, 0, False), OffsetSet.of((40, 42))),),
-    available=((Wait(0, False), OffsetSet.of((50, 60))),),
+    delayed=((Delayed(1_700_000_070_000, 0, False), OffsetSet.of((40, 42))),),
+    available=((Available(0, False), OffsetSet.of((50, 60))),),
     first_deliveries=FirstDeliveries(((0, 1_699_999_999_000), (90, 0), (100, 1_700_000_000_250))),
 )
 
 TWO = replace(
     ONE,
-    held=((Held(2, "no such customer"), OffsetSet.of((61, 63))), (Held(5, ""), OffsetSet.of((65, 66)))),
+    held=(
+        (HeldLetters(2, "no such customer"), OffsetSet.of((61, 63))),
+        (HeldLetters(5, ""), OffsetSet.of((65, 66))),
+    ),
     totals=replace(ONE.totals, expired=9),
     breaker=Breaker(
         trip="1700000000000@orders,3",
@@ -63,9 +74,9 @@ TWO = replace(
         closes_ms=1_700_000_600_000,
         recent=((1_699_999_999_500, 99), (1_700_000_000_000, 1)),
     ),
-    ages=Ages(
+    ages=MessageAges(
         ttl_ms=3_600_000,
-        ends=(EndSeen(1_699_999_000_000, 4_000), EndSeen(1_699_999_180_000, 5_100)),
+        ends=(ObservedEnd(1_699_999_000_000, 4_000), ObservedEnd(1_699_999_180_000, 5_100)),
         expired_below=2,
     ),
 )
@@ -79,16 +90,16 @@ SUSPECTS = CursorSnapshot(
     read_position=5_000,
     next_marker=812,
     leases=((Lease(1_700_000_060_000, 4, RUN_A, 1_700_000_000_250, grouped=True), OffsetSet.of((1, 9))),),
-    delayed=((Delay(1_700_000_070_000, 4, True, grouped=True), OffsetSet.of((40, 42))),),
-    available=((Wait(4, True, grouped=True), OffsetSet.of((50, 60))),),
+    delayed=((Delayed(1_700_000_070_000, 4, True, grouped=True), OffsetSet.of((40, 42))),),
+    available=((Available(4, True, grouped=True), OffsetSet.of((50, 60))),),
 )
 
 TROUBLED = replace(
     ONE,
     held=(
-        (Held(2, "rejected", "bad order", 1_700_000_050_250), OffsetSet.of((61, 63))),
+        (HeldLetters(2, "rejected", "bad order", 1_700_000_050_250), OffsetSet.of((61, 63))),
         (
-            Held(
+            HeldLetters(
                 5,
                 "max-deliveries",
                 last_delivery_ms=1_700_000_050_250,
@@ -121,9 +132,9 @@ times = st.integers(0, 2**53)
 counts = st.integers(1, 10**9)
 keys = st.one_of(
     st.builds(Lease, times, counts, st.just("") | names, times, st.booleans()),
-    st.builds(Delay, times, st.just(0) | counts, st.booleans(), st.booleans(), st.booleans()),
-    st.builds(Wait, st.just(0) | counts, st.booleans(), st.booleans(), st.booleans()),
-    st.builds(Held, st.just(0) | counts, texts, texts, times, texts, times, st.integers(0, 10**6)),
+    st.builds(Delayed, times, st.just(0) | counts, st.booleans(), st.booleans(), st.booleans()),
+    st.builds(Available, st.just(0) | counts, st.booleans(), st.booleans(), st.booleans()),
+    st.builds(HeldLetters, st.just(0) | counts, texts, texts, times, texts, times, st.integers(0, 10**6)),
 )
 offsets = st.integers(0, OFFSET_LIMIT)
 breakers = st.builds(
@@ -133,9 +144,9 @@ breakers = st.builds(
     closes_ms=st.none() | times,
     recent=st.lists(st.tuples(times, counts), max_size=3).map(tuple),
 )
-ends_seen = st.lists(st.builds(EndSeen, times, offsets), max_size=3, unique_by=lambda end: end.position)
+ends_seen = st.lists(st.builds(ObservedEnd, times, offsets), max_size=3, unique_by=lambda end: end.position)
 ages = st.builds(
-    Ages,
+    MessageAges,
     ttl_ms=st.none() | st.integers(0, 2**53),
     ends=ends_seen.map(lambda ends: tuple(sorted(ends, key=lambda end: end.position))),
     expired_below=offsets,
@@ -145,7 +156,7 @@ ages = st.builds(
 @st.composite
 def cursors(draw: st.DrawFn) -> CursorSnapshot:
     """Any state a tracker may be in: each offset in one group."""
-    groups: dict[Lease | Delay | Wait | Held, list[int]] = {}
+    groups: dict[Lease | Delayed | Available | HeldLetters, list[int]] = {}
     for offset in draw(st.frozensets(st.integers(0, 60) | st.integers(0, OFFSET_LIMIT - 1), max_size=12)):
         key = draw(st.sampled_from(list(groups)) if groups and draw(st.booleans()) else keys)
         groups.setdefault(key, []).append(offset)
@@ -158,9 +169,9 @@ def cursors(draw: st.DrawFn) -> CursorSnapshot:
         read_position=draw(st.integers(last + 1, OFFSET_LIMIT)),
         next_marker=draw(st.integers(0, OFFSET_LIMIT)),
         leases=tuple((key, held[key]) for key in held if isinstance(key, Lease)),
-        delayed=tuple((key, held[key]) for key in held if isinstance(key, Delay)),
-        available=tuple((key, held[key]) for key in held if isinstance(key, Wait)),
-        held=tuple((key, held[key]) for key in held if isinstance(key, Held)),
+        delayed=tuple((key, held[key]) for key in held if isinstance(key, Delayed)),
+        available=tuple((key, held[key]) for key in held if isinstance(key, Available)),
+        held=tuple((key, held[key]) for key in held if isinstance(key, HeldLetters)),
         owner=draw(st.none() | names),
         max_deliveries=draw(st.none() | st.integers(1, 10**9)),
         markers_partition=draw(st.integers(0, 10_000)),

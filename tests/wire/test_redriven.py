@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_cursor_source.core.named_cursor import PlainCursor
+from spark_cursor_source.core.named_cursor import NamedCursor
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
 from spark_cursor_source.wire import cursor as cursor_wire
@@ -40,14 +40,14 @@ def test_a_topic_that_was_made_again_has_no_redriven_dead_letters() -> None:
 
 def test_other_readers_of_the_cursors_topic_see_a_position_and_no_subscription() -> None:
     value = encode(CELL, "id", SOME)
-    assert plain_wire.decode(value, CELL) == PlainCursor(cell=CELL, offset=4)
+    assert plain_wire.decode(value, CELL) == NamedCursor(cell=CELL, offset=4)
     with pytest.raises(InvalidControlRecord):
         cursor_wire.decode(value)
     assert plain_wire.decode(encode(CELL, "id", OffsetSet.of((1, 5))), CELL).offset == -1
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"\xff\x00random", plain_wire.encode(PlainCursor(cell=CELL, offset=1))]
+    "value", [b"", b"\xff\x00random", plain_wire.encode(NamedCursor(cell=CELL, offset=1))]
 )
 def test_what_is_no_such_record_is_refused(value: bytes) -> None:
     with pytest.raises(InvalidControlRecord):

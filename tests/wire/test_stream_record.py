@@ -9,7 +9,7 @@ import pytest
 from spark_cursor_source.core.stream_state import (
     MadeReadonly,
     Paused,
-    Settled,
+    StreamConfigured,
     StreamRecord,
     StreamSettings,
 )
@@ -24,9 +24,9 @@ SETTINGS = StreamSettings(subject="orders.>", optimistic_concurrency=True, reten
 @pytest.mark.parametrize(
     "record",
     [
-        Settled(stream="orders", settings=SETTINGS),
-        Settled(stream="orders", settings=StreamSettings()),
-        Settled(stream="orders", settings=None),
+        StreamConfigured(stream="orders", settings=SETTINGS),
+        StreamConfigured(stream="orders", settings=StreamSettings()),
+        StreamConfigured(stream="orders", settings=None),
         Paused(place=PLACE, paused=True, resume_all=True),
         Paused(place=PLACE, paused=False),
         Paused(place=PLACE, paused=None),
@@ -42,8 +42,8 @@ def test_a_record_comes_back_as_it_was(record: StreamRecord) -> None:
 
 def test_the_bytes_of_today_are_read_for_ever() -> None:
     golden = (GOLDEN / "stream_settings_v1.bin").read_bytes()
-    assert decode(b"orders", golden) == Settled(stream="orders", settings=SETTINGS)
-    assert encode(Settled(stream="orders", settings=SETTINGS)) == golden
+    assert decode(b"orders", golden) == StreamConfigured(stream="orders", settings=SETTINGS)
+    assert encode(StreamConfigured(stream="orders", settings=SETTINGS)) == golden
 
 
 @pytest.mark.parametrize(

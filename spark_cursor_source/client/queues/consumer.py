@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.feed import Feed
 from spark_cursor_source.client.queues.message import QueueMessage
-from spark_cursor_source.client.queues.settler import Settler
+from spark_cursor_source.client.queues.settler import AckBatcher
 from spark_cursor_source.core.closing import ClosedAtExit
 from spark_cursor_source.errors import ClientClosed
-from spark_cursor_source.kafka.confirmed_producer import ConfirmedSender
+from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer
 from spark_cursor_source.kafka.deadline import Deadline
 
 
@@ -28,7 +28,13 @@ class QueueConsumer(ClosedAtExit):
     """
 
     def __init__(
-        self, feed: Feed, settler: Settler, buffer: ReceiveBuffer, sender: ConfirmedSender, *, wait_ms: int
+        self,
+        feed: Feed,
+        settler: AckBatcher,
+        buffer: ReceiveBuffer,
+        sender: ConfirmedProducer,
+        *,
+        wait_ms: int,
     ) -> None:
         self._feed, self._settler, self._sender = feed, settler, sender
         self._buffer, self._wait_ms = buffer, wait_ms

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.message import Delivery, QueueMessage, releases
-from spark_cursor_source.client.queues.settler import Settler
+from spark_cursor_source.client.queues.settler import AckBatcher
 from spark_cursor_source.client.streams.keeper import FOLLOW_S
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
@@ -20,7 +20,7 @@ from spark_cursor_source.errors import (
     NoTracker,
     ReadStalled,
 )
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Pace
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.service import ServiceConfig
@@ -46,8 +46,8 @@ class Feed(ABC):
         self,
         config: ServiceConfig,
         queue_id: bytes | None,
-        topics: Topics,
-        settler: Settler,
+        topics: ClusterAdmin,
+        settler: AckBatcher,
         buffer: ReceiveBuffer,
     ) -> None:
         self._config, self._queue_id = config, queue_id

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.feed import LOOK_S, Feed
 from spark_cursor_source.client.queues.message import QueueMessage
-from spark_cursor_source.client.queues.settler import Settler
+from spark_cursor_source.client.queues.settler import AckBatcher
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.interop.group_reader import GroupReader
 from spark_cursor_source.interop.sender import MarkerSenderV1
 from spark_cursor_source.interop.starts import delivery_count_of
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.range_consumer import offset_of
@@ -36,9 +36,9 @@ class FeedV1(Feed):
         config: ServiceConfig,
         queue_id: bytes,
         group: str,
-        topics: Topics,
+        topics: ClusterAdmin,
         sender: MarkerSenderV1,
-        settler: Settler,
+        settler: AckBatcher,
         buffer: ReceiveBuffer,
     ) -> None:
         super().__init__(config, queue_id, topics, settler, buffer)

@@ -10,11 +10,11 @@ from itertools import repeat
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.feed import LOOK_S, Feed
 from spark_cursor_source.client.queues.message import QueueMessage, unreceived
-from spark_cursor_source.client.queues.settler import Settler
-from spark_cursor_source.consumer.announced import Announced
-from spark_cursor_source.consumer.following import Following
-from spark_cursor_source.consumer.membership import Part
-from spark_cursor_source.consumer.session import Run, TrackerAddress
+from spark_cursor_source.client.queues.settler import AckBatcher
+from spark_cursor_source.consumer.announced import AnnouncedRedeliveries
+from spark_cursor_source.consumer.following import ClientAssignment
+from spark_cursor_source.consumer.membership import GroupConfig
+from spark_cursor_source.consumer.session import TrackerAddress, TrackerSession
 from spark_cursor_source.consumer.starts import Starts
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
 from spark_cursor_source.core.admission import Turns
@@ -27,14 +27,14 @@ from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.core.suspect_turns import SuspectTurns, Turn
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.errors import NoTracker
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Pace
 from spark_cursor_source.kafka.range_consumer import offset_of
-from spark_cursor_source.kafka.tail_consumer import Fetched, QueueReader, Record, offsets_of
+from spark_cursor_source.kafka.tail_consumer import Fetched, Record, TailConsumer, offsets_of
 from spark_cursor_source.options.service import ServiceConfig
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.delayed import messages_not_due
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.topics.queue import Missing
@@ -54,30 +54,30 @@ class FeedV2(Feed):
         config: ServiceConfig,
         queue_id: bytes | None,
         subscription: str,
-        topics: Topics,
+        topics: ClusterAdmin,
         sender: MarkerSender,
-        settler: Settler,
+        settler: AckBatcher,
         buffer: ReceiveBuffer,
     ) -> None:
         super().__init__(config, queue_id, topics, settler, buffer)
         self._sender = sender
         self._reading = reading = client_config(config.kafka, "consumer")
         run_id = uuid.uuid4().hex
-        self._cursors = CursorTail(reading, config.cursors_topic, timeout_ms=config.timeout_ms)
+        self._cursors = CursorTable(reading, config.cursors_topic, timeout_ms=config.timeout_ms)
         tracker = TrackerAddress(
             markers_topic=config.marker_topic,
             cursors_topic=config.cursors_topic,
             timeout_ms=config.tracker_timeout_ms,
         )
-        self._run = Run(run_id, tracker, self._cursors, self._say_hello)
-        part = Part(
+        self._run = TrackerSession(run_id, tracker, self._cursors, self._say_hello)
+        part = GroupConfig(
             group=config.group_of(subscription),
             queue=config.message_topic,
             type=SubscriptionType.SHARED,
             session_ms=config.session_timeout_ms,
             query_id=run_id,
         )
-        self._following = Following(
+        self._following = ClientAssignment(
             reading,
             topics,
             part,
@@ -86,10 +86,10 @@ class FeedV2(Feed):
             subscription=subscription,
             watch=TrackerWatch(topics, tracker),
         )
-        self._reader = QueueReader(
+        self._reader = TailConsumer(
             reading, config.message_topic, isolation=config.isolation.value, on_removed=self._on_removed
         )
-        self._announced = Announced(reading, config.redeliveries_topic, topics)
+        self._announced = AnnouncedRedeliveries(reading, config.redeliveries_topic, topics)
         self._look_for_announced = Pace(int(LOOK_S * 1000))
         self._starts = Starts(self._send, self._run.id_of, lease_ms=config.redelivery_timeout_ms)
         self._started: Slice | None = None  # started, and not read

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from spark_cursor_source.client.queues.settler import Acks, Settler
+from spark_cursor_source.client.queues.settler import AckBatcher, Acks
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import MAX_LEASE_MS, KeepAlive, Reject, Release
 from spark_cursor_source.core.offsets import OffsetSet
@@ -27,7 +27,7 @@ class Delivery:
 
     def __init__(
         self,
-        settler: Settler,
+        settler: AckBatcher,
         cell: Cell,
         delivery_count: int,
         *,

@@ -10,7 +10,7 @@ from spark_cursor_source.client.streams.publish import OnAck, Outgoing
 from spark_cursor_source.client.streams.receipts import Ack, AckPolicy, Headers
 from spark_cursor_source.core.closing import ClosedAtExit
 from spark_cursor_source.errors import ClientClosed, CursorqError, InvalidArgument, KafkaUnavailable
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.rights import of_producer
@@ -131,7 +131,7 @@ class QueueProducer(ClosedAtExit):
         if self._met:
             return
         wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        topics = Topics(client_config(self._config.kafka, "admin"), timeout_ms=wait_ms).meet()
+        topics = ClusterAdmin(client_config(self._config.kafka, "admin"), timeout_ms=wait_ms).meet()
         topics.check_rights(of_producer(streams=self._config.streams_topic, queues=[self._topic]))
         self._met = True
 

@@ -9,11 +9,11 @@ from spark_cursor_source.client.queues.consumer import QueueConsumer
 from spark_cursor_source.client.queues.feed_v1 import FeedV1
 from spark_cursor_source.client.queues.feed_v2 import FeedV2
 from spark_cursor_source.client.queues.producer import QueueProducer
-from spark_cursor_source.client.queues.settler import Settler, Write
+from spark_cursor_source.client.queues.settler import AckBatcher, Write
 from spark_cursor_source.core.marker import Marker
 from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.interop.sender import MarkerSenderV1, in_v1
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.rights import Rights, of_consumer, of_consumer_v1
 from spark_cursor_source.options.marker_format import MarkerVersion
@@ -69,7 +69,7 @@ class Queue:
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         config = self._config
-        topics = Topics(client_config(config.kafka, "admin"), timeout_ms=config.timeout_ms)
+        topics = ClusterAdmin(client_config(config.kafka, "admin"), timeout_ms=config.timeout_ms)
         topics.meet().check_rights(self._rights(), group=config.group_of(self._subscription))
         topics.describe([config.message_topic])
         buffer = ReceiveBuffer(config.consumer_receive_buffer_capacity)
@@ -77,7 +77,7 @@ class Queue:
             return self._consumer_v1(topics, buffer)
         return self._consumer_v2(topics, buffer)
 
-    def _consumer_v1(self, topics: Topics, buffer: ReceiveBuffer) -> QueueConsumer:
+    def _consumer_v1(self, topics: ClusterAdmin, buffer: ReceiveBuffer) -> QueueConsumer:
         config, queue_id = self._config, self._id
         if queue_id is None:
             raise InvalidArgument("id", None, "v1 markers name a queue by its id")
@@ -93,7 +93,7 @@ class Queue:
         feed = FeedV1(config, queue_id, group, topics, sender, settler, buffer)
         return QueueConsumer(feed, settler, buffer, sender, wait_ms=config.consumer_next_message_timeout_ms)
 
-    def _consumer_v2(self, topics: Topics, buffer: ReceiveBuffer) -> QueueConsumer:
+    def _consumer_v2(self, topics: ClusterAdmin, buffer: ReceiveBuffer) -> QueueConsumer:
         config = self._config
         control = topics.ensure_control(
             markers=config.marker_topic,
@@ -122,6 +122,6 @@ class Queue:
             queues=[config.message_topic],
         )
 
-    def _settler(self, write: Write) -> Settler:
+    def _settler(self, write: Write) -> AckBatcher:
         config = self._config
-        return Settler(write, lease_ms=config.redelivery_timeout_ms, timeout_ms=config.timeout_ms)
+        return AckBatcher(write, lease_ms=config.redelivery_timeout_ms, timeout_ms=config.timeout_ms)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
-from spark_cursor_source.consumer.client_leases import HeldLeases
+from spark_cursor_source.consumer.client_leases import ClientLeases
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
@@ -40,7 +40,7 @@ class Acks:
         self.offsets: list[int] = []
 
 
-class Settler:
+class AckBatcher:
     """Writes what is said of messages, and keeps the leases of those of which nothing was said yet.
 
     All that comes while a write is on its way is one write: a thousand acks are one End of their cell. What
@@ -56,7 +56,7 @@ class Settler:
         self._written: Future[None] = Future()  # of what was said since the last write began
         self._idle = True
         self._work, self._urgent = threading.Event(), threading.Event()
-        self._held = HeldLeases()
+        self._held = ClientLeases()
         self._extended_s = time.monotonic()
         self._closed = False
         self._given_up: CursorqError | None = None  # why something that was said is not written

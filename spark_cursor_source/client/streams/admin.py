@@ -14,7 +14,7 @@ from spark_cursor_source.errors import (
     TopicGone,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.admin import TopicInfo, Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin, TopicInfo
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.topics.streams import StreamStates
 
@@ -22,7 +22,7 @@ from spark_cursor_source.topics.streams import StreamStates
 class Streams:
     """What is asked of the brokers about streams. Threads may share it."""
 
-    def __init__(self, topics: Topics, states: StreamStates) -> None:
+    def __init__(self, topics: ClusterAdmin, states: StreamStates) -> None:
         self._topics, self._states = topics, states
 
     def create(

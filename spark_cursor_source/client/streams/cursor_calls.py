@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_cursor_source.client.streams.arguments import cell_of, check_number
 from spark_cursor_source.client.streams.parts import Parts
-from spark_cursor_source.core.named_cursor import NO_OFFSET, PlainCursor
+from spark_cursor_source.core.named_cursor import NO_OFFSET, NamedCursor
 from spark_cursor_source.options.reader import MAX_LONG
 
 
@@ -32,7 +32,7 @@ class CursorCalls:
         check_number("offset", offset, least=NO_OFFSET, most=MAX_LONG)
         if epoch is not None:
             check_number("epoch", epoch, least=0, most=MAX_LONG)
-        self._parts.cursors().set(PlainCursor(cell=cell, offset=offset, epoch=epoch))
+        self._parts.cursors().set(NamedCursor(cell=cell, offset=offset, epoch=epoch))
 
     def fetch_cursor(self, cursor_id: str, stream: str, partition: int) -> int:
         """The offset that was set last, by any process, before this call; -1 if there is none.

@@ -8,21 +8,21 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.named_cursor import PlainCursor
+from spark_cursor_source.core.named_cursor import NamedCursor
 from spark_cursor_source.errors import ClientClosed, TrackerFenced
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.fenced_producers import FencedProducers, yield_turn
 from spark_cursor_source.kafka.publisher import Publisher
 from spark_cursor_source.kafka.transaction import Record, Uncertain
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.wire import named_cursor as wire
 
 logger = logging.getLogger(__name__)
 
 
-class PlainCursors:
+class NamedCursors:
     """Positions by cell, in the cursors topic, which is made if it is not there. Threads may share it."""
 
     def __init__(self, kafka: Mapping[str, str], topic: str, *, timeout_ms: int) -> None:
@@ -30,14 +30,14 @@ class PlainCursors:
         self._lock = threading.Lock()  # of the tail
         self._closed = False
         self._fenced = FencedProducers(client_config(kafka, "producer"))
-        self._topics = Topics(client_config(kafka, "admin"), timeout_ms=timeout_ms)
+        self._topics = ClusterAdmin(client_config(kafka, "admin"), timeout_ms=timeout_ms)
         self._is_there = False  # the topic
-        self._tail = CursorTail(
+        self._tail = CursorTable(
             client_config(kafka, "consumer"), topic, timeout_ms=timeout_ms, stall_timeout_ms=timeout_ms
         )
         self._publisher = Publisher(client_config(kafka, "producer"), timeout_ms=timeout_ms)
 
-    def get(self, cell: Cell) -> PlainCursor | None:
+    def get(self, cell: Cell) -> NamedCursor | None:
         """The cursor of a cell, as it was when this was called or later; None if there is none.
 
         Raises:
@@ -48,7 +48,7 @@ class PlainCursors:
         self._ensure(deadline)
         return self._get(cell, deadline)
 
-    def set(self, cursor: PlainCursor) -> None:
+    def set(self, cursor: NamedCursor) -> None:
         """Make it the cursor of its cell; when this returns, every in-sync replica has it.
 
         Of those that set one cell at a time the last to be written wins, but for those with an epoch: they
@@ -82,7 +82,7 @@ class PlainCursors:
             self._topics.within(deadline).ensure_cursors(self._topic)
             self._is_there = True
 
-    def _get(self, cell: Cell, deadline: Deadline) -> PlainCursor | None:
+    def _get(self, cell: Cell, deadline: Deadline) -> NamedCursor | None:
         number, before = self._home(cell.key, deadline)
         # Outside of the lock: threads ask at the same time, and most find that nothing is new.
         place = (self._topic, number)
@@ -113,12 +113,12 @@ class PlainCursors:
         if self._closed:
             raise ClientClosed
 
-    def _check_settable(self, cursor: PlainCursor, deadline: Deadline) -> None:
+    def _check_settable(self, cursor: NamedCursor, deadline: Deadline) -> None:
         stored = self._get(cursor.cell, deadline)
         if stored is not None:
             stored.check_settable(cursor.epoch)
 
-    def _set_in_turn(self, cursor: PlainCursor, deadline: Deadline) -> None:
+    def _set_in_turn(self, cursor: NamedCursor, deadline: Deadline) -> None:
         # A transactional id for each cell: opening it shuts out whoever opened it before, so that between
         # the look and the commit nobody else with an epoch writes. To read, write and read again would not
         # do: the late record of a lower epoch would be the one that compaction keeps.
@@ -135,6 +135,6 @@ class PlainCursors:
                     logger.debug("cursor %s: another setter came in between", cursor.cell)
                     yield_turn(f"set cursor '{cursor.cell}'", overtaken, deadline)
 
-    def _record(self, cursor: PlainCursor, deadline: Deadline) -> Record:
+    def _record(self, cursor: NamedCursor, deadline: Deadline) -> Record:
         key = cursor.cell.key
         return Record(self._topic, self._home(key, deadline)[0], key, wire.encode(cursor))

@@ -12,11 +12,11 @@ from confluent_kafka import Message
 
 from spark_cursor_source.core.stream_state import StreamPartition
 from spark_cursor_source.errors import IncorrectOffset, KafkaUnavailable, TrackerFenced
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.fenced_producers import yield_turn
-from spark_cursor_source.kafka.range_reader import TailReader
+from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class ExpectedOffsets:
     undone. So of those who race the first to land wins, and nobody shuts anybody out. Threads may share it.
     """
 
-    def __init__(self, kafka: Mapping[str, str], topics: Topics, *, timeout_ms: int) -> None:
+    def __init__(self, kafka: Mapping[str, str], topics: ClusterAdmin, *, timeout_ms: int) -> None:
         self._kafka, self._topics, self._timeout_ms = kafka, topics, timeout_ms
         self._lock = threading.Lock()  # a transaction at a time, and the reader
         self._producer = TransactionalProducer(
@@ -44,7 +44,7 @@ class ExpectedOffsets:
             call_timeout_ms=_TRANSACTION_TIMEOUT_MS,
             transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
         )
-        self._reader: TailReader | None = None
+        self._reader: RangeReader | None = None
 
     def publish(self, record: Record, expected: int, deadline: Deadline) -> Message:
         """Write the record if the next message is the expected one; as the brokers have it.
@@ -126,7 +126,7 @@ class ExpectedOffsets:
         topic, number = place
         if self._reader is None:
             config = client_config(self._kafka, "consumer")
-            self._reader = TailReader(config, committed=True, stall_timeout_ms=self._timeout_ms)
+            self._reader = RangeReader(config, committed=True, stall_timeout_ms=self._timeout_ms)
         with closing(self._reader.read(topic, {number: (start, stop)})) as found:
             return next(found, None)
 

@@ -7,7 +7,7 @@ import threading
 
 from spark_cursor_source.core.stream_state import StreamPartition
 from spark_cursor_source.errors import ClientClosed, CursorqError
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.topics.streams import StreamStates
 
@@ -23,7 +23,7 @@ class StreamKeeper:
     trims the streams that keep a number of messages. What fails is logged, and tried again in the next round.
     """
 
-    def __init__(self, states: StreamStates, topics: Topics) -> None:
+    def __init__(self, states: StreamStates, topics: ClusterAdmin) -> None:
         self._states, self._topics = states, topics
         self._lock = threading.Lock()
         self._published: dict[StreamPartition, int | None] = {}  # -> the position behind, where it is known

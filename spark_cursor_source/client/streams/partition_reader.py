@@ -20,7 +20,7 @@ from spark_cursor_source.errors import (
     TopicGone,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.admin import TopicInfo, Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin, TopicInfo
 from spark_cursor_source.kafka.config import client_config, open_client
 from spark_cursor_source.kafka.config_roles import consumer_config
 from spark_cursor_source.kafka.deadline import Deadline
@@ -39,7 +39,7 @@ _OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_
 _OF_GROUPS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 
-class Subscription:
+class PartitionReader:
     """Reads a partition from ``start`` to before ``stop``, or for ever without one.
 
     ``state`` says whether the partition is paused or readonly, ``is_closed`` whether the client is.
@@ -48,7 +48,7 @@ class Subscription:
     def __init__(
         self,
         kafka: Mapping[str, str],
-        topics: Topics,
+        topics: ClusterAdmin,
         topic: TopicInfo,
         partition: int,
         *,

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Mapping
 
 from spark_cursor_source.client.streams.admin import Streams
-from spark_cursor_source.client.streams.cursors import PlainCursors
+from spark_cursor_source.client.streams.cursors import NamedCursors
 from spark_cursor_source.client.streams.expected_offset import ExpectedOffsets
 from spark_cursor_source.client.streams.keeper import StreamKeeper
-from spark_cursor_source.client.streams.publish import Publishing
-from spark_cursor_source.client.streams.subscribe import Subscribing
+from spark_cursor_source.client.streams.publish import StreamPublisher
+from spark_cursor_source.client.streams.subscribe import StreamSubscriber
 from spark_cursor_source.errors import ClientClosed
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.client import ClientOptions
 from spark_cursor_source.topics.streams import StreamStates
@@ -23,15 +23,15 @@ class StreamParts:
 
     def __init__(self, options: ClientOptions) -> None:
         kafka, timeout_ms = options.kafka, options.timeout_ms
-        topics = Topics(client_config(kafka, "admin"), timeout_ms=timeout_ms)
+        topics = ClusterAdmin(client_config(kafka, "admin"), timeout_ms=timeout_ms)
         self.states = StreamStates(kafka, options.streams_topic, topics, timeout_ms=timeout_ms)
         self.keeper = StreamKeeper(self.states, topics)
         self.streams = Streams(topics, self.states)
         self._expected = ExpectedOffsets(kafka, topics, timeout_ms=timeout_ms)
-        self.publishing = Publishing(
+        self.publishing = StreamPublisher(
             kafka, self.streams, self.states, self.keeper, self._expected, timeout_ms=timeout_ms
         )
-        self.subscribing = Subscribing(
+        self.subscribing = StreamSubscriber(
             kafka, topics, self.streams, self.states, self.keeper, timeout_ms=timeout_ms
         )
 
@@ -49,17 +49,17 @@ class Parts:
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = ClientOptions.parse(options)
         self._lock = threading.Lock()
-        self._cursors: PlainCursors | None = None
+        self._cursors: NamedCursors | None = None
         self._streams: StreamParts | None = None
         self._closed = self._met = False
 
-    def cursors(self) -> PlainCursors:
+    def cursors(self) -> NamedCursors:
         self._meet()
         with self._lock:
             self._check_open()
             if self._cursors is None:
                 options = self.options
-                self._cursors = PlainCursors(
+                self._cursors = NamedCursors(
                     options.kafka, options.cursors_topic, timeout_ms=options.timeout_ms
                 )
             return self._cursors
@@ -91,7 +91,7 @@ class Parts:
         """Learn at the first call of all whether the brokers can be connected to; without the lock."""
         if not self._met and not self._closed:
             wait_ms = self.options.timeout_ms if timeout_ms is None else timeout_ms
-            Topics(client_config(self.options.kafka, "admin"), timeout_ms=wait_ms).meet()
+            ClusterAdmin(client_config(self.options.kafka, "admin"), timeout_ms=wait_ms).meet()
             self._met = True
 
     def _check_open(self) -> None:

@@ -59,7 +59,7 @@ class Outgoing:
     expected_offset: int | None
 
 
-class Publishing:
+class StreamPublisher:
     """One producer for each ack policy, opened when it is first used. Threads may share it."""
 
     def __init__(

@@ -7,26 +7,26 @@ from contextlib import closing
 
 from spark_cursor_source.client.streams.admin import Streams
 from spark_cursor_source.client.streams.keeper import StreamKeeper
-from spark_cursor_source.client.streams.partition_reader import Subscription
+from spark_cursor_source.client.streams.partition_reader import PartitionReader
 from spark_cursor_source.client.streams.positions import Message, StartAt, StopAt, Where
 from spark_cursor_source.core.stream_state import StreamPartition
 from spark_cursor_source.errors import NoSuchStream, TopicGone, TopicNotFound
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.range_reader import TailReader
+from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.topics.streams import StreamStates
 
 _LOOK_BACK = 64  # offsets: most often the newest is the last or the one before
 
 
-class Subscribing:
+class StreamSubscriber:
     """Opens subscriptions, which live on their own. Threads may share it."""
 
     def __init__(
         self,
         kafka: Mapping[str, str],
-        topics: Topics,
+        topics: ClusterAdmin,
         streams: Streams,
         states: StreamStates,
         keeper: StreamKeeper,
@@ -58,7 +58,7 @@ class Subscribing:
             first, behind = self._first(place, start), self._behind(place, stop)
         except (TopicNotFound, TopicGone) as gone:
             raise NoSuchStream(stream) from gone
-        return Subscription(
+        return PartitionReader(
             self._kafka,
             self._topics,
             topic,
@@ -107,7 +107,7 @@ class Subscribing:
         topic, number = place
         end, oldest = self._end(place), self._topics.beginning_offsets([place])[place]
         config = client_config(self._kafka, "consumer")
-        with closing(TailReader(config, committed=True, stall_timeout_ms=self._timeout_ms)) as reader:
+        with closing(RangeReader(config, committed=True, stall_timeout_ms=self._timeout_ms)) as reader:
             back, stop = _LOOK_BACK, end
             while stop > oldest:
                 begin = max(oldest, stop - back)

@@ -12,11 +12,11 @@ from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKER
 from spark_cursor_source.devkit.demo.history import MarkerHistory, MessageId
 from spark_cursor_source.devkit.demo.scenario import DEAD_LETTER_TOPIC, QUEUE_TOPIC, SUBSCRIPTION
 from spark_cursor_source.errors import InvalidMarker
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.range_reader import TailReader
+from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.options.kafka import KafkaOptions
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.dead_letters import (
     HEADER_DELIVERY_COUNT,
     HEADER_ERROR,
@@ -58,9 +58,9 @@ class DemoTopics:
 
     def __init__(self, kafka: KafkaOptions) -> None:
         consumer = client_config(kafka, "consumer")
-        self._topics = Topics(client_config(kafka, "admin"))
-        self._cursors = CursorTail(consumer, DEFAULT_CURSORS_TOPIC)
-        self._reader = TailReader(consumer, committed=True)
+        self._topics = ClusterAdmin(client_config(kafka, "admin"))
+        self._cursors = CursorTable(consumer, DEFAULT_CURSORS_TOPIC)
+        self._reader = RangeReader(consumer, committed=True)
         self._read: dict[tuple[str, int], int] = {}
         self._partitions: dict[str, int] = {}  # of the topics that are there
         self.history = MarkerHistory()

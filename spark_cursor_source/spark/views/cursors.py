@@ -13,7 +13,7 @@ from spark_cursor_source.core.batch import TopicPartition
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.stats import PartitionStats
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.options.source import Isolation
@@ -104,7 +104,7 @@ class CursorsReader(DataSourceReader):
             yield rows_batch(COLUMNS, rows)
 
     def _log_ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        topics = Topics(client_config(self._options.kafka, "admin"))
+        topics = ClusterAdmin(client_config(self._options.kafka, "admin"))
         committed = self._options.isolation is Isolation.READ_COMMITTED
         return topics.existing_ends(partitions, committed=committed)
 

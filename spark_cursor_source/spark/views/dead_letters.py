@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_cursor_source.core.dead_letter_id import letter_id
 from spark_cursor_source.core.names import dead_letter_topic
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.topics import Assign
 from spark_cursor_source.options.view import ViewOptions
@@ -106,7 +106,7 @@ class DeadLettersReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        topics = Topics(client_config(self._options.kafka, "admin")).meet()
+        topics = ClusterAdmin(client_config(self._options.kafka, "admin")).meet()
         # A partition in one task: only then is it known which dead letters are there twice.
         whole = replace(self._options, min_partitions=None, max_records_per_partition=None)
         names = _names(self._options, topics)
@@ -229,7 +229,7 @@ def _shown(batch: pa.RecordBatch, options: ViewOptions) -> pa.RecordBatch:
     return batch
 
 
-def _names(options: ViewOptions, topics: Topics) -> list[str]:
+def _names(options: ViewOptions, topics: ClusterAdmin) -> list[str]:
     """The topics that the dead letters are in; what the template needs is given, or parsing had refused."""
     template, subscription = options.dead_letter_topic, options.subscription or ""
     queues = [""] if options.topics is None or "{topic}" not in template else None

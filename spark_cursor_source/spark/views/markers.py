@@ -9,17 +9,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_cursor_source.core.marker import (
+    CloseBreaker,
     Delete,
     End,
+    EndOffsetObserved,
     EndUpTo,
     Hello,
-    Hold,
     KeepAlive,
-    LogEnd,
     Marker,
+    OpenBreaker,
     Reject,
     Release,
-    Resume,
     Seek,
     Start,
     Withhold,
@@ -33,7 +33,7 @@ from spark_cursor_source.errors import (
     UnknownQueueTopic,
     UnknownSubscription,
 )
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.range_consumer import read_range
@@ -76,9 +76,9 @@ _TYPES: dict[type[Any], str] = {
     EndUpTo: "END_UP_TO",
     Seek: "SEEK",
     Hello: "HELLO",
-    Resume: "RESUME",
-    Hold: "HOLD",
-    LogEnd: "LOG_END",
+    CloseBreaker: "RESUME",
+    OpenBreaker: "HOLD",
+    EndOffsetObserved: "LOG_END",
     Delete: "DELETE",
     Withhold: "WITHHOLD",
 }
@@ -114,7 +114,7 @@ class MarkersReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        topics = Topics(client_config(self._options.kafka, "admin")).meet()
+        topics = ClusterAdmin(client_config(self._options.kafka, "admin")).meet()
         name = self._options.markers_topic
         if not topics.existing([name]):
             raise TopicNotFound((name,))
@@ -135,7 +135,7 @@ class MarkersReader(DataSourceReader):
         if rows:
             yield rows_batch(COLUMNS, rows)
 
-    def _check_names(self, topics: Topics, pieces: Iterable[Slice]) -> None:
+    def _check_names(self, topics: ClusterAdmin, pieces: Iterable[Slice]) -> None:
         """Refuse names that no cursor has, unless a marker has them: a subscription may have been deleted.
 
         Queues of kafka-mq-go have no cursors. Where nobody may read the cursors, nothing is refused.

@@ -15,7 +15,7 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.errors import InvalidOption, RecordsGone
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.source import Isolation
 from spark_cursor_source.options.topics import FromPositions, ToPositions
@@ -101,7 +101,7 @@ class MessagesReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        topics = Topics(client_config(options.kafka, "admin")).meet()
+        topics = ClusterAdmin(client_config(options.kafka, "admin")).meet()
         slices = tasks(message_ranges(options, topics), options)
         if options.subscription is None:
             return [RangeOfQueue(one, None) for one in slices]
@@ -141,7 +141,7 @@ class MessagesReader(DataSourceReader):
             yield batch.set_column(batch.num_columns - 1, batch.schema.field("delivery_count"), column)
 
 
-def message_ranges(options: ViewOptions, topics: Topics) -> dict[TopicPartition, tuple[int, int]]:
+def message_ranges(options: ViewOptions, topics: ClusterAdmin) -> dict[TopicPartition, tuple[int, int]]:
     """From where to where each partition is read.
 
     Raises:

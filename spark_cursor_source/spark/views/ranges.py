@@ -16,12 +16,12 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.task_split import split
 from spark_cursor_source.errors import InvalidOption
-from spark_cursor_source.kafka.admin import Topics
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.source import Isolation
 from spark_cursor_source.options.topics import Assign, SubscribePattern, TopicSelection
 from spark_cursor_source.options.view import ViewOptions
-from spark_cursor_source.topics.cursors import CursorTail
+from spark_cursor_source.topics.cursors import CursorTable
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def tasks(ranges: Mapping[TopicPartition, tuple[int, int]], options: ViewOptions
     return [one for task in pieces for one in task]
 
 
-def whole_topics(names: Iterable[str], options: ViewOptions, topics: Topics) -> list[Slice]:
+def whole_topics(names: Iterable[str], options: ViewOptions, topics: ClusterAdmin) -> list[Slice]:
     """All records that are left in those of the topics that exist, as tasks."""
     partitions = [
         (info.name, partition)
@@ -60,7 +60,9 @@ def whole_topics(names: Iterable[str], options: ViewOptions, topics: Topics) -> 
     return tasks({tp: (beginnings[tp], ends[tp]) for tp in partitions}, options)
 
 
-def queue_partitions(options: ViewOptions, selection: TopicSelection, topics: Topics) -> list[TopicPartition]:
+def queue_partitions(
+    options: ViewOptions, selection: TopicSelection, topics: ClusterAdmin
+) -> list[TopicPartition]:
     """The partitions of the queue topics that the options select.
 
     Raises:
@@ -77,7 +79,7 @@ def queue_partitions(options: ViewOptions, selection: TopicSelection, topics: To
     return list(selection.partitions)
 
 
-def queue_topics(options: ViewOptions, selection: TopicSelection, topics: Topics) -> list[str]:
+def queue_topics(options: ViewOptions, selection: TopicSelection, topics: ClusterAdmin) -> list[str]:
     """The queue topics that the options select; those that are named need not exist."""
     match selection:
         case SubscribePattern(pattern=pattern):
@@ -136,10 +138,10 @@ def check_names(options: ViewOptions) -> None:
     Raises:
         TopicNotFound, UnknownSubscription, UnknownQueueTopic
     """
-    Topics(client_config(options.kafka, "admin")).meet().describe([options.cursors_topic])
+    ClusterAdmin(client_config(options.kafka, "admin")).meet().describe([options.cursors_topic])
     if options.subscription is None and options.topics is None:
         return
-    with closing(CursorTail(client_config(options.kafka, "consumer"), options.cursors_topic)) as tail:
+    with closing(CursorTable(client_config(options.kafka, "consumer"), options.cursors_topic)) as tail:
         tail.refresh_until(lambda: any(shows(options, cell) for cell in tail.all()))
         cells = list(tail.all())
         if not cells or any(shows(options, cell) for cell in cells):
@@ -156,7 +158,7 @@ def shown_cursors(options: ViewOptions, share: ShareOfCells = ALL_CELLS) -> list
     Raises:
         TopicNotFound: there is no cursors topic.
     """
-    tail = CursorTail(client_config(options.kafka, "consumer"), options.cursors_topic)
+    tail = CursorTable(client_config(options.kafka, "consumer"), options.cursors_topic)
     try:
         tail.refresh()
         return [
