@@ -54,7 +54,7 @@ class PartitionAssignment:
         """The query has no checkpoint: partitions that nobody knows begin here."""
         self._beginning = beginning
 
-    def take_up(self, start: SourceOffset, *, wait: bool = False) -> None:
+    def sync(self, start: SourceOffset, *, wait: bool = False) -> None:
         """Follow what the group gives and takes; ``wait`` until it is known, and the tracker has answered.
 
         Raises:
@@ -62,7 +62,11 @@ class PartitionAssignment:
             NoTracker, QueueTopicRecreated: as :meth:`Run.listen`.
         """
         everything = self._queue.partitions
-        held = self._membership.wait_for_part(everything) if wait else self._membership.mine(everything)
+        held = (
+            self._membership.wait_for_assignment(everything)
+            if wait
+            else self._membership.assigned_partitions(everything)
+        )
         # Met anew when it is resumed, all that waits is announced again: so nobody waits behind it.
         self._paused = held & self._queue.paused & (self._paused | self.next.keys())
         held -= self._paused
@@ -82,7 +86,7 @@ class PartitionAssignment:
                 # Not where the checkpoint says: a batch may have been logged and then not planned.
                 self.next[tp] = answer.read_position
 
-    def look_around(self) -> None:
+    def check_ownership(self) -> None:
         """Whether redeliveries still come here: after a Seek the cell is met anew.
 
         Raises:
@@ -92,24 +96,24 @@ class PartitionAssignment:
             tp = (cell.topic, cell.partition)
             if owner is not None and self._options.subscription_type.is_sole:
                 self._membership.confirm(in_doubt=True)
-                if self.still_held([tp]):
+                if self.still_owned([tp]):
                     raise RunSuperseded(cell.subscription, cell.topic, cell.partition)
                 return  # somebody else's turn: it was given up while this process stood still
             log.info("met_anew run=%s cell=%s owner=%s", self._run.run_id, cell, owner)
             self._give_up({tp})
 
-    def still_held(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+    def still_owned(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         """Those of the partitions that the group has not taken away since; what it has taken is given up."""
-        self._give_up(self._held - self._membership.mine(self._queue.partitions))
+        self._give_up(self._held - self._membership.assigned_partitions(self._queue.partitions))
         return self._held & frozenset(partitions)
 
     def _still_mine(self, cells: Sequence[Cell]) -> Sequence[Cell]:
         """Those that the group has not taken away, as the broker sees it."""
         self._membership.confirm(in_doubt=True)
-        held = self.still_held([(cell.topic, cell.partition) for cell in cells])
+        held = self.still_owned([(cell.topic, cell.partition) for cell in cells])
         return [cell for cell in cells if (cell.topic, cell.partition) in held]
 
-    def without_lost(self, batch: BatchPlan) -> tuple[BatchPlan, Sequence[Delivery]]:
+    def drop_revoked(self, batch: BatchPlan) -> tuple[BatchPlan, Sequence[Delivery]]:
         """The batch without what went to another query while this process stood still, and that.
 
         It is to be given back: where the source acks, a later run would take it for delivered.
@@ -118,13 +122,13 @@ class PartitionAssignment:
             return batch, ()
         kept: list[Delivery] = []
         lost: list[Delivery] = []
-        held = self.still_held({(one.cell.topic, one.cell.partition) for one in batch.deliveries})
+        held = self.still_owned({(one.cell.topic, one.cell.partition) for one in batch.deliveries})
         for one in batch.deliveries:
             (kept if (one.cell.topic, one.cell.partition) in held else lost).append(one)
         log.warning("stood_still kept=%d of=%d", len(kept), len(batch.deliveries))
         return replace(batch, deliveries=tuple(kept)), lost
 
-    def holds(self, cell: Cell) -> bool:
+    def owns(self, cell: Cell) -> bool:
         """Whether a cell is one of this query's."""
         return cell.subscription == self._options.subscription and (cell.topic, cell.partition) in self._held
 

@@ -28,14 +28,14 @@ class SourceAcks:
     def __init__(
         self,
         options: SourceOptions,
-        holdings: PartitionAssignment,
+        assignment: PartitionAssignment,
         run: TrackerSession,
-        inbox: PendingRedeliveries,
+        pending: PendingRedeliveries,
         replays: ReplayPlanner,
         unread: UnreadMessages,
     ) -> None:
         self._mode, self._is_sole = options.ack_mode, options.subscription_type.is_sole
-        self._holdings, self._run, self._inbox, self._replays = holdings, run, inbox, replays
+        self._assignment, self._run, self._pending, self._replays = assignment, run, pending, replays
         self._unread = unread
         self._looked_back = False  # at what dead runs left
         self._apart: set[Cell] = set()  # with messages that a cumulative ack must not end
@@ -59,7 +59,7 @@ class SourceAcks:
                     markers.append(End(cell=cell, offsets=offsets, run_id=self._run.id_of(cell)))
         if batch and self._mode is AckMode.CUMULATIVE:
             # Only where no others are outstanding: it would end them too.
-            cells = {self._holdings.cell(*tp): position for tp, position in self._holdings.next.items()}
+            cells = {self._assignment.cell(*tp): position for tp, position in self._assignment.next.items()}
             markers += [
                 EndUpTo(cell=cell, position=position, run_id=self._run.id_of(cell))
                 for cell, position in cells.items()
@@ -85,7 +85,7 @@ class SourceAcks:
             self._run.answers,
             run_id=self._run.run_id,
             end=committed,
-            later=[record.redeliver for record in self._inbox.after(end)],
+            later=[record.redeliver for record in self._pending.after(end)],
             replayed=self._replays.held,
             delivered=delivered,
         )

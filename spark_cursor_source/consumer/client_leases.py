@@ -23,7 +23,7 @@ class ClientLeases:
     >>> cell = Cell(subscription="s", topic="t", partition=0)
     >>> held = ClientLeases()
     >>> held.add(cell, OffsetSet.of((0, 9)), run_id="r", now_ms=0)
-    >>> held.settle(cell, OffsetSet.of((1, 9)))
+    >>> held.remove(cell, OffsetSet.of((1, 9)))
     >>> [marker.offsets.ranges for marker in held.keep_alives(now_ms=20_000, lease_ms=60_000)]
     [((0, 1),)]
     >>> held.keep_alives(now_ms=13 * 3_600_000, lease_ms=60_000), len(held)
@@ -36,11 +36,11 @@ class ClientLeases:
 
     def add(self, cell: Cell, offsets: OffsetSet, *, run_id: str, now_ms: int) -> None:
         """These are leased from now on, by a Start of that run."""
-        self.settle(cell, offsets)  # of one that came back while it was still held, the last lease counts
+        self.remove(cell, offsets)  # of one that came back while it was still held, the last lease counts
         group = _Group(cell, run_id, now_ms // _GRAIN_MS)
         self._groups[group] = self._groups.get(group, EMPTY) | offsets
 
-    def settle(self, cell: Cell, offsets: OffsetSet) -> None:
+    def remove(self, cell: Cell, offsets: OffsetSet) -> None:
         """They are acked or given back, or left to their lease: no KeepAlive speaks for them."""
         for group, held in list(self._groups.items()):
             if group.cell == cell and not held.isdisjoint(offsets):

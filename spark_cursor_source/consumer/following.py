@@ -83,9 +83,9 @@ class ClientAssignment:
     def cell(self, number: int) -> Cell:
         return Cell(subscription=self._subscription, topic=self._topic, partition=number)
 
-    def mine(self) -> set[int]:
+    def assigned(self) -> set[int]:
         """The partitions that the group has given to this consumer."""
-        return {number for _, number in self._membership.mine(self._partitions)}
+        return {number for _, number in self._membership.assigned_partitions(self._partitions)}
 
     def lost(self) -> set[int]:
         """The partitions that were sought, or are another's by now."""
@@ -98,7 +98,7 @@ class ClientAssignment:
             # After a Seek, or where another has said Hello: from what the tracker knows then.
             lost = {cell.partition for cell in self._run.taken_over()}
         if self._look.is_time() or not self._followed:
-            self._part = self.mine()
+            self._part = self.assigned()
             lost |= self._followed.keys() - self._part
         return lost
 
@@ -106,7 +106,7 @@ class ClientAssignment:
         """Say Hello for the partitions that came to this consumer."""
         if not self._part - self._followed.keys():
             return
-        new = sorted(self.mine() - self._followed.keys())
+        new = sorted(self.assigned() - self._followed.keys())
         places = [(self._topic, number) for number in new]
         begin = self._topics.beginning_offsets(places) | self._topics.committed(self._group, places)
         cells = {number: self.cell(number) for number in new}
@@ -141,7 +141,7 @@ class ClientAssignment:
         if not self._commit.is_time():
             return
         with self.steady():
-            mine = self.mine()
+            mine = self.assigned()
             passed = [
                 one
                 for number, one in self._followed.items()

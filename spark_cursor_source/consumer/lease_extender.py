@@ -41,7 +41,7 @@ class LeaseExtender(Generic[LeasedT]):
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="cursorq-lease-keeper", daemon=True)
 
-    def hold(self, leased: Sequence[LeasedT]) -> None:
+    def track(self, leased: Sequence[LeasedT]) -> None:
         """Extend these from now on, and no others; a batch that is held already may grow."""
         with self._changed:
             if not self._held:
@@ -51,7 +51,7 @@ class LeaseExtender(Generic[LeasedT]):
         if not self._thread.is_alive() and not self._stopped:
             self._thread.start()
 
-    def let_go(self) -> None:
+    def untrack(self) -> None:
         """The batch is complete: what is not acked is left to its lease."""
         with self._changed:
             self._held = ()
@@ -79,7 +79,7 @@ class LeaseExtender(Generic[LeasedT]):
                 too_long = time.monotonic() - self._since > MAX_LEASE_MS / 1000
             if too_long:
                 log.warning("lease_limit_reached hours=12 messages=%d", sum(len(d.offsets) for d in held))
-                self.let_go()
+                self.untrack()
                 continue
             try:
                 self._extend(held)

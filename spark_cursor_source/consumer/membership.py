@@ -50,7 +50,7 @@ class Membership:
         self._joined_at: float | None = None
         self._last: dict[Partition, int] = {}
 
-    def mine(self, partitions: Collection[Partition]) -> frozenset[Partition]:
+    def assigned_partitions(self, partitions: Collection[Partition]) -> frozenset[Partition]:
         """Those of the partitions that this query is to read; joins the group where it can.
 
         Raises:
@@ -87,11 +87,11 @@ class Membership:
         self._is_named = self.commit(self._topics.committed(self._part.group, partitions))
         return self._is_named
 
-    def wait_for_part(self, partitions: Collection[Partition]) -> frozenset[Partition]:
+    def wait_for_assignment(self, partitions: Collection[Partition]) -> frozenset[Partition]:
         """:meth:`mine`, once it is known: joined, or, of a failover, held by one that is alive."""
         deadline = Deadline.after_ms(2 * self._part.session_ms + _JOIN_MS)
         while True:
-            mine = self.mine(partitions)
+            mine = self.assigned_partitions(partitions)
             if mine or self._is_settled or deadline.over:
                 return mine
             deadline.pause(_PAUSE_S)

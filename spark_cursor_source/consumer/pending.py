@@ -33,9 +33,13 @@ class PendingRedeliveries:
     """
 
     def __init__(
-        self, options: SourceOptions, topics: ClusterAdmin, holdings: PartitionAssignment, run: TrackerSession
+        self,
+        options: SourceOptions,
+        topics: ClusterAdmin,
+        assignment: PartitionAssignment,
+        run: TrackerSession,
     ) -> None:
-        self._topics, self._holdings, self._run = topics, holdings, run
+        self._topics, self._assignment, self._run = topics, assignment, run
         self._tail = RedeliveryLog(client_config(options.kafka, "consumer"), options.redeliveries_topic)
         self._topic = options.redeliveries_topic
         self._places = RedeliveryPartitions(topics, self._topic)
@@ -126,8 +130,8 @@ class PendingRedeliveries:
 
     def forget_ended(self, cursors: CursorTable) -> None:
         """What has ended by the cursors is not to be known any more, nor to be delivered."""
-        for topic, partition in self._holdings.next:
-            cell = self._holdings.cell(topic, partition)
+        for topic, partition in self._assignment.next:
+            cell = self._assignment.cell(topic, partition)
             cursor = cursors.get(cell)
             if cursor is not None and cursor.owner == self._run.id_of(cell):
                 self.taken.forget_below(cell, cursor.mark_delete + 1)
@@ -145,7 +149,7 @@ class PendingRedeliveries:
         return redeliver.run_id == self._run.id_of(redeliver.cell) and self._is_of_our_cells(redeliver)
 
     def _is_of_our_cells(self, redeliver: Redeliver) -> bool:
-        return self._holdings.holds(redeliver.cell)
+        return self._assignment.owns(redeliver.cell)
 
 
 def _first(offset: SourceOffset) -> dict[int, int]:

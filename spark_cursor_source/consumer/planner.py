@@ -92,18 +92,18 @@ class Planner:
         )
         self._run = TrackerSession(run_id, tracker, self._cursors, self._send)
         self._tracker = TrackerWatch(self._topics, tracker, fail_ms=options.fail_without_tracker_ms)
-        self._holdings = PartitionAssignment(
+        self._assignment = PartitionAssignment(
             options, self._queue, self._membership, self._group, self._run, self._cursors
         )
-        self._inbox = PendingRedeliveries(options, self._topics, self._holdings, self._run)
-        self._replays = ReplayPlanner(options, self._holdings, self._run)
+        self._pending = PendingRedeliveries(options, self._topics, self._assignment, self._run)
+        self._replays = ReplayPlanner(options, self._assignment, self._run)
         self._unread = UnreadMessages(options, self._topics, run_id, partitions=control.redeliveries)
-        self._completion = SourceAcks(
-            options, self._holdings, self._run, self._inbox, self._replays, self._unread
+        self._source_acks = SourceAcks(
+            options, self._assignment, self._run, self._pending, self._replays, self._unread
         )
-        self._room = OutstandingLimit(options, self._cursors)
-        self._keeper = LeaseExtender(self._extend, lease_ms=options.lease_ms)
-        self._patience = MinOffsetsDelay(options)
+        self._outstanding_limit = OutstandingLimit(options, self._cursors)
+        self._lease_extender = LeaseExtender(self._extend, lease_ms=options.lease_ms)
+        self._batch_delay = MinOffsetsDelay(options)
         self._began = False
         self._asked_for_latest = False
         self._turns = Turns()
@@ -135,12 +135,12 @@ class Planner:
         self._asked_for_latest = True
         self._finish_batch(start)
         if self._queue.discover():
-            self._holdings.look_around()
+            self._assignment.check_ownership()
             self._tracker.look()
-            self._inbox.count_partitions()
-            self._inbox.forget_ended(self._cursors)
+            self._pending.count_partitions()
+            self._pending.forget_ended(self._cursors)
             start = self._here(start)
-        self._holdings.take_up(start, wait=self._patience.drain and self._bound is None)
+        self._assignment.sync(start, wait=self._batch_delay.drain and self._bound is None)
         known = self._queue.topic_ids
         try:
             queue_ends, redelivery_ends = self._ends()
@@ -149,8 +149,8 @@ class Planner:
             if self._queue.topic_ids == known:
                 raise
             return start
-        self._queue.watch_ends(self._holdings.next, queue_ends)
-        pending = self._inbox.pending(start, redelivery_ends)
+        self._queue.watch_ends(self._assignment.next, queue_ends)
+        pending = self._pending.pending(start, redelivery_ends)
         origin = self._origin = self._find_origin(queue_ends)
         admitted = admit(
             pending,
@@ -159,22 +159,22 @@ class Planner:
             origin=origin,
             queue_ends=queue_ends,
             budget=max_offsets,
-            room=self._room.left(origin),
+            room=self._outstanding_limit.left(origin),
             turns=self._turns,
-            is_enough=lambda waiting: not self._patience.waits_for_more(waiting),
+            is_enough=lambda waiting: not self._batch_delay.waits_for_more(waiting),
         )
         if admitted is None:
-            self._group.follow(self._holdings.next, force=True, wait=self._patience.drain)
+            self._group.follow(self._assignment.next, force=True, wait=self._batch_delay.drain)
             return start
         self._queue.refresh()
         if any(self._queue.topic_ids.get(topic) != known[topic] for topic, _ in admitted.queue):
             return start  # it went, or was created again: what is planned next is planned of the new one
-        self._room.take(admitted.new)
+        self._outstanding_limit.take(admitted.new)
         end = SourceOffset(
             queue={**start.queue, **admitted.queue},
             redeliveries=start.redeliveries,
             topic_ids={**start.topic_ids, **self._queue.topic_ids},
-            redeliveries_id=self._inbox.topic_id,
+            redeliveries_id=self._pending.topic_id,
             laps=start.laps,
             origins=start.begun_elsewhere(origin),
         ).with_lanes(admitted.ordinary, admitted.suspects)
@@ -192,21 +192,21 @@ class Planner:
             batch = (
                 self._plan(start, end)
                 if self._asked_for_latest
-                else self._replays.plan(start, end, self._inbox.replayed(start, end))
+                else self._replays.plan(start, end, self._pending.replayed(start, end))
             )
             # Start before the rows: a crash in between delivers twice; the other order, never.
             self._sender.send([*self._starts(batch), *_releases(batch.hand_backs, HANDED_BACK)])
             self.now_ms = max(self.now_ms, self._sender.flush() or 0)
-        batch, lost = self._holdings.without_lost(batch)
+        batch, lost = self._assignment.drop_revoked(batch)
         if lost:
             self._send(_releases(lost, STOOD_STILL))
-        self._inbox.planned(batch)
+        self._pending.planned(batch)
         self._turns.planned(alone=batch.alone)
-        self._keeper.hold(batch.deliveries)
+        self._lease_extender.track(batch.deliveries)
         self._in_progress = batch
-        self._patience.planned()
+        self._batch_delay.planned()
         tasks = self._split(batch)
-        self._unread.planned(tasks, self.now_ms, partitions=len(self._inbox.partitions))
+        self._unread.planned(tasks, self.now_ms, partitions=len(self._pending.partitions))
         return tasks
 
     @property
@@ -221,7 +221,7 @@ class Planner:
     @property
     def outstanding(self) -> int | None:
         """How many messages there are with the batch to come, where there is a limit."""
-        return self._room.outstanding
+        return self._outstanding_limit.outstanding
 
     @property
     def tracker_silent_ms(self) -> int | None:
@@ -231,11 +231,11 @@ class Planner:
     @property
     def redeliveries_kept(self) -> int:
         """How many announcements are in memory."""
-        return self._inbox.kept
+        return self._pending.kept
 
     def bound_by_now(self) -> None:
         """Trigger.AvailableNow: deliver what is there at the first question after this, then nothing more."""
-        self._patience.drain = True
+        self._batch_delay.drain = True
 
     def latest_known(self) -> SourceOffset:
         """The ends that the last question found, for Spark's progress reports."""
@@ -243,11 +243,11 @@ class Planner:
 
     def close(self) -> None:
         """Stop extending leases, leave the group, close the clients. What is still leased runs out."""
-        self._keeper.stop()
+        self._lease_extender.stop()
         self._membership.close()
         self._sender.close()
         self._cursors.close()
-        self._inbox.close()
+        self._pending.close()
         self._unread.close()
         self._queue.close()
 
@@ -260,21 +260,21 @@ class Planner:
         cursors = {tp: self._cursors.get(self._cell(*tp)) for tp in self._queue.partitions}
         stored = {tp: cursor.read_position for tp, cursor in cursors.items() if cursor is not None}
         known = self._group.beginning(self._queue, stored)
-        remade = [tp for tp, cursor in cursors.items() if self._holdings.is_of_another(tp, cursor)]
+        remade = [tp for tp, cursor in cursors.items() if self._assignment.is_of_another(tp, cursor)]
         known |= self._queue.beginnings(remade)
         beginning = SourceOffset(
             queue=known,
-            redeliveries=self._inbox.ends(),
+            redeliveries=self._pending.ends(),
             topic_ids=dict(self._queue.topic_ids),
-            redeliveries_id=self._inbox.topic_id,
+            redeliveries_id=self._pending.topic_id,
         )
-        self._holdings.begin_at(beginning)
-        self._inbox.begin(beginning.redeliveries)
-        self._take_up_first(beginning)
+        self._assignment.begin_at(beginning)
+        self._pending.begin(beginning.redeliveries)
+        self._sync_first(beginning)
         return beginning
 
-    def _take_up_first(self, start: SourceOffset) -> None:
-        self._holdings.take_up(start, wait=self._options.subscription_type.is_sole)
+    def _sync_first(self, start: SourceOffset) -> None:
+        self._assignment.sync(start, wait=self._options.subscription_type.is_sole)
 
     def _begin(self, start: SourceOffset) -> None:
         if self._began:
@@ -284,8 +284,8 @@ class Planner:
         self._queue.resume(start)
         if self._beginning is None:
             self._check_rights()
-            self._inbox.begin(self._inbox.ends())  # before the Hello: what is for this run comes after it
-        self._take_up_first(start)
+            self._pending.begin(self._pending.ends())  # before the Hello: what is for this run comes after it
+        self._sync_first(start)
         self._began = True
 
     def _check_rights(self) -> None:
@@ -295,8 +295,8 @@ class Planner:
     # -- a batch ---------------------------------------------------------------------------------------
 
     def _plan(self, start: SourceOffset, end: SourceOffset) -> BatchPlan:
-        held = self._holdings.still_held(self._origin)
-        own = self._inbox.between(start, end)
+        held = self._assignment.still_owned(self._origin)
+        own = self._pending.between(start, end)
         ends = {tp: end.queue[tp] for tp in held if tp in end.queue}
         batch = plan(
             self._options.subscription,
@@ -304,9 +304,9 @@ class Planner:
             replace(end, queue=ends),
             own,
             read_positions={},
-            taken=self._inbox.taken,
+            taken=self._pending.taken,
         )
-        self._holdings.next |= {tp: max(at, self._origin[tp]) for tp, at in ends.items()}
+        self._assignment.next |= {tp: max(at, self._origin[tp]) for tp, at in ends.items()}
         return batch
 
     def _split(self, batch: BatchPlan) -> list[tuple[Slice, ...]]:
@@ -324,18 +324,18 @@ class Planner:
         """What a completed batch brings; asked on every trigger, because Spark's commit comes late."""
         batch, self._in_progress = self._in_progress, None
         # Under its leases, for it may have to be read again.
-        markers = self._completion.markers(batch, end, has_checkpoint=self._beginning is None)
-        self._keeper.let_go()
+        markers = self._source_acks.markers(batch, end, has_checkpoint=self._beginning is None)
+        self._lease_extender.untrack()
         if markers:
             self._send(markers)
         if batch:
-            self._group.follow(self._holdings.next)
+            self._group.follow(self._assignment.next)
 
     # -- looking ahead ---------------------------------------------------------------------------------
 
     def _find_origin(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Where the next batch begins in each queue partition; none below the read position."""
-        origin = {tp: self._holdings.next[tp] for tp in ends if tp in self._holdings.next}
+        origin = {tp: self._assignment.next[tp] for tp in ends if tp in self._assignment.next}
         if all(origin[tp] >= ends[tp] for tp in origin):
             return origin
         if self._messages_expire():
@@ -357,8 +357,8 @@ class Planner:
         if self._bound is not None:
             return self._bound.queue, self._bound.redeliveries
         # One question to the broker where one will do: an idle query asks it a hundred times a second.
-        redeliveries = self._inbox.partitions
-        queue = sorted(self._holdings.next)
+        redeliveries = self._pending.partitions
+        queue = sorted(self._assignment.next)
         if self._read_committed:
             ends = self._topics.end_offsets([*queue, *redeliveries], committed=True)
         else:
@@ -368,13 +368,13 @@ class Planner:
             queue={tp: ends[tp] for tp in queue},
             redeliveries={partition: ends[topic, partition] for topic, partition in redeliveries},
         )
-        if self._patience.drain:
+        if self._batch_delay.drain:
             self._bound = self._last_ends
         return self._last_ends.queue, self._last_ends.redeliveries
 
     def _here(self, offset: SourceOffset) -> SourceOffset:
         """The offset, as far as its positions are of the topics that are there now."""
-        return self._queue.here(self._inbox.here(offset))
+        return self._queue.here(self._pending.here(offset))
 
     # -- small things ----------------------------------------------------------------------------------
 
@@ -396,7 +396,7 @@ class Planner:
         ]
 
     def _cell(self, topic: str, partition: int) -> Cell:
-        return self._holdings.cell(topic, partition)
+        return self._assignment.cell(topic, partition)
 
     def _extend(self, held: Sequence[Delivery]) -> None:
         lease_ms, id_of = self._options.lease_ms, self._run.id_of

@@ -23,8 +23,8 @@ class ReplayPlanner:
     A second replay hands them back: the batch runs empty, and they come again as redeliveries.
     """
 
-    def __init__(self, options: SourceOptions, holdings: PartitionAssignment, run: TrackerSession) -> None:
-        self._options, self._holdings, self._run = options, holdings, run
+    def __init__(self, options: SourceOptions, assignment: PartitionAssignment, run: TrackerSession) -> None:
+        self._options, self._assignment, self._run = options, assignment, run
         self.held: dict[Cell, OffsetSet] = {}  #: all that these batches held, delivered again or not
 
     def plan(self, start: SourceOffset, end: SourceOffset, records: Sequence[RedeliveryRecord]) -> BatchPlan:
@@ -34,7 +34,7 @@ class ReplayPlanner:
             # what was not is planned where the tracker says that the partition goes on.
             log.info("batch_given_up run=%s", self._run.run_id)
             return BatchPlan(deliveries=())
-        held = self._holdings.still_held(end.queue)
+        held = self._assignment.still_owned(end.queue)
         origins = {tp: end.origin(tp, start) for tp in end.queue}
         ends = {
             tp: at for tp, at in end.queue.items() if tp in held and not self._goes_on_below(tp, origins[tp])
@@ -47,9 +47,9 @@ class ReplayPlanner:
             cursors=self._run.answers,
         )
         for tp, stop in end.queue.items():  # of what this run does not hold it has delivered nothing, too
-            self.held[self._holdings.cell(*tp)] = OffsetSet.of((origins[tp], stop))
+            self.held[self._assignment.cell(*tp)] = OffsetSet.of((origins[tp], stop))
         for tp, stop in ends.items():
-            self._holdings.next[tp] = max(self._holdings.next.get(tp, 0), stop)
+            self._assignment.next[tp] = max(self._assignment.next.get(tp, 0), stop)
         for record in records:
             cell = record.redeliver.cell
             self.held[cell] = self.held.get(cell, EMPTY) | record.redeliver.offsets
@@ -63,5 +63,5 @@ class ReplayPlanner:
 
     def _goes_on_below(self, tp: TopicPartition, origin: int) -> bool:
         """Whether reading goes on below the batch, which then holds nothing that is to be read first."""
-        answer = self._run.answers.get(self._holdings.cell(*tp))
+        answer = self._run.answers.get(self._assignment.cell(*tp))
         return answer is not None and answer.read_position < origin

@@ -119,7 +119,7 @@ _Timed = TypeVar("_Timed", Lease, Delayed)
 class CellTracker:
     """The messages of one cell that are neither unseen nor gone.
 
-    :meth:`apply` takes markers in the order of the log and :meth:`settle` ends each batch of them. The
+    :meth:`apply` takes markers in the order of the log and :meth:`advance` ends each batch of them. The
     decisions are for somebody else to carry out. :meth:`resume` is the only way in and :meth:`snapshot` the
     only way out, and ``resume(snapshot())`` goes on as if nothing had happened.
     """
@@ -261,7 +261,7 @@ class CellTracker:
             case _:
                 assert_never(marker)
 
-    def settle(self, now_ms: int | None) -> list[Decision]:
+    def advance(self, now_ms: int | None) -> list[Decision]:
         """End a batch of markers: what is to be done about all that happened in it.
 
         With ``now_ms`` (broker time), leases and delays that are over end too; None when the log has

@@ -74,7 +74,7 @@ class LeaseTable:
     ...     MessageMarkers.of([(7, 0, START, 0, 40, 30_000), (8, 5, START, 0, 41, 10_000)]))
     >>> table.commit_position, table.next_event_ms
     (7, 10005)
-    >>> due, left = table.settle(20_000)
+    >>> due, left = table.expire(20_000)
     >>> due.offsets.tolist(), left.offsets.tolist()
     ([41], [40])
     """
@@ -135,7 +135,7 @@ class LeaseTable:
             starts=starts[opened_at],
         )
 
-    def settle(self, now_ms: int, *, most: int | None = None) -> tuple[LeaseTable, LeaseTable]:
+    def expire(self, now_ms: int, *, most: int | None = None) -> tuple[LeaseTable, LeaseTable]:
         """The leases that are over, in the order of their deadlines and at most so many; and the rest.
 
         A deadline has passed when now is *after* it.

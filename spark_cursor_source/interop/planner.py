@@ -80,8 +80,8 @@ class PlannerV1:
         self._queue = SourceTopics(options, self._topics, may_be_recreated=False)
         self._membership = group_config(options, self._topics, uuid.uuid4().hex)
         self._group = GroupProgress(self._topics, self._membership, options.group)
-        self._keeper: LeaseExtender[Started] = LeaseExtender(self._extend, lease_ms=options.lease_ms)
-        self._patience = MinOffsetsDelay(options)
+        self._lease_extender: LeaseExtender[Started] = LeaseExtender(self._extend, lease_ms=options.lease_ms)
+        self._batch_delay = MinOffsetsDelay(options)
         self._began = False
         self._next: dict[TopicPartition, int] = {}  # the first offset that was not planned
         self._started: dict[int, OffsetSet] = {}  # at or above it, by partition: they have their Starts
@@ -99,7 +99,7 @@ class PlannerV1:
         """Where a query without a checkpoint begins: the same answer again, in this run and in the next."""
         if self._beginning is None:
             self._queue.refresh()
-            held = self._membership.wait_for_part(self._queue.partitions)
+            held = self._membership.wait_for_assignment(self._queue.partitions)
             positions = self._group.beginning(self._queue, {})
             if held:
                 self._group.keep(positions)
@@ -112,14 +112,14 @@ class PlannerV1:
         self._asked_for_latest = True
         self.completed(start)
         self._queue.discover()
-        if not self._take_up(start):
+        if not self._sync(start):
             return start
         ends = self._ends()
         self._queue.watch_ends(self._next, ends)
         origin = {tp: self._next[tp] for tp in ends}
         queue = admit_queue(origin, paused_queue_ends(ends, origin, self._queue.paused), budget=max_offsets)
         waiting = sum(queue[tp] - origin[tp] for tp in queue)
-        if not waiting or self._patience.waits_for_more(waiting):
+        if not waiting or self._batch_delay.waits_for_more(waiting):
             return start
         self._queue.refresh()
         return self._offset({**start.queue, **queue}, start.topic_ids, start.begun_elsewhere(origin))
@@ -131,7 +131,7 @@ class PlannerV1:
         a run that died has started belongs to the tracker, which brings it back: it is not in the batch.
         """
         self._begin(start)
-        held = self._take_up(start)
+        held = self._sync(start)
         is_replay = not self._asked_for_latest
         batch = {
             tp: (first, past)
@@ -151,7 +151,7 @@ class PlannerV1:
         positions = {tp: past for tp, (_, past) in batch.items()}
         self._next |= positions
         self._group.keep(positions)
-        self._patience.planned()
+        self._batch_delay.planned()
         return split(
             [
                 Delivery(cell=self._cell(*tp), offsets=OffsetSet.union(pieces), delivery_count=count)
@@ -163,14 +163,14 @@ class PlannerV1:
 
     def completed(self, end: SourceOffset) -> None:
         """Spark has committed the batch that ends here; asked often, because Spark's commit comes late."""
-        self._keeper.let_go()
+        self._lease_extender.untrack()
         batch, self._in_progress = self._in_progress, []
         if batch and self._options.ack_mode is AckMode.BATCH:
             self._send(_markers(batch, END))
 
     def bound_by_now(self) -> None:
         """Trigger.AvailableNow: deliver what is there at the first question after this, then nothing more."""
-        self._patience.drain = True
+        self._batch_delay.drain = True
 
     def latest_known(self) -> SourceOffset:
         """The ends that the last question found, for Spark's progress reports."""
@@ -178,7 +178,7 @@ class PlannerV1:
 
     def close(self) -> None:
         """Stop extending leases and close the clients. What is still leased runs out."""
-        self._keeper.stop()
+        self._lease_extender.stop()
         self._membership.close()
         self._sender.close()
         self._queue.close()
@@ -205,7 +205,7 @@ class PlannerV1:
                 Started(queue_id=queue_id, partition=partition, offsets=offsets)
                 for queue_id, offsets in started.by_queue.items()
             ]
-            self._keeper.hold(self._in_progress)
+            self._lease_extender.track(self._in_progress)
             yield from started.by_count.items()
         if without_key:
             log.warning(
@@ -247,12 +247,12 @@ class PlannerV1:
         if not start.markers:
             raise MarkerFormatChanged("v2", "v1")
         self._queue.resume(start)
-        self._membership.wait_for_part(self._queue.partitions)
+        self._membership.wait_for_assignment(self._queue.partitions)
         self._began = True
 
-    def _take_up(self, start: SourceOffset) -> bool:
+    def _sync(self, start: SourceOffset) -> bool:
         """Whether the subscription is this query's; what is new to it goes on where the group is."""
-        held = self._membership.mine(self._queue.partitions)
+        held = self._membership.assigned_partitions(self._queue.partitions)
         new = held - self._next.keys()
         if new:
             committed = self._group.known(new)
@@ -283,7 +283,7 @@ class PlannerV1:
             return self._bound
         committed = self._options.isolation is Isolation.READ_COMMITTED
         self._last_ends = self._topics.end_offsets(list(self._queue.partitions), committed=committed)
-        if self._patience.drain:
+        if self._batch_delay.drain:
             self._bound = self._last_ends
         return self._last_ends
 

@@ -50,7 +50,7 @@ class Deadline:
         time.sleep(self.left_s(most=seconds))
 
     @contextmanager
-    def hold(self, lock: threading.Lock, operation: str) -> Iterator[None]:
+    def acquire(self, lock: threading.Lock, operation: str) -> Iterator[None]:
         """Have a lock that others keep while they wait for brokers.
 
         Raises:

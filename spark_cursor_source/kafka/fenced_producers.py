@@ -48,7 +48,7 @@ class FencedProducers:
     def held(self, name: str, deadline: Deadline) -> Iterator[TransactionalProducer]:
         """The producer of an id, for one thread at a time: two would shut each other out."""
         slot = self._slots[zlib.crc32(name.encode()) % _KEPT]
-        with deadline.hold(slot.lock, f"write as '{name}'"):
+        with deadline.acquire(slot.lock, f"write as '{name}'"):
             if slot.name != name or slot.producer is None:
                 slot.empty()
                 slot.producer = TransactionalProducer(

@@ -115,7 +115,7 @@ class TailConsumer:
         if gone:
             self._assign()
 
-    def hold(self, partitions: frozenset[int]) -> None:
+    def pause(self, partitions: frozenset[int]) -> None:
         """Read nothing of these partitions until the next call; their positions stay."""
         if partitions != self._held:
             self._held = partitions

@@ -39,7 +39,7 @@ class MessageLeases:
         table = LeaseTable.resume(resumed if resumed is not None else self._load())
         if markers:
             table = table.apply(MessageMarkers.concatenated(markers))
-        due, table = table.settle(-1 if now_ms is None else now_ms, most=MOST_DUE)
+        due, table = table.expire(-1 if now_ms is None else now_ms, most=MOST_DUE)
         stored = table_wire.encode(table)
         self._table.update((stored,))
         if (next_ms := table.next_event_ms) is None:

@@ -100,7 +100,7 @@ class TrackerProcessor(StatefulProcessor):
         if now_ms is not None:
             self._wake(trackers, known, partition, now_ms)
         for cell_key, tracker in trackers.items():
-            for decision in tracker.settle(now_ms):
+            for decision in tracker.advance(now_ms):
                 yield _decided(*_encoded(decision, partition))
             snapshot = tracker.snapshot()
             if snapshot is not None:

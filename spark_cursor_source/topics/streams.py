@@ -57,7 +57,7 @@ class StreamStates:
             ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         deadline = deadline or Deadline.after_ms(self._timeout_ms)
-        with deadline.hold(self._lock, f"read streams topic '{self._topic}'"):
+        with deadline.acquire(self._lock, f"read streams topic '{self._topic}'"):
             if self._closed:
                 raise ClientClosed
             ends = self._ends(deadline)

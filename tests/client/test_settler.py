@@ -106,7 +106,7 @@ def test_no_keep_alive_speaks_after_what_gives_back(make_settler: MakeSettler) -
         go_on.wait(20)
 
     settler = make_settler(write, lease_ms=300)
-    settler.hold(CELL, OffsetSet.of((0, 2)), run_id="r")
+    settler.track(CELL, OffsetSet.of((0, 2)), run_id="r")
     message(settler, 0).ack_async()
     assert writing.wait(20)
     time.sleep(0.15)

@@ -94,7 +94,7 @@ def test_the_rules_of_kafka_mq_go(case: Case, at_once: bool) -> None:
 
 def test_a_deadline_has_passed_when_now_is_after_it() -> None:
     table = LeaseTable.resume(None).apply(MessageMarkers.of([start(0, 1, lease_ms=30)]))
-    assert [len(table.settle(now_ms)[0]) for now_ms in (29, 30, 31)] == [0, 0, 1]
+    assert [len(table.expire(now_ms)[0]) for now_ms in (29, 30, 31)] == [0, 0, 1]
 
 
 def test_what_is_due_comes_in_the_order_of_its_deadlines_and_at_most_so_many() -> None:
@@ -105,9 +105,9 @@ def test_what_is_due_comes_in_the_order_of_its_deadlines_and_at_most_so_many() -
         start(3, 8, lease_ms=90),
     ]
     table = LeaseTable.resume(None).apply(MessageMarkers.of(rows))
-    due, left = table.settle(80)
+    due, left = table.expire(80)
     assert (due.offsets.tolist(), left.offsets.tolist()) == ([5, 6, 7], [8])
-    due, left = table.settle(80, most=2)
+    due, left = table.expire(80, most=2)
     assert (due.offsets.tolist(), left.offsets.tolist()) == ([5, 6], [7, 8])
 
 
@@ -140,7 +140,7 @@ class SlowTable:
         elif kind == START:
             self.leases[message] = (deadline, sequence)
 
-    def settle(self, now_ms: int) -> set[tuple[int, int]]:
+    def expire(self, now_ms: int) -> set[tuple[int, int]]:
         due = {message for message, (deadline, _) in self.leases.items() if deadline < now_ms}
         for message in due:
             del self.leases[message]
@@ -173,9 +173,9 @@ def test_the_columns_do_what_a_dict_and_a_loop_do(
             slow.apply(rows[-1])
         table = table.apply(MessageMarkers.of(rows))
         now_ms += passes_ms
-        due, table = table.settle(now_ms)
+        due, table = table.expire(now_ms)
         ids = set(zip(due.partitions.tolist(), due.offsets.tolist(), strict=True))
-        assert ids == slow.settle(now_ms)
+        assert ids == slow.expire(now_ms)
         assert (np.diff(due.deadlines_ms) >= 0).all()
         columns = (table.partitions, table.offsets, table.deadlines_ms, table.starts)
         rows_left = zip(*(column.tolist() for column in columns), strict=True)

@@ -285,7 +285,7 @@ class World:
         for marker_offset in range(self.read, stop):
             marker, at_ms = self.log[marker_offset]
             tracker.apply(marker, at_ms=at_ms, marker_offset=marker_offset)
-        for decision in tracker.settle(self.now_ms if stop == len(self.log) else None):
+        for decision in tracker.advance(self.now_ms if stop == len(self.log) else None):
             if isinstance(decision, DeadLetter) and decision.reason == EXPIRED:
                 assert not self.expired & set(decision.offsets), "it expires twice"
                 self.expired |= set(decision.offsets)

@@ -32,7 +32,7 @@ def test_a_start_leases_what_was_unseen() -> None:
     # 0 S----60
     log = Log()
     log.start(offsets((0, 10)), at=0)
-    assert log.settle(1) == []
+    assert log.advance(1) == []
     assert log.state.leases == ((Lease(60_000, 1, A), offsets((0, 10))),)
     assert log.state.read_position == 10
     assert log.state.owner == A
@@ -56,7 +56,7 @@ def test_an_unseen_message_stays_unseen_whatever_is_said_about_it(what: str) -> 
         "reject": lambda: log.reject(offsets(5)),
         "keep_alive": lambda: log.keep_alive(offsets(5), at=0, count=1),
     }[what]()
-    assert log.settle(1_000) == []
+    assert log.advance(1_000) == []
     assert (log.state.outstanding, log.state.read_position) == (EMPTY, 0)
     totals = log.state.totals
     assert (totals.unknown_ends, totals.unknown_settlements) == ((1, 0) if what == "end" else (0, 1))
@@ -67,7 +67,7 @@ def test_what_is_settled_for_an_earlier_delivery_is_counted(what: str) -> None:
     # 0 S(1) of 0 to 3----60 due  61 S(2) of 0 and 1  62 R, X or K of 0 to 3, for delivery 1
     log = Log()
     log.start(offsets((0, 3)), at=0)
-    log.settle(61)
+    log.advance(61)
     log.start(offsets((0, 2)), at=61, count=2)
     {
         "release": lambda: log.release(offsets((0, 3)), at=62),
@@ -127,7 +127,7 @@ def test_an_end_ends_what_is_leased_and_leaves_a_hole() -> None:
     log.end_of(offsets((3, 5)), at=1)
     assert log.state.outstanding == offsets((0, 3), (5, 10))
     assert (log.state.mark_delete, log.state.ack_holes) == (-1, offsets((3, 5)))
-    assert log.settle(61) == [redeliver(offsets((0, 3), (5, 10)), 1)]
+    assert log.advance(61) == [redeliver(offsets((0, 3), (5, 10)), 1)]
 
 
 def test_the_mark_delete_position_follows_the_first_message_that_is_outstanding() -> None:
@@ -159,7 +159,7 @@ def test_an_end_counts_whoever_holds_the_lease() -> None:
     #                 61 S(B)    62 E, by A
     log = Log()
     log.start(offsets(0), at=0)
-    log.settle(61)
+    log.advance(61)
     log.start(offsets(0), at=61, count=2, run=B)
     log.end_of(offsets(0), at=62)
     assert log.state.outstanding == EMPTY
@@ -170,7 +170,7 @@ def test_an_end_in_the_same_batch_comes_before_the_end_of_the_lease() -> None:
     log = Log()
     log.start(offsets((0, 2)), at=0)
     log.end_of(offsets(0), at=30)
-    assert log.settle(1_000) == [redeliver(offsets(1), 1)]
+    assert log.advance(1_000) == [redeliver(offsets(1), 1)]
 
 
 # ---- leased + Start
@@ -212,7 +212,7 @@ def test_a_start_at_the_last_delivery_takes_nothing() -> None:
     delivered_times(log, offsets(0), 3)
     log.start(offsets(0), at=30, count=3, run=B)
     assert log.state.leases == ((Lease(60_000, 3, A), offsets(0)),)
-    assert log.settle(61) == [dead(offsets(0), 3, MAX_DELIVERIES)]
+    assert log.advance(61) == [dead(offsets(0), 3, MAX_DELIVERIES)]
 
 
 def test_a_start_of_some_of_a_group_parts_it() -> None:
@@ -275,7 +275,7 @@ def test_a_keep_alive_moves_no_message_that_is_available() -> None:
     #                 61 K
     log = Log()
     log.start(offsets(0), at=0)
-    log.settle(61)
+    log.advance(61)
     log.keep_alive(offsets(0), at=61, run=A)
     assert log.state.available == ((Available(1, False, lapsed=True), offsets(0)),)
 
@@ -287,9 +287,9 @@ def test_keep_alives_hold_a_lease_for_as_long_as_they_come() -> None:
     log.start(offsets(0), at=0)
     for second in range(20, 601, 20):
         log.keep_alive(offsets(0), at=second, run=A)
-        assert log.settle(second) == []
-    assert log.settle(660) == []
-    assert log.settle(660.001) == [redeliver(offsets(0), 1)]
+        assert log.advance(second) == []
+    assert log.advance(660) == []
+    assert log.advance(660.001) == [redeliver(offsets(0), 1)]
 
 
 # ---- leased + Reject
@@ -301,10 +301,10 @@ def test_a_reject_makes_a_dead_letter_with_its_reason() -> None:
     log = Log()
     log.start(offsets((0, 3)), at=0)
     log.reject(offsets(1), at=1, reason="no such customer")
-    assert log.settle(None) == [dead(offsets(1), 1, REJECTED, "no such customer")]
+    assert log.advance(None) == [dead(offsets(1), 1, REJECTED, "no such customer")]
     assert log.state.outstanding == offsets(0, 2)
     assert log.state.totals.dead_lettered == 1
-    assert log.settle(None) == [], "it is said once"
+    assert log.advance(None) == [], "it is said once"
 
 
 def test_a_reject_of_an_old_delivery_is_ignored() -> None:
@@ -313,7 +313,7 @@ def test_a_reject_of_an_old_delivery_is_ignored() -> None:
     log = Log()
     delivered_times(log, offsets(0), 2)
     log.reject(offsets(0), at=5, count=1)
-    assert log.settle(None) == []
+    assert log.advance(None) == []
     assert log.state.leased == offsets(0)
 
 
@@ -323,7 +323,7 @@ def test_rejects_come_out_in_the_order_of_the_leases_whatever_the_order_of_the_s
     log.start(offsets((0, 2)), at=0, lease=90)
     log.keep_alive(offsets(0), at=0, lease=61, count=1)
     log.reject(offsets(0, 1), at=2)
-    assert log.settle(None) == [dead(offsets(0), 1, REJECTED, "bad"), dead(offsets(1), 1, REJECTED, "bad")]
+    assert log.advance(None) == [dead(offsets(0), 1, REJECTED, "bad"), dead(offsets(1), 1, REJECTED, "bad")]
 
 
 # ---- what a dead letter knows
@@ -335,9 +335,9 @@ def test_a_dead_letter_knows_its_first_and_its_last_delivery() -> None:
     log.start(offsets(0, 1), at=1)
     log.start(offsets(2), at=2.1)
     log.release(offsets((0, 3)), at=3)
-    log.settle(None)
+    log.advance(None)
     log.start(offsets((0, 3)), at=9, count=2)
-    (letter,) = log.settle(70)
+    (letter,) = log.advance(70)
     assert isinstance(letter, DeadLetter)
     assert [letter.first_deliveries.at(offset) for offset in (0, 1, 2)] == [1_000, 1_000, 2_250]
     assert (letter.last_delivery_ms, letter.error) == (9_000, "")
@@ -347,7 +347,7 @@ def test_what_a_lost_state_delivered_is_not_known() -> None:
     log = Log(max_deliveries=2)
     log.start(offsets(1), at=2, count=2)
     log.reject(offsets(1), at=3, count=2)
-    (letter,) = log.settle(None)
+    (letter,) = log.advance(None)
     assert isinstance(letter, DeadLetter)
     assert (letter.first_deliveries.at(1), letter.last_delivery_ms) == (None, 2_000)
 
@@ -358,7 +358,7 @@ def test_the_times_of_first_deliveries_are_forgotten_with_their_messages() -> No
         log.start(offsets(number), at=10 + number)
     assert len(log.state.first_deliveries.steps) == 5
     log.end_of(offsets((0, 3)))
-    log.settle(None)
+    log.advance(None)
     assert log.state.first_deliveries.steps == ((3, 13_000), (4, 14_000))
     log.seek(1)
     assert log.state.first_deliveries.steps == ()
@@ -372,7 +372,7 @@ def test_a_deadline_has_passed_when_now_is_after_it(now: float, due: bool) -> No
     # 0 S----60 (due after it)
     log = Log()
     log.start(offsets(0), at=0)
-    assert log.settle(now) == ([redeliver(offsets(0), 1)] if due else [])
+    assert log.advance(now) == ([redeliver(offsets(0), 1)] if due else [])
 
 
 def test_a_deadline_is_on_the_next_quarter_of_a_second_and_never_early() -> None:
@@ -388,9 +388,9 @@ def test_a_lease_that_is_over_waits_for_the_backoff_of_its_delivery() -> None:
     # 0 S(1)----60--70 due
     log = Log(backoff=StepBackoff(delays_ms=(10_000,)))
     log.start(offsets(0), at=0)
-    assert log.settle(61) == []
+    assert log.advance(61) == []
     assert log.state.delayed == ((Delayed(70_000, 1, False, lapsed=True), offsets(0)),)
-    assert log.settle(71) == [redeliver(offsets(0), 1)]
+    assert log.advance(71) == [redeliver(offsets(0), 1)]
 
 
 def test_messages_that_were_leased_apart_wait_differently_long_where_there_is_a_jitter() -> None:
@@ -403,14 +403,14 @@ def test_messages_that_were_leased_apart_wait_differently_long_where_there_is_a_
     due = {delay.due_ms: waiting for delay, waiting in log.state.delayed}
     assert sorted(due.values(), key=lambda waiting: waiting.first or 0) == groups
     assert all(0 <= at <= 100_250 for at in due)
-    assert log.settle(101) == [redeliver(offsets((0, 50)), 1)]
+    assert log.advance(101) == [redeliver(offsets((0, 50)), 1)]
 
 
 def test_a_backoff_counts_from_the_deadline_however_late_the_tracker_looks() -> None:
     # 0 S(1)----60--70 due      500 the first batch
     log = Log(backoff=StepBackoff(delays_ms=(10_000,)))
     log.start(offsets(0), at=0)
-    assert log.settle(500) == [redeliver(offsets(0), 1)]
+    assert log.advance(500) == [redeliver(offsets(0), 1)]
 
 
 def test_the_last_lease_makes_a_dead_letter() -> None:
@@ -418,24 +418,24 @@ def test_the_last_lease_makes_a_dead_letter() -> None:
     log = Log(max_deliveries=2, backoff=StepBackoff(delays_ms=(10_000,)))
     delivered_times(log, offsets(0), 1)
     log.start(offsets(0), at=0, count=2, run=B)
-    assert log.settle(61) == [dead(offsets(0), 2, MAX_DELIVERIES)]
-    assert log.settle(1_000) == []
+    assert log.advance(61) == [dead(offsets(0), 2, MAX_DELIVERIES)]
+    assert log.advance(1_000) == []
 
 
 def test_without_a_limit_a_message_comes_back_for_ever() -> None:
     # 0 S(1000)----60 due
     log = Log(max_deliveries=None)
     log.start(offsets(0), at=0, count=1_000)
-    assert log.settle(61) == [redeliver(offsets(0), 1_000)]
+    assert log.advance(61) == [redeliver(offsets(0), 1_000)]
 
 
 def test_leases_do_not_run_out_while_the_log_has_more_markers_to_read() -> None:
     # 0 S----60      (settled without a time)       1,000 E
     log = Log()
     log.start(offsets(0), at=0)
-    assert log.settle(None) == []
+    assert log.advance(None) == []
     log.end_of(offsets(0), at=1_000)
-    assert log.settle(2_000) == []
+    assert log.advance(2_000) == []
 
 
 def test_a_lease_longer_than_twelve_hours_is_cut() -> None:
@@ -489,7 +489,7 @@ def test_what_is_gone_stays_gone(what: str) -> None:
         "keep_alive": lambda: log.keep_alive(offsets(0), at=2),
         "end": lambda: log.end_of(offsets(0), at=2),
     }[what]()
-    assert log.settle(3) == []
+    assert log.advance(3) == []
     assert log.state.outstanding == offsets(1)
 
 
@@ -503,7 +503,7 @@ def test_an_ack_up_to_ends_every_offset_below_its_position() -> None:
     log.release(offsets(2), at=0)
     log.release(offsets(4), at=0, delay=30)
     log.end_up_to(6, at=1)
-    assert log.settle(2) == []
+    assert log.advance(2) == []
     assert (log.state.outstanding, log.state.mark_delete) == (offsets((6, 10)), 5)
     assert log.state.totals.acked == 6
 
@@ -535,12 +535,12 @@ def test_what_is_available_above_a_lowered_limit_is_a_dead_letter_and_never_anno
     log = Log(max_deliveries=5)
     delivered_times(log, offsets(0), 2)
     log.release(offsets(0), at=0, count=2)
-    assert log.settle(0) == [redeliver(offsets(0), 2)]
+    assert log.advance(0) == [redeliver(offsets(0), 2)]
     log.restart(max_deliveries=2)
     log.hello(B, at=10)
-    assert log.settle(None) == [], "nobody may deliver it, and its End may be in the rest of the log"
+    assert log.advance(None) == [], "nobody may deliver it, and its End may be in the rest of the log"
     assert log.state.outstanding == offsets(0)
-    assert log.settle(11) == [dead(offsets(0), 2, MAX_DELIVERIES)]
+    assert log.advance(11) == [dead(offsets(0), 2, MAX_DELIVERIES)]
 
 
 def test_what_is_leased_above_a_lowered_limit_keeps_its_lease() -> None:
@@ -548,9 +548,9 @@ def test_what_is_leased_above_a_lowered_limit_keeps_its_lease() -> None:
     log = Log(max_deliveries=5)
     delivered_times(log, offsets((0, 2)), 2)
     log.restart(max_deliveries=1)
-    assert log.settle(60) == []
+    assert log.advance(60) == []
     log.end_of(offsets(0), at=60)
-    assert log.settle(61) == [dead(offsets(1), 2, MAX_DELIVERIES)]
+    assert log.advance(61) == [dead(offsets(1), 2, MAX_DELIVERIES)]
 
 
 def test_a_raised_limit_is_in_force_at_once() -> None:
@@ -558,7 +558,7 @@ def test_a_raised_limit_is_in_force_at_once() -> None:
     log = Log(max_deliveries=3)
     delivered_times(log, offsets(0), 3)
     log.restart(max_deliveries=4)
-    assert log.settle(61) == [redeliver(offsets(0), 3)]
+    assert log.advance(61) == [redeliver(offsets(0), 3)]
 
 
 # ---- recovery
@@ -591,7 +591,7 @@ def test_a_snapshot_is_a_read() -> None:
     log.start(offsets((0, 3)), at=0)
     log.release(offsets(1), at=1)
     assert log.state == log.state
-    assert log.settle(None) == [redeliver(offsets(1), 1)]
+    assert log.advance(None) == [redeliver(offsets(1), 1)]
 
 
 def test_a_new_cell_is_empty_and_begins_where_the_first_hello_says() -> None:

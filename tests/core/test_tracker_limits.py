@@ -29,15 +29,15 @@ def test_messages_that_nobody_read_expire_and_are_counted() -> None:
     # 0 L(10)       30 L(15)     60 0 to 10 expire   90 10 to 15 expire
     log = Log(policy=TTL)
     log.log_end(10, at=0)
-    assert log.settle(1) == []
+    assert log.advance(1) == []
     log.log_end(15, at=30)
-    assert log.settle(60) == []
+    assert log.advance(60) == []
     assert (log.state.read_position, log.state.totals.expired) == (0, 0)
     assert log.state.next_event_ms == 60_000
-    assert log.settle(60.001) == []
+    assert log.advance(60.001) == []
     assert (log.state.read_position, log.state.totals.expired) == (10, 10)
     assert log.state.next_event_ms == 90_000
-    assert log.settle(91) == []
+    assert log.advance(91) == []
     assert (log.state.read_position, log.state.totals.expired, log.state.next_event_ms) == (15, 15, None)
     log.start(offsets((5, 20)), at=92)
     assert log.state.outstanding == offsets((15, 20)), "what has expired is not leased"
@@ -50,12 +50,12 @@ def test_messages_that_wait_expire_and_are_not_announced() -> None:
     log.log_end(4, at=0)
     log.release(offsets(0), at=0)
     log.release(offsets(1), at=0, delay=100)
-    assert log.settle(1) == [redeliver(offsets(0), 1)]
+    assert log.advance(1) == [redeliver(offsets(0), 1)]
     log.release(offsets(2), at=61)
-    assert log.settle(61) == []
+    assert log.advance(61) == []
     assert (log.state.outstanding, log.state.totals.expired) == (offsets(3), 3)
     log.hello(B, at=62)
-    assert log.settle(62) == []
+    assert log.advance(62) == []
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,14 @@ def test_what_is_leased_is_left_to_its_holder_and_expires_instead_of_coming_back
     log = Log(policy=TTL)
     log.start(offsets(0, 1), at=0, lease=100)
     log.log_end(2, at=0)
-    assert log.settle(70) == []
+    assert log.advance(70) == []
     assert log.state.outstanding == offsets(0, 1)
     log.end_of(offsets(1), at=80)
     if how == "its lease is over":
-        assert log.settle(101) == []
+        assert log.advance(101) == []
     else:
         log.release(offsets(0), at=90)
-        assert log.settle(90 if how == "it is released" else None) == []
+        assert log.advance(90 if how == "it is released" else None) == []
     assert (log.state.outstanding, log.state.totals.expired, log.state.totals.acked) == (EMPTY, 1, 1)
 
 
@@ -81,7 +81,7 @@ def test_a_last_delivery_that_failed_is_a_dead_letter_and_not_expired() -> None:
     log = Log(policy=TTL)
     delivered_times(log, offsets(0), 3)
     log.log_end(1, at=0)
-    assert log.settle(61) == [dead(offsets(0), 3, MAX_DELIVERIES)]
+    assert log.advance(61) == [dead(offsets(0), 3, MAX_DELIVERIES)]
     assert log.state.totals.expired == 0
 
 
@@ -92,8 +92,8 @@ def test_what_has_expired_can_be_kept_as_dead_letters() -> None:
     log.end_of(offsets(1))
     log.release(offsets(0), at=0, delay=100)
     log.log_end(5, at=0)
-    log.settle(0)
-    assert log.settle(61) == [dead(offsets(0), 1, EXPIRED), dead(offsets((2, 5)), 0, EXPIRED)]
+    log.advance(0)
+    assert log.advance(61) == [dead(offsets(0), 1, EXPIRED), dead(offsets((2, 5)), 0, EXPIRED)]
     totals = log.state.totals
     assert (totals.expired, totals.dead_lettered, totals.acked) == (4, 0, 1)
 
@@ -101,11 +101,11 @@ def test_what_has_expired_can_be_kept_as_dead_letters() -> None:
 def test_a_long_backlog_becomes_dead_letters_in_portions() -> None:
     log = Log(policy=TTL_KEPT)
     log.log_end(MAX_EXPIRED + 5, at=0)
-    assert log.settle(61) == [dead(offsets((0, MAX_EXPIRED)), 0, EXPIRED)]
+    assert log.advance(61) == [dead(offsets((0, MAX_EXPIRED)), 0, EXPIRED)]
     event_ms = log.state.next_event_ms
     assert event_ms is not None
     assert event_ms < 61_000, "the rest is due at once"
-    assert log.settle(62) == [dead(offsets((MAX_EXPIRED, MAX_EXPIRED + 5)), 0, EXPIRED)]
+    assert log.advance(62) == [dead(offsets((MAX_EXPIRED, MAX_EXPIRED + 5)), 0, EXPIRED)]
     assert log.state.next_event_ms is None
 
 
@@ -113,26 +113,26 @@ def test_a_queue_that_is_read_and_acked_keeps_no_ages() -> None:
     log = Log(policy=TTL)
     log.log_end(10, at=0)
     log.start(offsets((0, 10)), at=1)
-    log.settle(1)
+    log.advance(1)
     assert log.state.ages.ends == (ObservedEnd(0, 10),)
     log.end_of(offsets((0, 10)), at=2)
-    log.settle(2)
+    log.advance(2)
     assert (log.state.ages.ends, log.state.next_event_ms) == ((), None)
 
 
 def test_a_seek_back_brings_no_message_back_that_is_too_old() -> None:
     log = Log(policy=TTL)
     log.log_end(10, at=0)
-    log.settle(61)
+    log.advance(61)
     log.seek(3, at=62)
-    log.settle(62)
+    log.advance(62)
     assert (log.state.read_position, log.state.totals.expired) == (10, 17)
 
 
 def test_without_a_ttl_the_end_of_the_log_is_nothing_to_a_tracker() -> None:
     log = Log()
     log.log_end(10, at=0)
-    log.settle(10**6)
+    log.advance(10**6)
     assert (log.state.read_position, log.state.ages.ends, log.state.next_event_ms) == (0, (), None)
 
 
@@ -148,7 +148,7 @@ def test_more_rejects_than_the_limit_open_the_breaker_and_the_rest_is_held() -> 
     log = Log(policy=GUARDED)
     log.start(offsets((0, 6)), at=0)
     log.reject(offsets((0, 5)), at=1)
-    assert log.settle(1) == [dead(offsets(0, 1), 1, REJECTED, "bad")]
+    assert log.advance(1) == [dead(offsets(0, 1), 1, REJECTED, "bad")]
     state = log.state
     assert state.held == ((HeldLetters(1, REJECTED, "bad"), offsets((2, 5))),)
     assert (state.breaker.opened_ms, state.breaker.closes_ms) == (1_000, 601_000)
@@ -164,17 +164,17 @@ def test_while_the_breaker_is_open_no_lease_runs_out_and_redeliveries_go_on() ->
     log.hold("x", at=1)
     log.release(offsets(0), at=10)
     log.release(offsets(1), at=10, delay=20)
-    assert log.settle(10) == [redeliver(offsets(0), 1)]
-    assert log.settle(31) == [redeliver(offsets(1), 1)], "a delay is no lease"
+    assert log.advance(10) == [redeliver(offsets(0), 1)]
+    assert log.advance(31) == [redeliver(offsets(1), 1)], "a delay is no lease"
     log.start(offsets(0), at=31, count=2)
-    assert log.settle(500) == []
+    assert log.advance(500) == []
     assert log.state.leases == (
         (Lease(60_000, 1, A), offsets((2, 5))),
         (Lease(91_000, 2, A, 31_000), offsets(0)),
     )
     log.end_of(offsets(2), at=501)
     log.resume(at=502)
-    assert log.settle(502) == [dead(offsets(0), 2, MAX_DELIVERIES, last=31), redeliver(offsets(3, 4), 1)]
+    assert log.advance(502) == [dead(offsets(0), 2, MAX_DELIVERIES, last=31), redeliver(offsets(3, 4), 1)]
 
 
 def test_a_breaker_closes_by_itself_when_its_pause_is_over_and_what_it_held_goes_out() -> None:
@@ -182,9 +182,9 @@ def test_a_breaker_closes_by_itself_when_its_pause_is_over_and_what_it_held_goes
     log = Log(policy=GUARDED)
     log.start(offsets((0, 4)), at=0)
     log.reject(offsets((0, 4)), at=1)
-    log.settle(1)
-    assert log.settle(601) == []
-    assert log.settle(601.001) == [dead(offsets(2, 3), 1, REJECTED, "bad")]
+    log.advance(1)
+    assert log.advance(601) == []
+    assert log.advance(601.001) == [dead(offsets(2, 3), 1, REJECTED, "bad")]
     state = log.state
     assert (state.held, state.breaker.is_open, state.totals.dead_lettered) == ((), False, 4)
     assert state.breaker.recent == (), "the rate counts anew"
@@ -195,12 +195,12 @@ def test_the_pause_of_a_breaker_begins_when_the_tracker_sees_that_it_is_open() -
     log = Log(policy=GUARDED)
     log.start(offsets((0, 4)), at=0)
     log.reject(offsets((0, 4)), at=1)
-    assert log.settle(None) == [dead(offsets(0, 1), 1, REJECTED, "bad")]
-    assert log.settle(5_000) == [], (
+    assert log.advance(None) == [dead(offsets(0, 1), 1, REJECTED, "bad")]
+    assert log.advance(5_000) == [], (
         "it has been open for no longer than a moment, as far as anybody could see"
     )
     assert log.state.breaker.closes_ms == 5_600_000
-    assert log.settle(5_600.001) == [dead(offsets(2, 3), 1, REJECTED, "bad")]
+    assert log.advance(5_600.001) == [dead(offsets(2, 3), 1, REJECTED, "bad")]
 
 
 def test_the_operator_closes_a_breaker_in_a_log_that_is_not_read_out() -> None:
@@ -208,7 +208,7 @@ def test_the_operator_closes_a_breaker_in_a_log_that_is_not_read_out() -> None:
     log.start(offsets((0, 4)), at=0)
     log.reject(offsets((0, 4)), at=1)
     log.resume(at=2)
-    assert log.settle(None) == [
+    assert log.advance(None) == [
         dead(offsets(0, 1), 1, REJECTED, "bad"),
         dead(offsets(2, 3), 1, REJECTED, "bad"),
     ]
@@ -224,10 +224,10 @@ def test_what_is_held_ends_with_an_ack_and_is_not_taken_by_a_start() -> None:
     log.end_up_to(5, at=3)
     assert (log.state.outstanding, log.state.totals.acked) == (offsets((5, 8)), 3)
     log.hello(B, at=4)
-    assert log.settle(4) == [dead(offsets(0, 1), 1, REJECTED, "bad")]
+    assert log.advance(4) == [dead(offsets(0, 1), 1, REJECTED, "bad")]
     log.seek(0, at=5)
     log.resume(at=6)
-    assert log.settle(6) == []
+    assert log.advance(6) == []
 
 
 def test_a_breaker_opens_for_a_trip_once() -> None:
@@ -245,7 +245,7 @@ def test_leases_that_run_out_for_the_last_time_count_as_rejects_do() -> None:
     log = Log(policy=GUARDED)
     for offset in range(3):
         log.start(offsets(offset), at=1 + offset, count=2)
-    assert log.settle(100) == [
+    assert log.advance(100) == [
         dead(offsets(0), 2, MAX_DELIVERIES, last=1),
         dead(offsets(1), 2, MAX_DELIVERIES, last=2),
     ]
@@ -257,10 +257,10 @@ def test_while_the_breaker_is_open_nothing_is_too_old() -> None:
     log = Log(policy=policy)
     log.log_end(10, at=0)
     log.hold("x", at=1)
-    log.settle(1_000)
+    log.advance(1_000)
     assert (log.state.read_position, log.state.next_event_ms) == (0, None), "and no batch runs for it"
     log.resume(at=1_001)
-    log.settle(1_001)
+    log.advance(1_001)
     assert (log.state.read_position, log.state.totals.expired) == (10, 10)
 
 
@@ -270,7 +270,7 @@ def test_expired_messages_do_not_trip_the_breaker() -> None:
     )
     log = Log(policy=policy)
     log.log_end(10, at=0)
-    assert log.settle(61) == [dead(offsets((0, 10)), 0, EXPIRED)]
+    assert log.advance(61) == [dead(offsets((0, 10)), 0, EXPIRED)]
     assert not log.state.breaker.is_open
 
 

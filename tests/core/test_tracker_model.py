@@ -329,7 +329,7 @@ class Twin:
             tries=marker.tries,
         )
 
-    def settle(self, now_ms: int | None) -> tuple[list[Dead], list[tuple[int, int, str, bool]]]:
+    def advance(self, now_ms: int | None) -> tuple[list[Dead], list[tuple[int, int, str, bool]]]:
         """Dead letters, and announcements (offset, count, run, alone)."""
         if now_ms is not None:
             self.see(now_ms)
@@ -654,9 +654,9 @@ def test_the_tracker_does_what_its_slow_twin_does_through_every_restart(
         now_ms += pause_ms
         if isinstance(step, Settle | Restart):
             timed = step.timed if isinstance(step, Settle) else False
-            decisions = tracker.settle(now_ms if timed else None)
-            assert other.settle(now_ms if timed else None) == decisions
-            assert (dead_letters(decisions), announcements(decisions)) == twin.settle(
+            decisions = tracker.advance(now_ms if timed else None)
+            assert other.advance(now_ms if timed else None) == decisions
+            assert (dead_letters(decisions), announcements(decisions)) == twin.advance(
                 now_ms if timed else None
             )
             announced = {offset for offset, *_ in announcements(decisions)}
@@ -684,9 +684,9 @@ def test_how_often_a_tracker_looks_at_the_clock_changes_nothing(
     for marker_offset, marker in enumerate(history):
         often.apply(marker, at_ms=0, marker_offset=marker_offset)
         once.apply(marker, at_ms=0, marker_offset=marker_offset)
-    several = [decision for now_ms in sorted(looks_ms) for decision in often.settle(now_ms)]
-    several += often.settle(70_000)
-    at_once = once.settle(70_000)
+    several = [decision for now_ms in sorted(looks_ms) for decision in often.advance(now_ms)]
+    several += often.advance(70_000)
+    at_once = once.advance(70_000)
     one, other = often.snapshot(), once.snapshot()
     assert (one is None) == (other is None)
     if one is not None and other is not None:
@@ -702,7 +702,7 @@ def test_markers_that_come_twice_change_nothing(history: list[Marker], more: lis
     tracker = CellTracker.resume(BEGINNING, cell=CELL, policy=policy)
     for marker_offset, marker in enumerate(history):
         tracker.apply(marker, at_ms=0, marker_offset=marker_offset)
-    tracker.settle(30_000)
+    tracker.advance(30_000)
     state = tracker.snapshot()
     assume(state is not None)  # of a cell that is gone, the tracker does not know how far it has read
     again = CellTracker.resume(state, cell=CELL, policy=policy)
@@ -712,7 +712,7 @@ def test_markers_that_come_twice_change_nothing(history: list[Marker], more: lis
     for marker_offset, marker in enumerate(more, start=len(history)):
         tracker.apply(marker, at_ms=0, marker_offset=marker_offset)
         again.apply(marker, at_ms=0, marker_offset=marker_offset)
-    assert again.settle(60_000) == tracker.settle(60_000)
+    assert again.advance(60_000) == tracker.advance(60_000)
     assert again.snapshot() == tracker.snapshot()
 
 
@@ -724,7 +724,7 @@ def test_suspects_part_into_groups_of_about_the_root_of_their_number(size: int, 
     start = Start(cell=CELL, offsets=held, lease_ms=1_000, delivery_count=limit - 2, run_id="a")
     tracker.apply(start, at_ms=0, marker_offset=0)
     tracker.apply(Hello(cell=CELL, run_id="b", position=0), at_ms=0, marker_offset=1)
-    announced = [one for one in tracker.settle(2_000) if isinstance(one, Redeliver)]
+    announced = [one for one in tracker.advance(2_000) if isinstance(one, Redeliver)]
     assert OffsetSet.union(one.offsets for one in announced) == held
     assert all(one.alone for one in announced)
     assert max(len(one.offsets) for one in announced) == ceil(sqrt(size))

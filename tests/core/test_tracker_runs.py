@@ -24,8 +24,8 @@ def test_hello_announces_everything_available_once_to_its_run() -> None:
     log = available_log()
     log.start(offsets(5), at=62)
     log.hello(B, at=70)
-    assert log.settle(70) == [redeliver(offsets(0), 1, run=B, alone=True)]
-    assert log.settle(71) == []
+    assert log.advance(70) == [redeliver(offsets(0), 1, run=B, alone=True)]
+    assert log.advance(71) == []
     assert log.state.owner == B
     assert log.state.totals.redelivered == 2
 
@@ -34,9 +34,9 @@ def test_a_second_hello_of_the_same_run_announces_again() -> None:
     # 0 S----60 due   70 H(A)   80 H(A): it waits long in vain
     log = available_log()
     log.hello(A, at=70)
-    assert log.settle(70) == [redeliver(offsets(0), 1)]
+    assert log.advance(70) == [redeliver(offsets(0), 1)]
     log.hello(A, at=80)
-    assert log.settle(80) == [redeliver(offsets(0), 1)]
+    assert log.advance(80) == [redeliver(offsets(0), 1)]
 
 
 def test_what_is_released_next_to_a_hello_is_announced_once() -> None:
@@ -46,7 +46,7 @@ def test_what_is_released_next_to_a_hello_is_announced_once() -> None:
     log.release(offsets(0), at=1)
     log.hello(B, at=2)
     log.release(offsets(1), at=3)
-    assert log.settle(None) == [
+    assert log.advance(None) == [
         redeliver(offsets(0), 1, run=B),
         redeliver(offsets(1), 1, run=B, alone=True),
     ]
@@ -58,8 +58,8 @@ def test_what_is_leased_is_announced_to_the_run_of_the_day_when_it_is_due() -> N
     log = Log()
     log.start(offsets(0), at=0)
     log.hello(B, at=30)
-    assert log.settle(30) == []
-    assert log.settle(61) == [redeliver(offsets(0), 1, run=B, alone=True)]
+    assert log.advance(30) == []
+    assert log.advance(61) == [redeliver(offsets(0), 1, run=B, alone=True)]
 
 
 def test_hello_says_where_a_new_cell_begins() -> None:
@@ -102,7 +102,7 @@ def test_a_long_announcement_is_cut_into_records() -> None:
     # 0 S of many----60 due
     log = Log()
     log.start(offsets((0, MAX_ANNOUNCED + 1)), at=0)
-    assert log.settle(61) == [
+    assert log.advance(61) == [
         redeliver(offsets((0, MAX_ANNOUNCED)), 1),
         redeliver(offsets(MAX_ANNOUNCED), 1),
     ]
@@ -117,7 +117,7 @@ def test_a_lease_that_outlives_its_run_marks_a_death() -> None:
     log = Log()
     log.start(offsets(0), at=0)
     log.hello(B, at=30)
-    log.settle(61)
+    log.advance(61)
     assert log.state.available == ((Available(1, True), offsets(0)),)
 
 
@@ -126,10 +126,10 @@ def test_a_lease_that_ran_out_before_the_next_run_began_marks_a_death_as_well() 
     #                 70 H(B)
     log = Log(max_deliveries=2)
     log.start(offsets((0, 2)), at=0)
-    assert log.settle(61) == [redeliver(offsets((0, 2)), 1)]
+    assert log.advance(61) == [redeliver(offsets((0, 2)), 1)]
     assert log.state.available == ((Available(1, False, lapsed=True), offsets((0, 2))),)
     log.hello(B, at=70)
-    assert log.settle(71) == [redeliver(offsets(n), 1, run=B, alone=True) for n in range(2)]
+    assert log.advance(71) == [redeliver(offsets(n), 1, run=B, alone=True) for n in range(2)]
     assert log.state.available == ((Available(1, True), offsets((0, 2))),)
 
 
@@ -138,9 +138,9 @@ def test_a_lease_that_ran_out_and_waits_for_its_backoff_marks_a_death_as_well() 
     #                70 H(B)
     log = Log(backoff=StepBackoff(delays_ms=(30_000,)))
     log.start(offsets(0), at=0)
-    log.settle(61)
+    log.advance(61)
     log.hello(B, at=70)
-    log.settle(91)
+    log.advance(91)
     assert log.state.available == ((Available(1, True), offsets(0)),)
 
 
@@ -149,9 +149,9 @@ def test_a_run_that_says_hello_again_is_alive() -> None:
     #                 61 H(A)
     log = Log()
     log.start(offsets(0), at=0)
-    log.settle(61)
+    log.advance(61)
     log.hello(A, at=61)
-    log.settle(62)
+    log.advance(62)
     assert log.state.available == ((Available(1, False, lapsed=True), offsets(0)),)
 
 
@@ -162,7 +162,7 @@ def test_what_was_released_before_its_run_died_is_not_suspect() -> None:
     log.start(offsets(0), at=0)
     log.release(offsets(0), at=1)
     log.hello(B, at=2)
-    log.settle(3)
+    log.advance(3)
     assert log.state.available == ((Available(1, False), offsets(0)),)
 
 
@@ -172,7 +172,7 @@ def test_after_a_death_the_last_delivery_is_planned_alone() -> None:
     log = Log(max_deliveries=2)
     log.start(offsets((0, 3)), at=0)
     log.hello(B, at=30)
-    assert log.settle(61) == [redeliver(offsets(n), 1, run=B, alone=True) for n in range(3)]
+    assert log.advance(61) == [redeliver(offsets(n), 1, run=B, alone=True) for n in range(3)]
 
 
 def test_the_death_of_a_group_of_suspects_is_not_the_last_of_its_members() -> None:
@@ -182,15 +182,15 @@ def test_the_death_of_a_group_of_suspects_is_not_the_last_of_its_members() -> No
     log.start(offsets((0, 9)), at=0)
     log.hello(B, at=30)
     groups = [offsets((n, n + 3)) for n in (0, 3, 6)]
-    assert log.settle(61) == [redeliver(group, 1, run=B, alone=True) for group in groups]
+    assert log.advance(61) == [redeliver(group, 1, run=B, alone=True) for group in groups]
     log.start(groups[0], at=62, count=2, run=B, alone=True)
     log.hello("run-c", at=80)
-    log.settle(80)
-    assert log.settle(123) == [redeliver(offsets(n), 2, run="run-c", alone=True) for n in range(3)]
+    log.advance(80)
+    assert log.advance(123) == [redeliver(offsets(n), 2, run="run-c", alone=True) for n in range(3)]
     log.start(offsets(1), at=124, count=3, run="run-c", alone=True)
     log.hello("run-d", at=130)
-    log.settle(130)
-    assert [one for one in log.settle(185) if isinstance(one, DeadLetter)] == [
+    log.advance(130)
+    assert [one for one in log.advance(185) if isinstance(one, DeadLetter)] == [
         dead(offsets(1), 3, MAX_DELIVERIES, last=124)
     ]
 
@@ -199,23 +199,23 @@ def test_a_group_whose_death_nobody_has_told_yet_is_not_at_its_last_delivery_eit
     # 0 S(A, 2 of 2), a group  61 its lease runs out while A is the owner  70 H(B)
     log = Log(max_deliveries=2)
     log.start(offsets((0, 2)), at=0, count=2, alone=True)
-    assert not any(isinstance(one, DeadLetter) for one in log.settle(61))
+    assert not any(isinstance(one, DeadLetter) for one in log.advance(61))
     log.hello(B, at=70)
-    assert log.settle(70) == [redeliver(offsets(n), 2, run=B, alone=True) for n in range(2)]
+    assert log.advance(70) == [redeliver(offsets(n), 2, run=B, alone=True) for n in range(2)]
 
 
 def test_what_one_of_a_group_gives_back_at_its_last_delivery_is_a_dead_letter() -> None:
     log = Log(max_deliveries=2)
     log.start(offsets((0, 2)), at=0, count=2, alone=True)
     log.release(offsets(0), at=1, count=2)
-    assert log.settle(2) == [dead(offsets(0), 2, MAX_DELIVERIES)]
+    assert log.advance(2) == [dead(offsets(0), 2, MAX_DELIVERIES)]
 
 
 def test_without_a_death_the_last_delivery_keeps_its_company() -> None:
     # 0 S(A, 1 of 2)----60 due, together
     log = Log(max_deliveries=2)
     log.start(offsets((0, 3)), at=0)
-    assert log.settle(61) == [redeliver(offsets((0, 3)), 1)]
+    assert log.advance(61) == [redeliver(offsets((0, 3)), 1)]
 
 
 # ---- Seek
@@ -228,7 +228,7 @@ def test_a_seek_back_makes_messages_unseen_again() -> None:
     log.end_of(offsets((0, 5)), at=1)
     log.release(offsets(7), at=1)
     log.seek(3, at=2)
-    assert log.settle(1_000) == [], "what was outstanding is forgotten"
+    assert log.advance(1_000) == [], "what was outstanding is forgotten"
     assert (log.state.outstanding, log.state.read_position) == (EMPTY, 3)
     log.hello(B, at=3)
     log.start(offsets((3, 6)), at=4, run=B)
@@ -344,9 +344,9 @@ def test_nothing_is_left_of_a_cell_that_is_deleted() -> None:
     log.reject(offsets(3), at=1)
     log.release(offsets(4), at=2)
     log.delete(at=3)
-    assert log.settle(100) == [dead(offsets(3), 1, REJECTED, "bad")], "what was decided before stays"
+    assert log.advance(100) == [dead(offsets(3), 1, REJECTED, "bad")], "what was decided before stays"
     assert log.tracker.snapshot() is None
-    assert log.settle(200) == []
+    assert log.advance(200) == []
 
 
 def test_a_deleted_cell_comes_to_life_by_a_hello_or_a_seek_and_by_nothing_else() -> None:
@@ -365,7 +365,7 @@ def test_a_deleted_cell_comes_to_life_by_a_hello_or_a_seek_and_by_nothing_else()
     log.resume(at=2)
     log.log_end(30, at=2)
     log.delete(at=2)
-    assert log.settle(100) == []
+    assert log.advance(100) == []
     assert log.tracker.snapshot() is None
     log.hello(B, at=3, position=10)
     assert log.state == replace(

@@ -18,7 +18,7 @@ def rejected_log(count: int = 3, **options: object) -> Log:
     log = Log(**options)  # type: ignore[arg-type]
     log.start(offsets((0, count)), at=0)
     log.reject(offsets((0, count)), at=1)
-    log.settle(1)
+    log.advance(1)
     assert not log.state.outstanding
     return log
 
@@ -27,23 +27,23 @@ def test_a_dead_letter_that_could_not_be_written_is_held_and_tried_again() -> No
     # 0 S  1 X | 2 W of 1: held    12 | not yet   12.001 | again
     log = rejected_log()
     log.withhold(offsets(1), at=2, delay=10, error="bad")
-    assert log.settle(2) == []
+    assert log.advance(2) == []
     held = HeldLetters(1, REJECTED, "bad", 0, "no leader", 12_000, 1)
     state = log.state
     assert (state.held, state.mark_delete, state.totals.dead_lettered) == (((held, offsets(1)),), 0, 2)
     assert state.next_event_ms == 12_000
-    assert log.settle(12) == []
-    assert log.settle(12.001) == [dead(offsets(1), 1, REJECTED, "bad", tries=1)]
+    assert log.advance(12) == []
+    assert log.advance(12.001) == [dead(offsets(1), 1, REJECTED, "bad", tries=1)]
     assert (log.state.outstanding, log.state.totals.dead_lettered) == (EMPTY, 3)
 
 
 def test_a_second_failure_puts_the_next_try_off() -> None:
     log = rejected_log(1)
     log.withhold(offsets(0), at=2, delay=10)
-    log.settle(13)
+    log.advance(13)
     log.withhold(offsets(0), at=14, delay=20, tries=2)
-    assert log.settle(33) == []
-    assert log.settle(35) == [dead(offsets(0), 1, REJECTED, "bad", tries=2)]
+    assert log.advance(33) == []
+    assert log.advance(35) == [dead(offsets(0), 1, REJECTED, "bad", tries=2)]
 
 
 def test_the_end_of_a_whole_batch_does_not_end_a_held_message_that_was_never_delivered() -> None:
@@ -66,17 +66,17 @@ def test_what_is_held_for_a_trouble_ends_with_an_ack_and_is_neither_taken_nor_an
     log.start(offsets((0, 3)), at=3, count=2, run=B)
     log.hello(B, at=3)
     log.end_of(offsets(0), at=4)
-    assert log.settle(4) == []
+    assert log.advance(4) == []
     assert (log.state.outstanding, log.state.totals.acked) == (offsets(1, 2), 1)
     log.seek(0, at=5)
-    assert log.settle(100) == []
+    assert log.advance(100) == []
 
 
 def test_the_operator_s_resume_tries_at_once() -> None:
     log = rejected_log(1)
     log.withhold(offsets(0), at=2, delay=600)
     log.resume(at=3)
-    assert log.settle(3) == [dead(offsets(0), 1, REJECTED, "bad", tries=1)]
+    assert log.advance(3) == [dead(offsets(0), 1, REJECTED, "bad", tries=1)]
 
 
 def test_while_the_breaker_is_open_nothing_is_tried_again_and_no_batch_runs_for_it() -> None:
@@ -84,9 +84,9 @@ def test_while_the_breaker_is_open_nothing_is_tried_again_and_no_batch_runs_for_
     log = rejected_log(1, policy=policy)
     log.withhold(offsets(0), at=2, delay=10)
     log.hold("x", at=3)
-    assert log.settle(30) == []
+    assert log.advance(30) == []
     assert log.state.next_event_ms == 90_000
-    assert log.settle(91) == [dead(offsets(0), 1, REJECTED, "bad", tries=1)]
+    assert log.advance(91) == [dead(offsets(0), 1, REJECTED, "bad", tries=1)]
 
 
 def test_a_breaker_that_closes_lets_what_is_held_for_a_trouble_wait_for_its_time() -> None:
@@ -94,10 +94,10 @@ def test_a_breaker_that_closes_lets_what_is_held_for_a_trouble_wait_for_its_time
     log = rejected_log(1, policy=policy)
     log.withhold(offsets(0), at=2, delay=20)
     log.hold("x", at=3)
-    assert log.settle(4) == []
-    assert log.settle(6) == []
+    assert log.advance(4) == []
+    assert log.advance(6) == []
     assert not log.state.breaker.is_open
-    assert log.settle(23) == [dead(offsets(0), 1, REJECTED, "bad", tries=1)]
+    assert log.advance(23) == [dead(offsets(0), 1, REJECTED, "bad", tries=1)]
 
 
 def test_a_tracker_that_is_rebuilt_from_the_cursor_reads_the_marker_again_to_the_same_end() -> None:
@@ -121,17 +121,17 @@ def test_what_is_leased_or_unread_is_no_dead_letter_whatever_a_marker_says() -> 
     log.hello(B, at=2)
     log.start(offsets(1), at=3, run=B)
     log.withhold(offsets(1, 2), at=4)
-    assert log.settle(4) == []
+    assert log.advance(4) == []
     assert (log.state.held, log.state.read_position, log.state.leased) == ((), 2, offsets(1))
     log.release(offsets(1), at=5)
-    assert log.settle(5) == [redeliver(offsets(1), 1, run=B)]
+    assert log.advance(5) == [redeliver(offsets(1), 1, run=B)]
 
 
 def test_a_cell_that_was_deleted_meanwhile_takes_nothing_back() -> None:
     log = rejected_log()
     log.delete(at=2)
     log.withhold(offsets(0), at=3)
-    assert log.settle(3) == []
+    assert log.advance(3) == []
     assert log.tracker.snapshot() is None
 
 
@@ -139,14 +139,14 @@ def test_the_first_delivery_is_known_at_the_next_try() -> None:
     log = Log()
     log.start(offsets((0, 3)), at=7)
     log.reject(offsets((0, 3)), at=8)
-    log.settle(8)
+    log.advance(8)
     log.withhold(offsets(1), at=9)
-    log.settle(9)
-    (again,) = log.settle(20)
+    log.advance(9)
+    (again,) = log.advance(20)
     assert again == replace(
         dead(offsets(1), 1, REJECTED, "bad", tries=1), first_deliveries=FirstDeliveries(((0, 7_000),))
     )
-    log.settle(21)
+    log.advance(21)
     assert log.state.first_deliveries == FirstDeliveries(()), "it was written"
 
 

@@ -24,7 +24,7 @@ def test_a_release_now_makes_a_message_available_at_once() -> None:
     log = Log()
     log.start(offsets((0, 2)), at=0)
     log.release(offsets(0), at=10)
-    assert log.settle(None) == [redeliver(offsets(0), 1)]
+    assert log.advance(None) == [redeliver(offsets(0), 1)]
     assert (log.state.leased, log.state.waiting) == (offsets(1), offsets(0))
 
 
@@ -35,8 +35,8 @@ def test_a_release_with_a_delay_waits_for_it() -> None:
     log.start(offsets(0), at=0)
     log.release(offsets(0), at=10, delay=30)
     assert log.state.delayed == ((Delayed(40_000, 1, False), offsets(0)),)
-    assert log.settle(40) == []
-    assert log.settle(40.001) == [redeliver(offsets(0), 1)]
+    assert log.advance(40) == []
+    assert log.advance(40.001) == [redeliver(offsets(0), 1)]
 
 
 def test_a_release_without_a_delay_waits_for_the_backoff_of_its_delivery() -> None:
@@ -44,11 +44,11 @@ def test_a_release_without_a_delay_waits_for_the_backoff_of_its_delivery() -> No
     log = Log(backoff=StepBackoff(delays_ms=(1_000, 10_000)))
     log.start(offsets(0), at=0)
     log.release(offsets(0), at=0, delay=None)
-    assert log.settle(2) == [redeliver(offsets(0), 1)]
+    assert log.advance(2) == [redeliver(offsets(0), 1)]
     log.start(offsets(0), at=2, count=2)
     log.release(offsets(0), at=2, count=2, delay=None)
-    assert log.settle(12) == []
-    assert log.settle(13) == [redeliver(offsets(0), 2)]
+    assert log.advance(12) == []
+    assert log.advance(13) == [redeliver(offsets(0), 2)]
 
 
 def test_a_release_now_waits_for_no_backoff() -> None:
@@ -57,7 +57,7 @@ def test_a_release_now_waits_for_no_backoff() -> None:
     log = Log(backoff=StepBackoff(delays_ms=(30_000,)))
     log.start(offsets(0), at=0)
     log.release(offsets(0), at=10, delay=0)
-    assert log.settle(10) == [redeliver(offsets(0), 1)]
+    assert log.advance(10) == [redeliver(offsets(0), 1)]
 
 
 @pytest.mark.parametrize("said", ["boom", ""])
@@ -66,7 +66,7 @@ def test_a_release_of_the_last_delivery_makes_a_dead_letter(said: str) -> None:
     log = Log(max_deliveries=3)
     delivered_times(log, offsets(0), 3)
     log.release(offsets(0), at=5, count=3, delay=600, reason=said)
-    assert log.settle(None) == [dead(offsets(0), 3, MAX_DELIVERIES, said)]
+    assert log.advance(None) == [dead(offsets(0), 3, MAX_DELIVERIES, said)]
     assert log.state.outstanding == EMPTY
     assert log.state.totals.dead_lettered == 1
 
@@ -77,10 +77,10 @@ def test_a_release_of_an_old_delivery_leaves_the_present_lease_alone() -> None:
     #                      70 R(1), late, by A
     log = Log()
     log.start(offsets(0), at=0)
-    log.settle(61)
+    log.advance(61)
     log.start(offsets(0), at=61, count=2, run=B)
     log.release(offsets(0), at=70, count=1)
-    assert log.settle(70) == []
+    assert log.advance(70) == []
     assert log.state.leases == ((Lease(121_000, 2, B, 61_000), offsets(0)),)
 
 
@@ -89,9 +89,9 @@ def test_a_release_of_what_is_available_changes_nothing() -> None:
     #                 61 R(1), with a delay that would hold it up
     log = Log()
     log.start(offsets(0), at=0)
-    log.settle(61)
+    log.advance(61)
     log.release(offsets(0), at=61, delay=600)
-    assert log.settle(62) == []
+    assert log.advance(62) == []
     assert log.state.available == ((Available(1, False, lapsed=True), offsets(0)),)
 
 
@@ -106,8 +106,8 @@ def test_what_is_not_due_counts_as_never_delivered_and_comes_back_when_it_is() -
     log.not_due(offsets(1), at=1, due=5)
     assert log.state.delayed == ((Delayed(5_000, 0, False), offsets(1)),)
     assert log.state.totals.delivered == 2
-    assert log.settle(5) == []
-    assert log.settle(5.001) == [redeliver(offsets(1), 0)]
+    assert log.advance(5) == []
+    assert log.advance(5.001) == [redeliver(offsets(1), 0)]
     log.start(offsets(1), at=6)
     assert log.state.delivery_counts() == {1: offsets((0, 3))}
 
@@ -117,7 +117,7 @@ def test_what_is_due_by_now_is_available_at_once() -> None:
     log = Log()
     log.start(offsets(0), at=0)
     log.not_due(offsets(0), at=9, due=5)
-    assert log.settle(None) == [redeliver(offsets(0), 0)]
+    assert log.advance(None) == [redeliver(offsets(0), 0)]
 
 
 def test_what_is_due_in_years_comes_back_after_twelve_hours() -> None:
@@ -133,10 +133,10 @@ def test_a_late_release_of_what_was_not_due_leaves_its_next_delivery_alone() -> 
     log = Log()
     log.start(offsets(0), at=0)
     log.not_due(offsets(0), at=0, due=5)
-    log.settle(5.2)
+    log.advance(5.2)
     log.start(offsets(0), at=5.2)
     log.not_due(offsets(0), at=6, due=5)
-    assert log.settle(6) == []
+    assert log.advance(6) == []
     assert log.state.leased == offsets(0)
 
 
@@ -148,7 +148,7 @@ def test_the_death_of_a_run_before_its_release_is_no_delivery_either() -> None:
     log.hello(B, at=10)
     log.start(offsets((0, 10)), at=10, count=2, run=B)
     log.not_due(offsets((0, 10)), at=11, due=90, count=2)
-    assert log.settle(91) == [redeliver(offsets((0, 10)), 0, run=B)]
+    assert log.advance(91) == [redeliver(offsets((0, 10)), 0, run=B)]
 
 
 def test_what_was_never_delivered_is_announced_once_to_a_run() -> None:
@@ -158,11 +158,11 @@ def test_what_was_never_delivered_is_announced_once_to_a_run() -> None:
     log.start(offsets(0, 1), at=0)
     log.not_due(offsets(0), at=0.5, due=0)
     log.release(offsets(1), at=0.5)
-    assert log.settle(None) == [redeliver(offsets(0), 0), redeliver(offsets(1), 1)]
+    assert log.advance(None) == [redeliver(offsets(0), 0), redeliver(offsets(1), 1)]
     log.hello(A, at=1)
-    assert log.settle(None) == [redeliver(offsets(1), 1)]
+    assert log.advance(None) == [redeliver(offsets(1), 1)]
     log.hello(B, at=2)
-    assert log.settle(None) == [redeliver(offsets(0), 0, run=B), redeliver(offsets(1), 1, run=B)]
+    assert log.advance(None) == [redeliver(offsets(0), 0, run=B), redeliver(offsets(1), 1, run=B)]
 
 
 def test_the_end_of_a_whole_batch_leaves_what_was_never_delivered() -> None:
@@ -195,7 +195,7 @@ def test_an_end_ends_what_is_delayed() -> None:
     # 0 S R(30)  5 E
     log = delayed_log()
     log.end_of(offsets(0), at=5)
-    assert log.settle(100) == []
+    assert log.advance(100) == []
     assert log.state.totals.acked == 1
 
 
@@ -203,7 +203,7 @@ def test_an_ack_up_to_ends_what_is_delayed() -> None:
     # 0 S R(30)  5 U(1)
     log = delayed_log()
     log.end_up_to(1, at=5)
-    assert log.settle(100) == []
+    assert log.advance(100) == []
     assert log.state.totals.acked == 1
 
 
@@ -223,7 +223,7 @@ def test_a_start_at_the_last_delivery_leaves_what_is_delayed() -> None:
     log.restart(max_deliveries=2)
     log.start(offsets(0), at=5, count=3, run=B)
     assert log.state.delayed == ((Delayed(30_000, 2, False), offsets(0)),)
-    assert log.settle(31) == [dead(offsets(0), 2, MAX_DELIVERIES)]
+    assert log.advance(31) == [dead(offsets(0), 2, MAX_DELIVERIES)]
 
 
 # ---- available
@@ -232,14 +232,14 @@ def test_a_start_at_the_last_delivery_leaves_what_is_delayed() -> None:
 def test_what_is_available_is_announced_once() -> None:
     # 0 S----60 due, announced at 61 and not again
     log = available_log()
-    assert [log.settle(second) for second in (61, 62, 10_000)] == [[], [], []]
+    assert [log.advance(second) for second in (61, 62, 10_000)] == [[], [], []]
     assert log.state.totals.redelivered == 1
 
 
 def test_what_is_available_stays_so_until_a_start_takes_it() -> None:
     # 0 S----60 due                                             one year later: still there
     log = available_log()
-    assert log.settle(31_536_000) == []
+    assert log.advance(31_536_000) == []
     assert log.state.available == ((Available(1, False, lapsed=True), offsets(0)),)
     log.start(offsets(0), at=31_536_000, count=2)
     assert log.state.leases == ((Lease(31_536_060_000, 2, A, 31_536_000_000), offsets(0)),)
@@ -251,7 +251,7 @@ def test_an_end_ends_what_is_available() -> None:
     log = available_log()
     log.end_of(offsets(0), at=61)
     log.hello(B, at=62)
-    assert log.settle(100) == []
+    assert log.advance(100) == []
     assert (log.state.outstanding, log.state.totals.acked) == (EMPTY, 1)
 
 
@@ -261,7 +261,7 @@ def test_an_end_in_the_batch_of_the_announcement_takes_it_back() -> None:
     log.start(offsets((0, 2)), at=0)
     log.release(offsets((0, 2)), at=1)
     log.end_of(offsets(0), at=2)
-    assert log.settle(None) == [redeliver(offsets(1), 1)]
+    assert log.advance(None) == [redeliver(offsets(1), 1)]
 
 
 def test_a_start_in_the_batch_of_the_announcement_takes_it_back() -> None:
@@ -270,4 +270,4 @@ def test_a_start_in_the_batch_of_the_announcement_takes_it_back() -> None:
     log.start(offsets((0, 2)), at=0)
     log.release(offsets((0, 2)), at=1)
     log.start(offsets(0), at=2, count=2)
-    assert log.settle(None) == [redeliver(offsets(1), 1)]
+    assert log.advance(None) == [redeliver(offsets(1), 1)]

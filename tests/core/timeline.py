@@ -154,8 +154,8 @@ class Log:
         )
         self.append(marker, at)
 
-    def settle(self, now: float | None) -> list[Decision]:
-        return self.tracker.settle(None if now is None else round(now * 1000))
+    def advance(self, now: float | None) -> list[Decision]:
+        return self.tracker.advance(None if now is None else round(now * 1000))
 
     def seek(self, position: int, *, at: float = 0) -> None:
         self.append(Seek(cell=CELL, position=position), at)
@@ -198,12 +198,12 @@ def delivered_times(log: Log, held: OffsetSet, times: int) -> None:
         log.start(held, at=0, count=count)
         if count < times:
             log.release(held, at=0, count=count)
-    log.settle(0)
+    log.advance(0)
 
 
 def available_log(**options: int | None) -> Log:
     """Offset 0, delivered once, available and announced to run A at 61."""
     log = Log(**options)  # type: ignore[arg-type]
     log.start(offsets(0), at=0)
-    assert log.settle(61) == [redeliver(offsets(0), 1)]
+    assert log.advance(61) == [redeliver(offsets(0), 1)]
     return log

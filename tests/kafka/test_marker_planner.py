@@ -219,7 +219,7 @@ def test_a_lease_of_one_message_that_is_over_since_then_ends_too(
     (row,) = [row for batch in fold.rows() for row in batch.to_pylist()]
     markers = message_wire.decode(row["body"])
     assert (row["kind"], markers.kinds.tolist()) == ("messages", [END])
-    assert table.apply(markers).settle(-1)[1].next_event_ms == table.next_event_ms, "it has no effect"
+    assert table.apply(markers).expire(-1)[1].next_event_ms == table.next_event_ms, "it has no effect"
 
 
 def test_a_tracker_that_may_not_write_markers_says_so_and_goes_on(

@@ -189,14 +189,14 @@ def test_a_client_and_a_query_read_partitions_that_the_topic_was_given_since(con
     topics = ClusterAdmin(control.config)
     announced = AnnouncedRedeliveries(control.config, control.redeliveries, topics)
     announced.look(lambda one: True)
-    inbox = inbox_of(control, topics)
+    pending = inbox_of(control, topics)
     grow(control, 16)
     announce(control, 1, partition=15)
     eventually(lambda: announced.look(lambda one: True) or announced.waiting([], alone=False) == 1)
-    inbox.count_partitions()
+    pending.count_partitions()
     start = SourceOffset(queue={}, redeliveries=dict.fromkeys(range(PARTITIONS), 0))
-    assert [one.partition for one in inbox.pending(start, inbox.ends())] == [15]
-    inbox.close()
+    assert [one.partition for one in pending.pending(start, pending.ends())] == [15]
+    pending.close()
     announced.close()
 
 

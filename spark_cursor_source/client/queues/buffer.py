@@ -22,7 +22,7 @@ class ReceiveBuffer:
         self._capacity = capacity
         self._wanted = max(capacity // 2, 1)  # room, so that many messages share a Start
         self._filled = threading.Condition()
-        self._room = threading.Event()
+        self._outstanding_limit = threading.Event()
         self._ended: CursorqError | None = None
         self.starved = False  #: the thread that puts waits for room
         self.trouble: CursorqError | None = None  #: why nothing comes at present
@@ -41,10 +41,10 @@ class ReceiveBuffer:
 
     def wait_for_room(self, seconds: float) -> bool:
         """Until half of it is free, or the time is over; whether there is any room."""
-        self._room.clear()
+        self._outstanding_limit.clear()
         self.starved = True
         if self.room < self._wanted:
-            self._room.wait(seconds)
+            self._outstanding_limit.wait(seconds)
         self.starved = False
         return self.room > 0
 
@@ -70,7 +70,7 @@ class ReceiveBuffer:
     def taken(self) -> None:
         """One was taken out of :attr:`messages`."""
         if self.starved and self.room >= self._wanted:
-            self._room.set()
+            self._outstanding_limit.set()
 
     def withdraw(self, gone: Callable[[QueueMessage], bool]) -> list[QueueMessage]:
         """Take out those messages that nobody has taken yet."""
@@ -87,7 +87,7 @@ class ReceiveBuffer:
         with self._filled:
             self._ended = self._ended or why or ClientClosed()
             self._filled.notify_all()
-        self._room.set()
+        self._outstanding_limit.set()
 
     def _first(self) -> QueueMessage | None:
         """The next message, or None; others take out without the lock, so that it is tried and not looked."""

@@ -65,7 +65,7 @@ class FeedV1(Feed):
             return
         self._full_since = None
         most = min(self._buffer.room, self._config.consumer_max_messages_per_commit)
-        self._reader.hold(self._paused())
+        self._reader.pause(self._paused())
         fetched = self._reader.read(most, LOOK_S)
         if not fetched:
             return
@@ -98,7 +98,7 @@ class FeedV1(Feed):
         if not records:
             return
         cell = Cell(subscription=self._group, topic=self._config.message_topic, partition=partition)
-        self._settler.hold(cell, offsets_of(records), run_id="")
+        self._settler.track(cell, offsets_of(records), run_id="")
         deliveries = {count: self._delivery(cell, count) for count in set(map(delivery_count_of, records))}
         self._buffer.put([QueueMessage(one, deliveries[delivery_count_of(one)]) for one in records])
 

@@ -177,7 +177,7 @@ class FeedV2(Feed):
         if not self._following.is_reading:
             self._closing.wait(wait_s)
             return
-        self._reader.hold(paused)
+        self._reader.pause(paused)
         most = max(min(room, self._config.consumer_max_messages_per_commit), 1)
         with collector_paused():
             fetched = self._reader.read(most, wait_s)
@@ -218,7 +218,7 @@ class FeedV2(Feed):
         if not ours:
             return []
         with self._following.steady():
-            mine = {number for number in self._following.mine() if number in self._following}
+            mine = {number for number in self._following.assigned() if number in self._following}
             deliveries = [
                 Delivery(cell=self._following.cell(number), offsets=offsets_of(messages), delivery_count=1)
                 for number, messages in ours.items()
@@ -235,7 +235,7 @@ class FeedV2(Feed):
         starts = self._starts.write(deliveries, alone=alone)
         for start, delivery in zip(starts, deliveries, strict=True):
             self._announced.started(delivery)
-            self._settler.hold(start.cell, start.offsets, run_id=start.run_id)
+            self._settler.track(start.cell, start.offsets, run_id=start.run_id)
 
     def _put(self, partition: int, messages: Sequence[Record], delivery_count: int) -> None:
         """Let messages be received whose Starts are on the brokers, and hold back what is not due."""
@@ -277,7 +277,7 @@ class FeedV2(Feed):
     def _start_again(self, one: Redeliver) -> None:
         delivery = Delivery(cell=one.cell, offsets=one.offsets, delivery_count=one.delivery_count + 1)
         with self._following.steady():
-            if one.cell.partition not in self._following.mine():
+            if one.cell.partition not in self._following.assigned():
                 return  # the tracker announces it to the next one
             self._start([delivery], alone=one.alone)
         self._started = Slice(

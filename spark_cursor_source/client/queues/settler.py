@@ -56,7 +56,7 @@ class AckBatcher:
         self._written: Future[None] = Future()  # of what was said since the last write began
         self._idle = True
         self._work, self._urgent = threading.Event(), threading.Event()
-        self._held = ClientLeases()
+        self._leases = ClientLeases()
         self._extended_s = time.monotonic()
         self._closed = False
         self._given_up: CursorqError | None = None  # why something that was said is not written
@@ -117,21 +117,21 @@ class AckBatcher:
         if not nothing:
             self.wait_for(written, timeout_ms)
 
-    def hold(self, cell: Cell, offsets: OffsetSet, *, run_id: str) -> None:
+    def track(self, cell: Cell, offsets: OffsetSet, *, run_id: str) -> None:
         """Keep these leases from now on."""
         with self._lock:
-            self._held.add(cell, offsets, run_id=run_id, now_ms=_now_ms())
+            self._leases.add(cell, offsets, run_id=run_id, now_ms=_now_ms())
 
-    def let_go(self, cell: Cell, offsets: OffsetSet) -> None:
+    def untrack(self, cell: Cell, offsets: OffsetSet) -> None:
         """Leave these to their lease."""
         with self._lock:
-            self._held.settle(cell, offsets)
+            self._leases.remove(cell, offsets)
 
     @property
     def held(self) -> int:
         """How many messages are leased, in the buffer or handed out."""
         with self._lock:
-            return len(self._held)
+            return len(self._leases)
 
     def close(self) -> None:
         """Write what was said, for the client's timeout at most; what is still leased runs out.
@@ -231,10 +231,10 @@ class AckBatcher:
 
     def _due_keep_alives(self) -> list[KeepAlive]:
         self._extended_s = time.monotonic()
-        overdue = self._held.overdue
-        markers = self._held.keep_alives(now_ms=_now_ms(), lease_ms=self._lease_ms)
-        if self._held.overdue > overdue:
-            log.warning("lease_limit_reached hours=12 messages=%d", self._held.overdue - overdue)
+        overdue = self._leases.overdue
+        markers = self._leases.keep_alives(now_ms=_now_ms(), lease_ms=self._lease_ms)
+        if self._leases.overdue > overdue:
+            log.warning("lease_limit_reached hours=12 messages=%d", self._leases.overdue - overdue)
         return markers
 
     def _forget(self, markers: Sequence[Marker]) -> None:
@@ -242,7 +242,7 @@ class AckBatcher:
         with self._lock:
             for marker in markers:
                 if isinstance(marker, (End, Release, Reject)):
-                    self._held.settle(marker.cell, marker.offsets)
+                    self._leases.remove(marker.cell, marker.offsets)
 
 
 def _joined(said: Sequence[Settlement]) -> list[Marker]:

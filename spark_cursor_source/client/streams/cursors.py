@@ -107,7 +107,7 @@ class NamedCursors:
             return self._tail.home(key)
 
     def _tail_to(self, deadline: Deadline) -> AbstractContextManager[None]:
-        return deadline.hold(self._lock, f"read cursors topic '{self._topic}'")
+        return deadline.acquire(self._lock, f"read cursors topic '{self._topic}'")
 
     def _check_open(self) -> None:
         if self._closed:

@@ -55,7 +55,7 @@ class ExpectedOffsets:
             NotAuthorized, KafkaRefused, TopicNotFound
         """
         landed: list[Message] = []
-        with deadline.hold(self._lock, f"publish to '{record.topic}'"):
+        with deadline.acquire(self._lock, f"publish to '{record.topic}'"):
             while True:
                 try:
                     # Opening it ends what the producer before has left: then it is known what became of it.
