@@ -14,7 +14,7 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.topics.cursors import CursorTable, tracked_here
 from spark_cursor_source.topics.markers import MarkerSender
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class ClosedBreakers(NamedTuple):
@@ -59,7 +59,7 @@ def close_breaker(
         opened=sum(cursor.breaker.is_open for cursor in cells.values()),
         retried=sum(cursor.trouble is not None for cursor in cells.values()),
     )
-    logger.info(
+    log.info(
         "breaker_resumed subscription=%s partitions=%d retried=%d",
         subscription,
         resumed.opened,

@@ -33,7 +33,7 @@ from spark_cursor_source.topics.dead_letters import (
 from spark_cursor_source.topics.redriven import RedrivenOffsets
 from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP, timestamp_header
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 AT_ONCE = 500  #: records of one transaction, at most
 
@@ -301,7 +301,7 @@ class _Redrive:
         if not self._only.takes(letter.reason, letter.original_ms or 0, error=letter.error):
             return False
         if letter.partition >= self._partitions_of(letter.topic):
-            logger.warning("%s-%s is gone: its dead letter is passed over", letter.topic, letter.partition)
+            log.warning("%s-%s is gone: its dead letter is passed over", letter.topic, letter.partition)
             return False
         return True
 
@@ -313,4 +313,4 @@ class _Redrive:
 
 
 def _forgotten(first: int, after: int) -> None:
-    logger.warning("retention has removed dead letters: offsets %s to %s", first, after)
+    log.warning("retention has removed dead letters: offsets %s to %s", first, after)

@@ -39,7 +39,7 @@ from spark_cursor_source.topics.positions import starting_positions
 
 __all__ = ["EARLIEST", "LATEST", "Position", "Subscriptions", "at_offsets", "at_time"]
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 Position = FromEarliest | FromLatest | FromPositions | FromTimestamp | FromTimestamps
 EARLIEST: Position = FROM_EARLIEST  #: the first record that is left
@@ -203,7 +203,7 @@ class Subscriptions(ClosedAtExit):
         if not cursors and not was_there:
             raise self._tracker.unknown(subscription)
         self._tracker.tell([Delete(cell=cell) for cell in cursors])
-        logger.info("subscription_deleted subscription=%s partitions=%d", subscription, len(cursors))
+        log.info("subscription_deleted subscription=%s partitions=%d", subscription, len(cursors))
         return not in_use
 
     def close(self) -> None:
@@ -247,7 +247,7 @@ class Subscriptions(ClosedAtExit):
             for (topic, number), at in positions.items()
         ]
         self._tracker.tell(seeks)
-        logger.info("subscription_sought subscription=%s partitions=%d", subscription, len(seeks))
+        log.info("subscription_sought subscription=%s partitions=%d", subscription, len(seeks))
         return {seek.cell.partition: seek.position for seek in seeks}
 
     def _end_up_to(self, positions: Mapping[Cell, int]) -> dict[int, int]:
@@ -255,7 +255,7 @@ class Subscriptions(ClosedAtExit):
         for cell, cursor in cursors.items():
             if cursor is not None:
                 self._commit(cell.subscription, {(cell.topic, cell.partition): cursor.read_position})
-        logger.info("messages_skipped partitions=%d", len(positions))
+        log.info("messages_skipped partitions=%d", len(positions))
         return {cell.partition: at for cell, at in positions.items()}
 
     def _commit(self, subscription: str, positions: Mapping[Partition, int]) -> None:
@@ -263,7 +263,7 @@ class Subscriptions(ClosedAtExit):
         try:
             self._topics.commit(group_id(self._prefix, subscription), positions)
         except GroupInUse:
-            logger.info("group_in_use subscription=%s: its members commit what they read", subscription)
+            log.info("group_in_use subscription=%s: its members commit what they read", subscription)
 
 
 def _named(position: Position) -> set[Partition] | None:

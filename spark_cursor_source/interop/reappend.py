@@ -45,7 +45,7 @@ from spark_cursor_source.topics.dead_letters import HEADER_OFFSET, HEADER_PARTIT
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP, timestamp_header
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _COUNTS = (HEADER_REDELIVERY_COUNT, KMQ_HEADER_REDELIVERY_COUNT)
 _REPLACED = (*_COUNTS, HEADER_PARTITION, HEADER_OFFSET, HEADER_TIMESTAMP)
@@ -135,7 +135,7 @@ class Reappender:
     def _count_lost(self, lost: Collection[MessageId]) -> None:
         if lost:
             self.lost += len(lost)
-            logger.error(
+            log.error(
                 "%s messages are neither in %s nor in a Start any more and do not come back: %s",
                 len(lost),
                 self._options.queue_topic,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.topics.retry_pauses import pause_ms
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _LATE_MS = 1_000  # a topic that takes longer to fail is left alone for a while
 _FORGOTTEN_MS = 60_000  # after its next try was due, a message that did not come was ended by its consumer
@@ -104,7 +104,7 @@ class ReappendPauses:
     def _log(whys: Mapping[MessageId, str], pauses: Mapping[MessageId, int]) -> None:
         counts = Counter((why, pauses[message_id] // 1000) for message_id, why in whys.items())
         for (why, next_s), count in counts.items():
-            logger.error(
+            log.error(
                 "reappend_failed messages=%d next_try_s=%d: they are not in their topic again, because %s",
                 count,
                 next_s,

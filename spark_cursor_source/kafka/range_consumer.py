@@ -13,7 +13,7 @@ from spark_cursor_source.errors import ReadRefused, ReadStalled, RecordsGone, To
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.error_codes import UNAUTHORIZED
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 STALL_TIMEOUT_MS = PATIENCE_MS
 
@@ -184,7 +184,7 @@ class _Reading:
         self._last = f"{error.name()}: {error.str()}"
         if code in _HOPELESS or error.fatal():
             raise ReadRefused(self._topic, self._partition, self.position, self._last)
-        logger.info("%s-%s at offset %s: %s", self._topic, self._partition, self.position, self._last)
+        log.info("%s-%s at offset %s: %s", self._topic, self._partition, self.position, self._last)
         if code in _OUT_OF_RANGE:
             self._leave_what_is_gone()
         elif code in _UNKNOWN_TOPIC:
@@ -209,7 +209,7 @@ class _Reading:
             removed_up_to = min(low, self._stop)
             if self._on_removed is None:
                 raise RecordsGone(self._topic, self._partition, wanted, (low, high))
-            logger.warning(
+            log.warning(
                 "%s-%s: offsets %s to %s are removed",
                 self._topic,
                 self._partition,

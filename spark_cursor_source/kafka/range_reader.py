@@ -22,7 +22,7 @@ from spark_cursor_source.kafka.error_codes import (
     unavailable,
 )
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _AT_ONCE = 500
 _WAIT_S = 0.1
@@ -153,7 +153,7 @@ class _Reading:
         self._last = error
         if code in UNAUTHORIZED or error.fatal():
             raise refusal(error, operation="read", resource=self._topic)
-        logger.info("topic %s, partition %s: %s", self._topic, number, error.name())
+        log.info("topic %s, partition %s: %s", self._topic, number, error.name())
         self._check_stall()
         if code in _OUT_OF_RANGE and number is not None:
             self._leave_what_is_gone(number)
@@ -208,7 +208,7 @@ class _Reading:
             self._advance(number, stop)
 
     def _warn_gone(self, number: int, stop: int) -> None:
-        logger.warning(
+        log.warning(
             "topic %s, partition %s: offsets %s to %s are gone",
             self._topic,
             number,

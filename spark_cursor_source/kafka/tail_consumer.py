@@ -26,7 +26,7 @@ from spark_cursor_source.kafka.error_codes import (
 )
 from spark_cursor_source.kafka.range_consumer import offset_of
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _ONE_REQUEST_S = 10.0
 _DENIAL_MS = 10_000  # a broker that comes back denies topics and offsets that exist, for a while
@@ -183,7 +183,7 @@ class TailConsumer:
             return False
         if code in UNAUTHORIZED | TURNED_AWAY or error.fatal():
             raise refusal(error, operation="read", resource=self._topic)
-        logger.info("topic %s, partition %s: %s", self._topic, number, error.name())
+        log.info("topic %s, partition %s: %s", self._topic, number, error.name())
         if code in _OUT_OF_RANGE and number in self._positions:
             self._leave_what_is_gone(number)
         elif code in UNKNOWN_TOPIC:
@@ -201,7 +201,7 @@ class TailConsumer:
             place = TopicPartition(self._topic, number)
             low, high = self._consumer.get_watermark_offsets(place, timeout=_ONE_REQUEST_S)
         except KafkaException as unanswered:
-            logger.info("topic %s, partition %s: %s", self._topic, number, error_of(unanswered).name())
+            log.info("topic %s, partition %s: %s", self._topic, number, error_of(unanswered).name())
             return
         if low > position:
             self._on_removed(number, position, low)

@@ -24,7 +24,7 @@ from spark_cursor_source.kafka.error_codes import (
     unavailable,
 )
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_MS = 10_000  #: of one call about a transaction; after it the producer is made anew
 
@@ -260,7 +260,7 @@ class TransactionalProducer:
             return TrackerFenced(self._id)
         if error.code() in _HOPELESS:
             return refusal(error, operation=operation, resource=self._resource(error))
-        logger.warning("%s (%s): %s; a new producer will see what became of it", operation, self._id, error)
+        log.warning("%s (%s): %s; a new producer will see what became of it", operation, self._id, error)
         return Uncertain(operation, error)
 
     def _resource(self, error: KafkaError) -> str:

@@ -21,7 +21,7 @@ from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.wire import cursor as wire
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _COUNT_PARTITIONS_EVERY_MS = 5_000
 _OPEN_TRANSACTION_S = 0.005  # the next look at one; it ends in a few milliseconds, or its writer is gone
@@ -77,7 +77,7 @@ class CursorTable:
         try:
             self.catch_up(self._positions, Deadline.after_ms(_COMMIT_MS))
         except KafkaUnavailable as why:
-            logger.warning("cursors_not_all_read topic=%s why=%s", self._topic, why)
+            log.warning("cursors_not_all_read topic=%s why=%s", self._topic, why)
             return bool(found())
         return True
 
@@ -221,7 +221,7 @@ class CursorTable:
             return
         info = self._topics.describe([self._topic])[self._topic]
         if self.topic_id not in ("", info.topic_id):
-            logger.warning("cursors topic %s was created again: it is read from its beginning", self._topic)
+            log.warning("cursors topic %s was created again: it is read from its beginning", self._topic)
             self._positions.clear()
             self._values.clear()
             self._wholes.clear()
@@ -233,7 +233,7 @@ class CursorTable:
         self._next_count = Deadline.after_ms(_COUNT_PARTITIONS_EVERY_MS)
 
     def _forget(self, number: int) -> None:
-        logger.warning("cursors topic %s, partition %s ends earlier than before", self._topic, number)
+        log.warning("cursors topic %s, partition %s ends earlier than before", self._topic, number)
         self._positions[number] = 0
         self._values[number] = {}
         self._wholes.clear()
@@ -261,10 +261,10 @@ class CursorTable:
         except LaterCursorVersion:
             raise
         except InvalidControlRecord as why:
-            logger.debug("cursors topic %s: record %r is left alone: %s", self._topic, key, why)
+            log.debug("cursors topic %s: record %r is left alone: %s", self._topic, key, why)
             return None
         if cursor is not None and cursor.cell.key != key:
-            logger.debug("cursors topic %s: record %r is of cell %s", self._topic, key, cursor.cell)
+            log.debug("cursors topic %s: record %r is of cell %s", self._topic, key, cursor.cell)
             return None
         return cursor
 

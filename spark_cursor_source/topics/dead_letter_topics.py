@@ -10,7 +10,7 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import KafkaRefused, NotAuthorized
 from spark_cursor_source.kafka.admin import ClusterAdmin
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _ROOM_FOR_HEADERS = 64 << 10
 
@@ -43,7 +43,7 @@ class DeadLetterTopics:
             settings, partitions = self._settings_like(asked, like), asked.describe([like])[like].partitions
             asked.create(dict.fromkeys(missing, (partitions, settings)))
             found |= asked.describe(missing)
-            logger.info("dead-letter topics %s made with %s partitions", missing, partitions)
+            log.info("dead-letter topics %s made with %s partitions", missing, partitions)
         self._partitions |= {name: info.partitions for name, info in found.items()}
 
     def partition_for(self, name: str, partition: int) -> int:

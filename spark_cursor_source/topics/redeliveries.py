@@ -16,7 +16,7 @@ from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.wire import redelivery as wire
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 Ranges = dict[int, tuple[int, int]]
 
@@ -140,7 +140,7 @@ class RedeliveryLog:
         try:
             redeliver = wire.decode(message.value())
         except InvalidControlRecord as why:
-            logger.warning(
+            log.warning(
                 "redeliveries topic %s, partition %s, offset %s is skipped: %s",
                 self._topic,
                 partition,

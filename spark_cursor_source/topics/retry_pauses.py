@@ -15,7 +15,7 @@ from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.wire.marker import kept
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 FIRST_PAUSE_MS = 2_000
 LONGEST_PAUSE_MS = 600_000
@@ -47,7 +47,7 @@ def log_withheld(withheld: Iterable[Withheld]) -> None:
         cell = one.decision.cell
         counts[cell.subscription, cell.topic, one.why, one.delay_ms // 1000] += len(one.offsets)
     for (subscription, topic, why, next_s), count in counts.items():
-        logger.error(
+        log.error(
             "dead_letters_held subscription=%s topic=%s messages=%d next_try_s=%d: they are not in the "
             "dead-letter topic yet, because %s",
             subscription,
@@ -149,7 +149,7 @@ class RetryPauses:
     def succeeded(self, place: Place) -> None:
         """Forget the failure."""
         if self._pauses.pop(place, None) is not None:
-            logger.warning("dead_letters_resumed topic=%s: what was held can be written again", place.topic)
+            log.warning("dead_letters_resumed topic=%s: what was held can be written again", place.topic)
 
     def withheld(
         self, decision: DeadLetter, offsets: OffsetSet, why: str, place: Place | None, *, tried: bool

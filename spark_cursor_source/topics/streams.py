@@ -28,7 +28,7 @@ from spark_cursor_source.kafka.publisher import Publisher
 from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.wire import streams as wire
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class StreamStates:
@@ -62,7 +62,7 @@ class StreamStates:
                 raise ClientClosed
             ends = self._ends(deadline)
             if any(ends.get(number, 0) < position for number, position in self._positions.items()):
-                logger.warning("streams topic %s ends earlier than before: it is read anew", self._topic)
+                log.warning("streams topic %s ends earlier than before: it is read anew", self._topic)
                 self._positions, self.view = {}, StreamView()
             ranges = {
                 number: (self._positions.get(number, 0), end)
@@ -171,9 +171,7 @@ class StreamStates:
             try:
                 found.append((wire.decode(key, message.value()), message.timestamp()[1]))
             except InvalidControlRecord as why:
-                logger.warning(
-                    "streams topic %s, offset %s is skipped: %s", self._topic, message.offset(), why
-                )
+                log.warning("streams topic %s, offset %s is skipped: %s", self._topic, message.offset(), why)
         return found
 
 

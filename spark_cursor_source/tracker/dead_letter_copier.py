@@ -29,7 +29,7 @@ from spark_cursor_source.topics.dead_letter_topics import DeadLetterTopics, read
 from spark_cursor_source.topics.dead_letters import dead_letter_headers, first_delivery_ms
 from spark_cursor_source.topics.retry_pauses import Place, RetryPauses, Withheld, log_withheld
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _GRACE_MS = 3_000  # for the client to tell that the time of a copy is over
 _MOST_TOPICS = 3  # so many that do not answer are waited for in one batch
@@ -313,7 +313,7 @@ def _lost(decision: DeadLetter, found: OffsetSet) -> int:
         return 0  # never delivered: nobody has seen a message there, and gaps of the log are none
     missing = decision.offsets - found
     if missing:
-        logger.error(
+        log.error(
             "%s messages of %s are not in the topic any more and have no dead letter (%s): offsets %r",
             len(missing),
             decision.cell,

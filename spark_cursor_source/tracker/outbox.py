@@ -44,7 +44,7 @@ from spark_cursor_source.wire import redelivery as redelivery_wire
 
 __all__ = ["Outbox", "tracker_group"]
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 COPY_PATIENCE_MS = 15_000  #: for the dead letters of one topic; what is not written then is held
 MAX_RECORD_BYTES = 900_000  #: of a part of a cursor; a topic with Kafka's default limits takes it
@@ -152,7 +152,7 @@ class Outbox:
         if self._progress is None:
             raise RuntimeError("the outbox is not open")
         if self._progress.includes(self._query_id, batch_id):
-            logger.info("batch %s of tracker %s was carried out before", batch_id, self._query_id)
+            log.info("batch %s of tracker %s was carried out before", batch_id, self._query_id)
             return False
         if self._fenced:
             raise TrackerFenced(tracker_group(self._markers_topic))

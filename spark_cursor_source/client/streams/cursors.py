@@ -19,7 +19,7 @@ from spark_cursor_source.kafka.transaction import Record, Uncertain
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.wire import named_cursor as wire
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class NamedCursors:
@@ -132,7 +132,7 @@ class NamedCursors:
                 except Uncertain as failed:
                     producer.wait(failed, deadline)
                 except TrackerFenced as overtaken:
-                    logger.debug("cursor %s: another setter came in between", cursor.cell)
+                    log.debug("cursor %s: another setter came in between", cursor.cell)
                     yield_turn(f"set cursor '{cursor.cell}'", overtaken, deadline)
 
     def _record(self, cursor: NamedCursor, deadline: Deadline) -> Record:

@@ -19,7 +19,7 @@ from spark_cursor_source.kafka.fenced_producers import yield_turn
 from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 # For so long, and the ten seconds after which brokers look, a publisher that dies in its transaction hides
 # what comes after it from readers.
@@ -64,7 +64,7 @@ class ExpectedOffsets:
                         return landed[0]
                     if self._try(record, expected, landed, deadline):
                         return landed[0]
-                    logger.debug("%s-%s: another came in between", record.topic, record.partition)
+                    log.debug("%s-%s: another came in between", record.topic, record.partition)
                 except Uncertain as failed:
                     self._producer.wait(failed, deadline)
                 except TrackerFenced as ended:  # by the brokers, which had waited for too long

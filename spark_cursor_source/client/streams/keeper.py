@@ -11,7 +11,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.topics.streams import StreamStates
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 FOLLOW_S = 0.5  #: how often; so old can be what a client knows of pauses
 
@@ -77,7 +77,7 @@ class StreamKeeper:
                 self._states.published(published)
                 self._trim(published)
             except CursorqError as why:
-                logger.warning("streams are not followed for now: %s", why)
+                log.warning("streams are not followed for now: %s", why)
                 with self._lock:
                     self._published = published | self._published
 

@@ -26,7 +26,7 @@ from spark_cursor_source.kafka.config_roles import consumer_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import RETRIABLE, UNKNOWN_TOPIC, error_of, refusal
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _AT_ONCE = 500
 _WAIT_S = 0.1
@@ -160,12 +160,12 @@ class PartitionReader:
         code = error.code()
         if code in _OF_GROUPS:
             return False
-        logger.info("subscription to %s: %s", self._place, error.name())
+        log.info("subscription to %s: %s", self._place, error.name())
         if code in UNKNOWN_TOPIC or code in _OUT_OF_RANGE:
             self._look()
             oldest = self._topics.beginning_offsets([self._place])[self._place]
             if oldest > self._fetched:
-                logger.warning("%s: offsets %s to %s are gone", self._place, self._fetched, oldest)
+                log.warning("%s: offsets %s to %s are gone", self._place, self._fetched, oldest)
                 self._fetched = oldest
             time.sleep(_WAIT_S)
             self._assign(consumer)
