@@ -1,5 +1,5 @@
-"""The work of one member of a subscription: membership, batches, leases, redeliveries, and acks.
+"""The work of one consumer: group membership, batches, leases, redeliveries and acks.
 
-Spark's planner and the plain client share this room. It imports ``topics`` and the rooms below, and neither
-pyspark nor the tracker. The tracker answers it through the cursors and redeliveries topics.
+Spark's planner and the plain client share this package. It imports ``topics`` and the layers below, and
+neither pyspark nor the tracker. The tracker answers through the cursors and redeliveries topics.
 """

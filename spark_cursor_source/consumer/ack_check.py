@@ -1,4 +1,4 @@
-"""A look, before acks are written, whether there is anything for them to end."""
+"""Check before acks are written: the acked messages must exist."""
 
 from __future__ import annotations
 
@@ -28,30 +28,32 @@ from spark_cursor_source.topics.tracker_progress import reads_all_about
 log = logging.getLogger(__name__)
 _NO_END = 2**63 - 1
 _KEPT = 4
-_TRACKER_MS = 10_000  # a tracker is behind for about a second; who acks is not to wait for one that is gone
+_TRACKER_MS = 10_000  # normal tracker lag is about a second; acks must not block on a tracker that is down
 
 Settling = End | Release | Reject | KeepAlive
 
 
 class AckCheck:
-    """Remembers which messages there are, so that the brokers are asked once and again for later ones.
+    """Caches known offsets per cell, so that the brokers are only queried for new cells and later offsets.
 
-    Of each cell that is read there is a cursor, once the tracker has read the Hello of its query. The first
-    messages of a new subscription are delivered before that, so the tracker is waited for. An offset must be
-    below the end of the queue topic. It need not be below the read position of the cursor, because the
-    tracker may be behind.
+    A cell has a cursor after the tracker has read the Hello of its query. The first messages of a new
+    subscription can be delivered before that, so the check waits for the tracker. An offset must be below the
+    end of the queue topic. It may be at or above the read position of the cursor, because the tracker may
+    lag.
     """
 
     def __init__(self, config: Mapping[str, Any], cursors_topic: str, markers_topic: str) -> None:
         self._config, self._cursors_topic, self._markers_topic = dict(config), cursors_topic, markers_topic
         self._topics = ClusterAdmin(config)
-        self._known: dict[Cell, int] = {}  # every offset of the cell below this one exists, or did once
+        # for each cell, an offset below which every offset exists or existed
+        self._known: dict[Cell, int] = {}
 
     def check(self, acked: Mapping[Cell, OffsetSet]) -> None:
-        """Refuse acks of messages that cannot be there; an empty set asks for the cell alone.
+        """Rejects acks of messages that cannot exist. An empty offset set checks the cell only.
 
         Raises:
-            UnknownSubscription, NotOfSubscription: there is no such subscription, or none of that partition.
+            UnknownSubscription, NotOfSubscription: the subscription does not exist, or not for that
+                partition.
             NoSuchMessages: offsets are beyond the end of the queue topic.
             KafkaUnavailable
         """
@@ -86,7 +88,7 @@ class AckCheck:
             self._known |= dict.fromkeys(cells, _NO_END)
 
     def _tracker_knows(self, cells: Sequence[Cell]) -> bool:
-        """Wait until the tracker has read all markers about the cells; False where it does not in time."""
+        """Waits until the tracker has read all markers of the cells. Returns False after a timeout."""
         if reads_all_about(self._topics, self._markers_topic, cells, timeout_ms=_TRACKER_MS):
             return True
         why = f"no tracker has read all of it in {_TRACKER_MS} ms"
@@ -104,7 +106,7 @@ class AckCheck:
         try:
             cursor = cursors.get(cell)
         except (LaterCursorVersion, InvalidControlRecord):
-            return 0  # it is there, and that is what was asked
+            return 0  # the cursor exists, which is sufficient here
         if cursor is not None:
             return cursor.read_position
         known = cursors.all()
@@ -126,7 +128,7 @@ class AckCheck:
         try:
             ends = self._topics.end_offsets(list(partitions), committed=False)
         except (TopicNotFound, TopicGone, NotAuthorized) as why:
-            # Of a topic that is gone there is a cursor all the same, and an ack of it harms nobody.
+            # A deleted topic still has a cursor, and acks of its messages are harmless.
             log.debug("ends_not_known why=%s", why)
             ends = dict.fromkeys(partitions, _NO_END)
         for tp, cell in partitions.items():
@@ -136,7 +138,7 @@ class AckCheck:
 def check_acks(
     config: Mapping[str, Any], cursors_topic: str, markers_topic: str, markers: Iterable[Settling]
 ) -> None:
-    """:meth:`AckCheck.check` of all that markers are about, by what this process remembers."""
+    """Runs :meth:`AckCheck.check` for the messages of markers, with the cache of this process."""
     acked: dict[Cell, OffsetSet] = {}
     for marker in markers:
         acked[marker.cell] = acked.get(marker.cell, EMPTY) | marker.offsets
@@ -146,7 +148,7 @@ def check_acks(
 def check_cells(
     config: Mapping[str, Any], cursors_topic: str, markers_topic: str, acked: Mapping[Cell, OffsetSet]
 ) -> None:
-    """The same of sets of offsets, by cell."""
+    """Runs :meth:`AckCheck.check` for offset sets by cell, with the cache of this process."""
     if not acked:
         return
     topics = ("", f"{cursors_topic},{markers_topic}")

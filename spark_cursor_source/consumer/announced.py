@@ -1,4 +1,4 @@
-"""Messages that come back to a consumer: announced by the tracker, and not started yet."""
+"""Redeliveries of a plain client: announced by the tracker and not started yet."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from spark_cursor_source.kafka.deadline import Pace
 from spark_cursor_source.topics.redeliveries import RedeliveryLog
 from spark_cursor_source.topics.redelivery_partitions import RedeliveryPartitions
 
-_COUNT_MS = 2_000  # how often it is asked whether the redeliveries topic has more partitions
+_COUNT_MS = 2_000  # poll interval for new partitions of the redeliveries topic
 
 
 class AnnouncedRedeliveries:
-    """What the tracker has announced to one run, in the order in which it came; one thread's."""
+    """Announcements of the tracker to one run, in arrival order. Not thread-safe."""
 
     def __init__(self, config: Mapping[str, str], topic: str, topics: ClusterAdmin) -> None:
         self._topics = topics
@@ -30,24 +30,24 @@ class AnnouncedRedeliveries:
         self._waiting: deque[Redeliver] = deque()
 
     def look(self, is_ours: Callable[[Redeliver], bool]) -> None:
-        """Take in what was announced since the last look.
+        """Reads the announcements written since the last call.
 
         Raises:
-            RedeliveriesTopicRecreated: the topic is another one by now.
+            RedeliveriesTopicRecreated: the topic was deleted and created again.
         """
         if self._count.is_time():
             self._places.count()
         found = self._topics.end_offsets(self._places.all, committed=True)
         ends = {number: at for (_, number), at in found.items()}
         self._tail.poll(ends)
-        # Before the first Hello: what is announced to this run comes after it.
+        # The first call precedes the first Hello, and announcements to this run come after its Hello.
         records = self._tail.between(ends if self._scanned is None else self._scanned, ends)
         self._waiting.extend(one.redeliver for one in records if is_ours(one.redeliver))
         self._tail.discard(ends)
         self._scanned = ends
 
     def waiting(self, paused: Collection[int], *, alone: bool) -> int:
-        """How many messages wait of partitions that are not paused, suspects or others."""
+        """Number of waiting messages in partitions that are not paused: suspects (``alone``) or others."""
         return sum(
             len(one.offsets)
             for one in self._waiting
@@ -55,7 +55,10 @@ class AnnouncedRedeliveries:
         )
 
     def take(self, most: int, paused: Collection[int], *, alone: bool) -> Redeliver | None:
-        """At most so many messages of what comes next, suspects or others; None where nothing does."""
+        """Removes and returns the next announcement with at most ``most`` messages; None if none waits.
+
+        ``alone`` selects suspects or others. Partitions in ``paused`` are skipped.
+        """
         while most and (one := self._first(paused, alone)) is not None:
             self._waiting.remove(one)
             fresh = self._taken.fresh(one.cell, one.offsets, delivery_count=one.delivery_count)
@@ -73,17 +76,17 @@ class AnnouncedRedeliveries:
         )
 
     def put_back(self, one: Redeliver) -> None:
-        """It comes next, again."""
+        """Puts an announcement back at the front of the queue."""
         self._waiting.appendleft(one)
 
     def started(self, delivery: Delivery) -> None:
-        """What was announced of an earlier delivery of these messages is stale."""
+        """Records a started delivery. Announcements of earlier deliveries of its messages are stale."""
         self._taken.add(delivery)
 
     def forget(self, cells: Collection[Cell]) -> None:
-        """The tracker announces them to whoever has these cells next."""
+        """Drops the announcements of these cells. The tracker announces them again to the next owner."""
         self._waiting = deque(one for one in self._waiting if one.cell not in cells)
 
     def close(self) -> None:
-        """End the consumer."""
+        """Closes the consumer."""
         self._tail.close()

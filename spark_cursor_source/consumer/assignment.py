@@ -1,4 +1,4 @@
-"""The queue partitions that a query holds: taken up, answered for by the tracker, and given up again."""
+"""Queue partitions held by a query: acquired, confirmed by the tracker, and released."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ log = logging.getLogger(__name__)
 
 
 class PartitionAssignment:
-    """What the consumer group gives to this query, and where each partition of it goes on.
+    """Partitions that the consumer group assigns to this query, and the next offset of each.
 
-    A partition with a past goes on where the tracker says: it has then read every marker of whoever had it
-    before. Until then it is held, and nothing of it is planned.
+    A partition that was read before resumes at the position in the tracker's answer. The tracker answers
+    after it has read every marker of the previous owner. Until then the partition is held, and no batch is
+    planned from it.
     """
 
     def __init__(
@@ -44,22 +45,28 @@ class PartitionAssignment:
         self._run = run
         self._cursors = cursors
         self._held: frozenset[TopicPartition] = frozenset()
-        self._paused: frozenset[TopicPartition] = frozenset()  # given up until they are resumed
-        self._topic_ids: dict[str, str] = {}  # of the topics whose partitions are held
+        # partitions released until their stream is resumed
+        self._paused: frozenset[TopicPartition] = frozenset()
+        self._topic_ids: dict[str, str] = {}  # topic id by name, for topics with held partitions
         self._beginning: SourceOffset | None = None
-        #: the first offset that was not planned, of each partition that batches may be planned of
+        #: next offset to plan, for each partition that batches may be planned from
         self.next: dict[TopicPartition, int] = {}
 
     def begin_at(self, beginning: SourceOffset) -> None:
-        """The query has no checkpoint: partitions that nobody knows begin here."""
+        """Sets the start of a query without a checkpoint.
+
+        New partitions without a committed offset and without a cursor begin at these positions.
+        """
         self._beginning = beginning
 
     def sync(self, start: SourceOffset, *, wait: bool = False) -> None:
-        """Follow what the group gives and takes; ``wait`` until it is known, and the tracker has answered.
+        """Applies the current group assignment.
+
+        With ``wait``, blocks until the assignment is known and the tracker has answered.
 
         Raises:
-            SubscriptionInUse, MemberFenced: somebody else has the subscription.
-            NoTracker, QueueTopicRecreated: as :meth:`Run.listen`.
+            SubscriptionInUse, MemberFenced: another member holds the subscription.
+            NoTracker, QueueTopicRecreated: see :meth:`TrackerSession.listen`.
         """
         everything = self._queue.partitions
         held = (
@@ -67,12 +74,13 @@ class PartitionAssignment:
             if wait
             else self._membership.assigned_partitions(everything)
         )
-        # Met anew when it is resumed, all that waits is announced again: so nobody waits behind it.
+        # A resumed partition sends a new Hello, and the tracker announces all its pending redeliveries again.
+        # So a paused partition does not block redeliveries of other partitions.
         self._paused = held & self._queue.paused & (self._paused | self.next.keys())
         held -= self._paused
         ids = self._queue.topic_ids
         self._give_up(self._held - held)
-        # Met anew: the positions at hand are those of a topic that was deleted.
+        # Known positions belong to a deleted topic, so the partition starts again with a new Hello.
         self._give_up([tp for tp in self._held if self._topic_ids[tp[0]] != ids.get(tp[0])])
         if (new := held - self._held) and not self._adopt(new, start):
             held -= new
@@ -83,14 +91,15 @@ class PartitionAssignment:
         for tp in held - self.next.keys():
             answer = self._run.answers.get(self.cell(*tp))
             if answer is not None:
-                # Not where the checkpoint says: a batch may have been logged and then not planned.
+                # The checkpoint is not used here: Spark may have logged a batch that was never planned.
                 self.next[tp] = answer.read_position
 
     def check_ownership(self) -> None:
-        """Whether redeliveries still come here: after a Seek the cell is met anew.
+        """Checks that redeliveries are still addressed to this run. After a Seek, the cell is greeted again.
 
         Raises:
-            RunSuperseded: they go to a later run, though the subscription is this one's alone.
+            RunSuperseded: redeliveries go to a later run although this run is the only member of the
+                subscription.
         """
         for cell, owner in self._run.taken_over().items():
             tp = (cell.topic, cell.partition)
@@ -98,25 +107,26 @@ class PartitionAssignment:
                 self._membership.confirm(in_doubt=True)
                 if self.still_owned([tp]):
                     raise RunSuperseded(cell.subscription, cell.topic, cell.partition)
-                return  # somebody else's turn: it was given up while this process stood still
+                return  # another query is active: the partition was reassigned while this process was paused
             log.info("met_anew run=%s cell=%s owner=%s", self._run.run_id, cell, owner)
             self._give_up({tp})
 
     def still_owned(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
-        """Those of the partitions that the group has not taken away since; what it has taken is given up."""
+        """Returns the given partitions that are still assigned. Releases all partitions that were revoked."""
         self._give_up(self._held - self._membership.assigned_partitions(self._queue.partitions))
         return self._held & frozenset(partitions)
 
     def _still_mine(self, cells: Sequence[Cell]) -> Sequence[Cell]:
-        """Those that the group has not taken away, as the broker sees it."""
+        """Returns the cells that are still assigned according to the broker."""
         self._membership.confirm(in_doubt=True)
         held = self.still_owned([(cell.topic, cell.partition) for cell in cells])
         return [cell for cell in cells if (cell.topic, cell.partition) in held]
 
     def drop_revoked(self, batch: BatchPlan) -> tuple[BatchPlan, Sequence[Delivery]]:
-        """The batch without what went to another query while this process stood still, and that.
+        """Splits the batch into deliveries still owned and deliveries revoked during a pause.
 
-        It is to be given back: where the source acks, a later run would take it for delivered.
+        A delivery is revoked if its partition was reassigned while this process was paused. The caller must
+        release those. Otherwise, if the source acks, a later run would treat them as delivered.
         """
         if not self._membership.confirm():
             return batch, ()
@@ -129,20 +139,20 @@ class PartitionAssignment:
         return replace(batch, deliveries=tuple(kept)), lost
 
     def owns(self, cell: Cell) -> bool:
-        """Whether a cell is one of this query's."""
+        """True if the cell belongs to this query."""
         return cell.subscription == self._options.subscription and (cell.topic, cell.partition) in self._held
 
     def cell(self, topic: str, partition: int) -> Cell:
         return Cell(subscription=self._options.subscription, topic=topic, partition=partition)
 
     def is_of_another(self, tp: TopicPartition, cursor: CursorSnapshot | None) -> bool:
-        """Whether a cursor is one of a topic that was deleted and created again since."""
+        """True if the cursor belongs to a topic that was deleted and created again."""
         if cursor is None:
             return False
         return self._queue.is_of_another(tp[0], cursor.topic_id)
 
     def _adopt(self, new: AbstractSet[TopicPartition], start: SourceOffset) -> bool:
-        """Greet the tracker; False where this query is no member any more, and must not."""
+        """Sends Hello for new partitions. Returns False, without a Hello, if this query left the group."""
         committed = self._group.known(frozenset(new))
         self._cursors.refresh()
         remade = [tp for tp in new if self.is_of_another(tp, self._cursors.get(self.cell(*tp)))]
@@ -159,7 +169,7 @@ class PartitionAssignment:
         begun = self._beginning.queue if self._beginning is not None else {}
         unknown = [tp for tp in fresh if tp not in begun]
         found = {tp: begun[tp] for tp in fresh if tp in begun} | self._queue.beginnings(unknown)
-        # Durable before anything of it is planned: `latest` is somewhere else for the next one who asks.
+        # Committed before any batch is planned: a later run would resolve `latest` to another position.
         kept = {tp: at for tp, at in past.items() if tp not in committed or tp in remade}
         if not self._group.keep(found | kept):
             return False

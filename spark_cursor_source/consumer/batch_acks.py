@@ -1,4 +1,4 @@
-"""What the source acks when Spark has completed a batch (``ackMode`` batch or cumulative)."""
+"""Acks written by the source when Spark has completed a batch (``ackMode`` batch or cumulative)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from spark_cursor_source.options.source import AckMode, SourceOptions
 
 
 class SourceAcks:
-    """Knows which messages the end of a batch ends: its own, and once a run those that dead runs left.
+    """Computes the acks of a completed batch, and once per run those that dead runs did not write.
 
-    Messages that were not due, and that no task has given back because none has read them, are given back.
+    Messages that are not due are released if no task has read them, because no task has released them.
     """
 
     def __init__(
@@ -37,19 +37,20 @@ class SourceAcks:
         self._mode, self._is_sole = options.ack_mode, options.subscription_type.is_sole
         self._assignment, self._run, self._pending, self._replays = assignment, run, pending, replays
         self._unread = unread
-        self._looked_back = False  # at what dead runs left
-        self._apart: set[Cell] = set()  # with messages that a cumulative ack must not end
+        self._looked_back = False  # True after the check for leases of dead runs
+        self._apart: set[Cell] = set()  # cells with messages that a cumulative ack must not end
 
     def markers(self, batch: BatchPlan | None, end: SourceOffset, *, has_checkpoint: bool) -> list[Marker]:
-        """What is to be written when the batch in progress, if there is one, ended here.
+        """Returns the markers to write when the batch in progress, if any, ends at ``end``.
 
-        ``has_checkpoint`` is False where the query had none, so that nothing before it was committed.
+        ``has_checkpoint`` is False if the query had no checkpoint, so that no earlier batch was committed.
         """
         if self._mode is AckMode.INDIVIDUAL:
             return []
         markers = self._ends_of_the_dead(batch, end if has_checkpoint else None, end)
         releases = self._unread.releases() if batch else []
-        # Not left to the order of the markers alone: a lease that ran out meanwhile takes no Release.
+        # The releases are also removed from the Ends. Marker order alone does not protect them, because a
+        # Release has no effect after its lease has expired.
         early = _offsets_of(releases)
         markers += releases
         for delivery in batch.deliveries if batch else ():
@@ -58,7 +59,7 @@ class SourceAcks:
                 if offsets:
                     markers.append(End(cell=cell, offsets=offsets, run_id=self._run.id_of(cell)))
         if batch and self._mode is AckMode.CUMULATIVE:
-            # Only where no others are outstanding: it would end them too.
+            # A cumulative ack would also end other outstanding messages, so such cells are excluded.
             cells = {self._assignment.cell(*tp): position for tp, position in self._assignment.next.items()}
             markers += [
                 EndUpTo(cell=cell, position=position, run_id=self._run.id_of(cell))
@@ -70,12 +71,13 @@ class SourceAcks:
     def _ends_of_the_dead(
         self, batch: BatchPlan | None, committed: SourceOffset | None, end: SourceOffset
     ) -> list[Marker]:
-        """Once a run: Ends for what dead runs left leased in batches that Spark has committed.
+        """Returns acks for what dead runs left leased in batches that Spark has committed, once per run.
 
-        Nobody remembers what the tasks of those runs have read, so that all of it is looked at.
+        The reads of those runs' tasks are unknown, so the headers of all these messages are examined.
         """
         if self._looked_back or not self._run.answers or not self._is_sole:
-            # Of a shared subscription what others left, or are at, cannot be told apart.
+            # In a shared subscription, leases of dead runs cannot be distinguished from leases of live
+            # members.
             return []
         self._looked_back = True
         delivered: dict[Cell, OffsetSet] = {}
@@ -92,7 +94,8 @@ class SourceAcks:
         self._apart |= left.unsure
         releases: list[Release] = []
         for started_ms, slices in sorted(self._leased(left.committed).items()):
-            # By the instant of the Start: what has become due since then was not delivered either.
+            # Judged by the time of the Start marker: a message that became due later was not delivered
+            # either.
             releases += self._unread.not_due(slices, started_ms - DEADLINE_GRAIN_MS)
         early = _offsets_of(releases)
         ends = [
@@ -103,7 +106,7 @@ class SourceAcks:
         return [*releases, *ends]
 
     def _leased(self, offsets: Mapping[Cell, OffsetSet]) -> dict[int, list[Slice]]:
-        """Those of the offsets that are leased, by the instant of their Start."""
+        """Returns the leased part of the offsets as slices, by the time of their Start markers."""
         found: dict[int, list[Slice]] = {}
         for cell, wanted in offsets.items():
             for lease, held in self._run.answers[cell].leases:

@@ -1,4 +1,4 @@
-"""How long a batch waits to be larger."""
+"""Delay of a batch until enough messages wait."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from spark_cursor_source.options.source import SourceOptions
 
 
 class MinOffsetsDelay:
-    """Waits for ``minOffsetsPerTrigger`` messages, but no longer than ``maxTriggerDelay``."""
+    """Delays a batch until ``minOffsetsPerTrigger`` messages wait, for at most ``maxTriggerDelay``."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._least = options.min_offsets_per_trigger
         self._most_s = options.max_trigger_delay_ms / 1000
         self._planned_at = time.monotonic()
-        self.drain = False  #: Trigger.AvailableNow: what is there is delivered, however little
+        self.drain = False  #: Trigger.AvailableNow: waiting messages are delivered, whatever their number
 
     def planned(self) -> None:
-        """A batch was planned."""
+        """Restarts the delay after a planned batch."""
         self._planned_at = time.monotonic()
 
     def waits_for_more(self, waiting: int) -> bool:
-        """Whether so many messages are too few for a batch yet."""
+        """True if the next batch should wait for more than ``waiting`` messages."""
         if self._least is None or waiting >= self._least or self.drain:
             return False
         return time.monotonic() - self._planned_at < self._most_s

@@ -1,4 +1,4 @@
-"""What one consumer has under lease: messages that it handed out, or that wait in its buffer."""
+"""Leases of one consumer: messages handed out to the application or waiting in its buffer."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import MAX_LEASE_MS, KeepAlive
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 
-_GRAIN_MS = 60_000  # leases of one minute share a set
+_GRAIN_MS = 60_000  # leases that start in the same minute share one offset set
 
 
 class _Group(NamedTuple):
     cell: Cell
     run_id: str
-    since: int  # in grains
+    since: int  # start of the leases, in units of _GRAIN_MS
 
 
 class ClientLeases:
-    """The leases of one consumer, to be extended until their messages are settled, and at most 12 h.
+    """Leases of one consumer, extended until their messages are settled, for at most 12 h.
 
     >>> cell = Cell(subscription="s", topic="t", partition=0)
     >>> held = ClientLeases()
@@ -28,26 +28,27 @@ class ClientLeases:
     [((0, 1),)]
     >>> held.keep_alives(now_ms=13 * 3_600_000, lease_ms=60_000), len(held)
     ([], 0)
+
     """
 
     def __init__(self) -> None:
         self._groups: dict[_Group, OffsetSet] = {}
-        self.overdue = 0  #: messages that were let go after 12 h
+        self.overdue = 0  #: messages whose extension stopped after 12 h
 
     def add(self, cell: Cell, offsets: OffsetSet, *, run_id: str, now_ms: int) -> None:
-        """These are leased from now on, by a Start of that run."""
-        self.remove(cell, offsets)  # of one that came back while it was still held, the last lease counts
+        """Adds messages leased by a Start marker of run ``run_id`` at ``now_ms``."""
+        self.remove(cell, offsets)  # a message redelivered while it is still held counts with its last lease
         group = _Group(cell, run_id, now_ms // _GRAIN_MS)
         self._groups[group] = self._groups.get(group, EMPTY) | offsets
 
     def remove(self, cell: Cell, offsets: OffsetSet) -> None:
-        """They are acked or given back, or left to their lease: no KeepAlive speaks for them."""
+        """Removes messages that are acked or released, or whose leases may expire."""
         for group, held in list(self._groups.items()):
             if group.cell == cell and not held.isdisjoint(offsets):
                 self._put(group, held - offsets)
 
     def keep_alives(self, *, now_ms: int, lease_ms: int) -> list[KeepAlive]:
-        """What extends all that is held; what was held for 12 h is let go."""
+        """Returns the markers that extend all held leases. Drops leases held for more than 12 h."""
         for group, held in list(self._groups.items()):
             if now_ms - group.since * _GRAIN_MS > MAX_LEASE_MS:
                 self.overdue += len(held)

@@ -1,4 +1,4 @@
-"""Which partitions of a queue a consumer has, since when the tracker knows it, and how far it is."""
+"""Queue partitions assigned to a plain consumer, their session with the tracker and their positions."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Pace
 
-_DISCOVER_MS = 2_000  # how often it is asked which partitions there are, and whose
-_PART_MS = 500  # how often the group is asked for this consumer's part
+_DISCOVER_MS = 2_000  # poll interval for partitions and their ownership
+_PART_MS = 500  # poll interval for the group assignment
 _COMMIT_MS = 1_000
-_PASSED_MS = 1_000  # the lease of what is passed over, which is ended at once
+_PASSED_MS = 1_000  # lease of skipped offsets, which are ended at once
 
 Partition = tuple[str, int]
 
 
 @dataclass(slots=True)
 class AssignedPartition:
-    """A partition that this consumer has, and how far it is."""
+    """A partition assigned to this consumer, and its position."""
 
     cell: Cell
-    position: int | None = None  #: the next offset to start; None until the tracker has answered
-    passed: int = 0  #: what was looked at beyond it and is not ours
+    position: int | None = None  #: next offset to lease; None until the tracker has answered
+    passed: int = 0  #: end of the examined offsets after the position that this consumer skips
 
 
 class ClientAssignment:
-    """Greets the tracker for each partition that the group gives to this consumer; one thread's.
+    """Sends Hello to the tracker for each partition assigned to this consumer. Not thread-safe.
 
-    What it hears is for its owner to carry out: partitions that were :meth:`lost`, and those whose
-    positions the tracker has told (:meth:`heard`).
+    The caller acts on the results: revoked partitions (:meth:`lost`) and start positions from the tracker
+    (:meth:`heard`).
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class ClientAssignment:
         self._partitions: tuple[Partition, ...] = ()
         self._topic_ids: Mapping[str, str] = {}
         self._followed: dict[int, AssignedPartition] = {}
-        self._part: set[int] = set()  # as of the last look
+        self._part: set[int] = set()  # partitions assigned at the last poll
         self._discover, self._look, self._commit = Pace(_DISCOVER_MS), Pace(_PART_MS), Pace(_COMMIT_MS)
-        self.steady = self._membership.steady  #: what :meth:`mine` says stays so inside of this
+        self.steady = self._membership.steady  #: keeps :meth:`assigned` constant inside the block
 
     def __contains__(self, number: int) -> bool:
         return number in self._followed
@@ -68,12 +68,12 @@ class ClientAssignment:
 
     @property
     def cells(self) -> set[Cell]:
-        """Those of the partitions at hand."""
+        """Cells of the followed partitions."""
         return {one.cell for one in self._followed.values()}
 
     @property
     def waiting(self) -> list[int]:
-        """The partitions of which the tracker has not said where they begin."""
+        """Partitions without an answer from the tracker."""
         return [number for number, one in self._followed.items() if one.position is None]
 
     @property
@@ -84,18 +84,18 @@ class ClientAssignment:
         return Cell(subscription=self._subscription, topic=self._topic, partition=number)
 
     def assigned(self) -> set[int]:
-        """The partitions that the group has given to this consumer."""
+        """Returns the partitions that the group assigns to this consumer."""
         return {number for _, number in self._membership.assigned_partitions(self._partitions)}
 
     def lost(self) -> set[int]:
-        """The partitions that were sought, or are another's by now."""
+        """Returns the partitions that were sought, or that belong to another member now."""
         lost: set[int] = set()
         if self._discover.is_time():
             info = self._topics.describe([self._topic])[self._topic]
             self._partitions = tuple((info.name, number) for number in range(info.partitions))
             self._topic_ids = {info.name: info.topic_id}
             self._watch.look()
-            # After a Seek, or where another has said Hello: from what the tracker knows then.
+            # After a Seek, or a Hello of another run, the partition restarts from the tracker's state.
             lost = {cell.partition for cell in self._run.taken_over()}
         if self._look.is_time() or not self._followed:
             self._part = self.assigned()
@@ -103,7 +103,7 @@ class ClientAssignment:
         return lost
 
     def greet(self) -> None:
-        """Say Hello for the partitions that came to this consumer."""
+        """Sends Hello for newly assigned partitions."""
         if not self._part - self._followed.keys():
             return
         new = sorted(self.assigned() - self._followed.keys())
@@ -114,10 +114,10 @@ class ClientAssignment:
         self._followed |= {number: AssignedPartition(cell) for number, cell in cells.items()}
 
     def heard(self) -> dict[int, int]:
-        """Where the partitions begin that the tracker has answered for since the last call.
+        """Returns the start positions of partitions that the tracker has answered since the last call.
 
         Raises:
-            NoTracker: it has not, for too long.
+            NoTracker: the tracker has not answered within its timeout.
         """
         waiting = self.waiting
         if not waiting:
@@ -131,13 +131,13 @@ class ClientAssignment:
         return begin
 
     def leave(self, numbers: Iterable[int]) -> set[Cell]:
-        """Follow these no more; the cells of those that were followed."""
+        """Stops following these partitions. Returns the cells of those that were followed."""
         cells = {self._followed.pop(number).cell for number in numbers if number in self._followed}
         self._run.give_up(cells)
         return cells
 
     def tell_how_far(self) -> None:
-        """Let lag tools, and the tracker, see what was passed over, too; once in a while."""
+        """Reports positions, with skipped offsets, to the tracker and to Kafka lag tools at intervals."""
         if not self._commit.is_time():
             return
         with self.steady():
@@ -154,7 +154,7 @@ class ClientAssignment:
         self._membership.try_commit(self._positions())
 
     def close(self) -> None:
-        """Commit how far it is, and leave the group."""
+        """Commits the positions and leaves the group."""
         self._membership.try_commit(self._positions())
         self._membership.close()
 
@@ -166,7 +166,7 @@ class ClientAssignment:
         }
 
     def _pass_over(self, one: AssignedPartition) -> Iterator[Marker]:
-        """The last of the offsets that nobody is to have, started and ended: those below it follow."""
+        """Yields Start and End markers for the last skipped offset; lower ones end with it."""
         last = OffsetSet.of((one.passed - 1, one.passed))
         run_id = self._run.id_of(one.cell)
         yield Start(cell=one.cell, offsets=last, lease_ms=_PASSED_MS, delivery_count=1, run_id=run_id)

@@ -1,4 +1,4 @@
-"""Keeps the leases of the batch in progress alive, so that a long batch is not delivered twice."""
+"""Lease extension for the batch in progress, so that a long batch is not delivered twice."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ LeasedT = TypeVar("LeasedT", bound=Leased)
 
 
 class LeaseExtender(Generic[LeasedT]):
-    """Has the held messages extended every third of a lease, at most 12 h for one batch.
+    """Extends the leases of tracked messages every third of a lease, for at most 12 h per batch.
 
-    It lives in the planner's process: when the driver dies it stops, and the leases run out. That is the
-    whole crash story.
+    The extender runs in the planner's process. If the driver dies, extension stops and the leases expire.
     """
 
     def __init__(self, extend: Callable[[Sequence[LeasedT]], None], *, lease_ms: int) -> None:
@@ -42,7 +41,10 @@ class LeaseExtender(Generic[LeasedT]):
         self._thread = threading.Thread(target=self._run, name="cursorq-lease-keeper", daemon=True)
 
     def track(self, leased: Sequence[LeasedT]) -> None:
-        """Extend these from now on, and no others; a batch that is held already may grow."""
+        """Replaces the set of extended messages.
+
+        The 12 h limit starts with the first call after :meth:`untrack`, so a tracked batch may grow.
+        """
         with self._changed:
             if not self._held:
                 self._since = time.monotonic()
@@ -52,13 +54,13 @@ class LeaseExtender(Generic[LeasedT]):
             self._thread.start()
 
     def untrack(self) -> None:
-        """The batch is complete: what is not acked is left to its lease."""
+        """Stops extending a completed batch. Leases of messages that are not acked expire."""
         with self._changed:
             self._held = ()
             self._changed.notify()
 
     def stop(self) -> None:
-        """End the thread."""
+        """Stops the thread."""
         with self._changed:
             self._stopped, self._held = True, ()
             self._changed.notify()
@@ -84,5 +86,5 @@ class LeaseExtender(Generic[LeasedT]):
             try:
                 self._extend(held)
             except CursorqError as problem:
-                # The leases still have two thirds of their time: the next round may get through.
+                # The leases have two thirds of their time left, so the next round can still succeed.
                 log.warning("keep_alive_failed error=%s", problem)

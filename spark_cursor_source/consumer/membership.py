@@ -1,4 +1,4 @@
-"""Which partitions of a subscription are this query's: by the type of the subscription and the group."""
+"""Consumer group membership: decides which partitions of a subscription this query reads."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ from spark_cursor_source.kafka.group_admin import GroupMemberInfo
 from spark_cursor_source.kafka.group_member import SOLE, GroupMember, Partition
 
 log = logging.getLogger(__name__)
-_LOOK_S = 0.5  # how often one that waits looks whether the holder is there
-_SETTLE_S = 1.5  # longer than from a look to having joined
-_JOIN_MS = 10_000  # a broker waits so long, and longer, for members that may come too
+_LOOK_S = 0.5  # poll interval of a standby that checks whether the current holder is alive
+_SETTLE_S = 1.5  # longer than the time between a standby's check and its join
+_JOIN_MS = 10_000  # the broker's join phase waits at least this long for other members
 _PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """What somebody wants of a subscription's group."""
+    """Settings of one member of a subscription's consumer group."""
 
     group: str
-    queue: str  #: which topics, as a text: a sole member is the only one of its group and queue
+    queue: str  #: the topic selection as text; a sole member is the only member of its group and queue
     type: SubscriptionType
     session_ms: int
     query_id: str
 
 
 class Membership:
-    """The part that one query takes in the group of its subscription."""
+    """Membership of one query in the consumer group of its subscription."""
 
     def __init__(self, config: Mapping[str, Any], topics: ClusterAdmin, part: GroupConfig) -> None:
         self._config, self._topics, self._part = config, topics, part
         self._name = name_member(part.type, part.query_id)
         self._member: GroupMember | None = None
-        self._since = time.monotonic()  # waiting
+        self._since = time.monotonic()  # monotonic seconds since when this query has waited to join
         self._looked_at = 0.0
-        self._is_named = False  # in the metadata of the group's offsets
+        self._is_named = False  # True once this member's name is in the metadata of the group's offsets
         self._joined_at: float | None = None
         self._last: dict[Partition, int] = {}
 
     def assigned_partitions(self, partitions: Collection[Partition]) -> frozenset[Partition]:
-        """Those of the partitions that this query is to read; joins the group where it can.
+        """Returns the partitions that this query reads. Joins the group if possible.
 
         Raises:
-            SubscriptionInUse: somebody has it, and is there for longer than the session timeout.
-            MemberFenced: somebody has taken it over, and this query does not wait for it.
+            SubscriptionInUse: another member has held the subscription for longer than the session timeout.
+            MemberFenced: another member has taken over the subscription, and this query is not a standby.
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         if self._member is None and not self._try_to_join(partitions):
@@ -74,10 +74,10 @@ class Membership:
             return frozenset()
 
     def _is_let_be(self, partitions: Collection[Partition]) -> bool:
-        """Whether this sole member is the one that stays, of several that waited and saw nobody there.
+        """Resolves a race between standby queries: the last static member to join wins.
 
-        Each that joins takes the place of the one before. When no other can still be on its way, the last
-        one writes its name, and only a member can.
+        Each member that joins fences the previous one. When no other standby can still be joining, the last
+        member writes its name into the group's offsets. Only a current member can commit.
         """
         if self._is_named:
             return True
@@ -88,7 +88,10 @@ class Membership:
         return self._is_named
 
     def wait_for_assignment(self, partitions: Collection[Partition]) -> frozenset[Partition]:
-        """:meth:`mine`, once it is known: joined, or, of a failover, held by one that is alive."""
+        """Waits until :meth:`assigned_partitions` is final.
+
+        For a failover subscription, a live holder of the partitions makes the result final and empty.
+        """
         deadline = Deadline.after_ms(2 * self._part.session_ms + _JOIN_MS)
         while True:
             mine = self.assigned_partitions(partitions)
@@ -98,10 +101,10 @@ class Membership:
 
     @contextmanager
     def steady(self) -> Iterator[None]:
-        """What :meth:`mine` says stays so inside of this, for as long as the process does not stand still.
+        """Keeps :meth:`assigned_partitions` constant inside the block, unless the process is paused.
 
         Raises:
-            MemberFenced, KafkaUnavailable: as :meth:`confirm`.
+            MemberFenced, KafkaUnavailable: see :meth:`confirm`.
         """
         self.confirm()
         if self._member is None:
@@ -111,12 +114,13 @@ class Membership:
             yield
 
     def confirm(self, *, in_doubt: bool = False) -> bool:
-        """What :meth:`mine` says next is as the broker sees it, though this process may have stood still.
+        """Aligns :meth:`assigned_partitions` with the broker after a possible pause of this process.
 
-        Whether it had, so that what was this query's before may be another's since.
+        Returns True if the broker had to be asked. Partitions held before may belong to another member in
+        that case.
 
         Raises:
-            MemberFenced: somebody has taken the subscription over, and this query does not wait for it.
+            MemberFenced: another member has taken over the subscription, and this query is not a standby.
             KafkaUnavailable: the broker did not answer.
         """
         try:
@@ -126,10 +130,10 @@ class Membership:
             return True
 
     def commit(self, positions: Mapping[Partition, int]) -> bool:
-        """Commit offsets; they are on the broker when this returns. False: this is no member any more.
+        """Commits offsets and waits for the broker. Returns False if this query is no longer a member.
 
         Raises:
-            MemberFenced: somebody has taken the subscription over, and this query does not wait for it.
+            MemberFenced: another member has taken over the subscription, and this query is not a standby.
             TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         if self._member is None:
@@ -143,30 +147,31 @@ class Membership:
         return True
 
     def try_commit(self, positions: Mapping[Partition, int]) -> bool:
-        """Let offsets be committed soon; False where that cannot be now."""
+        """Queues an offset commit. Returns False if no commit is possible now."""
         done = self._member is not None and self._member.try_commit(positions)
         if done:
             self._last |= positions
         return done
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leaves the group."""
         if self._member is not None:
             self._member.close(self._last)
 
     def _give_way(self, fenced: MemberFenced) -> None:
-        """The broker does not take this for a member: wait until it does again, or say so."""
+        """Handles the loss of membership: waits to join again, or raises ``fenced``."""
         assert self._member is not None
-        # Given up, because it was not heard of: whether anybody has come since is seen when it joins.
+        # After a session timeout no other member is known: the next join shows whether another one has
+        # joined.
         if self._part.type is not SubscriptionType.FAILOVER and not self._member.is_given_up:
             raise fenced
         log.warning("joins_again group=%s", self._part.group)
         self.close()
         self._member, self._since = None, time.monotonic()
         self._is_named, self._joined_at = False, None
-        self._looked_at = time.monotonic() + _SETTLE_S  # until the other one has written its name
+        self._looked_at = time.monotonic() + _SETTLE_S  # allows time for the other member to write its name
 
-    # -- who else is there -----------------------------------------------------------------------------
+    # -- other members ------------------------------------------------------------------------------------
 
     @property
     def _is_settled(self) -> bool:
@@ -183,7 +188,7 @@ class Membership:
         holder = self._holder(partitions)
         if holder is not None:
             waited_ms = (now - self._since) * 1000
-            # For so long it may be a dead one, of which the broker does not know yet.
+            # A dead member stays in the group until its session times out.
             if self._part.type is not SubscriptionType.FAILOVER and waited_ms > self._part.session_ms + 1_000:
                 raise SubscriptionInUse(self._part.group, self._part.type.value, holder)
             return False
@@ -197,18 +202,19 @@ class Membership:
         return True
 
     def _holder(self, partitions: Collection[Partition]) -> str | None:
-        """Who keeps this query out, if anybody does."""
+        """Returns a description of the member that keeps this query out; None if the subscription is free."""
         queue = {topic for topic, _ in partitions}
         for other in self._topics.group_members(self._part.group):
             if not queue & {topic for topic, _ in other.partitions}:
-                continue  # a subscription is one of a topic
+                continue  # members of other topics do not conflict
             if (other.instance_id or "").startswith(SOLE):
-                # A static member that took the place of another is shown with the client.id of that one.
+                # The broker shows a static member that replaced another one with the client.id of its
+                # predecessor.
                 committed = self._topics.committed_with_metadata(self._part.group, partitions)
                 said = {one.metadata for one in committed.values()} or {other.client_id}
                 name = next(filter(None, map(MemberName.parse, sorted(said))), None)
                 if name is None or name == self._name or is_dead(name):
-                    continue  # it has left, or died on this machine, or this is it
+                    continue  # the holder has left, died on this machine, or is this member
                 return _described(name)
             if self._part.type.is_sole:
                 name = MemberName.parse(other.client_id)

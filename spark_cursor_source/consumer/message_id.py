@@ -1,4 +1,4 @@
-"""Which columns of a row say which message it is."""
+"""Columns that identify the message of a row."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.options.marker_format import MarkerVersion
 
 MESSAGE_ID = ("topic", "partition", "offset")
-MESSAGE_ID_V1 = ("key", *MESSAGE_ID)  #: the key is the queue id, whose partition its markers go to
+#: the key is the queue id, which determines the partition of the markers
+MESSAGE_ID_V1 = ("key", *MESSAGE_ID)
 LEAVE = "leave"
 
 
 def needed_columns(options: AckOptions, *, by_column: bool = False) -> tuple[str, ...]:
-    """What rows must have for the action of the options, or any that a column action says.
+    """Returns the columns that the action of the options needs.
+
+    With ``by_column``, returns the columns for any action in a column ``action``.
 
     >>> from spark_cursor_source.options.kafka import KafkaOptions
     >>> options = AckOptions(kafka=KafkaOptions({}), subscription="s", lease_ms=60_000)
     >>> needed_columns(options), needed_columns(options, by_column=True)[-1]
     (('topic', 'partition', 'offset'), 'delivery_count')
+
     """
     if options.marker_version is MarkerVersion.V1:
         return MESSAGE_ID_V1
@@ -29,7 +33,7 @@ def needed_columns(options: AckOptions, *, by_column: bool = False) -> tuple[str
 
 
 def require_columns(columns: Sequence[str], needed: Collection[str], what: str) -> None:
-    """Refuse rows that do not say which messages, or which deliveries, they are.
+    """Rejects rows that lack columns of the message id or of the delivery.
 
     Raises:
         MissingColumns

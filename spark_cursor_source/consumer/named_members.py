@@ -1,4 +1,4 @@
-"""The members of a subscription's group, with what they say of themselves."""
+"""Members of a subscription's consumer group, with their parsed names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_cursor_source.kafka.group_member import SOLE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedMember:
-    """A member, and its name where it is one of ours."""
+    """A group member, with its parsed name if it is a member of this package."""
 
     info: GroupMemberInfo
     name: MemberName | None
@@ -25,12 +25,16 @@ class NamedMember:
 
 
 def named_members(topics: ClusterAdmin, group: str, partitions: Iterable[Partition]) -> list[NamedMember]:
-    """The members of a group, by client id; ``partitions`` are those that it commits offsets of."""
+    """Returns the members of a group, sorted by client id.
+
+    ``partitions`` are partitions for which the group commits offsets.
+    """
     found = []
     for info in sorted(topics.group_members(group), key=lambda one: (one.client_id, sorted(one.partitions))):
         said = {info.client_id}
         if (info.instance_id or "").startswith(SOLE):
-            # It is shown with the client.id of the first one of its kind; its commits bear its own name.
+            # The broker shows a static member with the client.id of its first predecessor. Its commits
+            # contain its own name.
             committed = topics.committed_with_metadata(group, partitions)
             said = {one.metadata for one in committed.values() if one.metadata} or said
         name = next(filter(None, map(MemberName.parse, sorted(said))), None)

@@ -1,4 +1,4 @@
-"""How many more messages a query may have outstanding."""
+"""Remaining capacity of a query under ``maxOutstanding``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ log = logging.getLogger(__name__)
 
 
 class OutstandingLimit:
-    """What ``maxOutstanding`` leaves for the next batch.
+    """Computes how many messages ``maxOutstanding`` leaves for the next batch.
 
-    What the tracker has not yet seen of this run counts as outstanding: the limit holds at any moment.
+    Deliveries of this run that the tracker has not read yet count as outstanding. So the limit holds at any
+    time.
     """
 
     def __init__(self, options: SourceOptions, cursors: CursorTable) -> None:
@@ -24,10 +25,14 @@ class OutstandingLimit:
         self._cursors = cursors
         self._first_planned: dict[TopicPartition, int] = {}
         self._is_full = False
-        self.outstanding: int | None = None  #: with the batch to come, where there is a limit
+        #: outstanding messages including the next batch; None without a limit
+        self.outstanding: int | None = None
 
     def left(self, planned: Mapping[TopicPartition, int]) -> int | None:
-        """How many more there may be, when all below these positions is planned; None without a limit."""
+        """Returns the remaining capacity in messages if everything below ``planned`` is planned.
+
+        Returns None without a limit.
+        """
         if self._limit is None:
             return None
         self._cursors.refresh()
@@ -50,6 +55,6 @@ class OutstandingLimit:
         return room
 
     def take(self, messages: int) -> None:
-        """So many are in the batch to come."""
+        """Adds the messages of the next batch to the outstanding count."""
         if self.outstanding is not None:
             self.outstanding += messages

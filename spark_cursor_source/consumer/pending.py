@@ -1,4 +1,4 @@
-"""The redeliveries that the tracker has addressed to one run."""
+"""Redeliveries that the tracker has announced to one run."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ log = logging.getLogger(__name__)
 
 
 class PendingRedeliveries:
-    """What is announced to this run, kept until a batch holds it. What is for others is dropped.
+    """Announcements addressed to this run, kept until a batch contains them. Others are dropped.
 
-    An announcement of an earlier delivery than a batch of this run has started is stale, and not kept.
+    An announcement is stale if this run has started a later delivery of the same messages. Stale
+    announcements are dropped.
     """
 
     def __init__(
@@ -45,24 +46,25 @@ class PendingRedeliveries:
         self._places = RedeliveryPartitions(topics, self._topic)
         self.topic_id = self._places.topic_id
         self._told = False
-        #: of the redeliveries topic
+        #: partitions of the redeliveries topic
         self.partitions = self._places.all
         self._pending: list[RedeliveryRecord] = []
         self._scanned: dict[int, int] = {}
-        self.taken = StartedDeliveries()  #: by the batches of this run
+        self.taken = StartedDeliveries()  #: deliveries started by the batches of this run
 
     def count_partitions(self) -> None:
-        """Read partitions that the redeliveries topic was given since, from their beginning.
+        """Detects partitions added to the redeliveries topic. They are read from their beginning.
 
         Raises:
-            RedeliveriesTopicRecreated: it is another topic by now.
+            RedeliveriesTopicRecreated: the topic was deleted and created again.
         """
         self._places.count()
 
     def here(self, offset: SourceOffset) -> SourceOffset:
-        """The offset, where its redeliveries positions are of this topic; else one that begins it anew.
+        """Returns the offset with redeliveries positions that are valid for the present topic.
 
-        What is announced to this run comes after its Hello, so nothing that it needs is in the other topic.
+        If the redeliveries topic was created again, reading starts at its beginning. Announcements to this
+        run come after its Hello, so the previous topic holds none that this run needs.
         """
         if offset.redeliveries_id in (None, self.topic_id):
             return offset
@@ -78,16 +80,19 @@ class PendingRedeliveries:
         return replace(anew, redeliveries_id=self.topic_id)
 
     def begin(self, positions: Mapping[int, int]) -> None:
-        """Read on from where the topic ended before this run said Hello: nothing before that is for it."""
+        """Sets the read positions to the topic's ends before this run's Hello.
+
+        Earlier announcements are for other runs.
+        """
         self._scanned = dict(positions)
 
     def ends(self) -> dict[int, int]:
-        """The ends of the redeliveries topic, as of now."""
+        """Returns the current end offsets of the redeliveries topic, by partition."""
         ends = self._topics.end_offsets(self.partitions, committed=True)
         return {partition: at for (_, partition), at in ends.items()}
 
     def pending(self, start: SourceOffset, ends: Mapping[int, int]) -> Sequence[RedeliveryRecord]:
-        """What no batch has held, of what was announced up to the ends."""
+        """Returns announcements below ``ends`` that no batch contains yet."""
         lanes = start.lane(alone=False), start.lane(alone=True)
         self._pending = [
             one
@@ -105,31 +110,31 @@ class PendingRedeliveries:
         return self._pending
 
     def between(self, start: SourceOffset, end: SourceOffset) -> list[Redeliver]:
-        """What of it a batch of this run holds."""
+        """Returns the redeliveries of one batch of this run."""
         found = redelivered_between(self._pending, start, end)
         return [one.redeliver for one in found if self._is_ours(one.redeliver)]
 
     def replayed(self, start: SourceOffset, end: SourceOffset) -> list[RedeliveryRecord]:
-        """What a batch of a run before this one held of this query's partitions, for whatever run it was."""
+        """Returns the redeliveries in a batch of an earlier run, for this query's partitions and any run id."""
         ends = {number: max(at, end.suspects.get(number, at)) for number, at in end.redeliveries.items()}
         for number in end.cuts.keys() | end.suspect_cuts.keys():
-            ends[number] += 1  # a part of the record at the end was taken
+            ends[number] += 1  # the batch took a part of the record at the end
         found = self._tail.scan(_first(start), ends, self._is_of_our_cells)
         return redelivered_between(found, start, end)
 
     def after(self, end: SourceOffset) -> list[RedeliveryRecord]:
-        """What was announced since of this query's partitions, to whatever run it was."""
+        """Returns announcements after ``end``, for this query's partitions and all run ids."""
         now = SourceOffset(queue={}, redeliveries=self.ends())
         found = self._tail.scan(_first(end), now.redeliveries, self._is_of_our_cells)
         return redelivered_between(found, end, now)
 
     def planned(self, batch: BatchPlan) -> None:
-        """A batch was started."""
+        """Records the deliveries of a started batch."""
         for delivery in batch.deliveries:
             self.taken.add(delivery)
 
     def forget_ended(self, cursors: CursorTable) -> None:
-        """What has ended by the cursors is not to be known any more, nor to be delivered."""
+        """Forgets started deliveries below the mark-delete position of this run's cursors."""
         for topic, partition in self._assignment.next:
             cell = self._assignment.cell(topic, partition)
             cursor = cursors.get(cell)
@@ -138,11 +143,11 @@ class PendingRedeliveries:
 
     @property
     def kept(self) -> int:
-        """How many announcements are in memory."""
+        """Number of announcements in memory."""
         return len(self._pending) + len(self._tail)
 
     def close(self) -> None:
-        """End the consumer."""
+        """Closes the consumer."""
         self._tail.close()
 
     def _is_ours(self, redeliver: Redeliver) -> bool:
@@ -153,5 +158,5 @@ class PendingRedeliveries:
 
 
 def _first(offset: SourceOffset) -> dict[int, int]:
-    """The first records that are not taken, of whichever kind."""
+    """Returns the first record not taken yet, by partition: the smaller position of both lanes."""
     return {number: min(at, offset.suspects.get(number, at)) for number, at in offset.redeliveries.items()}

@@ -1,7 +1,8 @@
-"""The driver's side of a streaming query: what each batch holds, under which leases, and what follows it.
+"""The planner: the driver side of a streaming query.
 
-One planner is one run of the query. Its memory is a cache: a second planner that is built from the same
-checkpoint and the same topics plans the same.
+A planner decides which messages each batch delivers, writes their leases, and acks completed batches. One
+planner is one run of the query. Its memory is a cache: a second planner built from the same checkpoint and
+the same topics plans the same batches.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ STOOD_STILL = "it went to another query before its rows went out"
 
 
 class Planner:
-    """One run: from the first question of Spark to the last."""
+    """One run of a query, from Spark's first call to its last."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._topics = ClusterAdmin(client_config(options.kafka, "admin"), timeout_ms=PATIENCE_MS).meet()
-        # Before anything is delivered: a right that is missed later stops a query in the middle of its work.
+        # Checked before the first delivery. A right found missing later would stop the query halfway.
         self._topics.check_rights(
             of_consumer(
                 markers=options.markers_topic,
@@ -107,29 +108,29 @@ class Planner:
         self._began = False
         self._asked_for_latest = False
         self._turns = Turns()
-        self.now_ms = 0  #: broker time of the last plan, by its Starts
+        self.now_ms = 0  #: broker time in ms of the last plan, from its Start markers
         self._in_progress: BatchPlan | None = None
-        self._beginning: SourceOffset | None = None  # of a query without a checkpoint
-        self._origin: dict[TopicPartition, int] = {}  # of the batch to come
+        self._beginning: SourceOffset | None = None  # the initial offset of a query that has no checkpoint
+        self._origin: dict[TopicPartition, int] = {}  # the first offset of the next batch, by queue partition
         self._last_ends = SourceOffset(queue={}, redeliveries={})
         self._bound: SourceOffset | None = None
 
-    # -- what Spark asks -------------------------------------------------------------------------------
+    # -- calls from Spark ----------------------------------------------------------------------------------
 
     def initial_offset(self) -> SourceOffset:
-        """Where a query without a checkpoint begins.
+        """Returns the offset where a query without a checkpoint begins.
 
-        The same answer again after a crash before the first commit: where a new subscription begins is made
-        durable, as its consumer group's offsets, before anything is planned. And the same again in this run:
-        Spark asks at every trigger and then to plan the first batch, which would else begin after the
-        redeliveries that it was to take.
+        The result is the same after a crash before the first commit: the positions of a new subscription are
+        committed as its consumer group's offsets before anything is planned. The result is also the same
+        within one run. Spark calls this at every trigger and again to plan the first batch. A different
+        second answer would start the first batch after the redeliveries that it must contain.
         """
         if self._beginning is None:
             self._beginning = self._find_beginning()
         return self._beginning
 
     def latest_offset(self, start: SourceOffset, *, max_offsets: int | None) -> SourceOffset:
-        """Up to where the next batch goes; ``start`` where there is nothing to deliver."""
+        """Returns the end offset of the next batch, or ``start`` if no message can be delivered."""
         self._begin(start)
         start = self._here(start)
         self._asked_for_latest = True
@@ -145,7 +146,7 @@ class Planner:
         try:
             queue_ends, redelivery_ends = self._ends()
         except (TopicNotFound, TopicGone):
-            self._queue.refresh()  # which says so where it matters
+            self._queue.refresh()  # raises the right error if the missing topic matters
             if self._queue.topic_ids == known:
                 raise
             return start
@@ -168,7 +169,8 @@ class Planner:
             return start
         self._queue.refresh()
         if any(self._queue.topic_ids.get(topic) != known[topic] for topic, _ in admitted.queue):
-            return start  # it went, or was created again: what is planned next is planned of the new one
+            # the topic was deleted or created again: plan from the new topic at the next trigger
+            return start
         self._outstanding_limit.take(admitted.new)
         end = SourceOffset(
             queue={**start.queue, **admitted.queue},
@@ -178,23 +180,27 @@ class Planner:
             laps=start.laps,
             origins=start.begun_elsewhere(origin),
         ).with_lanes(admitted.ordinary, admitted.suspects)
-        # Reading that was sought back ends where it had: between equal offsets Spark would run no batch.
+        # After a seek back, a batch can end at the offset where it starts. Spark runs no batch between equal
+        # offsets.
         return replace(end, laps=start.laps + 1) if end == start else end
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[tuple[Slice, ...]]:
-        """The slices of each task of a batch, its Starts acknowledged by the broker.
+        """Returns the slices of each task of a batch, after the broker has acknowledged its Start markers.
 
-        Called once a batch, after Spark has logged its offsets and before any row of it reaches anybody.
+        Spark calls this once per batch, after it has logged the batch's offsets and before any row of the
+        batch is read.
         """
         self._begin(start)
         start, end = self._here(start), self._here(end)
-        with self._membership.steady():  # a partition that is given away now has its Starts before it goes
+        # Start markers of a partition are written before a rebalance can take the partition away.
+        with self._membership.steady():
             batch = (
                 self._plan(start, end)
                 if self._asked_for_latest
                 else self._replays.plan(start, end, self._pending.replayed(start, end))
             )
-            # Start before the rows: a crash in between delivers twice; the other order, never.
+            # Start markers are written before the rows are read. A crash in between delivers twice. In the
+            # other order, a crash would lose messages.
             self._sender.send([*self._starts(batch), *_releases(batch.hand_backs, HANDED_BACK)])
             self.now_ms = max(self.now_ms, self._sender.flush() or 0)
         batch, lost = self._assignment.drop_revoked(batch)
@@ -211,38 +217,38 @@ class Planner:
 
     @property
     def report_to(self) -> ReportTo | None:
-        """Where the first task of the batch in progress reports that it has read all; None: nowhere."""
+        """Where the first task of the batch in progress reports a complete read; None if it reports none."""
         return self._unread.report_to
 
     def completed(self, end: SourceOffset) -> None:
-        """Spark has committed the batch that ends here."""
+        """Handles Spark's commit of the batch that ends at ``end``."""
         self._finish_batch(self._here(end))
 
     @property
     def outstanding(self) -> int | None:
-        """How many messages there are with the batch to come, where there is a limit."""
+        """Outstanding messages including the next batch. None without a limit."""
         return self._outstanding_limit.outstanding
 
     @property
     def tracker_silent_ms(self) -> int | None:
-        """How long no tracker has read a marker, where that is longer than ``trackerTimeout``."""
+        """Milliseconds since a tracker last read a marker if above ``trackerTimeout``, otherwise None."""
         return self._tracker.silent_ms
 
     @property
     def redeliveries_kept(self) -> int:
-        """How many announcements are in memory."""
+        """Number of announcements in memory."""
         return self._pending.kept
 
     def bound_by_now(self) -> None:
-        """Trigger.AvailableNow: deliver what is there at the first question after this, then nothing more."""
+        """Implements Trigger.AvailableNow: the next :meth:`latest_offset` fixes the end of the input."""
         self._batch_delay.drain = True
 
     def latest_known(self) -> SourceOffset:
-        """The ends that the last question found, for Spark's progress reports."""
+        """Returns the end offsets found by the last :meth:`latest_offset`, for Spark's progress reports."""
         return self._last_ends
 
     def close(self) -> None:
-        """Stop extending leases, leave the group, close the clients. What is still leased runs out."""
+        """Stops lease extension, leaves the group and closes the clients. Remaining leases expire."""
         self._lease_extender.stop()
         self._membership.close()
         self._sender.close()
@@ -284,12 +290,13 @@ class Planner:
         self._queue.resume(start)
         if self._beginning is None:
             self._check_rights()
-            self._pending.begin(self._pending.ends())  # before the Hello: what is for this run comes after it
+            # Taken before the Hello: announcements for this run are written after it.
+            self._pending.begin(self._pending.ends())
         self._sync_first(start)
         self._began = True
 
     def _check_rights(self) -> None:
-        # Of topics that a pattern has found.
+        # Covers topics that a subscribe pattern has matched.
         self._topics.check_rights(dict.fromkeys(self._queue.topic_ids, (DESCRIBE, READ)))
 
     # -- a batch ---------------------------------------------------------------------------------------
@@ -321,9 +328,9 @@ class Planner:
     # -- after a batch ---------------------------------------------------------------------------------
 
     def _finish_batch(self, end: SourceOffset) -> None:
-        """What a completed batch brings; asked on every trigger, because Spark's commit comes late."""
+        """Acks a completed batch. Runs at every trigger, because Spark's commit call comes late."""
         batch, self._in_progress = self._in_progress, None
-        # Under its leases, for it may have to be read again.
+        # The leases are still extended here, because computing the markers may read the batch again.
         markers = self._source_acks.markers(batch, end, has_checkpoint=self._beginning is None)
         self._lease_extender.untrack()
         if markers:
@@ -334,17 +341,17 @@ class Planner:
     # -- looking ahead ---------------------------------------------------------------------------------
 
     def _find_origin(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Where the next batch begins in each queue partition; none below the read position."""
+        """Returns the first offset of the next batch by queue partition, never below the read position."""
         origin = {tp: self._assignment.next[tp] for tp in ends if tp in self._assignment.next}
         if all(origin[tp] >= ends[tp] for tp in origin):
             return origin
         if self._messages_expire():
-            # As late as can be: what has expired is neither to be leased nor delivered.
+            # Refreshed as late as possible: expired messages must be neither leased nor delivered.
             self._cursors.refresh()
         for tp, position in origin.items():
             cell = self._cell(*tp)
             cursor = self._cursors.get(cell)
-            # Expiry and a skip move it; after a Seek it is for the next look around.
+            # Expiry and a skip move the read position. A Seek is handled by the next `check_ownership`.
             if cursor is not None and cursor.owner == self._run.id_of(cell):
                 origin[tp] = max(position, cursor.read_position)
         return origin
@@ -356,7 +363,7 @@ class Planner:
     def _ends(self) -> tuple[Mapping[TopicPartition, int], Mapping[int, int]]:
         if self._bound is not None:
             return self._bound.queue, self._bound.redeliveries
-        # One question to the broker where one will do: an idle query asks it a hundred times a second.
+        # One broker request if possible: an idle query calls this a hundred times a second.
         redeliveries = self._pending.partitions
         queue = sorted(self._assignment.next)
         if self._read_committed:
@@ -373,7 +380,7 @@ class Planner:
         return self._last_ends.queue, self._last_ends.redeliveries
 
     def _here(self, offset: SourceOffset) -> SourceOffset:
-        """The offset, as far as its positions are of the topics that are there now."""
+        """Returns the offset without positions of topics that were deleted or created again."""
         return self._queue.here(self._pending.here(offset))
 
     # -- small things ----------------------------------------------------------------------------------
@@ -408,7 +415,7 @@ class Planner:
         )
 
     def _send(self, markers: Sequence[Marker]) -> None:
-        """Write markers; they are on the broker when this returns."""
+        """Writes markers. Returns after the broker has confirmed them."""
         self._sender.send(markers)
         self._sender.flush()
 

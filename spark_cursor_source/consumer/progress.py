@@ -1,4 +1,4 @@
-"""How far a subscription is, as its consumer group's offsets: for ordinary lag tools, and for a new start."""
+"""Progress of a subscription as its consumer group's offsets, for Kafka lag tools and for a new start."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.source import SourceOptions
 
-GROUP_COMMIT_S = 1.0  #: how often the consumer group's offsets follow
+GROUP_COMMIT_S = 1.0  #: minimum interval in seconds between offset commits
 
 
 def group_config(options: SourceOptions, topics: ClusterAdmin, query_id: str) -> Membership:
-    """The part of a query in the group of its subscription; it joins when it is asked what is its."""
+    """Returns the membership of a query in its subscription's group.
+
+    The member joins at the first request for partitions.
+    """
     part = GroupConfig(
         group=options.group,
         queue=repr(options.topics),
@@ -28,37 +31,38 @@ def group_config(options: SourceOptions, topics: ClusterAdmin, query_id: str) ->
 
 
 class GroupProgress:
-    """The offsets of the subscription's group, committed by a member of it."""
+    """Offsets of the subscription's consumer group, committed by one of its members."""
 
     def __init__(self, topics: ClusterAdmin, membership: Membership, group: str) -> None:
         self._topics = topics
         self._membership = membership
         self._group = group
         self._when = 0.0
-        self._is_on_its_way = False  # what was last committed without waiting
+        self._is_on_its_way = False  # True after a commit that has not been awaited
         self._committed: dict[TopicPartition, int] = {}
 
     def beginning(
         self, queue: SourceTopics, stored: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Where a query without a checkpoint begins.
+        """Returns the positions where a query without a checkpoint begins.
 
-        From the group's offsets, which do not move before the first batch is complete; else from what is
-        ``stored``; a new subscription from where the options say.
+        Uses the group's offsets, which do not move before the first batch is complete, then the ``stored``
+        positions. A new subscription begins at the position of the ``startingOffsets`` option.
         """
         known = dict(stored) | self.known(frozenset(queue.partitions))
         missing = [tp for tp in queue.partitions if tp not in known]
         is_new = not known
-        # A partition that a subscription with a past does not know was added since.
+        # If the subscription has other positions, a partition without one was added later: read it from the
+        # beginning.
         known |= queue.starting_positions(missing) if is_new else self._topics.beginning_offsets(missing)
         return known
 
     def known(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
-        """The group's positions, whoever has committed them."""
+        """Returns the committed offsets of the group, from any member."""
         return self._topics.committed(self._group, partitions)
 
     def keep(self, positions: Mapping[TopicPartition, int]) -> bool:
-        """Commit positions; they are on the broker when this returns. False: by no member of the group."""
+        """Commits positions and waits for the broker. Returns False if this query is not a group member."""
         if not self._membership.commit(positions):
             return False
         self._when, self._is_on_its_way = time.monotonic(), False
@@ -68,9 +72,9 @@ class GroupProgress:
     def follow(
         self, positions: Mapping[TopicPartition, int], *, force: bool = False, wait: bool = False
     ) -> None:
-        """Let ordinary Kafka lag tools see how far the batches are; unless forced, once a second at most.
+        """Commits the positions of the batches for Kafka lag tools, at most once a second unless ``force``.
 
-        With ``wait`` they see it when this returns: the query may end right after.
+        With ``wait``, blocks until the broker has the commit, because the query may end right after.
         """
         moved = {tp: at for tp, at in positions.items() if self._committed.get(tp) != at}
         is_due = force or time.monotonic() - self._when > GROUP_COMMIT_S

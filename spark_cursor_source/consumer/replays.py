@@ -1,4 +1,4 @@
-"""Batches that a run before this one has begun and Spark asks for again."""
+"""Replay of batches that an earlier run started and Spark requests again."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ log = logging.getLogger(__name__)
 
 
 class ReplayPlanner:
-    """Plans such a batch again: the same messages, less what has ended.
+    """Plans a batch again with the same messages, without those that are settled.
 
-    A second replay hands them back: the batch runs empty, and they come again as redeliveries.
+    A second replay releases the messages instead: the batch runs empty, and they return as redeliveries.
     """
 
     def __init__(self, options: SourceOptions, assignment: PartitionAssignment, run: TrackerSession) -> None:
         self._options, self._assignment, self._run = options, assignment, run
-        self.held: dict[Cell, OffsetSet] = {}  #: all that these batches held, delivered again or not
+        #: all messages of replayed batches, whether delivered again or not
+        self.held: dict[Cell, OffsetSet] = {}
 
     def plan(self, start: SourceOffset, end: SourceOffset, records: Sequence[RedeliveryRecord]) -> BatchPlan:
-        """What the batch holds now; ``records`` are the redeliveries that it held."""
+        """Returns the present content of the batch. ``records`` are the redeliveries that it contained."""
         if not self._options.subscription_type.is_sole:
-            # The partitions may be others' by now. What was started comes back when its leases are over, and
-            # what was not is planned where the tracker says that the partition goes on.
+            # The partitions may belong to other members now. Started messages are redelivered when their
+            # leases expire. Other messages are planned from the position that the tracker reports.
             log.info("batch_given_up run=%s", self._run.run_id)
             return BatchPlan(deliveries=())
         held = self._assignment.still_owned(end.queue)
@@ -46,7 +47,8 @@ class ReplayPlanner:
             [record.redeliver for record in records],
             cursors=self._run.answers,
         )
-        for tp, stop in end.queue.items():  # of what this run does not hold it has delivered nothing, too
+        # covers partitions that this run does not hold: nothing of them is delivered either
+        for tp, stop in end.queue.items():
             self.held[self._assignment.cell(*tp)] = OffsetSet.of((origins[tp], stop))
         for tp, stop in ends.items():
             self._assignment.next[tp] = max(self._assignment.next.get(tp, 0), stop)
@@ -62,6 +64,9 @@ class ReplayPlanner:
         return batch
 
     def _goes_on_below(self, tp: TopicPartition, origin: int) -> bool:
-        """Whether reading goes on below the batch, which then holds nothing that is to be read first."""
+        """True if the read position is below the batch.
+
+        The batch then delivers no new message of the partition.
+        """
         answer = self._run.answers.get(self._assignment.cell(*tp))
         return answer is not None and answer.read_position < origin

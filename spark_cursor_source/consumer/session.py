@@ -1,4 +1,4 @@
-"""A run of a reader: it introduces itself to the tracker and learns what went before."""
+"""Session of a run with the tracker: sends Hello for each cell and reads the answers from cursors."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from spark_cursor_source.topics.cursors import check_tracked_through
 
 log = logging.getLogger(__name__)
 POLL_S = 0.05
-REPEATS = 4  #: how often a run says Hello again before it gives up
+REPEATS = 4  #: number of Hello retries before the run fails
 
 
 class Cursors(Protocol):
-    """Where the tracker's answers are read."""
+    """Source of the tracker's answers."""
 
     def refresh(self) -> bool: ...
 
@@ -29,7 +29,7 @@ class Cursors(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerAddress:
-    """Which tracker a run speaks with, and how long it waits for an answer."""
+    """Topics of the tracker that a run uses, and the timeout for its answers in ms."""
 
     markers_topic: str
     cursors_topic: str
@@ -37,10 +37,10 @@ class TrackerAddress:
 
 
 class TrackerSession:
-    """Says Hello for each cell and knows which of them the tracker has answered.
+    """Sends Hello for each cell and tracks which cells the tracker has answered.
 
-    The cursor that names this run holds the effect of every marker that came before its Hello. A cell that
-    this run gave up and meets again is greeted under another id: the answer to the first Hello is old.
+    A cursor that names this run includes the effect of every marker before its Hello. A cell that this run
+    released and acquires again is greeted under a new run id, because the answer to the first Hello is stale.
     """
 
     def __init__(
@@ -54,14 +54,15 @@ class TrackerSession:
         self._tracker = tracker
         self._cursors = cursors
         self._send = send
-        self._ids: dict[Cell, str] = {}  # under which a cell was greeted, where it is not run_id
-        self._next_ids: dict[Cell, str] = {}  # for the next greeting
-        self._times = 0  # that cells were given up
-        self._greeted: dict[Cell, tuple[float, Hello]] = {}  # not answered yet: since when
-        self._sought: set[Cell] = set()  # given up, because of a Seek that came before the answer was heard
+        self._ids: dict[Cell, str] = {}  # run id of each greeted cell, if different from run_id
+        self._next_ids: dict[Cell, str] = {}  # run id for the next Hello of a released cell
+        self._times = 0  # number of releases so far, used as suffix of the next run ids
+        self._greeted: dict[Cell, tuple[float, Hello]] = {}  # unanswered cells: monotonic send time and Hello
+        # cells released because a Seek preceded the tracker's answer
+        self._sought: set[Cell] = set()
         self.answers: dict[Cell, CursorSnapshot] = {}
-        self._read: dict[Cell, int] = {}  # the read position of an answered cell, when it was last seen
-        self._left_off: dict[Cell, int] = {}  # the same of cells that were deleted since
+        self._read: dict[Cell, int] = {}  # last seen read position of each answered cell
+        self._left_off: dict[Cell, int] = {}  # last seen read position of each cell that was deleted since
 
     def greet(
         self,
@@ -70,16 +71,17 @@ class TrackerSession:
         *,
         remade: Collection[Cell] = frozenset(),
     ) -> None:
-        """Say Hello for cells that this run has not met yet.
+        """Sends Hello for cells that this run has not greeted yet.
 
-        What is known of cells that are ``remade`` is of a topic that was deleted: it is forgotten first.
+        The tracker's state of cells in ``remade`` belongs to a deleted topic. A Delete marker before the
+        Hello removes that state.
 
-        One that was deleted under this run begins where it was last seen: what was started since then, before
-        the deletion or after it, nobody remembers.
+        A cell that was deleted during this run begins at its last seen read position. The tracker has no
+        record of deliveries started after that position.
 
         Raises:
-            QueueTopicRecreated: a cursor is that of another topic of the same name.
-            TrackedElsewhere: a cursor is that of another markers topic's tracker.
+            QueueTopicRecreated: a cursor belongs to another topic of the same name.
+            TrackedElsewhere: a cursor belongs to the tracker of another markers topic.
         """
         new = {c: at for c, at in positions.items() if c not in self._greeted and c not in self.answers}
         if not new:
@@ -95,21 +97,23 @@ class TrackerSession:
             )
             for cell, at in new.items()
         ]
-        self._cursors.refresh()  # before the Hello: it makes a cell with the tracker that reads it
+        # Refreshed before the Hello, because the Hello creates the cell at the tracker that reads it.
+        self._cursors.refresh()
         for hello in hellos:
             if hello.cell not in remade:
                 self._check(hello, self._cursors.get(hello.cell))
-        # Of one partition, so that no marker comes in between: the tracker forgets the cell and begins anew.
+        # Both markers go to one partition in one send, so no other marker comes in between. The tracker
+        # deletes the cell and creates it again.
         self._send([marker for hello in hellos for marker in _beginning(hello, anew=hello.cell in remade)])
         self._greeted |= {hello.cell: (now, hello) for hello in hellos}
         log.info("run_begins run=%s cells=%d", self.run_id, len(new))
 
     def id_of(self, cell: Cell) -> str:
-        """The run id of this run's markers about a cell, and of the redeliveries that are for it."""
+        """Returns the run id of this run's markers and redeliveries for a cell."""
         return self._ids.get(cell, self.run_id)
 
     def give_up(self, cells: Iterable[Cell]) -> None:
-        """Forget the cells; markers about what is still in progress keep their ids until the next Hello."""
+        """Releases the cells. Markers about deliveries in progress keep their run id until the next Hello."""
         known = [cell for cell in cells if cell in self.answers or cell in self._greeted]
         if not known:
             return
@@ -121,14 +125,14 @@ class TrackerSession:
             self._next_ids[cell] = f"{self.run_id}.{self._times}"
 
     def wait_for(self, cells: Sequence[Cell], still_mine: Callable[[Sequence[Cell]], Sequence[Cell]]) -> None:
-        """Block until the tracker has answered for each of the cells that are ``still_mine``.
+        """Blocks until the tracker has answered for each cell that ``still_mine`` confirms.
 
-        That is asked before each Hello that is repeated: a process that stood still meanwhile would take the
-        cells from whoever has them since.
+        ``still_mine`` is called before each Hello retry. Otherwise a process that was paused would take cells
+        away from their new owner.
 
         Raises:
-            NoTracker: it did not, in ``trackerTimeout``.
-            QueueTopicRecreated: as :meth:`listen`.
+            NoTracker: the tracker did not answer within ``trackerTimeout``.
+            QueueTopicRecreated: see :meth:`listen`.
         """
         timeout_s = self._tracker.timeout_ms / 1000
         again_s = timeout_s / REPEATS
@@ -141,17 +145,17 @@ class TrackerSession:
             if now - began > timeout_s:
                 raise self._no_tracker(len(missing))
             if now - said > again_s:
-                # A tracker that was rebuilt meanwhile may have lost the first one.
+                # A tracker that was rebuilt since may have lost the first Hello.
                 said, cells = now, still_mine(cells)
                 self._send([self._greeted[cell][1] for cell in cells if cell in self._greeted])
             time.sleep(POLL_S)
 
     def listen(self) -> None:
-        """Take in what the tracker has answered by now.
+        """Reads the answers that the tracker has written so far.
 
         Raises:
-            NoTracker: a cell waits longer than ``trackerTimeout``.
-            QueueTopicRecreated: the tracker knows a cell of another topic of the same name.
+            NoTracker: a cell has waited longer than ``trackerTimeout``.
+            QueueTopicRecreated: the tracker's cursor belongs to another topic of the same name.
         """
         if not self._greeted:
             return
@@ -169,10 +173,10 @@ class TrackerSession:
             raise self._no_tracker(waiting)
 
     def taken_over(self) -> dict[Cell, str | None]:
-        """The cells whose redeliveries go elsewhere by now, and to which run.
+        """Returns the cells whose redeliveries no longer go to this run, each with its new run id.
 
-        None: to none, because the subscription was sought, or deleted, and begins anew. That may have come
-        before the answer was heard: then nobody will answer any more.
+        The run id is None if the subscription was sought or deleted and starts again without an owner. A Seek
+        or deletion can precede the tracker's answer. In that case the answer never arrives.
         """
         self._cursors.refresh()
         others: dict[Cell, str | None] = {}
@@ -180,7 +184,7 @@ class TrackerSession:
         for cell in [cell for cell, (since, _) in self._greeted.items() if since < late]:
             cursor = self._cursors.get(cell)
             if cursor is not None and cursor.sought and cursor.owner is None and cell not in self._sought:
-                self._sought.add(cell)  # once: a tracker that is away is to be missed
+                self._sought.add(cell)  # only once per Hello: a missing tracker must still raise NoTracker
                 others[cell] = None
         for cell in self.answers:
             cursor = self._cursors.get(cell)

@@ -1,7 +1,7 @@
-"""Rows that say what became of messages, folded into markers on the executor that holds them.
+"""Settlement of messages by DataFrame rows, folded into markers on the executor.
 
-A task folds all its rows into sets of offsets, so a million acks are one marker of each cell, and flushes
-them before it returns: what Spark takes for a finished task is durable.
+A task folds its rows into offset sets, so a million acks become one marker per cell. The task flushes the
+markers before it returns, so the settlements of a finished Spark task are durable.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _DETAILS = ("action", "delivery_count", "delay_ms", "reason")
 class Settlement:
     """Acks, releases, rejects and extensions of one task, by cell.
 
-    Rows have topic, partition and offset, and where present: ``action`` (else the options' action, else ack),
-    ``delivery_count``, ``delay_ms`` and ``reason``. Their order does not matter.
+    Rows have the columns ``topic``, ``partition`` and ``offset``. Optional columns are ``action`` (default:
+    the action of the options, then ack), ``delivery_count``, ``delay_ms`` and ``reason``. The order of rows
+    does not matter.
     """
 
     def __init__(self, options: AckOptions) -> None:
@@ -40,13 +41,14 @@ class Settlement:
         self.settled = 0
 
     def add(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Take in rows; columns beyond those that count are passed over.
+        """Adds rows. Other columns are ignored.
 
         Raises:
-            NullMessageId: a row does not say which message, or which delivery, it is.
-            InvalidMessageId: a row names a message that cannot be.
-            UnknownAction: the column action has a word that is none.
-            InvalidDuration, InvalidOption: a delay is negative, or above 12 h.
+            NullMessageId: a row has a null in its message id, or lacks the delivery count that its action
+                needs.
+            InvalidMessageId: a row contains an invalid topic, partition or offset.
+            UnknownAction: the column ``action`` contains an unknown word or a null.
+            InvalidDuration, InvalidOption: a delay is negative or above 12 h.
         """
         if rows.num_rows == 0:
             return
@@ -68,7 +70,7 @@ class Settlement:
         word = values.get("action", default.value)
         count = values.get("delivery_count")
         if word is None or word not in (LEAVE, *AckAction):
-            # A null is no ack: `when(ok, "ack")` without otherwise would ack all the rest.
+            # A null is not an ack: `when(ok, "ack")` without `otherwise` would ack all remaining rows.
             raise UnknownAction("null" if word is None else str(word))
         if word in (LEAVE, AckAction.ACK):
             count = None
@@ -81,7 +83,7 @@ class Settlement:
         return values["topic"], values["partition"], word, count, delay_ms, reason
 
     def markers(self) -> Iterator[Settling]:
-        """What was added, as few markers as say it."""
+        """Yields the fewest markers that express all added rows."""
         for (topic, partition, word, count, delay_ms, reason), pieces in self._offsets.items():
             if word == LEAVE:
                 continue
@@ -102,11 +104,12 @@ class Settlement:
                     )
 
     def send(self, markers_partitions: int) -> None:
-        """Write the markers; they are on the broker when this returns.
+        """Writes the markers. Returns after the broker has confirmed them.
 
         Raises:
-            UnknownSubscription, NotOfSubscription, NoSuchMessages: there is nothing that they could end.
-            MarkersNotDurable: they are not; the messages keep their leases.
+            UnknownSubscription, NotOfSubscription, NoSuchMessages: the messages do not exist for this
+                subscription.
+            MarkersNotDurable: the markers are not confirmed; the messages keep their leases.
         """
         check_acked(self._options, self.markers())
         sender = cached_sender(
@@ -118,7 +121,7 @@ class Settlement:
 
 
 def _check_message_ids(topic: str, partition: int, offsets: np.ndarray) -> None:
-    # The tracker would put such a marker in quarantine, where nobody looks who acks.
+    # The tracker would quarantine such a marker, where the application does not see the error.
     if (why := why_no_topic(topic)) is not None:
         raise InvalidMessageId("topic", topic, why)
     if partition < 0:
@@ -128,7 +131,7 @@ def _check_message_ids(topic: str, partition: int, offsets: np.ndarray) -> None:
 
 
 def check_acked(options: AckOptions, markers: Iterable[Settling]) -> None:
-    """Refuse acks of what is not there, where the rows do not say themselves that they are their source's.
+    """Rejects acks of messages that do not exist, unless the rows come from the matching source.
 
     Raises:
         UnknownSubscription, NotOfSubscription, NoSuchMessages
@@ -139,7 +142,10 @@ def check_acked(options: AckOptions, markers: Iterable[Settling]) -> None:
 
 
 def _grouped(table: pa.Table, keys: list[str]) -> Iterator[tuple[tuple[Any, ...], np.ndarray]]:
-    """(key values, offsets) of each group; most batches are of one partition and have one group."""
+    """Yields (key values, offsets) of each group.
+
+    Most batches have one partition and one group, so that case has a fast path.
+    """
     encoded = [table.column(key).combine_chunks().dictionary_encode(null_encoding="encode") for key in keys]
     dictionaries = [_chunk(column).dictionary for column in encoded]
     offsets = table.column("offset").to_numpy()

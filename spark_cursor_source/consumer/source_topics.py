@@ -1,4 +1,4 @@
-"""Which partitions of which queue topics a query reads, kept up to date while it runs."""
+"""Queue topics and partitions that a query reads, kept up to date while it runs."""
 
 from __future__ import annotations
 
@@ -17,42 +17,43 @@ from spark_cursor_source.topics.positions import starting_positions
 from spark_cursor_source.topics.streams import StreamStates
 
 log = logging.getLogger(__name__)
-DISCOVERY_S = 2.0  #: how often an idle query looks for new partitions
-_BEHIND_MS = 3_000  # so long an end may be below what was read before
+DISCOVERY_S = 2.0  #: poll interval in seconds of an idle query for new partitions
+_BEHIND_MS = 3_000  # how long a log end may be below the read position before it counts as data loss
 
 
 class SourceTopics:
-    """The queue partitions of a query and the ids of their topics."""
+    """Queue partitions of a query and the ids of their topics."""
 
     def __init__(
         self, options: SourceOptions, topics: ClusterAdmin, *, may_be_recreated: bool = True
     ) -> None:
-        """Without ``may_be_recreated``, a topic that was created again is an error in any case."""
+        """If ``may_be_recreated`` is False, a recreated topic is always an error."""
         self._options = options
         self._may_be_recreated = may_be_recreated and not options.fail_on_data_loss
         self._topics = topics
         self._expected_ids: dict[str, str] = {}
-        self._gone: dict[str, str] = {}  # topics that were deleted, and the ids that they had
+        self._gone: dict[str, str] = {}  # deleted topics and their ids
         self._recreated: set[str] = set()
         self._discovered = 0.0
-        self._told_of: dict[TopicPartition, int] = {}  # positions beyond an end, of which the log knows
+        self._told_of: dict[TopicPartition, int] = {}  # positions beyond a log end that are already logged
         self.partitions: tuple[TopicPartition, ...] = ()
         self.topic_ids: Mapping[str, str] = {}
         self._states = StreamStates(options.kafka, options.streams_topic, topics, timeout_ms=PATIENCE_MS)
 
     def resume(self, start: SourceOffset) -> None:
-        """Go on from these positions, which are those of topics with these ids.
+        """Resumes from positions of topics with the ids in ``start``.
 
         Raises:
-            TopicNotFound, QueueTopicRecreated: as :meth:`refresh`.
-            QueueTopicEndsEarlier: a topic has ended before its position for a while, as one made anew does.
+            TopicNotFound, QueueTopicRecreated: see :meth:`refresh`.
+            QueueTopicEndsEarlier: a topic ends before its position for a while, like a topic that was
+                recreated.
         """
         self._expected_ids |= start.topic_ids
         self.refresh()
         self._check_ends(self.here(start).queue)
 
     def here(self, offset: SourceOffset) -> SourceOffset:
-        """The offset without the positions of topics that were created again since."""
+        """Returns the offset without positions of topics that were recreated."""
         remade = {name for name, was in offset.topic_ids.items() if self.topic_ids.get(name, was) != was}
         if not remade:
             return offset
@@ -64,16 +65,16 @@ class SourceTopics:
         )
 
     def is_of_another(self, topic: str, cursor_id: str | None) -> bool:
-        """Whether a cursor is one of a topic that was deleted, and not of the one that is read now.
+        """True if a cursor belongs to a deleted topic instead of the present topic of the same name.
 
-        ``cursor_id`` is the id of the topic that the cursor tells; None where it tells none.
+        ``cursor_id`` is the topic id in the cursor, or None if the cursor has none.
         """
         if not self._may_be_recreated:
             return False
         return topic in self._recreated if cursor_id is None else cursor_id != self.topic_ids.get(topic)
 
     def discover(self) -> bool:
-        """:meth:`refresh`, and a look at what is paused, once in a while; whether it was time."""
+        """Refreshes partitions and paused streams once per discovery interval. True if it did."""
         now = time.monotonic()
         if now - self._discovered < DISCOVERY_S:
             return False
@@ -84,22 +85,22 @@ class SourceTopics:
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """The partitions that nothing is to be planned of, as of the last :meth:`discover`."""
+        """Partitions paused at the last :meth:`discover`. No batch is planned from them."""
         return self._states.paused(self.partitions)
 
     def close(self) -> None:
-        """End the clients."""
+        """Closes the clients."""
         self._states.close()
 
     def refresh(self) -> None:
-        """Ask the broker which partitions there are now.
+        """Reads the present partitions from the broker.
 
-        With ``failOnDataLoss=false`` a topic that was read before and is gone is left out, with a warning.
-        One that was created again is taken up, with another id.
+        With ``failOnDataLoss=false``, a known topic that was deleted is skipped with a warning. A recreated
+        topic is read with its new id.
 
         Raises:
-            TopicNotFound: a topic that is read by name, or was read before, does not exist.
-            QueueTopicRecreated: a topic is another one than that of the positions at hand.
+            TopicNotFound: a topic that is subscribed by name, or was read before, does not exist.
+            QueueTopicRecreated: a topic has another id than the topic of the known positions.
         """
         selection = self._options.topics
         match selection:
@@ -107,7 +108,7 @@ class SourceTopics:
                 wanted = list(names)
             case SubscribePattern(pattern=pattern):
                 wanted = [name for name in self._topics.matching(pattern) if self._options.selects(name)]
-                # A topic that was read before and is gone is missed by name, not forgotten.
+                # A known topic that no longer exists must be reported by name instead of being forgotten.
                 wanted = sorted({*wanted, *self._expected_ids})
             case Assign(partitions=assigned):
                 wanted = sorted({topic for topic, _ in assigned})
@@ -142,11 +143,11 @@ class SourceTopics:
         )
 
     def _look_for_gone(self, wanted: Collection[str]) -> None:
-        """Expect those of the topics that were gone and have been created again."""
+        """Detects deleted topics that were created again."""
         gone = self._gone.keys() & set(wanted)
         if not gone or not self._may_be_recreated:
             return
-        # For a moment a broker may still show the one that it has deleted.
+        # A broker may list a deleted topic for a moment.
         for name, info in self._topics.existing(gone).items():
             if info.topic_id != self._gone[name]:
                 self._expected_ids[name] = self._gone.pop(name)
@@ -168,24 +169,25 @@ class SourceTopics:
         return self._describe([name for name in wanted if name not in gone])
 
     def starting_positions(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where a new subscription begins, by the option startingOffsets and its like."""
+        """Returns the start positions of a new subscription from ``startingOffsets`` and related options."""
         return starting_positions(self._options.starting_offsets, partitions, self._topics)
 
     def beginnings(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the log of each begins."""
+        """Returns the beginning offset of each partition."""
         return self._topics.beginning_offsets(partitions) if partitions else {}
 
     def watch_ends(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
-        """Notice that a log ends before where reading goes on: an election may have lost its last records.
+        """Detects a log end below the read position. An unclean leader election can lose the last records.
 
         Raises:
-            QueueTopicEndsEarlier: it does so for a while, and data loss is to fail the query.
+            QueueTopicEndsEarlier: the end stays below the position for a while, and ``failOnDataLoss`` is
+                set.
         """
         behind = {tp: positions[tp] for tp, end in ends.items() if end < positions.get(tp, 0)}
         doubtful = {tp: at for tp, at in behind.items() if self._told_of.get(tp) != at}
         if doubtful:
             ids = self.topic_ids
-            self.refresh()  # which says so where the topic was deleted or created again
+            self.refresh()  # raises or logs if the topic was deleted or created again
             same = {tp for tp in doubtful if self.topic_ids.get(tp[0]) == ids[tp[0]]}
             self._check_ends({tp: doubtful[tp] for tp in same})
 
@@ -197,7 +199,7 @@ class SourceTopics:
             beyond = sorted(tp for tp, end in ends.items() if positions[tp] > end)
             if not beyond:
                 return
-            if deadline.over:  # a new leader may be behind for a moment
+            if deadline.over:  # a new leader's end may lag for a moment
                 break
             deadline.pause(0.5)
         for tp in beyond:

@@ -1,4 +1,4 @@
-"""The Starts of a consumer's deliveries, and those of which it is not known whether they are written."""
+"""Start markers of a consumer's deliveries, including those whose write is not confirmed."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from spark_cursor_source.core.marker import Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.tracker import DEADLINE_GRAIN_MS
 
-#: writes Starts; they are on the brokers when it returns, at this time of theirs, or None if it is not said
+#: Writes Start markers. Returns after the brokers have confirmed them, with their broker time in ms, or None
+#: if the brokers do not report one.
 WriteStarts = Callable[[Sequence[Start]], int | None]
 
 
 class Starts:
-    """Writes Starts; one thread's."""
+    """Writes Start markers. Not thread-safe."""
 
     def __init__(self, write: WriteStarts, run_id_of: Callable[[Cell], str], *, lease_ms: int) -> None:
         self._write, self._run_id_of, self._lease_ms = write, run_id_of, lease_ms
-        self._unconfirmed: list[Delivery] = []  # their Starts may be written, or be so later
-        self.now_ms = 0  #: broker time, by the last Start
-        self.began_ms: int | None = None  #: when that lease began; None where the broker did not say
+        # deliveries whose Start markers are unconfirmed: they may be on the broker now or later
+        self._unconfirmed: list[Delivery] = []
+        self.now_ms = 0  #: broker time in ms of the last Start marker
+        #: start of the last lease in broker ms; None if the brokers did not report a time
+        self.began_ms: int | None = None
 
     def write(self, deliveries: Sequence[Delivery], *, alone: bool = False) -> list[Start]:
-        """The Starts of these deliveries; they are on the brokers when this returns."""
+        """Writes and returns the Start markers of these deliveries, confirmed by the brokers."""
         starts = [
             Start(
                 cell=delivery.cell,
@@ -40,16 +43,16 @@ class Starts:
         at_ms = self._write(starts)
         self._unconfirmed = []
         self.now_ms = max(self.now_ms, at_ms or 0)
-        # As the tracker counts it: on the next quarter of a second.
+        # The tracker rounds deadlines up to the next quarter of a second.
         self.began_ms = None if at_ms is None else -(-at_ms // DEADLINE_GRAIN_MS) * DEADLINE_GRAIN_MS
         return starts
 
     def unconfirmed(self, cell: Cell) -> OffsetSet:
-        """What may have been started of a cell, though nobody said so."""
+        """Returns the offsets of a cell whose Start markers may have been written without confirmation."""
         return OffsetSet.union(one.offsets for one in self._unconfirmed if one.cell == cell)
 
     def forget(self, cells: Collection[Cell]) -> list[Delivery]:
-        """What may have been started of these cells, which is not of interest here any more."""
+        """Removes and returns the unconfirmed deliveries of these cells."""
         forgotten = [one for one in self._unconfirmed if one.cell in cells]
         self._unconfirmed = [one for one in self._unconfirmed if one.cell not in cells]
         return forgotten

@@ -1,4 +1,4 @@
-"""Which process this is, and whether another one of this machine is still there."""
+"""Identity of this process, and liveness of other processes on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def name_member(type: SubscriptionType, query_id: str) -> MemberName:
-    """The name of a member of a consumer group in this process."""
+    """Returns the name of a consumer group member in this process."""
     return MemberName(
         type=type,
         host=_host(),
@@ -25,7 +25,7 @@ def name_member(type: SubscriptionType, query_id: str) -> MemberName:
 
 
 def is_dead(name: MemberName) -> bool:
-    """Whether the member's process is known to be gone; False too where nobody here can know."""
+    """True if the member's process is known to be dead. False if its state cannot be determined here."""
     pid, _, space = name.process.partition("@")
     if not space or name.host != _host() or space != _space() or not pid.isdecimal():
         return False
@@ -39,7 +39,7 @@ def is_dead(name: MemberName) -> bool:
 
 
 def _is_zombie(pid: str) -> bool:
-    """Dead, and nobody has asked how it ended: in a container whose first process does not."""
+    """True if the process has exited but its parent has not reaped it, as in containers without an init."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -52,10 +52,11 @@ def _host() -> str:
 
 
 def _space() -> str:
-    """The boot of this machine and its space of process ids; empty where they are not known.
+    """Returns the boot id of this machine and its process id namespace; empty if they are unknown.
 
-    Machines may have one host name and containers of one machine a space each, and the first space of a
-    machine has the same number everywhere. What a boot is called tells machines apart.
+    The host name alone is not sufficient. Several machines can share a host name, and each container has its
+    own namespace. The first namespace has the same number on every machine, so the boot id distinguishes
+    machines.
     """
     try:
         boot = Path(_BOOT_ID).read_text(encoding="ascii").strip()

@@ -1,4 +1,4 @@
-"""Whether a tracker is at work: the markers that it has not read, and for how long it has read none."""
+"""Monitoring of the tracker: its unread markers, and the time since it last read one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from spark_cursor_source.kafka.deadline import Deadline, Pace
 from spark_cursor_source.topics.tracker_progress import read_progress
 
 log = logging.getLogger(__name__)
-_ANSWER_MS = 3_000  # a broker that is slow is no reason to hold up a query
+_ANSWER_MS = 3_000  # limit for one check: a slow broker must not hold up a query
 
 
 def unread_markers(topics: ClusterAdmin, markers_topic: str) -> tuple[int, Mapping[int, int]]:
-    """How many markers the tracker has not read, and its positions.
+    """Returns the number of markers that the tracker has not read, and its positions by partition.
 
     Raises:
-        NotAuthorized: the tracker's consumer group may not be described.
+        NotAuthorized: the client may not describe the tracker's consumer group.
         TopicNotFound, KafkaUnavailable
     """
     positions = read_progress(topics, markers_topic, stable=False).next_markers
@@ -32,9 +32,9 @@ def unread_markers(topics: ClusterAdmin, markers_topic: str) -> tuple[int, Mappi
 
 
 class TrackerWatch:
-    """Warns once of a tracker that reads nothing for ``trackerTimeout`` though there are markers.
+    """Warns once if the tracker reads no marker for ``trackerTimeout`` although markers wait.
 
-    After ``fail_ms`` of that it is an error. One thread's.
+    After ``fail_ms`` without a read marker, :meth:`look` raises. Not thread-safe.
     """
 
     def __init__(self, topics: ClusterAdmin, tracker: TrackerAddress, *, fail_ms: int | None = None) -> None:
@@ -43,16 +43,16 @@ class TrackerWatch:
         self._fail_ms = fail_ms
         self._look = Pace(max(min(tracker.timeout_ms, fail_ms or tracker.timeout_ms) // 10, 100))
         self._positions: Mapping[int, int] = {}
-        self._silent: Deadline | None = None  # since when it has stood still with markers before it
+        self._silent: Deadline | None = None  # started when the tracker stopped reading although markers wait
         self._may_ask = True
-        self.silent_ms: int | None = None  #: how long nothing was read, where that is too long
+        self.silent_ms: int | None = None  #: ms without a read marker, if above the timeout; otherwise None
 
     def look(self) -> None:
-        """Ask the brokers, once in a while.
+        """Checks the tracker's progress, at intervals.
 
         Raises:
-            TrackerSilent: it has read nothing for ``fail_ms``.
-            NotAuthorized: this cannot be found out, and there is a ``fail_ms``.
+            TrackerSilent: the tracker has read no marker for ``fail_ms``.
+            NotAuthorized: the tracker's progress may not be read, and ``fail_ms`` is set.
         """
         if not self._may_ask or not self._look.is_time():
             return
@@ -68,7 +68,8 @@ class TrackerWatch:
             )
             return
         except (KafkaUnavailable, TopicNotFound):
-            # Whoever needs them says so. The tracker, too, could not read while the brokers were away.
+            # Callers that need the brokers or the topic raise their own errors. The tracker could not read
+            # while the brokers were unavailable either.
             if self._silent is not None:
                 self._silent = Deadline.after_ms(self._tracker.timeout_ms)
             return

@@ -1,4 +1,4 @@
-"""Acks of subscriptions or topics that nobody reads, in the log: once a minute for each subscription."""
+"""Log of acks that match no known subscription or topic, once a minute for each subscription."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EVERY_MS = 60_000
 
 
 class UnmatchedAcksLog:
-    """Counts what was acked, released, rejected or extended where the tracker knows no such partition."""
+    """Counts acked, released, rejected and extended messages of cells that the tracker does not know."""
 
     def __init__(self, *, every_ms: int = EVERY_MS) -> None:
         self._every_ms = every_ms
@@ -21,11 +21,11 @@ class UnmatchedAcksLog:
         self._counts: dict[str, Counter[str]] = {}
 
     def add(self, subscription: str, topic: str, *, messages: int) -> None:
-        """Count messages of a topic."""
+        """Adds messages of a topic to the count."""
         self._counts.setdefault(subscription, Counter())[topic] += messages
 
     def tell(self) -> None:
-        """Tell of the subscriptions that are due."""
+        """Logs a warning for each subscription whose log interval has passed."""
         for subscription in list(self._counts):
             if not self._paces.setdefault(subscription, Pace(self._every_ms)).is_time():
                 continue

@@ -1,7 +1,7 @@
-"""Messages that are not due, in what the sink left unread of a batch that the source acks.
+"""Messages that are not due in the part of a batch that the sink left unread.
 
-A task gives back what is not due of the messages that it reads. The source acks all of a committed batch,
-whether a task has read it or not: of the rest, the planner looks at the headers itself before it acks.
+A task releases messages that are not due when it reads them. If the source acks, it acks the whole committed
+batch, including messages that no task read. For those, the planner reads the headers itself before it acks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Planned:
 
 
 class UnreadMessages:
-    """Knows which tasks have read their messages to the end, and reads those of the others."""
+    """Tracks which tasks have read all their messages, and reads the messages of the other tasks."""
 
     def __init__(self, options: SourceOptions, topics: ClusterAdmin, run_id: str, *, partitions: int) -> None:
         self._options, self._topics, self._run_id = options, topics, run_id
@@ -45,7 +45,7 @@ class UnreadMessages:
         self._reader: ReportReader | None = None
         self._batch: _Planned | None = None
         self._batches = 0
-        self._read_up_to = 0  # in the partition of this run's reports
+        self._read_up_to = 0  # next offset to read in the partition of this run's reports
         self._partition = control_partition(run_id.encode(), partitions)
         if self._is_wanted:
             self._open()
@@ -58,7 +58,7 @@ class UnreadMessages:
         self._read_up_to = self._end()
 
     def planned(self, tasks: Sequence[tuple[Slice, ...]], now_ms: int, *, partitions: int) -> None:
-        """A batch was started; ``partitions`` is how many the redeliveries topic has."""
+        """Records a started batch. ``partitions`` is the partition count of the redeliveries topic."""
         self._batch = None
         if not self._is_wanted or not tasks:
             return
@@ -71,19 +71,19 @@ class UnreadMessages:
 
     @property
     def report_to(self) -> ReportTo | None:
-        """Where the first task of the batch in progress reports; None: tasks report nothing."""
+        """Where the first task of the batch in progress reports; None if tasks do not report."""
         return self._batch.to if self._batch is not None else None
 
     def releases(self) -> list[Release]:
-        """What gives back the messages of the batch in progress that are not due and that no task has read.
+        """Returns the markers that release unread messages of the batch in progress that are not due.
 
-        Raises what reading the queue raises.
+        Raises the errors of reading the queue topics.
         """
         batch, self._batch = self._batch, None
         if batch is None:
             return []
         reported = self._reported(batch.to)
-        # Once for all tasks that share the keys of a slice.
+        # Tasks that share the keys of a slice need only one read of it.
         unread = dict.fromkeys(
             replace(piece, share=None)
             for number, slices in enumerate(batch.tasks)
@@ -93,7 +93,7 @@ class UnreadMessages:
         return self.not_due(unread, batch.now_ms)
 
     def not_due(self, slices: Iterable[Slice], now_ms: int) -> list[Release]:
-        """What gives back the messages of these slices that are not due at an instant of the broker's."""
+        """Returns the markers that release messages of these slices that are not due at ``now_ms`` (broker)."""
         pieces = list(slices)
         if not self._is_wanted or not pieces:
             return []
@@ -116,12 +116,12 @@ class UnreadMessages:
             on_missing=_ignore,
             hold_back=DelayFilter(now_ms=now_ms, on_early=on_early),
         )
-        for _ in rows:  # only the headers matter, and no more than one lot of rows is in memory
+        for _ in rows:  # only the headers matter; at most one batch of rows is in memory
             pass
         return found
 
     def close(self) -> None:
-        """End the consumer of reports."""
+        """Closes the consumer of reports."""
         if self._reader is not None:
             self._reader.close()
 
@@ -137,4 +137,4 @@ class UnreadMessages:
 
 
 def _ignore(*_: object) -> None:
-    """The End of the batch ends what is missing, too."""
+    """Ignores missing offsets, because the End marker of the batch covers them."""
