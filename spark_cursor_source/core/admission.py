@@ -1,7 +1,7 @@
-"""Which of the messages that wait go next: one rule for the planner of a query and for the plain client.
+"""Selection of the messages of the next batch, for the planner of a query and for the plain client.
 
-New messages keep half of the budget while any wait, and redeliveries the other half; what one of them leaves
-unused goes to the other. Suspects go alone, and at most in every other batch while anything else is ready.
+While new messages and redeliveries both wait, each gets half of the budget. Capacity that one half leaves
+unused goes to the other. Suspects go alone, and at most in every second batch while other messages are ready.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _Key = TypeVar("_Key", TopicPartition, int)
 
 @dataclass(slots=True)
 class Turns:
-    """Whose turn it is, in one run."""
+    """Alternation between kinds of messages in one run."""
 
-    after_alone: bool = False  #: the last batch was one of suspects
-    odd_to_new: bool = True  #: of an odd budget, new messages have the larger half
+    after_alone: bool = False  #: the last batch held suspects
+    odd_to_new: bool = True  #: new messages get the larger half of an odd budget
 
     def planned(self, *, alone: bool) -> None:
-        """A batch was planned."""
+        """Records that a batch was planned."""
         self.after_alone = alone
         if not alone:
             self.odd_to_new = not self.odd_to_new
 
     def share(self, budget: int | None, *, again: int, new: int) -> tuple[int, int]:
-        """How many redeliveries and how many new messages go, of so many that wait.
+        """Returns how many redeliveries and how many new messages go, from the numbers that wait.
 
         >>> [Turns().share(10, again=a, new=n) for a, n in ((99, 99), (2, 99), (99, 2), (99, 0))]
         [(5, 5), (2, 8), (8, 2), (10, 0)]
@@ -39,19 +39,19 @@ class Turns:
         """
         if budget is None:
             return again, new
-        kept = (budget + self.odd_to_new) // 2  # for new ones
+        kept = (budget + self.odd_to_new) // 2  # reserved for new messages
         most = min(again, max(budget - kept, budget - new))
         return most, min(new, budget - most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """Up to where a batch goes."""
+    """End positions of the next batch."""
 
     queue: Mapping[TopicPartition, int]
     ordinary: Lane
     suspects: Lane
-    new: int  #: messages of the queue
+    new: int  #: number of new messages from the queue
 
 
 def admit(
@@ -66,10 +66,11 @@ def admit(
     turns: Turns,
     is_enough: Callable[[int], bool],
 ) -> Admitted | None:
-    """The next batch; None where nothing goes.
+    """Returns the end positions of the next batch, or None if no messages are to go.
 
-    ``pending`` holds the records up to ``ends`` that are for this run, in order within a partition. ``room``
-    limits new messages only. ``is_enough`` is asked about all that waits, and never holds up suspects.
+    ``pending`` holds the announcements for this run up to ``ends``, in order within a partition. ``room``
+    limits new messages only. ``is_enough`` gets the number of all waiting messages and tells whether a batch
+    is worth planning; suspects do not wait for it.
     """
     lanes = start.lane(alone=False), start.lane(alone=True)
     records = _by_partition(pending, False), _by_partition(pending, True)
@@ -103,7 +104,9 @@ def admit(
 def admit_queue(
     start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], *, budget: int | None
 ) -> dict[TopicPartition, int]:
-    """Up to where a batch reads the queue; a budget is shared in proportion to what waits, as Spark does it.
+    """Returns the end of a batch in each queue partition.
+
+    A budget is shared in proportion to the waiting messages, as in Spark's Kafka source.
 
     >>> admit_queue({("t", 0): 0, ("t", 1): 0}, {("t", 0): 300, ("t", 1): 100}, budget=40)
     {('t', 0): 30, ('t', 1): 10}
@@ -114,14 +117,14 @@ def admit_queue(
 
 
 def proportional(waiting: Mapping[_Key, int], budget: int) -> dict[_Key, int]:
-    """The share of each in a budget, in proportion to what waits."""
+    """Splits a budget among the keys in proportion to their waiting messages."""
     total = sum(waiting.values())
     if total <= budget:
         return dict(waiting)
     shares = {key: budget * size // total for key, size in waiting.items()}
     left = max(budget, 0) - sum(shares.values())
     for key in sorted(waiting, key=lambda key: -waiting[key]):
-        # What the division leaves over goes to the longest ones, so that a small budget moves at all.
+        # The remainder goes to the longest backlogs: a budget below one per key must still make progress.
         if left > 0 and shares[key] < waiting[key]:
             shares[key] += 1
             left -= 1
@@ -142,7 +145,7 @@ def _advance(
     ends: Mapping[int, int],
     quotas: Mapping[int, int],
 ) -> Lane:
-    """Where the lane is when so many messages of each partition are taken; what is others' is passed over."""
+    """Returns the lane after ``quotas`` messages of each partition are taken; skips records of other runs."""
     positions, cuts = dict(lane.positions), dict(lane.cuts)
     for number, end in ends.items():
         left = quotas.get(number, 0)

@@ -1,4 +1,4 @@
-"""What a batch holds: pure arithmetic over offsets, told everything and asking nothing."""
+"""Contents of a batch, as pure arithmetic over offsets without I/O."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOffset:
-    """A position of the source: the next offset of every queue partition and redeliveries partition."""
+    """Position of the source: the next offset of every queue partition and redeliveries partition."""
 
     queue: Mapping[TopicPartition, int]
     redeliveries: Mapping[int, int]
-    topic_ids: Mapping[str, str] = field(default_factory=dict)  #: of the queue topics, as the broker tells
-    #: of the redeliveries topic that the positions are of; None: not told, as by earlier versions
+    topic_ids: Mapping[str, str] = field(default_factory=dict)  #: ids of the queue topics, from the broker
+    #: id of the redeliveries topic of these positions; None: unknown, as in offsets of earlier versions
     redeliveries_id: str | None = None
-    #: where the markers partitions ended before the Starts of the batch that ends here; V1 markers only
+    #: end of each markers partition before the Starts of the batch that ends here; V1 markers only
     markers: Mapping[int, int] = field(default_factory=dict)
-    #: how often a batch ended where the one before it had: it had read again what somebody sought back to
+    #: number of batches that ended where the previous batch ended, because they replayed after a Seek
     laps: int = 0
-    #: where the batch that ends here begins, where that is not the end of the one before: it was sought, or
-    #: a batch was logged and then not planned, because the partition was not this query's just then
+    #: start of the batch that ends here, in partitions where it differs from the end of the previous batch.
+    #: It differs after a Seek, and after a logged batch was not planned because the partition was reassigned.
     origins: Mapping[TopicPartition, int] = field(default_factory=dict)
-    #: the same as ``redeliveries`` of those that are planned alone, where it is another position
+    #: redeliveries positions of messages that are planned alone, where they differ from ``redeliveries``
     suspects: Mapping[int, int] = field(default_factory=dict)
-    #: of the record at a position of ``redeliveries``: the messages below are taken
+    #: messages below this offset are taken from the record at the position in ``redeliveries``
     cuts: Mapping[int, int] = field(default_factory=dict)
-    suspect_cuts: Mapping[int, int] = field(default_factory=dict)  #: the same at ``suspects``
+    suspect_cuts: Mapping[int, int] = field(default_factory=dict)  #: the same for ``suspects``
 
     def lane(self, *, alone: bool) -> Lane:
-        """How far the redeliveries are taken: those that are planned alone, or all others."""
+        """Returns the progress through the redeliveries that are planned alone, or through all others."""
         if alone:
             return Lane(positions={**self.redeliveries, **self.suspects}, cuts=self.suspect_cuts)
         return Lane(positions=self.redeliveries, cuts=self.cuts)
 
     def with_lanes(self, ordinary: Lane, suspects: Lane) -> SourceOffset:
-        """The same with other positions of redeliveries."""
+        """Returns a copy with other positions of redeliveries."""
         apart = {p: at for p, at in suspects.positions.items() if at != ordinary.positions.get(p)}
         return replace(
             self,
@@ -52,17 +52,17 @@ class SourceOffset:
         )
 
     def origin(self, tp: TopicPartition, before: SourceOffset) -> int:
-        """Where the batch that ends here, after the one that ends ``before``, begins in a queue partition."""
+        """Returns where the batch between ``before`` and this offset begins in a queue partition."""
         return self.origins.get(tp, before.queue.get(tp, 0))
 
     def begun_elsewhere(self, begins: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Of where the next batch begins: what is not where this one ended, the ``origins`` of the next."""
+        """Returns the ``origins`` of the next batch: the start positions that differ from this end."""
         return {tp: at for tp, at in begins.items() if at != self.queue.get(tp)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedeliveryRecord:
-    """A record of the redeliveries topic."""
+    """Announcement read from the redeliveries topic."""
 
     partition: int
     offset: int
@@ -71,7 +71,7 @@ class RedeliveryRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """How far redeliveries of one kind are taken: the records below a position, and a part of the one at it.
+    """Progress through redeliveries of one kind: a position per partition, and a cut in the record at it.
 
     >>> cell = Cell(subscription="s", topic="t", partition=0)
     >>> one = Redeliver(cell=cell, offsets=OffsetSet.of((0, 9)), delivery_count=1, run_id="r", alone=False)
@@ -84,7 +84,7 @@ class Lane:
     cuts: Mapping[int, int]
 
     def rest(self, record: RedeliveryRecord) -> OffsetSet:
-        """The messages of a record that are not taken."""
+        """Returns the messages of a record that are not taken."""
         position = self.positions.get(record.partition, 0)
         if record.offset < position:
             return EMPTY
@@ -97,7 +97,7 @@ class Lane:
 def redelivered_between(
     records: Iterable[RedeliveryRecord], start: SourceOffset, end: SourceOffset
 ) -> list[RedeliveryRecord]:
-    """What of the records the batch between two offsets holds."""
+    """Returns the records between two offsets, reduced to the messages of this batch."""
     found = []
     begin = start.lane(alone=False), start.lane(alone=True)
     stop = end.lane(alone=False), end.lane(alone=True)
@@ -111,7 +111,7 @@ def redelivered_between(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """Offsets of a cell that a batch delivers for the same time."""
+    """Offsets of a cell that a batch delivers with the same delivery count."""
 
     cell: Cell
     offsets: OffsetSet
@@ -120,7 +120,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandBack:
-    """Offsets of a cell, leased in a run that died, that are given back for another batch."""
+    """Offsets of a cell, leased by a dead run, that are released for another batch."""
 
     cell: Cell
     offsets: OffsetSet
@@ -129,18 +129,18 @@ class HandBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """What a batch delivers, and what it gives back instead of delivering it again."""
+    """Messages that a batch delivers, and messages that it releases instead of redelivering them."""
 
     deliveries: tuple[Delivery, ...]
     hand_backs: tuple[HandBack, ...] = ()
-    alone: bool = False  #: it holds suspects, and nothing else
+    alone: bool = False  #: the batch holds suspects and no other messages
 
 
 class StartedDeliveries:
-    """What one run has started, so that an announcement of an earlier delivery is known as stale.
+    """Deliveries that one run has started, to detect stale announcements of earlier deliveries.
 
-    Messages that were never delivered are announced to a run once, after the tracker has taken their delivery
-    back: that is never stale, and with their first delivery those before it are forgotten.
+    Never-delivered messages are announced to a run once, after the tracker has cancelled their delivery. That
+    announcement is never stale. The first delivery of a message discards all deliveries recorded before it.
 
     >>> taken, cell = StartedDeliveries(), Cell(subscription="s", topic="t", partition=0)
     >>> taken.add(Delivery(cell=cell, offsets=OffsetSet.of((0, 5)), delivery_count=2))
@@ -151,12 +151,12 @@ class StartedDeliveries:
     """
 
     def __init__(self) -> None:
-        # In pieces whose sizes fall, so that a batch is added without a copy of all that came before.
+        # Pieces of falling size: a batch is added without copying all earlier offsets.
         self._by_cell: dict[Cell, dict[int, list[OffsetSet]]] = {}
         self._gone_below: dict[Cell, int] = {}
 
     def add(self, delivery: Delivery) -> None:
-        """A delivery was started; of first ones only what they follow matters."""
+        """Records a started delivery; a first delivery only discards the earlier ones of its messages."""
         cell, offsets = delivery.cell, delivery.offsets
         if delivery.delivery_count > 1:
             pieces = self._by_cell.setdefault(cell, {}).setdefault(delivery.delivery_count, [])
@@ -165,12 +165,12 @@ class StartedDeliveries:
                 pieces[-2:] = [pieces[-2] | pieces[-1]]
             return
         if offsets.first is not None and offsets.first < self._gone_below.get(cell, 0):
-            self._gone_below[cell] = offsets.first  # somebody sought back
+            self._gone_below[cell] = offsets.first  # a Seek moved the read position back
         for pieces in self._by_cell.get(cell, {}).values():
             pieces[:] = [left for one in pieces if (left := one - offsets)]
 
     def fresh(self, cell: Cell, offsets: OffsetSet, *, delivery_count: int) -> OffsetSet:
-        """The offsets of an announcement after ``delivery_count`` deliveries that no later one has taken."""
+        """Returns the announced offsets that no delivery after the ``delivery_count``-th has taken."""
         offsets = offsets.starting_at(self._gone_below.get(cell, 0))
         if delivery_count == 0:
             return offsets
@@ -181,7 +181,7 @@ class StartedDeliveries:
         return offsets
 
     def forget_below(self, cell: Cell, position: int) -> None:
-        """Everything below has ended: nothing of it is fresh, and nothing more is to be known of it."""
+        """Forgets all messages below the position, which have ended; announcements of them are stale."""
         if position <= self._gone_below.get(cell, 0):
             return
         self._gone_below[cell] = position
@@ -191,7 +191,7 @@ class StartedDeliveries:
                 del self._by_cell[cell][count]
 
     def __len__(self) -> int:
-        """How many deliveries are known."""
+        """Returns the number of recorded deliveries of messages."""
         return sum(
             len(one) for counts in self._by_cell.values() for pieces in counts.values() for one in pieces
         )
@@ -206,9 +206,9 @@ def plan(
     read_positions: Mapping[Cell, int],
     taken: StartedDeliveries,
 ) -> BatchPlan:
-    """The batch between two offsets, planned for the first time by this run.
+    """Plans the batch between two offsets for the first time in this run.
 
-    Queue offsets below the read position belong to the tracker: only an announcement brings them back.
+    Queue offsets below the read position belong to the tracker: only an announcement redelivers them.
     """
     again: dict[tuple[Cell, int], OffsetSet] = {}
     alone = False
@@ -221,7 +221,8 @@ def plan(
         again[cell, 1] = again.get((cell, 1), EMPTY) | offsets
     deliveries: list[Delivery] = []
     planned: dict[Cell, OffsetSet] = {}
-    # Once each: of several announcements of a message, and of one and the queue, the latest delivery counts.
+    # A message goes once. If announcements and the queue name it several times, the highest delivery
+    # count wins.
     for (cell, count), offsets in sorted(again.items(), key=lambda item: -item[0][1]):
         fresh = offsets - planned.get(cell, EMPTY)
         planned[cell] = planned.get(cell, EMPTY) | fresh
@@ -233,7 +234,7 @@ def plan(
 def queue_ranges(
     subscription: str, start: SourceOffset, end: SourceOffset, read_positions: Mapping[Cell, int]
 ) -> dict[Cell, OffsetSet]:
-    """The queue offsets of a batch, of each cell; none below its read position."""
+    """Returns the queue offsets of a batch by cell, without those below the read position."""
     ranges = {}
     for (topic, partition), stop in end.queue.items():
         cell = Cell(subscription=subscription, topic=topic, partition=partition)

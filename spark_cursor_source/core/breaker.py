@@ -1,4 +1,7 @@
-"""The breaker: where dead letters come too fast, the fault is hardly in the messages, so they are held."""
+"""Circuit breaker for dead letters.
+
+If dead letters come too fast, the fault is hardly in the messages. The breaker then holds the dead letters.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,22 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.errors import InvalidOption
 
 DEFAULT_PAUSE_MS = 600_000
-NOT_BEGUN = 0  #: when an open breaker closes, until it was seen at an instant
-_GRAINS = 32  #: a window is counted in so many parts
+NOT_BEGUN = 0  #: ``closes_ms`` of an open breaker whose pause has not begun
+_GRAINS = 32  #: number of parts that a window is counted in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerPolicy:
-    """When the breaker of a subscription opens, and for how long.
+    """Rate of dead letters that opens the breaker of a subscription, and the length of its pause.
 
     >>> str(BreakerPolicy(limit=100, window_ms=60_000))
     '100/1m'
     """
 
-    #: dead letters that a window may have, None for any number (option breaker, before the stroke)
+    #: dead letters allowed per window; None: no limit (option breaker, before the slash)
     limit: int | None = None
-    window_ms: int = 60_000  #: over how long they are counted (option breaker, after the stroke)
-    #: how long the breaker stays open, None: until the operator says so (option breakerPause)
+    window_ms: int = 60_000  #: length of the window (option breaker, after the slash)
+    #: time that the breaker stays open; None: until the operator closes it (option breakerPause)
     pause_ms: int | None = DEFAULT_PAUSE_MS
 
     def __post_init__(self) -> None:
@@ -40,7 +43,7 @@ NO_BREAKER = BreakerPolicy()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """The breaker of one cell. Times are the broker's.
+    """Breaker of one cell. All times are broker times.
 
     >>> policy = BreakerPolicy(limit=3, window_ms=60_000)
     >>> closed, out = Breaker().admit(OffsetSet.of((0, 2)), 1_000, policy, place="t,0")
@@ -51,11 +54,11 @@ class Breaker:
     609000
     """
 
-    trip: str = ""  #: what it opened for the last time: a trip opens each cell of a subscription once
-    opened_ms: int | None = None  #: None: it is closed
-    #: after it, by itself; None: it is closed, or waits for the operator; 0: its pause has not begun
+    trip: str = ""  #: id of the latest trip; a trip opens each cell of a subscription once
+    opened_ms: int | None = None  #: broker time of the opening; None: the breaker is closed
+    #: time after which the breaker closes; None: closed, or waits for the operator; 0: pause has not begun
     closes_ms: int | None = None
-    #: (instant, dead letters) of the last window; instants are rounded up, so that none leaves it too early
+    #: (time, dead letters) of the last window; times are rounded up: no letter leaves the window too early
     recent: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -65,9 +68,9 @@ class Breaker:
     def admit(
         self, offsets: OffsetSet, at_ms: int, policy: BreakerPolicy, *, place: str
     ) -> tuple[Breaker, OffsetSet]:
-        """Which of the dead letters may go out, and the breaker after that: open where not all may.
+        """Returns the breaker after these dead letters, and the dead letters that may go out.
 
-        No window has more than the limit.
+        The breaker opens if some dead letters may not go out. No window has more dead letters than the limit.
         """
         if policy.limit is None:
             return self, offsets
@@ -81,11 +84,11 @@ class Breaker:
         return counted.opened(f"{at_ms}@{place}", at_ms, policy), out
 
     def letters(self, after_ms: int) -> int:
-        """How many dead letters went out after an instant of the last window."""
+        """Returns the number of dead letters that went out after an instant of the last window."""
         return sum(count for instant, count in self.recent if instant > after_ms)
 
     def opened(self, trip: str, at_ms: int, policy: BreakerPolicy) -> Breaker:
-        """Open for a trip; where it is open for another one, its pause begins again."""
+        """Returns the breaker opened for a trip; if it is open for another trip, its pause starts again."""
         return replace(
             self,
             trip=trip,
@@ -94,17 +97,18 @@ class Breaker:
         )
 
     def seen(self, now_ms: int, policy: BreakerPolicy) -> Breaker:
-        """The breaker at an instant: if it is open, its pause has begun.
+        """Returns the breaker at ``now_ms``; the pause of an open breaker starts when it is first seen.
 
-        The pause does not count from the marker that opened it. A tracker that was down for longer than the
-        pause reads that marker late, and would close the breaker before anybody could see it open.
+        The pause does not start at the marker that opened the breaker. A tracker that was down for longer
+        than the pause reads that marker late, and would close the breaker before an operator could see it
+        open.
         """
         if self.closes_ms != NOT_BEGUN or policy.pause_ms is None:
             return self
         return replace(self, closes_ms=now_ms + policy.pause_ms)
 
     def closed(self) -> Breaker:
-        """Closed; dead letters are counted from nothing."""
+        """Returns the breaker closed, with no dead letters counted."""
         return Breaker(trip=self.trip)
 
     def _counted(self, letters: int, at_ms: int, policy: BreakerPolicy) -> Breaker:

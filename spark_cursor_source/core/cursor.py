@@ -1,4 +1,4 @@
-"""The whole state of a cell at one moment, and the cursor that is read off it."""
+"""Snapshot of the state of a cell, and the cursor derived from it."""
 
 from __future__ import annotations
 
@@ -14,72 +14,72 @@ from spark_cursor_source.core.ttl import MessageAges
 
 
 class Lease(NamedTuple):
-    """What messages that are leased together have in common."""
+    """Attributes shared by messages that are leased together."""
 
-    deadline_ms: int  #: broker time, on a quarter of a second
+    deadline_ms: int  #: broker time, a multiple of 250 ms
     delivery_count: int
     run_id: str  #: the run that planned the delivery
-    started_ms: int = 0  #: broker time of its Start, on a quarter of a second; 0: not known
-    grouped: bool = False  #: they are suspects, delivered together and with nothing else
+    started_ms: int = 0  #: broker time of the Start, a multiple of 250 ms; 0: unknown
+    grouped: bool = False  #: a group of suspects, delivered together and without other messages
 
 
 class Delayed(NamedTuple):
-    """What messages that wait for the end of their backoff together have in common."""
+    """Attributes shared by messages that become available together after a delay."""
 
-    due_ms: int  #: broker time, on a quarter of a second
-    delivery_count: int  #: 0: never delivered, because it was not due
-    died: bool  #: whether the run of the last delivery was gone when it ended
-    lapsed: bool = False  #: the lease ran out, and nobody knows yet whether its run was gone
-    grouped: bool = False  #: the last delivery was that of several suspects together
+    due_ms: int  #: broker time, a multiple of 250 ms
+    delivery_count: int  #: 0: never delivered, because the messages were not due
+    died: bool  #: the run of the last delivery was dead when that delivery ended
+    lapsed: bool = False  #: the lease expired, and its run may have been alive or dead
+    grouped: bool = False  #: the last delivery was to a group of suspects
 
 
 class Available(NamedTuple):
-    """What messages that are available together have in common."""
+    """Attributes shared by messages that are available together."""
 
-    delivery_count: int  #: 0: never delivered, because it was not due
+    delivery_count: int  #: 0: never delivered, because the messages were not due
     died: bool
     lapsed: bool = False
     grouped: bool = False
 
 
 class HeldLetters(NamedTuple):
-    """What dead letters that are held together have in common: by the breaker, or because of a trouble."""
+    """Attributes shared by dead letters that are held together, by the breaker or after a failed write."""
 
     delivery_count: int
     reason: str
     error: str = ""
-    last_delivery_ms: int = 0  #: broker time; 0: not known
-    trouble: str = ""  #: why they could not be written; empty: the breaker holds them
-    retry_ms: int = 0  #: broker time after which they are tried again, on a quarter of a second
-    tries: int = 0  #: how often they could not be written; 0: the breaker holds them
+    last_delivery_ms: int = 0  #: broker time; 0: unknown
+    trouble: str = ""  #: error of the last failed write; empty: the breaker holds the letters
+    retry_ms: int = 0  #: broker time of the next retry, a multiple of 250 ms
+    tries: int = 0  #: number of failed writes; 0: the breaker holds the letters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What happened to the messages of a cell since its beginning, in messages."""
+    """Cumulative counters of a cell since its creation, in messages."""
 
     delivered: int = 0
     acked: int = 0
     redelivered: int = 0  #: announced for another delivery
     dead_lettered: int = 0
-    unknown_ends: int = 0  #: acknowledged, but not outstanding: duplicates, or too late
-    expired: int = 0  #: older than the TTL; of those that were never delivered, gaps of the log count too
-    overlapped: int = 0  #: delivered or ended by a run that was not the owner
-    #: released or rejected for a delivery that has no lease, or extended and not ended: too late, or unknown
+    unknown_ends: int = 0  #: acked messages that were not outstanding: duplicate or late acks
+    expired: int = 0  #: older than the TTL; includes log gaps among never-delivered offsets
+    overlapped: int = 0  #: delivered or ended by a run that did not own the cell
+    #: settlements (release, reject, extend) without a matching lease: late, or of unknown messages
     unknown_settlements: int = 0
-    gaps: int = 0  #: offsets that were leased and hold no message: marks of transactions, and the like
+    gaps: int = 0  #: leased offsets without a message, such as transaction markers
 
 
 class MarkersLog(NamedTuple):
-    """The markers topic that a cell's tracker reads."""
+    """Markers topic that a cell's tracker reads."""
 
     topic: str
-    topic_id: str  #: a topic made again under the same name has another
+    topic_id: str  #: a recreated topic of the same name has another id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorSnapshot:
-    """Everything the tracker knows of a cell: what a ``resume`` needs and nothing else.
+    """Complete tracker state of a cell: exactly the input that ``resume`` needs.
 
     >>> cell = Cell(subscription="s", topic="t", partition=0)
     >>> cursor = CursorSnapshot(
@@ -91,44 +91,44 @@ class CursorSnapshot:
 
     cell: Cell
     read_position: int
-    next_marker: int  #: the first marker offset that is not in this state
+    next_marker: int  #: the first marker offset that this state does not include
     leases: tuple[tuple[Lease, OffsetSet], ...] = ()
     delayed: tuple[tuple[Delayed, OffsetSet], ...] = ()
     available: tuple[tuple[Available, OffsetSet], ...] = ()
-    #: dead letters that wait for the breaker to close, or to be tried again
+    #: dead letters that wait for the breaker to close or for a retry
     held: tuple[tuple[HeldLetters, OffsetSet], ...] = ()
-    owner: str | None = None  #: the run that redeliveries are announced to
+    owner: str | None = None  #: run that receives the announcements of redeliveries
     max_deliveries: int | None = None  #: None: no limit
-    markers_partition: int = 0  #: where the cell's markers are
-    topic_id: str | None = None  #: of the queue topic whose offsets these are; None: nobody has told it
+    markers_partition: int = 0  #: partition of the markers topic with this cell's markers
+    topic_id: str | None = None  #: id of the queue topic that these offsets belong to; None: unknown
     totals: Totals = field(default_factory=Totals)
     breaker: Breaker = field(default_factory=Breaker)
     ages: MessageAges = field(default_factory=MessageAges)
-    first_deliveries: FirstDeliveries = UNKNOWN  #: of the outstanding offsets
-    sought: bool = False  #: there was a Seek: from it on, only what the owner delivers counts
-    owner_seen_ms: int = 0  #: broker time of the owner's last marker; 0: not known
-    #: where its markers are read; None: not told, as in a tracker's state and by earlier versions
+    first_deliveries: FirstDeliveries = UNKNOWN  #: first delivery times of the outstanding offsets
+    sought: bool = False  #: a Seek has happened: only deliveries of the owner count since
+    owner_seen_ms: int = 0  #: broker time of the owner's last marker; 0: unknown
+    #: markers topic of the tracker; None: unknown, as in a tracker's own state and earlier versions
     log: MarkersLog | None = None
 
     @property
     def leased(self) -> OffsetSet:
-        """Delivered and neither acknowledged nor given back yet."""
+        """Offsets that are delivered and not yet settled."""
         return OffsetSet.union(offsets for _, offsets in self.leases)
 
     @property
     def waiting(self) -> OffsetSet:
-        """Available, now or after a delay."""
+        """Offsets that are available now or after a delay."""
         groups = [offsets for _, offsets in self.delayed] + [offsets for _, offsets in self.available]
         return OffsetSet.union(groups)
 
     @property
     def outstanding(self) -> OffsetSet:
-        """Leased, available and held together."""
+        """Offsets that are leased, delayed, available or held."""
         return OffsetSet.union([self.leased, self.waiting, *(offsets for _, offsets in self.held)])
 
     @property
     def mark_delete(self) -> int:
-        """The last offset below which, itself included, everything is acknowledged; -1 if there is none."""
+        """Mark-delete position: every offset up to this one, inclusive, is acknowledged; -1 if none is."""
         first = self.outstanding.first
         return (self.read_position if first is None else min(first, self.read_position)) - 1
 
@@ -142,10 +142,10 @@ class CursorSnapshot:
 
     @property
     def next_event_ms(self) -> int | None:
-        """When, in broker time, the next lease, delay, message or breaker is over; None if nothing waits.
+        """Broker time of the next expiry of a lease, delay, message or breaker pause; None if there is none.
 
-        Dead letters that could not be written count too, with their next try. While the breaker is open,
-        leases do not run out, messages do not expire, and no dead letter is tried.
+        The next retry of dead letters that could not be written counts too. While the breaker is open, leases
+        and messages do not expire and dead letters are not retried.
         """
         times: list[int | None] = [delay.due_ms for delay, _ in self.delayed]
         if self.breaker.is_open:
@@ -158,20 +158,20 @@ class CursorSnapshot:
 
     @property
     def trouble(self) -> str | None:
-        """Why dead letters could not be written, at the latest try of several; None where all could."""
+        """Error of the latest failed write of dead letters that are held; None if no write failed."""
         troubled = [held for held, _ in self.held if held.tries]
         return max(troubled, key=lambda held: held.retry_ms).trouble if troubled else None
 
     @property
     def next_try_ms(self) -> int | None:
-        """When, in broker time, such dead letters are tried again; None where there are none.
+        """Broker time of the next retry of dead letters that could not be written; None if no write failed.
 
-        None, too, while the tracker has not read its own marker about them.
+        Also None until the tracker has read its own Withhold marker for them.
         """
         return min((held.retry_ms for held, _ in self.held if held.tries and held.retry_ms), default=None)
 
     def withholding(self, held: HeldLetters, offsets: OffsetSet) -> CursorSnapshot:
-        """The same with dead letters that could not be written, which are outstanding again."""
+        """Returns a copy in which dead letters that could not be written are outstanding again."""
         groups = dict(self.held)
         groups[held] = groups.get(held, EMPTY) | offsets
         letters = max(0, self.totals.dead_lettered - len(offsets))
@@ -182,9 +182,9 @@ class CursorSnapshot:
         )
 
     def position_past(self, messages: int, *, end: int) -> int:
-        """The position below which so many lie that are outstanding or unread, at most ``end``.
+        """Returns the position with ``messages`` outstanding or unread messages below it, at most ``end``.
 
-        What is unread is counted by its offsets: one that holds no message counts too.
+        Unread messages are counted by offset: an offset without a message counts too.
 
         >>> cell = Cell(subscription="s", topic="t", partition=0)
         >>> held = ((Lease(60_000, 1, "run"), OffsetSet.of((2, 4), (7, 8))),)
@@ -200,7 +200,7 @@ class CursorSnapshot:
         return next(islice(outstanding, messages - 1, None)) + 1
 
     def delivery_counts(self) -> dict[int, OffsetSet]:
-        """The outstanding offsets by how often they were delivered."""
+        """Returns the outstanding offsets by delivery count."""
         counts: dict[int, list[OffsetSet]] = {}
         groups: list[tuple[Lease | Delayed | Available | HeldLetters, OffsetSet]]
         groups = [*self.leases, *self.delayed, *self.available, *self.held]

@@ -1,7 +1,7 @@
-"""Markers: what happened to which messages of a cell. The only input of the tracker.
+"""Markers: events of the messages of a cell. Markers are the only input of the tracker.
 
-Each kind follows the marker of kafka-mq-go of the same name where there is one (Start, End, KeepAlive) and
-Pulsar's acknowledgement commands elsewhere.
+Start, End and KeepAlive follow the kafka-mq-go markers of the same names. The other kinds follow Pulsar's
+acknowledgement commands.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from dataclasses import dataclass
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
 
-MAX_LEASE_MS = 12 * 3_600_000  #: a longer lease is cut to 12 h, as SQS and kafka-mq-go do
+MAX_LEASE_MS = 12 * 3_600_000  #: longer leases are cut to 12 h, as in SQS and kafka-mq-go
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """The offsets are being delivered, for the ``delivery_count``-th time, under a lease of ``lease_ms``."""
+    """Delivers the offsets for the ``delivery_count``-th time, under a lease of ``lease_ms``."""
 
     cell: Cell
     offsets: OffsetSet
     lease_ms: int
     delivery_count: int
-    run_id: str  #: the planner's
-    alone: bool = False  #: suspects, delivered with nothing else beside them
+    run_id: str  #: run of the planner
+    alone: bool = False  #: suspects, delivered without other messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """The offsets are acknowledged, whoever holds them.
+    """Acknowledges the offsets, regardless of the lease holder.
 
-    With a ``run_id`` it is a planner's, for a batch as a whole: what was never delivered stays. With
-    ``no_message`` a reader has found no record at the offsets, so that nothing was acknowledged.
+    With a ``run_id``, a planner ends a batch as a whole: messages that were never delivered stay outstanding.
+    With ``no_message``, a reader has found no record at the offsets, so nothing was acknowledged.
     """
 
     cell: Cell
@@ -42,10 +42,10 @@ class End:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepAlive:
-    """The leases on the offsets last ``lease_ms`` from now.
+    """Extends the leases on the offsets to ``lease_ms`` from the time of this marker.
 
-    With a ``delivery_count`` it is a holder's, sets the deadline and counts for that delivery only. With a
-    ``run_id`` it is a planner's: it covers all leases of that run and never brings a deadline nearer.
+    With a ``delivery_count``, a holder extends: the marker sets the deadline, for that delivery only. With a
+    ``run_id``, a planner extends: the marker covers all leases of that run and never shortens a deadline.
     """
 
     cell: Cell
@@ -57,23 +57,23 @@ class KeepAlive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """The holder of this delivery gives the offsets back (Pulsar's negative acknowledgement).
+    """Releases the offsets of this delivery (Pulsar's negative acknowledgement).
 
-    With ``due_ms`` they were not delivered, because they were not due: their deliveries count for nothing,
-    and they are available from that instant of the broker's on.
+    With ``due_ms``, the messages were not delivered because they were not due. Their delivery does not count,
+    and they become available at ``due_ms`` (broker time).
     """
 
     cell: Cell
     offsets: OffsetSet
     delivery_count: int
-    delay_ms: int | None = None  #: None: the tracker's backoff; 0: at once
+    delay_ms: int | None = None  #: None: the backoff of the policy; 0: no delay
     reason: str = ""
     due_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reject:
-    """The holder of this delivery sends the offsets to the dead letters."""
+    """Sends the offsets of this delivery to the dead-letter topic."""
 
     cell: Cell
     offsets: OffsetSet
@@ -83,9 +83,9 @@ class Reject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndUpTo:
-    """Every offset below ``position`` is acknowledged (Pulsar's cumulative acknowledgement).
+    """Acknowledges every offset below ``position`` (Pulsar's cumulative acknowledgement).
 
-    With a ``run_id`` it is a planner's: what was never delivered stays.
+    With a ``run_id``, the marker is a planner's: messages that were never delivered stay outstanding.
     """
 
     cell: Cell
@@ -95,9 +95,9 @@ class EndUpTo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seek:
-    """Reading goes on from ``position``; what was outstanding is forgotten (Pulsar's reset-cursor).
+    """Moves the read position to ``position`` and forgets all outstanding messages (Pulsar's reset-cursor).
 
-    The cell has no owner then: a run goes on with it by saying Hello.
+    The cell then has no owner until a run writes a Hello.
     """
 
     cell: Cell
@@ -106,24 +106,24 @@ class Seek:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """A run begins: it owns the cell from here on, and a new cell begins at ``position``."""
+    """Makes the run the owner of the cell; a new cell starts at ``position``."""
 
     cell: Cell
     run_id: str
     position: int
-    topic_id: str | None = None  #: the id of the queue topic, as the broker tells it
+    topic_id: str | None = None  #: id of the queue topic, from the broker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseBreaker:
-    """The operator closes the breaker: what it held goes out, and dead letters are counted from nothing."""
+    """Closes the breaker by operator command, sends the held letters, and resets the dead-letter count."""
 
     cell: Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenBreaker:
-    """The breaker opens, for a trip: one that was for this trip already stays as it is."""
+    """Opens the breaker for a trip; a breaker that already opened for this trip does not change."""
 
     cell: Cell
     trip: str
@@ -131,7 +131,7 @@ class OpenBreaker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndOffsetObserved:
-    """The queue partition ends at ``position``: every message below it is older than this marker."""
+    """Records that the queue partition ends at ``position``: all messages below predate this marker."""
 
     cell: Cell
     position: int
@@ -139,26 +139,26 @@ class EndOffsetObserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete:
-    """The subscription is gone, and nothing of the cell is kept (Pulsar's unsubscribe)."""
+    """Deletes the subscription with all state of the cell (Pulsar's unsubscribe)."""
 
     cell: Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withhold:
-    """Dead letters could not be written: the tracker holds them, and tries again after ``delay_ms``.
+    """Holds dead letters that could not be written; the tracker retries them after ``delay_ms``.
 
-    The tracker writes it itself, in the transaction in which it forgets the dead letters that were written.
+    The tracker writes this marker itself, in the transaction that forgets the dead letters that were written.
     """
 
     cell: Cell
     offsets: OffsetSet
-    delivery_count: int  #: and the following: of the dead letters
+    delivery_count: int  #: this field and the next three describe the dead letters
     reason: str
     error: str = ""
     last_delivery_ms: int = 0
-    trouble: str  #: why they could not be written
-    tries: int  #: how often they could not, this time included
+    trouble: str  #: error of the failed write
+    tries: int  #: number of failed writes, including this one
     delay_ms: int
 
 

@@ -1,4 +1,4 @@
-"""What happens to a message that was not acknowledged: how often it comes back, when, and where it ends."""
+"""Redelivery policy of a subscription: delivery limit, backoff, dead letters, TTL and breaker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_MAX_DELIVERIES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBackoff:
-    """A delay for each delivery; the last one repeats, and no delays at all are no delay.
+    """Backoff with a delay for each delivery. The last delay repeats; an empty list means no delay.
 
     >>> backoff = StepBackoff(delays_ms=(1_000, 10_000))
     >>> [backoff.delay_ms(count) for count in (1, 2, 3, 4)]
@@ -32,7 +32,7 @@ class StepBackoff:
             )
 
     def delay_ms(self, delivery_count: int) -> int:
-        """How long a message waits after its ``delivery_count``-th delivery was not acknowledged."""
+        """Returns the delay in ms after the ``delivery_count``-th delivery, if it was not acknowledged."""
         _check_count(delivery_count)
         if not self.delays_ms:
             return 0
@@ -41,7 +41,7 @@ class StepBackoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExponentialBackoff:
-    """A delay that grows by a factor with each delivery, up to a maximum.
+    """Backoff that grows by a factor with each delivery, up to a maximum.
 
     >>> backoff = ExponentialBackoff(min_ms=1_000, max_ms=60_000, multiplier=4)
     >>> [backoff.delay_ms(count) for count in (1, 2, 3, 4, 10_000)]
@@ -49,8 +49,8 @@ class ExponentialBackoff:
     """
 
     min_ms: int  #: delay after the first delivery (option backoff.min)
-    max_ms: int  #: no delay is longer (option backoff.max)
-    multiplier: float  #: each delay is this many times the one before (option backoff.multiplier)
+    max_ms: int  #: upper limit of the delay (option backoff.max)
+    multiplier: float  #: ratio of each delay to the one before (option backoff.multiplier)
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_ms <= self.max_ms:
@@ -59,7 +59,7 @@ class ExponentialBackoff:
             raise InvalidOption("backoff.multiplier", self.multiplier, "not in 1 to 1000000", "give 2, say")
 
     def delay_ms(self, delivery_count: int) -> int:
-        """How long a message waits after its ``delivery_count``-th delivery was not acknowledged."""
+        """Returns the delay in ms after the ``delivery_count``-th delivery, if it was not acknowledged."""
         _check_count(delivery_count)
         try:
             return int(min(self.min_ms * float(self.multiplier) ** (delivery_count - 1), self.max_ms))
@@ -72,15 +72,15 @@ NO_BACKOFF = StepBackoff(delays_ms=())
 
 
 class ExpiredTo(StrEnum):
-    """What becomes of messages that are older than the TTL."""
+    """Treatment of messages that are older than the TTL."""
 
-    DROP = "drop"  #: they end, and are counted
-    DEAD_LETTERS = "dead-letters"  #: they are copied to the dead letters first
+    DROP = "drop"  #: end them and count them
+    DEAD_LETTERS = "dead-letters"  #: copy them to the dead-letter topic first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedeliveryPolicy:
-    """How the messages of one subscription come back, and when they stop to.
+    """Rules for the redelivery of one subscription's messages, and for the end of their redelivery.
 
     >>> policy = RedeliveryPolicy(max_deliveries=3)
     >>> policy.exhausted(2), policy.exhausted(3), RedeliveryPolicy(max_deliveries=None).exhausted(10**9)
@@ -89,19 +89,19 @@ class RedeliveryPolicy:
     'orders-billing-DLQ'
     """
 
-    #: deliveries a message gets before it is a dead letter, None for no limit (option maxDeliveries)
+    #: number of deliveries before a message becomes a dead letter; None: no limit (option maxDeliveries)
     max_deliveries: int | None = DEFAULT_MAX_DELIVERIES
-    #: wait before a message that was not acknowledged comes back (option backoff)
+    #: delay before a message that was not acknowledged is redelivered (option backoff)
     backoff: Backoff = NO_BACKOFF
-    #: by which part of itself a wait may be shorter, 0.0 to 1.0 (option backoffJitter)
+    #: largest fraction by which jitter shortens a delay, 0.0 to 1.0 (option backoffJitter)
     jitter: float = 0.0
-    #: template of the topic of the dead letters (option deadLetterTopic)
+    #: template of the name of the dead-letter topic (option deadLetterTopic)
     dead_letter_topic: str = DEFAULT_DEAD_LETTER_TOPIC
-    #: messages that are older expire, None for never (option messageTtl)
+    #: age at which messages expire, in ms of broker time; None: never (option messageTtl)
     message_ttl_ms: int | None = None
-    #: what becomes of them (option expiredTo)
+    #: treatment of expired messages (option expiredTo)
     expired_to: ExpiredTo = ExpiredTo.DROP
-    #: how many dead letters are too many (options breaker, breakerPause)
+    #: rate of dead letters that opens the breaker, and its pause (options breaker, breakerPause)
     breaker: BreakerPolicy = NO_BREAKER
 
     def __post_init__(self) -> None:
@@ -113,14 +113,14 @@ class RedeliveryPolicy:
             raise InvalidOption("messageTtl", self.message_ttl_ms, "below a second", "give None for no limit")
 
     def exhausted(self, delivery_count: int) -> bool:
-        """Whether the delivery of this count was the last one that a message gets."""
+        """True if the delivery with this count is the last one that a message gets."""
         return self.max_deliveries is not None and delivery_count >= self.max_deliveries
 
     def wait_ms(self, delivery_count: int, *, of: bytes) -> int:
-        """How long to wait after that delivery of what ``of`` names.
+        """Returns the delay in ms after that delivery of the messages that ``of`` names.
 
-        The jitter is no chance, so that a batch of the tracker that is repeated decides the same again: it
-        depends on ``of`` alone, and differs from one name, and from one delivery, to the next.
+        The jitter is not random, so that a repeated batch of the tracker makes the same decisions. It depends
+        only on ``of`` and the delivery count, and differs from one name or delivery to the next.
 
         >>> policy = RedeliveryPolicy(backoff=StepBackoff(delays_ms=(60_000,)), jitter=0.5)
         >>> [policy.wait_ms(1, of=name) for name in (b"orders 17", b"orders 17", b"orders 18")]
@@ -134,7 +134,7 @@ class RedeliveryPolicy:
         return int(delay_ms * (1.0 - self.jitter * share))
 
     def dead_letter_topic_for(self, *, topic: str, subscription: str) -> str:
-        """Where the dead letters of this queue topic go."""
+        """Returns the dead-letter topic of this queue topic and subscription."""
         return dead_letter_topic(self.dead_letter_topic, topic=topic, subscription=subscription)
 
 

@@ -1,44 +1,45 @@
-"""The life cycle of a message, as a state machine without I/O.
+"""Life cycle of a message, as a state machine without I/O.
 
-All its rules, one line each (a message is *gone* when it is acked, dead-lettered, expired or below the read
-position; it is *old* when it is older than the TTL):
+The table has every rule, one line each. A message is *gone* when it is acked, dead-lettered, expired or below
+the read position. A message is *old* when its age exceeds the TTL. *max* is the maximum number of deliveries.
 
 =============  ==========================================================================================
 unseen         + Start -> leased(1) · EndUpTo or Seek above it -> gone · old -> gone · anything else -> unseen
 leased(n)      + End, EndUpTo above it -> gone
                + Release of delivery n that was not due -> delayed(0) or available(0)
-               + Start -> leased(n+1), of the same run and count: only the deadline moves · n = max: unchanged
-               + KeepAlive of that delivery or run -> leased(n), later
+               + Start -> leased(n+1) · same run and count: only the deadline moves · n = max: unchanged
+               + KeepAlive of that delivery or run -> leased(n), with a new deadline
                + Release of delivery n -> delayed(n) or available(n) · n = max: dead letter
                + Reject of delivery n -> dead letter
-               + its time is over -> delayed(n) for the backoff, or available(n) · n = max: dead letter, but
-                 one of a group of suspects is available(max), for one more delivery, alone
-delayed(n)     + End, EndUpTo, old -> gone · a planner's leaves n = 0
-               + Start -> leased(n+1), n = max: unchanged
-               + its time is over -> available(n)
-available(n)   + End, EndUpTo, old -> gone · a planner's leaves n = 0
+               + lease expires -> delayed(n) for the backoff, or available(n) · n = max: dead letter, but a
+                 member of a group of suspects -> available(max), for one more delivery, alone
+delayed(n)     + End, EndUpTo, old -> gone · n = 0: a planner's End or EndUpTo leaves it unchanged
                + Start -> leased(n+1) · n = max: unchanged
-               + Hello -> announced to the new run, which tells that the run of a lease that ran out is dead
-               + any time at n = max, which was lowered -> dead letter, but not one of a group of suspects
+               + delay ends -> available(n)
+available(n)   + End, EndUpTo, old -> gone · n = 0: a planner's End or EndUpTo leaves it unchanged
+               + Start -> leased(n+1) · n = max: unchanged
+               + Hello of a new run -> announced to it; the run of an expired lease now counts as dead
+               + n = max, because max was lowered -> dead letter, but not a member of a group of suspects
 dead letter    -> gone · the breaker is open, or opens: held
 held           + End, EndUpTo -> gone · the breaker closes: dead letter, gone · anything else -> held
                + Withhold -> troubled
-troubled       + End, EndUpTo -> gone · its next try, or Resume: dead letter, gone · Withhold: later
-gone           + Withhold -> troubled (a dead letter that could not be written; it is held)
+troubled       + End, EndUpTo -> gone · next retry, or CloseBreaker: dead letter, gone · Withhold: later retry
+gone           + Withhold -> troubled (the dead letter could not be written, so the tracker holds it)
                + anything else -> gone (an ack wins)
-any            + Seek -> unseen at its position and above, gone below · the cell has no owner
-               + Delete -> there is no cell
+any            + Seek -> unseen at its position and above, gone below · the cell loses its owner
+               + Delete -> the cell does not exist
 no cell        + Hello, Seek -> unseen at its position and above, gone below · anything else -> no cell
 =============  ==========================================================================================
 
-Once there was a Seek, Starts and planners' EndUpTo count only of the owner, a run that has said Hello since:
-those of runs that do not know of it yet change nothing.
+After a Seek, the tracker accepts Starts and planners' EndUpTo only from the owner, the run that wrote a Hello
+after the Seek. Starts and EndUpTo of other runs change nothing, because those runs do not know of the Seek.
 
-While the breaker is open no lease runs out, nothing is old, and no dead letter is tried again. It opens when
-dead letters are too many, and by Hold; it closes when its pause is over, and by Resume.
+While the breaker is open, leases do not expire, messages do not become old, and dead letters are not retried.
+The breaker opens when dead letters exceed the limit, and by OpenBreaker. It closes when its pause ends, and
+by CloseBreaker.
 
-Rules from Pulsar (individual and cumulative acknowledgement), SQS (leases, receive count) and kafka-mq-go
-(markers).
+The rules follow Pulsar (individual and cumulative acknowledgement), SQS (leases, receive count) and
+kafka-mq-go (markers).
 """
 
 from __future__ import annotations
@@ -73,42 +74,43 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.poison import isolation_groups
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
 
-DEADLINE_GRAIN_MS = 250  #: deadlines are multiples of it, so that leases share groups
-MAX_DELIVERIES = "max-deliveries"  #: a reason of dead letters: no deliveries are left
-REJECTED = "rejected"  #: a reason of dead letters: a handler said so
-EXPIRED = "expired"  #: a reason of dead letters: older than the TTL
+DEADLINE_GRAIN_MS = 250  #: deadlines are multiples of this, so that leases share groups
+MAX_DELIVERIES = "max-deliveries"  #: dead-letter reason: no deliveries are left
+REJECTED = "rejected"  #: dead-letter reason: the handler rejected the message
+EXPIRED = "expired"  #: dead-letter reason: older than the TTL
 OTHER_ERRORS = "one of many errors"
-MAX_ERRORS = 1_000  #: groups of dead letters that are held; the errors of further ones are not told apart
-MAX_EXPIRED = 100_000  #: messages of a cell that were never delivered, copied as dead letters in one batch
+MAX_ERRORS = 1_000  #: limit of held groups of dead letters; further ones share one error text
+#: limit of never-delivered messages that one batch copies as dead letters of a cell when they expire
+MAX_EXPIRED = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redeliver:
-    """Announce the offsets to ``run_id``: they were delivered ``delivery_count`` times and are available.
+    """Decision to announce available offsets to ``run_id``, after ``delivery_count`` deliveries.
 
-    What was never delivered (0 times) is announced once to a run: it could not tell a second announcement
-    from one after another Release.
+    Messages that were never delivered (count 0) are announced to a run only once. The run could not
+    distinguish a repeated announcement from an announcement after another Release.
     """
 
     cell: Cell
     offsets: OffsetSet
     delivery_count: int
     run_id: str
-    alone: bool  #: plan nothing else in the same batch
+    alone: bool  #: a batch with these messages holds no others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """Copy the messages to the dead-letter topic."""
+    """Decision to copy messages to the dead-letter topic."""
 
     cell: Cell
     offsets: OffsetSet
     delivery_count: int
-    reason: str  #: a word for why
-    error: str = ""  #: what the handler said of the last delivery, if anything
-    last_delivery_ms: int | None = None  #: broker time; None: not known
+    reason: str  #: one word, such as ``REJECTED``
+    error: str = ""  #: the handler's error for the last delivery; empty: none
+    last_delivery_ms: int | None = None  #: broker time; None: unknown
     first_deliveries: FirstDeliveries = UNKNOWN
-    tries: int = 0  #: how often they could not be written before
+    tries: int = 0  #: failed attempts to write these dead letters so far
 
 
 Decision = Redeliver | DeadLetter
@@ -117,11 +119,11 @@ _Timed = TypeVar("_Timed", Lease, Delayed)
 
 
 class CellTracker:
-    """The messages of one cell that are neither unseen nor gone.
+    """Tracks the messages of one cell that are neither unseen nor gone.
 
-    :meth:`apply` takes markers in the order of the log and :meth:`advance` ends each batch of them. The
-    decisions are for somebody else to carry out. :meth:`resume` is the only way in and :meth:`snapshot` the
-    only way out, and ``resume(snapshot())`` goes on as if nothing had happened.
+    :meth:`apply` takes markers in log order, and :meth:`advance` ends each batch of markers. The caller
+    carries out the decisions. :meth:`resume` creates a tracker from a snapshot and :meth:`snapshot` takes
+    one. ``resume(snapshot())`` restores the tracker exactly.
     """
 
     def __init__(self, snapshot: CursorSnapshot, policy: RedeliveryPolicy, *, exists: bool) -> None:
@@ -158,22 +160,22 @@ class CellTracker:
         policy: RedeliveryPolicy,
         markers_partition: int = 0,
     ) -> CellTracker:
-        """The tracker of ``cell`` as it was when the snapshot was taken; no cell if there is none."""
+        """Returns the tracker of ``cell`` with the state of ``snapshot``; None: the cell does not exist."""
         new = CursorSnapshot(cell=cell, read_position=0, next_marker=0, markers_partition=markers_partition)
         return cls(new if snapshot is None else snapshot, policy, exists=snapshot is not None)
 
     @property
     def exists(self) -> bool:
-        """Whether there is such a cell: somebody has said Hello, or sought it, since it was deleted."""
+        """True if the cell exists: a Hello or Seek has created it, and no Delete has followed."""
         return self._exists
 
     @property
     def cell(self) -> Cell:
-        """Whose messages these are."""
+        """The cell that these messages belong to."""
         return self._cell
 
     def snapshot(self) -> CursorSnapshot | None:
-        """The state between two batches; None where there is no such cell."""
+        """Returns the state between two batches, or None if the cell does not exist."""
         if not self._exists:
             return None
         return CursorSnapshot(
@@ -197,14 +199,14 @@ class CellTracker:
         )
 
     def apply(self, marker: Marker, *, at_ms: int, marker_offset: int) -> None:
-        """Let a marker take effect that the broker appended at ``at_ms``.
+        """Applies a marker that the broker appended at ``at_ms``.
 
-        One that is already in the state (its offset is below ``next_marker``) is skipped.
+        Skips a marker that the state already includes (its offset is below ``next_marker``).
         """
         if marker_offset < self._next_marker:
             return
         self._next_marker = marker_offset + 1
-        # What comes late, of a run that does not know of a Delete, must not make a cell.
+        # A late marker of a run that does not know of the Delete must not recreate the cell.
         self._exists = self._exists or isinstance(marker, (Hello, Seek))
         if not self._exists:
             return
@@ -262,10 +264,11 @@ class CellTracker:
                 assert_never(marker)
 
     def advance(self, now_ms: int | None) -> list[Decision]:
-        """End a batch of markers: what is to be done about all that happened in it.
+        """Ends a batch of markers and returns the decisions that follow from it.
 
-        With ``now_ms`` (broker time), leases and delays that are over end too; None when the log has
-        more markers to read first. A deadline has passed when now is *after* it.
+        ``now_ms`` is broker time: leases, delays, messages and breaker pauses that are over by then end too.
+        Pass None if the log has more markers to read first. A deadline has passed when ``now_ms`` is *after*
+        it.
         """
         if now_ms is not None:
             self._look_at_breaker(now_ms)
@@ -277,7 +280,7 @@ class CellTracker:
             self._announce(self._owner)
         self._unannounced = LeaseGroups()
         decisions, self._decisions = self._decisions, []
-        # What could not be written comes back with the next batch, and is to know then when it was delivered.
+        # A dead letter that cannot be written returns in the next batch and then needs its delivery times.
         letters = [one.offsets.first for one in decisions if isinstance(one, DeadLetter)]
         firsts = [first for first in (self._first_outstanding(), *letters) if first is not None]
         self._first_deliveries = self._first_deliveries.since(min(firsts, default=None))
@@ -308,7 +311,7 @@ class CellTracker:
             if isinstance(group, Lease) and group.run_id == run and least <= count:
                 lease = group._replace(deadline_ms=deadline)
             elif self._policy.exhausted(count) if isinstance(group, Lease) else self._is_over(group):
-                continue  # no delivery is left: a lease runs out, and it is a dead letter
+                continue  # no deliveries left: a dead letter follows when the lease or delay ends
             else:
                 lease = Lease(deadline, max(count + 1, least), run, started, grouped)
                 self._tally["delivered"] += len(offsets)
@@ -329,11 +332,11 @@ class CellTracker:
             self._tally["overlapped"] += leased
 
     def _is_past(self, run: str) -> bool:
-        """Whether a run is of the time before a Seek, and does not know of it."""
+        """True if the run is not the owner after a Seek, and so does not know of the Seek."""
         return self._sought and run != self._owner
 
     def _end_gaps(self, offsets: OffsetSet) -> None:
-        """Let go of offsets that hold no message: nothing was delivered, and nothing is acknowledged."""
+        """Removes offsets that hold no message, and counts them as neither delivered nor acknowledged."""
         for leased in self._leases.offsets():
             self._tally["delivered"] -= len(leased & offsets)
         self._tally["gaps"] += self._take(offsets)
@@ -370,7 +373,7 @@ class CellTracker:
                 missed = missed - kept
                 self._leases.remove(lease, kept)
                 self._leases.add(lease._replace(deadline_ms=deadline), kept)
-        # What has ended does not count: Ends and KeepAlives of a batch may change places.
+        # Ended offsets are not unknown: Ends and KeepAlives of one batch may arrive in either order.
         if missed and marker.run_id is None and marker.delivery_count is not None:
             unknown = (missed & self._outstanding()) | missed.starting_at(self._read_position)
             self._tally["unknown_settlements"] += len(unknown)
@@ -392,9 +395,9 @@ class CellTracker:
         self._tally["unknown_settlements"] += len(marker.offsets) - released
 
     def _take_back(self, marker: Release, due_ms: int, at_ms: int) -> None:
-        """A delivery that was none, because the offsets were not due."""
+        """Cancels the delivery of offsets that were not due, so that it does not count."""
         for lease, held in self._leases.in_order():
-            # A lease of that count which began later began when they were due: a late Release is not for it.
+            # A lease that began after the due time is a real delivery: a late Release must not end it.
             if lease.delivery_count != marker.delivery_count or lease.started_ms > due_ms:
                 continue
             if taken := held & marker.offsets:
@@ -403,7 +406,7 @@ class CellTracker:
                 self._give_back(Available(0, died=False), taken, at_ms=at_ms, delay_ms=due_ms - at_ms)
 
     def _spared(self, marker: End | EndUpTo) -> OffsetSet:
-        """What a planner, which knows of a batch only that it is complete, must not end."""
+        """Returns the never-delivered offsets, which a planner's marker for a whole batch must not end."""
         if marker.run_id is None:
             return EMPTY
         groups: list[tuple[Delayed | Available | HeldLetters, OffsetSet]]
@@ -411,7 +414,8 @@ class CellTracker:
         return OffsetSet.union(offsets for group, offsets in groups if group.delivery_count == 0)
 
     def _wait_ms(self, count: int, offsets: OffsetSet) -> int:
-        # Together where they were leased together: a batch comes back as one, and batches apart.
+        # Offsets leased together share one jitter: a batch returns as a whole, different batches at
+        # different times.
         return self._policy.wait_ms(count, of=b"%s@%d" % (self._cell.key, offsets.first or 0))
 
     def _hello(self, marker: Hello) -> None:
@@ -419,7 +423,8 @@ class CellTracker:
             self._read_position = marker.position
         again = self._owner == marker.run_id
         if not again:
-            # A run that lives takes what it is told of: what ran out and is still here ran out with its run.
+            # A live run takes the messages announced to it. If messages of an expired lease still wait, the
+            # run of that lease has died.
             for delay, offsets in self._delayed:
                 if delay.lapsed:
                     self._delayed.remove(delay, offsets)
@@ -429,7 +434,7 @@ class CellTracker:
                     self._available.remove(wait, offsets)
                     self._available.add(wait._replace(died=True, lapsed=False), offsets)
         self._owner = marker.run_id
-        if self._topic_id is None:  # the first one stays: another is that of a topic made anew
+        if self._topic_id is None:  # the first id stays: another one is the id of a recreated topic
             self._topic_id = marker.topic_id
         for wait, offsets in self._available:
             if not (again and wait.delivery_count == 0):
@@ -454,7 +459,7 @@ class CellTracker:
         for delay, offsets in _over(self._delayed, now_ms):
             self._delayed.remove(delay, offsets)
             self._make_available(Available(*delay[1:]), offsets)
-        # A limit that was lowered while messages were available: no Start may take these again.
+        # The limit was lowered while these messages were available, so no Start can lease them again.
         for wait, offsets in self._available.in_order():
             if self._is_over(wait) and not self._breaker.is_open:
                 self._dead_letter(offsets, wait, MAX_DELIVERIES, now_ms)
@@ -540,7 +545,7 @@ class CellTracker:
     def _announce(self, owner: str) -> None:
         for wait, offsets in self._unannounced.in_order():
             if self._is_over(wait):
-                continue  # delivered at a higher limit: a dead letter as soon as the log is read to its end
+                continue  # the limit was lowered: a dead letter follows when the log is read to its end
             groups = isolation_groups(
                 offsets,
                 wait.delivery_count,
@@ -599,14 +604,14 @@ class CellTracker:
         )
 
     def _leased_at(self, offsets: OffsetSet, delivery_count: int) -> Iterator[tuple[Lease, OffsetSet]]:
-        """The leases of that delivery on the offsets, taken out."""
+        """Removes and yields the leases with that delivery count on the offsets."""
         for lease, held in self._leases.in_order():
             if lease.delivery_count == delivery_count and (taken := held & offsets):
                 self._leases.remove(lease, taken)
                 yield lease, taken
 
     def _take(self, offsets: OffsetSet) -> int:
-        """Remove the offsets wherever they are; how many there were."""
+        """Removes the offsets from all groups and returns the number of removed offsets."""
         taken = self._leases.take(offsets)
         taken += self._delayed.take(offsets)
         taken += self._available.take(offsets)
@@ -624,7 +629,7 @@ class CellTracker:
         return min((offsets.first for offsets in groups if offsets.first is not None), default=None)
 
     def _is_over(self, wait: Delayed | Available) -> bool:
-        """Whether no delivery is left; suspects that died in a group have one more, each alone."""
+        """True if no deliveries are left; suspects that died in a group have one more, each alone."""
         count = wait.delivery_count
         return self._policy.exhausted(count) and not (wait.grouped and count == self._policy.max_deliveries)
 
@@ -639,6 +644,9 @@ def _over(groups: LeaseGroups[_Timed], now_ms: int) -> list[tuple[_Timed, Offset
 
 
 def _deadline(at_ms: int, after_ms: int) -> int:
-    """``after_ms`` later, at most 12 h, on the next quarter of a second: few groups, never early."""
+    """Returns ``at_ms + after_ms``, at most 12 h later, rounded up to a quarter of a second.
+
+    Rounding keeps the number of groups small, and rounding up never shortens a lease.
+    """
     moment = at_ms + min(after_ms, MAX_LEASE_MS)
     return -(-moment // DEADLINE_GRAIN_MS) * DEADLINE_GRAIN_MS
