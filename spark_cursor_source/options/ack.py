@@ -1,4 +1,4 @@
-"""The options of what writes markers by hand: the ack sink, the four actions, the batch write."""
+"""Options of the writers of settlement markers: the ack sink, the four actions and the batch write."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ELSEWHERE = {
 
 
 class AckAction(enum.StrEnum):
-    """What is done to a message (option, or column, action)."""
+    """Settlement of a message (option or column action)."""
 
     ACK = "ack"
     RELEASE = "release"
@@ -41,10 +41,10 @@ class AckAction(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AckOptions:
-    """What it takes to write markers.
+    """Options for writing markers.
 
-    One options dict serves a source and its sink: source options that mean nothing here are known, and not
-    used; a key that nobody knows is an error here too.
+    One options dict can serve a source and its sink. Source options without a meaning here are accepted and
+    ignored. An unknown key is an error.
 
     >>> options = {"kafka.bootstrap.servers": "b:9092", "subscribe": "orders", "subscription": "billing"}
     >>> ack = AckOptions.parse(options)
@@ -52,30 +52,33 @@ class AckOptions:
     ('billing', None, 60000)
     """
 
-    #: options of the Kafka clients, without the prefix (options kafka.*, kafka.config.file as config.file)
+    #: Kafka client settings without the prefix (options kafka.*, kafka.config.file as config.file).
     kafka: KafkaOptions = field(repr=False)
-    #: whose acks these are (option subscription)
+    #: Subscription of the acks (option subscription).
     subscription: str
-    #: topic of Starts and Ends (option markersTopic)
+    #: Topic of the markers, Starts and Ends. Default: __cursorq_markers (option markersTopic).
     markers_topic: str = DEFAULT_MARKERS_TOPIC
-    #: topic that says what there is to ack, None where nobody has to ask (option cursorsTopic)
+    #: Topic of the cursors, which show the outstanding messages. None if no caller reads it. Default:
+    #: __cursors (option cursorsTopic).
     cursors_topic: str | None = DEFAULT_CURSORS_TOPIC
-    #: what is done to every row, None where a column action says it, or else ack (option action)
+    #: Settlement of every row. Default: None, the column action decides, or else ack (option action).
     action: AckAction | None = None
-    #: released messages are due after this time, at most 12 h, None where the tracker decides (option delay)
+    #: Delay of released messages in ms, at most 12 h. Default: None, the tracker decides (option delay).
     delay_ms: int | None = None
-    #: why messages are released or rejected (option reason)
+    #: Reason of releases and rejects. Default: none (option reason).
     reason: str | None = None
-    #: how long extended leases run from now on (option lease, or else leaseTimeout)
+    #: Lease of extended messages in ms from now, 1 s to 12 h. Default: leaseTimeout, or else 60 s
+    #: (option lease).
     lease_ms: int
-    #: who acknowledges, so that a sink can see that the source does it (option ackMode)
+    #: Component that acknowledges. A sink uses it to detect a source that acks. Default: individual
+    #: (option ackMode).
     ack_mode: AckMode = AckMode.INDIVIDUAL
-    #: whose tracker it is: v1 for kafka-mq-go's (option markerFormat)
+    #: Marker format of the tracker. v1 is the format of kafka-mq-go. Default: v2 (option markerFormat).
     marker_version: MarkerVersion = MarkerVersion.V2
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> AckOptions:
-        """The options of a sink or a batch write; source options are taken too."""
+        """Parse the options of a sink or a batch write. Source options are accepted too."""
         reader = OptionReader(options, known=ACK_OPTIONS, elsewhere=_ELSEWHERE)
         parsed = cls(
             kafka=reader.brokers(),
@@ -109,7 +112,7 @@ def _read_lease_ms(reader: OptionReader) -> int:
 def _check_used(
     action: AckAction | None, option: str, reader: OptionReader, by: tuple[AckAction, ...]
 ) -> None:
-    # An option that is silently not used would read as a promise: a delay that no ack keeps.
+    # An ignored option would look like a promise, for example a delay that no ack can apply.
     if action is not None and action not in by and reader.given(option):
         users = " and ".join(user.value for user in by)
         raise ConflictingOptions(

@@ -1,4 +1,4 @@
-"""The options of the plain client."""
+"""Options of the plain client."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ DEFAULT_CLIENT_TIMEOUT_MS = 30_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """Where the brokers are, and how long a call may take.
+    """Broker connection, topics and timeout of a client.
 
-    The options of a source can be handed over as they are; what means nothing here is not used.
+    Source options are accepted. Options without a meaning here are ignored.
 
     >>> options = ClientOptions.parse({"kafka.bootstrap.servers": "b:9092", "clientTimeout": "5s"})
     >>> options.cursors_topic, options.timeout_ms
     ('__cursors', 5000)
     """
 
-    #: options of the Kafka clients, without the prefix (options kafka.*, kafka.config.file as config.file)
+    #: Kafka client settings without the prefix (options kafka.*, kafka.config.file as config.file).
     kafka: KafkaOptions = field(repr=False)
-    #: topic of the cursors (option cursorsTopic)
+    #: Topic of the cursors. Default: __cursors (option cursorsTopic).
     cursors_topic: str = DEFAULT_CURSORS_TOPIC
-    #: topic of what streams are beyond their topics: pauses, subjects and so on (option streamsTopic)
+    #: Topic of stream metadata: pauses, subjects and so on. Default: __cursorq_streams (option streamsTopic).
     streams_topic: str = DEFAULT_STREAMS_TOPIC
-    #: how long a call waits for brokers that are away (option clientTimeout)
+    #: Maximum wait of a call for unavailable brokers in ms, 1 s or more. Default: 30 s
+    #: (option clientTimeout).
     timeout_ms: int = DEFAULT_CLIENT_TIMEOUT_MS
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ClientOptions:
-        """The options of a client; source options are taken too."""
+        """Parse the options of a client. Source options are accepted too."""
         reader = OptionReader(options, known=CLIENT_OPTIONS)
         return cls(
             kafka=reader.brokers(),

@@ -1,16 +1,16 @@
-"""The ``kafka.*`` options as one value that is passed along, pickled and logged without telling a secret."""
+"""The ``kafka.*`` options as one value that can be passed, pickled and logged without exposing a secret."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-#: name, without the prefix ``kafka.``, of the properties file that is read where the client is opened
+#: name, without the prefix ``kafka.``, of the properties file that is read when a client is opened
 CONFIG_FILE = "config.file"
 
 
 class KafkaOptions(Mapping[str, str]):
-    """Kafka client options without their prefix; immutable, hashable, and its text names keys only.
+    """Kafka client options without their prefix. Immutable and hashable. Its repr shows only the keys.
 
     >>> kafka = KafkaOptions({"bootstrap.servers": "b:9092", "sasl.password": "hunter2"})
     >>> kafka["sasl.password"]
@@ -30,7 +30,7 @@ class KafkaOptions(Mapping[str, str]):
 
     @property
     def config_file(self) -> str | None:
-        """Path of the properties file, where one was given (option ``kafka.config.file``)."""
+        """Path of the properties file, or None if none is given (option ``kafka.config.file``)."""
         return self._lookup.get(CONFIG_FILE)
 
     def __getitem__(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Which markers a query writes (option markerFormat), and what goes with each kind."""
+"""Marker format that a query writes (option markerFormat), and the options that each format allows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spark_cursor_source.options.reader import OptionReader
 from spark_cursor_source.options.topics import Assign, SubscribePattern, TopicSelection
 
 MARKER_FORMAT = "markerFormat"
-#: what kafka-mq-go's tracker has nothing of
+#: options that have no meaning with kafka-mq-go's tracker, each with the reason
 _WITHOUT = {
     "redeliveriesTopic": "its tracker appends messages to the queue topic again",
     "cursorsTopic": "its tracker keeps no cursors",
@@ -22,14 +22,14 @@ _WITHOUT = {
 
 
 class MarkerVersion(enum.StrEnum):
-    """Whose tracker it is (option markerFormat)."""
+    """Marker version, named after the tracker that reads it (option markerFormat)."""
 
-    V1 = "v1"  #: kafka-mq-go's: a marker for each message, which holds the message
-    V2 = "v2"  #: ours: a marker for a set of messages
+    V1 = "v1"  #: kafka-mq-go's tracker: one marker for each message, which holds the message
+    V2 = "v2"  #: this library's tracker: one marker for a set of messages
 
 
 def read_marker_version(reader: OptionReader) -> MarkerVersion:
-    """The format that is asked for; with V1, an option that its tracker knows nothing of is refused."""
+    """Read the marker format. With V1, options without a meaning for kafka-mq-go's tracker are refused."""
     marker_version = reader.choice(MARKER_FORMAT, MarkerVersion, default=MarkerVersion.V2)
     if marker_version is MarkerVersion.V1:
         for option, why in _WITHOUT.items():
@@ -40,7 +40,9 @@ def read_marker_version(reader: OptionReader) -> MarkerVersion:
 
 
 def require_one_topic(topics: TopicSelection) -> None:
-    """V1 markers name a message by partition and offset alone, so theirs is one queue topic.
+    """Check that exactly one queue topic is selected by name.
+
+    V1 markers name a message only by partition and offset, so they can refer to only one queue topic.
 
     >>> from spark_cursor_source.options.topics import Subscribe
     >>> require_one_topic(Subscribe(topics=("orders",)))

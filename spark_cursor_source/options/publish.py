@@ -1,4 +1,4 @@
-"""The options of a write that appends messages to queue topics."""
+"""Options of a write that appends messages to queue topics."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _OF_ACKS = ("delay", "reason", "lease")
 
 
 def is_enqueue(options: Mapping[str, str], columns: Collection[str]) -> bool:
-    """Whether a write with these options appends its rows as messages; else it acks, releases and so on.
+    """True if a write with these options appends its rows as messages. Otherwise the write settles messages.
 
-    It does where ``action`` is enqueue, and where a ``topic`` is named without an ``action``. That there is
-    a column value says nothing: a message that was delivered has one too.
+    A write appends if ``action`` is enqueue, or if ``topic`` is given without an ``action``. A column value
+    is no indication, because delivered messages have one too.
 
     >>> is_enqueue({"action": "enqueue"}, ["value"]), is_enqueue({"topic": "orders"}, ["value"])
     (True, True)
@@ -29,9 +29,9 @@ def is_enqueue(options: Mapping[str, str], columns: Collection[str]) -> bool:
     (False, False)
 
     Raises:
-        InvalidOption: the action is none that there is.
-        ConflictingOptions: there is a topic to write to, and something else that is to be done.
-        MissingOption: nothing says what is to be done.
+        InvalidOption: the action does not exist.
+        ConflictingOptions: a topic is given together with another action.
+        MissingOption: no option or column determines the action.
     """
     given = {name.lower(): value for name, value in options.items()}
     action, topic = given.get("action"), given.get("topic")
@@ -52,28 +52,28 @@ def is_enqueue(options: Mapping[str, str], columns: Collection[str]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnqueueOptions:
-    """Where messages are appended.
+    """Options of a write that appends messages.
 
-    The options of a source can be handed over as they are; what means nothing here is not used.
+    Source options are accepted. Options without a meaning here are ignored.
 
     >>> EnqueueOptions.parse({"kafka.bootstrap.servers": "b:9092", "topic": "orders"}).topic
     'orders'
     """
 
-    #: options of the Kafka clients, without the prefix (options kafka.*, kafka.config.file as config.file)
+    #: Kafka client settings without the prefix (options kafka.*, kafka.config.file as config.file).
     kafka: KafkaOptions = field(repr=False)
-    #: topic of every row, whatever a column topic says; None: the column says it (option topic)
+    #: Topic of every row. It overrides a column topic. Default: None, the column decides (option topic).
     topic: str | None = None
-    #: topic that says which partitions are readonly or paused (option streamsTopic)
+    #: Topic that records readonly and paused partitions. Default: __cursorq_streams (option streamsTopic).
     streams_topic: str = DEFAULT_STREAMS_TOPIC
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> EnqueueOptions:
-        """The options of a write of messages; source options are taken too."""
+        """Parse the options of a write of messages. Source options are accepted too."""
         reader = OptionReader(options, known=ENQUEUE_OPTIONS)
         for option in _OF_ACKS:
             if reader.given(option):
-                # Not passed over: a delay that is not used would read as a promise.
+                # Refuse these options. An ignored delay would look like a promise.
                 why = f"{option} is about messages that were delivered, not for enqueue"
                 next_move = "give a column deliverAt" if option == "delay" else f"leave {option} out"
                 raise ConflictingOptions(("action", option), why, next_move)

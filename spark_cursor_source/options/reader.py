@@ -1,6 +1,7 @@
-"""Options read strictly: every key known, every value checked, and each refusal with its next move.
+"""Strict option parsing: keys must be known, values are checked, and each error names the next step.
 
-Spark lower-cases the keys of options, so all keys are compared lower-cased and named in errors as documented.
+Spark lower-cases option keys. All keys are therefore compared in lower case, and errors show the documented
+spelling.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ChoiceT = TypeVar("ChoiceT", bound=enum.StrEnum)
 
 
 class OptionReader:
-    """The given options, read one by one through the names they are documented under.
+    """Reader of the given options by their documented names.
 
     >>> reader = OptionReader({"SUBSCRIBE": "orders", "kafka.client.id": "me"}, known=("subscribe", "view"))
     >>> reader.text("subscribe"), reader.text("view"), reader.kafka
@@ -51,7 +52,10 @@ class OptionReader:
         known: Collection[str],
         elsewhere: Mapping[str, str] | None = None,
     ) -> None:
-        """``known``: the documented keys; ``elsewhere``: by lower-cased key, where one of ours belongs."""
+        """``known``: the documented keys.
+
+        ``elsewhere``: lower-cased keys of other operations, with a hint each.
+        """
         canonical = {name.lower(): name for name in known}
         self._values: dict[str, str] = {}
         kafka: dict[str, str] = {}
@@ -68,11 +72,11 @@ class OptionReader:
         self.kafka = KafkaOptions(kafka)
 
     def given(self, option: str) -> bool:
-        """Whether the option is there; an empty value counts as given."""
+        """True if the option is given. An empty value counts as given."""
         return option.lower() in self._values
 
     def text(self, option: str) -> str | None:
-        """The text as it stands, None when absent, refused when empty."""
+        """Return the raw text, or None if the option is absent. An empty text is refused."""
         value = self._values.get(option.lower())
         if value is not None and not value.strip():
             raise InvalidOption(option, value, "it is empty", "give a value, or leave the option out")
@@ -98,7 +102,7 @@ class OptionReader:
             number = float(value)
         except ValueError as cause:
             raise InvalidOption(option, value, "it is no number", f"give one of at least {least}") from cause
-        if not least <= number <= most:  # also refuses nan
+        if not least <= number <= most:  # the comparison also refuses nan
             raise InvalidOption(option, value, f"it is not in {least} to {most}", "give one of that range")
         return number
 
@@ -132,13 +136,13 @@ class OptionReader:
         return default if value is None else check_template(option, value)
 
     def brokers(self) -> KafkaOptions:
-        """The ``kafka.*`` options, which must say where the brokers are, or in which file that stands."""
+        """Return the ``kafka.*`` options, after a check that they name the brokers or a properties file."""
         check_brokers(self.kafka)
         return self.kafka
 
 
 def flat_options(table: Mapping[str, object]) -> dict[str, str]:
-    """Options out of a table of a TOML file as Spark takes them: dotted keys, and texts.
+    """Flatten a TOML table to options in Spark's form: dotted keys and text values.
 
     >>> flat_options({"includeHeaders": True, "kafka": {"bootstrap": {"servers": "b:9092"}}})
     {'includeHeaders': 'true', 'kafka.bootstrap.servers': 'b:9092'}
@@ -157,7 +161,7 @@ def flat_options(table: Mapping[str, object]) -> dict[str, str]:
 
 
 def as_text(option: str, value: object, *, secret: bool = False) -> str | None:
-    """The text Spark would make of an option's value; None stays absent."""
+    """Convert an option's value to text as Spark does. None stays None."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -179,7 +183,7 @@ def refuse_path(value: object) -> None:
 
 
 def unknown_option(option: str, known: Collection[str], elsewhere: Mapping[str, str]) -> UnknownOption:
-    """The error for a key nobody reads, with the nearest one that somebody does."""
+    """Return the error for an unknown key, with the nearest known key."""
     if option.lower() in elsewhere:
         return UnknownOption(option, None, elsewhere[option.lower()])
     names = {name.lower(): name for name in (*known, *_FINDABLE)}
@@ -188,7 +192,7 @@ def unknown_option(option: str, known: Collection[str], elsewhere: Mapping[str, 
 
 
 def parse_integer(option: str, value: str, *, least: int, most: int = MAX_LONG) -> int:
-    # Nineteen digits hold every Java long; int() would also take '1_000', ' 1 ' and other scripts' digits.
+    # Nineteen digits hold every Java long. int() alone would also accept '1_000', ' 1 ' and non-ASCII digits.
     digits = value.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
         raise InvalidOption(option, value, "it is no whole number", f"give one of at least {least}")
@@ -243,7 +247,7 @@ def check_brokers(kafka: KafkaOptions) -> None:
 
 
 def check_distinct(topics: Mapping[str, str]) -> None:
-    """Control topics hold different records, so two options cannot name one topic."""
+    """Check that no two options name the same topic. Control topics hold different kinds of records."""
     by_topic: dict[str, str] = {}
     for option, topic in topics.items():
         if topic in by_topic:

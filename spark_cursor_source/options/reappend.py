@@ -1,4 +1,4 @@
-"""The tracker's options for consumers that read nothing but the tail of their queue topic."""
+"""Tracker options for consumers that read only the tail of their queue topic."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from spark_cursor_source.options.reader import OptionReader
 
 REAPPEND_OPTIONS = ("redelivery", "markerFormat", "queueTopic")
 KMQ_DEAD_LETTER_TOPIC = "{topic}__undelivered"
-KMQ_MAX_DELIVERIES = 4  #: the first one and three more
+KMQ_MAX_DELIVERIES = 4  #: the first delivery and three redeliveries
 
 
 class Redelivery(enum.StrEnum):
-    """How messages come back to consumers (option redelivery)."""
+    """Method of redelivery to consumers (option redelivery)."""
 
-    REFERENCE = "reference"  #: announced to the source, which reads them where they are
-    REAPPEND = "reappend"  #: those of V1 markers and of kmq: appended to the queue topic again
+    REFERENCE = "reference"  #: redeliveries are announced to the source, which reads the original records
+    REAPPEND = "reappend"  #: messages of V1 markers and of kmq are appended to the queue topic again
 
 
 class MarkerFormat(enum.StrEnum):
-    """What is in the markers topic (option markerFormat)."""
+    """Format of the records in the markers topic (option markerFormat)."""
 
     PROTOBUF = "protobuf"  #: markers of this library (V2) and of kafka-mq-go (V1)
     KMQ = "kmq"  #: markers of softwaremill's kmq
@@ -30,7 +30,7 @@ class MarkerFormat(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReappendOptions:
-    """How messages are appended again.
+    """Options of redelivery by append.
 
     >>> reader = OptionReader(
     ...     {"redelivery": "reappend", "queueTopic": "jobs", "markerFormat": "kmq"}, known=REAPPEND_OPTIONS)
@@ -39,21 +39,23 @@ class ReappendOptions:
     ('jobs__undelivered', False, True)
     """
 
-    #: the topic that V1 markers, which do not name it, are about (option queueTopic)
+    #: Queue topic of the V1 markers, which do not name their topic (option queueTopic).
     queue_topic: str
-    #: whose markers they are (option markerFormat)
+    #: Format of the markers: protobuf or kmq (option markerFormat).
     marker_format: MarkerFormat
-    #: deliveries a message gets before it is a dead letter, None for no limit (option maxDeliveries)
+    #: Maximum number of deliveries before a message becomes a dead letter, None for no limit. Default: no
+    #: limit for protobuf, 4 for kmq (option maxDeliveries).
     max_deliveries: int | None
-    #: topic of the dead letters (option deadLetterTopic)
+    #: Dead-letter topic. Default: {topic}-kafka-mq-go-DLQ for protobuf, {topic}__undelivered for kmq
+    #: (option deadLetterTopic).
     dead_letter_topic: str
 
     @classmethod
     def read(cls, reader: OptionReader) -> ReappendOptions | None:
-        """The options where redelivery is to append, else None.
+        """Read the options. Return None if redelivery is not by append.
 
-        Without maxDeliveries messages of V1 markers come back for ever, as in kafka-mq-go, and those of kmq
-        three times, as there.
+        Without maxDeliveries, messages of V1 markers are redelivered without limit, as in kafka-mq-go.
+        Messages of kmq are redelivered three times, as in kmq.
         """
         redelivery = reader.choice("redelivery", Redelivery, default=Redelivery.REFERENCE)
         marker_format = reader.choice("markerFormat", MarkerFormat, default=MarkerFormat.PROTOBUF)
@@ -80,12 +82,12 @@ class ReappendOptions:
         )
 
     def exhausted(self, deliveries: int) -> bool:
-        """Whether a message that was delivered so often gets no other delivery."""
+        """True if a message with this delivery count gets no further delivery."""
         return self.max_deliveries is not None and deliveries >= self.max_deliveries
 
 
 def subscription_of(marker_format: MarkerFormat) -> str:
-    """What stands for the subscription, in the names and headers of dead letters: these worlds have none."""
+    """Return the subscription name used for dead letters. kafka-mq-go and kmq have no subscriptions."""
     return "kmq" if marker_format is MarkerFormat.KMQ else "kafka-mq-go"
 
 

@@ -1,4 +1,4 @@
-"""Which source the rows of a DataFrame come from: options that travel with the schema of its rows."""
+"""Source of the rows of a DataFrame: the source's options travel with the schema of its rows."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from spark_cursor_source.options.marker_format import MARKER_FORMAT, MarkerVersi
 from spark_cursor_source.options.reader import KAFKA
 from spark_cursor_source.options.source import AckMode, SourceOptions
 
-METADATA = "cursorq"  #: the key in the metadata of the column that carries it
+METADATA = "cursorq"  #: key in the metadata of the column that carries the options
 
-# A schema is shown, logged, and stored with tables that are written from it: nothing secret is among these.
+# A schema is shown, logged and stored with the tables written from it, so no secret may be in this set.
 _CARRIED = frozenset(
     {
         *("bootstrap.servers", "metadata.broker.list", CONFIG_FILE, "client.dns.lookup"),
@@ -27,7 +27,7 @@ _CHECKED = ("subscription", "markersTopic", MARKER_FORMAT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOrigin:
-    """The options of a source that its sink needs, by their names, and the names of those left out.
+    """Options of a source that its sink needs, by name, and the names of withheld options.
 
     >>> source = SourceOptions.parse({"kafka.bootstrap.servers": "b:9092", "kafka.sasl.password": "x",
     ...     "subscribe": "orders", "subscription": "billing"})
@@ -39,11 +39,11 @@ class RowOrigin:
     """
 
     options: Mapping[str, str]
-    withheld: tuple[str, ...] = ()  #: options of the Kafka clients that a schema must not hold
+    withheld: tuple[str, ...] = ()  #: Kafka client options that must not be stored in a schema
 
     @classmethod
     def of(cls, source: SourceOptions) -> RowOrigin:
-        """What the rows of such a source carry."""
+        """Return the origin that the rows of this source carry."""
         options = {KAFKA + name: value for name, value in source.kafka.items() if name in _CARRIED}
         options |= {
             "subscription": source.subscription,
@@ -58,12 +58,12 @@ class RowOrigin:
         return cls(options=options, withheld=withheld)
 
     def to_metadata(self) -> dict[str, Any]:
-        """Texts and lists of texts, as the metadata of a Spark column may hold."""
+        """Return texts and lists of texts, which the metadata of a Spark column can hold."""
         return dict(self.options) | ({"withheld": list(self.withheld)} if self.withheld else {})
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> RowOrigin | None:
-        """What a column's metadata say; None where they say nothing of a source."""
+        """Read the origin from a column's metadata. Return None if the metadata name no source."""
         found = metadata.get(METADATA)
         if not isinstance(found, Mapping) or not all(isinstance(found.get(name), str) for name in _CHECKED):
             return None
@@ -71,7 +71,7 @@ class RowOrigin:
         return cls(options=options, withheld=tuple(found.get("withheld") or ()))
 
     def sink_options(self) -> Mapping[str, str]:
-        """The options of a sink that was given none.
+        """Return the options for a sink that was given none.
 
         Raises:
             OptionsNotCarried: the source has options that its rows do not carry.
@@ -81,15 +81,15 @@ class RowOrigin:
         return self.options
 
     def is_of(self, sink: AckOptions) -> bool:
-        """Whether acks with these options are for the leases of this source."""
+        """True if acks with these options settle the leases of this source."""
         return self._difference(sink) is None
 
     def check(self, sink: AckOptions) -> None:
-        """Refuse a sink whose acks would not be for the leases of this source.
+        """Check that the acks of a sink settle the leases of this source.
 
         Raises:
-            SinkOfAnotherSource: it names another subscription, markers topic or marker format.
-            AckedBySource: the source acks by itself.
+            SinkOfAnotherSource: the sink names another subscription, markers topic or marker format.
+            AckedBySource: the source acks its messages itself.
         """
         difference = self._difference(sink)
         if difference is not None:

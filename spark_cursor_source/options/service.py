@@ -1,4 +1,4 @@
-"""The configuration of a queue service: kafka-mq-go's keys, under Python names and with its defaults."""
+"""Configuration of a queue service: kafka-mq-go's keys under Python names, with its defaults."""
 
 from __future__ import annotations
 
@@ -34,53 +34,61 @@ _V1_GROUP = "kafka-mq-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceConfig:
-    """Where the queues of a service are, and how they are worked.
+    """Configuration of the queues and consumers of a service.
 
-    The first seven fields are kafka-mq-go's, and so are the defaults of the last four of them. A field that
-    cannot be is refused at once, with InvalidArgument.
+    The first seven fields are those of kafka-mq-go, and the last four of these have its defaults. An invalid
+    field raises InvalidArgument when the object is created.
 
     >>> config = ServiceConfig(bootstrap_servers="b:9092", message_topic="jobs")
     >>> config.redelivery_timeout_ms, config.consumer_receive_buffer_capacity, config.marker_format.value
     (60000, 1, 'v2')
     """
 
-    #: where the brokers are (bootstrap-servers); it may stand in ``kafka`` instead
+    #: Broker addresses (bootstrap-servers). They can be given in ``kafka`` instead.
     bootstrap_servers: str = ""
-    #: the queue topic, which queues share (message-topic)
+    #: Queue topic, which several queues share (message-topic).
     message_topic: str
-    #: topic of Starts and Ends (marker-topic)
+    #: Topic of the markers, Starts and Ends. Default: __cursorq_markers (marker-topic).
     marker_topic: str = DEFAULT_MARKERS_TOPIC
-    #: a received message comes back after this time without a KeepAlive, 1 s to 12 h (redelivery-timeout)
+    #: Lease of a received message in ms, 1 s to 12 h. Without a KeepAlive the message is redelivered after
+    #: it. Default: 60 s (redelivery-timeout).
     redelivery_timeout_ms: int = 60_000
-    #: most messages that are leased and wait to be received (consumer-receive-buffer-capacity)
+    #: Prefetch: maximum number of leased messages that wait to be received. Default: 1
+    #: (consumer-receive-buffer-capacity).
     consumer_receive_buffer_capacity: int = 1
-    #: how long ``receive()`` waits for the next message (consumer-next-message-timeout)
+    #: Maximum wait of ``receive()`` for the next message, in ms. Default: 1 s
+    #: (consumer-next-message-timeout).
     consumer_next_message_timeout_ms: int = 1_000
-    #: most messages that share a Start, and a commit of offsets (consumer-max-messages-per-commit)
+    #: Maximum number of messages per Start and offset commit. Default: 1,000
+    #: (consumer-max-messages-per-commit).
     consumer_max_messages_per_commit: int = 1_000
-    #: whose tracker it is: v1 for kafka-mq-go's
+    #: Marker format of the tracker. v1 is the format of kafka-mq-go. Default: v2.
     marker_format: MarkerVersion = MarkerVersion.V2
-    #: further options of the Kafka clients, by librdkafka's names or Java's
+    #: Further options of the Kafka clients, with librdkafka's names or Java's.
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
-    #: the consumer group of a V2 consumer is ``<prefix>-<subscription>``
+    #: Prefix of the consumer group ``<prefix>-<subscription>`` of a V2 consumer. Default: cursorq.
     group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX
-    #: a consumer that is not heard of for so long is given up for dead
+    #: Session timeout in ms, 1 s to 30 min. A consumer without a heartbeat for this time is considered dead.
+    #: Default: 10 s.
     session_timeout_ms: int = DEFAULT_SESSION_MS
-    #: topic of messages that are due again, by reference; V2 only
+    #: Topic of redelivery announcements, V2 only. Default: __cursorq_redeliveries.
     redeliveries_topic: str = DEFAULT_REDELIVERIES_TOPIC
-    #: topic of the cursors; V2 only
+    #: Topic of the cursors, V2 only. Default: __cursors.
     cursors_topic: str = DEFAULT_CURSORS_TOPIC
-    #: topic of the pauses and readonly partitions, which producers and consumers honour
+    #: Topic of pauses and readonly partitions, which producers and consumers honour. Default:
+    #: __cursorq_streams.
     streams_topic: str = DEFAULT_STREAMS_TOPIC
-    #: how long a consumer waits for a tracker to answer; V2 only
+    #: Maximum wait of a consumer for a response of the tracker in ms, V2 only. Default: 60 s.
     tracker_timeout_ms: int = 60_000
-    #: how long a call waits for brokers that are away
+    #: Maximum wait of a call for unavailable brokers, in ms. Default: 30 s.
     timeout_ms: int = 30_000
-    #: whether records of aborted transactions are read
+    #: Isolation level. With read_uncommitted, records of open and aborted transactions are read too.
+    #: Default: read_committed.
     isolation: Isolation = Isolation.READ_COMMITTED
-    #: whether headers deliverAt and deliverAfter delay a message; V2 only
+    #: Delays messages by their headers deliverAt and deliverAfter, V2 only. Default: true.
     delayed_delivery: bool = True
-    #: end a consumer when messages are gone that were not acked, else log it and go on
+    #: True: a consumer ends with an error if unacked messages are deleted. False: it logs the loss and
+    #: continues. Default: true.
     fail_on_data_loss: bool = True
 
     def __post_init__(self) -> None:
@@ -111,7 +119,7 @@ class ServiceConfig:
             by_topic[topic] = name
 
     def subscription_of(self, queue_id: str | None, subscription: str | None) -> str:
-        """The subscription of a queue: the one given, else it has the name of the queue id.
+        """Return the given subscription, or else the queue id as the subscription name.
 
         >>> ServiceConfig(bootstrap_servers="b:9092", message_topic="jobs").subscription_of("mails", None)
         'mails'
@@ -128,7 +136,7 @@ class ServiceConfig:
         return named
 
     def group_of(self, subscription: str) -> str:
-        """The consumer group of a subscription: that of kafka-mq-go where the tracker is."""
+        """Return the consumer group of a subscription. With V1 markers it has kafka-mq-go's name."""
         if self.marker_format is MarkerVersion.V1:
             return _V1_GROUP + subscription
         return group_id(self.group_id_prefix, subscription)

@@ -1,4 +1,4 @@
-"""The options of the streaming source, parsed once."""
+"""Options of the streaming source. They are parsed once."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ MOST_LEASE_MS = 12 * 3_600_000
 DEFAULT_LEASE_MS = 60_000
 DEFAULT_TRACKER_TIMEOUT_MS = 60_000
 LEAST_SESSION_MS = 1_000
-MOST_SESSION_MS = 30 * 60_000  #: more, no broker takes by default
+MOST_SESSION_MS = 30 * 60_000  #: brokers refuse longer session timeouts by default
 DEFAULT_SESSION_MS = 10_000
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
 
@@ -96,23 +96,27 @@ _ELSEWHERE = {
 
 
 class Isolation(enum.StrEnum):
-    """Whether records of open and aborted transactions are read (option isolation)."""
+    """Isolation level of reads (option isolation).
+
+    Read uncommitted includes open and aborted transactions.
+    """
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
 
 
 class AckMode(enum.StrEnum):
-    """Who acknowledges (option ackMode)."""
+    """Component that acknowledges messages (option ackMode)."""
 
-    INDIVIDUAL = "individual"  #: the sink, each message
-    BATCH = "batch"  #: the source, all messages of a batch that Spark has committed
-    CUMULATIVE = "cumulative"  #: the source, everything up to the end of a batch that Spark has committed
+    INDIVIDUAL = "individual"  #: the sink acks each message
+    BATCH = "batch"  #: the source acks all messages of a batch after Spark has committed it
+    #: the source acks everything up to the end of a batch after Spark has committed it
+    CUMULATIVE = "cumulative"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """Everything a streaming query says about its queue.
+    """Options of a streaming query on a queue.
 
     >>> options = SourceOptions.parse(
     ...     {"kafka.bootstrap.servers": "b:9092", "subscribe": "orders", "subscription": "billing"}
@@ -121,66 +125,74 @@ class SourceOptions:
     (Subscribe(topics=('orders',)), 60000, 'individual')
     """
 
-    #: options of the Kafka clients, without the prefix (options kafka.*, kafka.config.file as config.file)
+    #: Kafka client settings without the prefix (options kafka.*, kafka.config.file as config.file).
     kafka: KafkaOptions = field(repr=False)
-    #: the queue topics (options subscribe, subscribePattern, assign)
+    #: Queue topics that the query reads (options subscribe, subscribePattern, assign).
     topics: TopicSelection
-    #: name of this reader, which has acks of its own (option subscription)
+    #: Name of the subscription. Each subscription has its own acks and cursors (option subscription).
     subscription: str
-    #: which queries of the subscription get messages (option subscriptionType)
+    #: Queries of the subscription that receive messages. Default: exclusive (option subscriptionType).
     subscription_type: SubscriptionType = SubscriptionType.EXCLUSIVE
-    #: the consumer group is this, a dash and the subscription (option groupIdPrefix)
+    #: Prefix of the consumer group ``<prefix>-<subscription>``. Default: cursorq (option groupIdPrefix).
     group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX
-    #: a query that is not heard of for so long is given up for dead (option sessionTimeout)
+    #: Session timeout in ms, 1 s to 30 min. A query without a heartbeat for this time is considered dead.
+    #: Default: 10 s (option sessionTimeout).
     session_ms: int = DEFAULT_SESSION_MS
-    #: only records with this key, where queues share a topic (option queueId)
+    #: Record key of the queue, for topics that several queues share. Default: all records (option queueId).
     queue_id: str | None = None
-    #: where a new query starts (options startingOffsets, startingTimestamp, startingOffsetsByTimestamp)
+    #: Start position of a new query. Default: the stored cursor, or else the earliest record
+    #: (options startingOffsets, startingTimestamp, startingOffsetsByTimestamp).
     starting_offsets: StartingOffsets = FROM_CURSOR
-    #: most offsets in a batch, over all partitions (option maxOffsetsPerTrigger)
+    #: Maximum number of offsets in a batch, over all partitions. Default: no limit
+    #: (option maxOffsetsPerTrigger).
     max_offsets_per_trigger: int | None = None
-    #: most messages leased or waiting to come back; then no new one is leased (option maxOutstanding)
+    #: Maximum number of outstanding messages, leased or waiting for redelivery. At the limit, no new message
+    #: is leased. Default: no limit (option maxOutstanding).
     max_outstanding: int | None = None
-    #: a batch waits for this many offsets (option minOffsetsPerTrigger)
+    #: Minimum number of offsets that a batch waits for. Default: no minimum (option minOffsetsPerTrigger).
     min_offsets_per_trigger: int | None = None
-    #: but no longer than this (option maxTriggerDelay)
+    #: Maximum wait for minOffsetsPerTrigger, in ms. Default: 15 min (option maxTriggerDelay).
     max_trigger_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
-    #: at least this many Spark partitions a batch (option minPartitions)
+    #: Minimum number of Spark partitions in a batch. Default: no minimum (option minPartitions).
     min_partitions: int | None = None
-    #: most records of a Spark partition (option maxRecordsPerPartition)
+    #: Maximum number of records in a Spark partition. Default: no limit (option maxRecordsPerPartition).
     max_records_per_partition: int | None = None
-    #: fail when records are gone that were not acked, else log it and go on (option failOnDataLoss)
+    #: True: the query fails if unacked records are deleted. False: it logs the loss and continues.
+    #: Default: true (option failOnDataLoss).
     fail_on_data_loss: bool = True
-    #: whether there is a column headers (option includeHeaders)
+    #: Adds a column ``headers``. Default: false (option includeHeaders).
     include_headers: bool = False
-    #: whether headers deliverAt and deliverAfter delay a message (option delayedDelivery)
+    #: Delays messages by their headers deliverAt and deliverAfter. Default: true (option delayedDelivery).
     delayed_delivery: bool = True
-    #: whether records of aborted transactions are read (option isolation)
+    #: Isolation level. With read_uncommitted, records of open and aborted transactions are read too.
+    #: Default: read_committed (option isolation).
     isolation: Isolation = Isolation.READ_COMMITTED
-    #: a delivered message comes back after this time without an ack (option leaseTimeout)
+    #: Lease of a delivered message in ms, 1 s to 12 h. Without an ack the message is redelivered after it.
+    #: Default: 60 s (option leaseTimeout).
     lease_ms: int = DEFAULT_LEASE_MS
-    #: how long to wait for a tracker to answer (option trackerTimeout)
+    #: Maximum wait for a response of the tracker, in ms. Default: 60 s (option trackerTimeout).
     tracker_timeout_ms: int = DEFAULT_TRACKER_TIMEOUT_MS
-    #: how long no tracker may read before the query fails, None for ever (option failWithoutTracker)
+    #: Maximum time in ms for which markers exist that no tracker reads. After it the query fails.
+    #: Default: None, the query never fails for this reason (option failWithoutTracker).
     fail_without_tracker_ms: int | None = None
-    #: who acknowledges (option ackMode)
+    #: Component that acknowledges messages. Default: individual, the sink acks (option ackMode).
     ack_mode: AckMode = AckMode.INDIVIDUAL
-    #: whose tracker it is: v1 for kafka-mq-go's (option markerFormat)
+    #: Marker format of the tracker. v1 is the format of kafka-mq-go. Default: v2 (option markerFormat).
     marker_version: MarkerVersion = MarkerVersion.V2
-    #: topic of Starts and Ends (option markersTopic)
+    #: Topic of the markers, Starts and Ends. Default: __cursorq_markers (option markersTopic).
     markers_topic: str = DEFAULT_MARKERS_TOPIC
-    #: topic of messages that are due again, by reference (option redeliveriesTopic)
+    #: Topic of redelivery announcements. Default: __cursorq_redeliveries (option redeliveriesTopic).
     redeliveries_topic: str = DEFAULT_REDELIVERIES_TOPIC
-    #: topic of the cursors (option cursorsTopic)
+    #: Topic of the cursors. Default: __cursors (option cursorsTopic).
     cursors_topic: str = DEFAULT_CURSORS_TOPIC
-    #: topic that says which partitions are paused (option streamsTopic)
+    #: Topic that records which partitions are paused. Default: __cursorq_streams (option streamsTopic).
     streams_topic: str = DEFAULT_STREAMS_TOPIC
-    #: template of the topic of dead letters (option deadLetterTopic)
+    #: Template of the dead-letter topic name. Default: {topic}-{subscription}-DLQ (option deadLetterTopic).
     dead_letter_topic: str = DEFAULT_DEAD_LETTER_TOPIC
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        """The options of ``spark.readStream``, each checked; any that nobody reads is an error."""
+        """Parse and check the options of ``spark.readStream``. An unknown option is an error."""
         reader = OptionReader(options, known=SOURCE_OPTIONS, elsewhere=_ELSEWHERE)
         parsed = cls(
             kafka=reader.brokers(),
@@ -231,12 +243,15 @@ class SourceOptions:
 
     @property
     def group(self) -> str:
-        """The consumer group of the subscription."""
+        """Consumer group of the subscription."""
         return group_id(self.group_id_prefix, self.subscription)
 
     @property
     def checkpoint_owner(self) -> CheckpointOwner:
-        """Whose positions the checkpoint of such a query holds; V1 markers go without the other topics."""
+        """Owner of the positions in the query's checkpoint.
+
+        With V1 markers it omits redeliveries and cursors topics.
+        """
         owner = {"subscription": self.subscription, "markersTopic": self.markers_topic}
         if self.marker_version is MarkerVersion.V2:
             owner |= {"redeliveriesTopic": self.redeliveries_topic, "cursorsTopic": self.cursors_topic}
@@ -244,14 +259,14 @@ class SourceOptions:
 
     @property
     def control_topics(self) -> tuple[str, str, str, str]:
-        """Markers, redeliveries, cursors, streams."""
+        """Names of the markers, redeliveries, cursors and streams topics, in this order."""
         return (self.markers_topic, self.redeliveries_topic, self.cursors_topic, self.streams_topic)
 
     def selects(self, topic: str) -> bool:
-        """Whether a topic of this name is a queue of this query.
+        """True if a topic of this name is a queue of this query.
 
-        A pattern takes in no control topic, and no topic that the dead letters of its own queues go to: a
-        query that reads its dead letters again would never come to an end.
+        A pattern does not match control topics or the dead-letter topics of its own queues. A query that
+        reads its own dead letters would never end.
         """
         if topic in self.control_topics or not self.topics.matches(topic):
             return False
@@ -260,10 +275,10 @@ class SourceOptions:
         return not holds_dead_letters(self.dead_letter_topic, topic, self.topics.matches)
 
     def check_names(self, topics: Iterable[str]) -> None:
-        """See that the dead letters of these topics have somewhere to go.
+        """Check that the names of the dead-letter topics of these topics are valid.
 
         Raises:
-            InvalidOption: the names of a topic and of the subscription are together too long.
+            InvalidOption: the names of a topic and of the subscription are too long together.
         """
         if self.marker_version is MarkerVersion.V1:
             return
@@ -308,7 +323,7 @@ class SourceOptions:
             self.check_names({topic for topic, _ in self.topics.partitions})
         if isinstance(self.topics, SubscribePattern):
             return
-        # A queue that is its own markers topic would feed on itself for ever.
+        # A queue topic that is also the markers topic would feed itself forever.
         selection = "subscribe" if isinstance(self.topics, Subscribe) else "assign"
         for option, topic in (control | {"deadLetterTopic": self.dead_letter_topic}).items():
             if self.topics.matches(topic):

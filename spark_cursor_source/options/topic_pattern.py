@@ -1,4 +1,4 @@
-"""The option subscribePattern: a Java regular expression, as Spark's Kafka source takes it."""
+"""Option subscribePattern: a Java regular expression, as in Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _OF_PYTHON = re.compile(r"\(\?P")
 
 @lru_cache(maxsize=64)
 def compile_topic_pattern(pattern: str) -> re.Pattern[str]:
-    """The pattern in Python's words; a topic matches with its whole name.
+    """Translate the pattern to a Python regular expression. A topic must match it with its whole name.
 
     >>> compile_topic_pattern(r"\\Qa.b\\E-(?<region>eu|us)").fullmatch("a.b-eu") is not None
     True
 
     Raises:
-        InvalidOption: it is none, or uses what only Java knows, such as ``\\p{Alpha}``.
+        InvalidOption: the pattern is invalid, or it uses features that only Java has, such as ``\\p{Alpha}``.
     """
     if _OF_PYTHON.search(pattern):
         raise _refusal(pattern, "(?P is of Python alone")
@@ -38,7 +38,7 @@ def compile_topic_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def _has_nested_sets(pattern: str) -> bool:
-    """Whether brackets hold brackets or ``&&``, which Python takes for plain characters."""
+    """True if brackets contain brackets or ``&&``. Python treats these as plain characters."""
     inside = False
     for token in _TOKEN.findall(pattern):
         if inside and token in ("[", "&&"):

@@ -1,4 +1,4 @@
-"""Which topics, and from where: the options that Spark's Kafka source writes as lists, patterns and JSON."""
+"""Topic selection and positions: options that Spark's Kafka source writes as lists, patterns and JSON."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from spark_cursor_source.errors import ConflictingOptions, InvalidOption, Missin
 from spark_cursor_source.options.reader import MAX_LONG, OptionReader, check_topic, parse_integer
 from spark_cursor_source.options.topic_pattern import compile_topic_pattern
 
-EARLIEST = -2  #: in Kafka's JSON of offsets: from the first record that is left
-LATEST = -1  #: in Kafka's JSON of offsets: from the end of the log
+EARLIEST = -2  #: in Kafka's JSON of offsets: the first remaining record
+LATEST = -1  #: in Kafka's JSON of offsets: the end of the log
 
 ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscribe:
-    """Topics by name (option subscribe)."""
+    """Selection of topics by name (option subscribe)."""
 
     topics: tuple[str, ...]
 
@@ -29,7 +29,7 @@ class Subscribe:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The topics that are named; of a pattern none."""
+        """Names of the selected topics. Empty for a pattern."""
         return self.topics
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribePattern:
-    """Every topic whose whole name matches (option subscribePattern).
+    """Selection of every topic whose whole name matches (option subscribePattern).
 
     >>> pattern = SubscribePattern(pattern="orders-.*")
     >>> pattern.matches("orders-eu"), pattern.matches("my-orders-eu")
@@ -60,7 +60,7 @@ class SubscribePattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assign:
-    """Topic partitions by number (option assign), sorted."""
+    """Selection of topic partitions by number, sorted (option assign)."""
 
     partitions: tuple[tuple[str, int], ...]
 
@@ -80,24 +80,24 @@ TopicSelection = Subscribe | SubscribePattern | Assign
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromCursor:
-    """From the stored cursor, or the earliest record where there is none (startingOffsets=cursor)."""
+    """Start at the stored cursor, or at the earliest record without a cursor (startingOffsets=cursor)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromEarliest:
-    """From the first record that is left (startingOffsets=earliest)."""
+    """Start at the first remaining record (startingOffsets=earliest)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromLatest:
-    """From the end of the log (startingOffsets=latest)."""
+    """Start at the end of the log (startingOffsets=latest)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromPositions:
-    """From a position per topic partition, or EARLIEST or LATEST (startingOffsets as JSON)."""
+    """Start at an offset, EARLIEST or LATEST per topic partition (startingOffsets as JSON)."""
 
-    positions: tuple[tuple[str, int, int], ...]  #: (topic, partition, position), sorted
+    positions: tuple[tuple[str, int, int], ...]  #: (topic, partition, offset), sorted
 
     def position_of(self, topic: str, partition: int) -> int | None:
         return _find(self.positions, topic, partition)
@@ -105,16 +105,16 @@ class FromPositions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromTimestamp:
-    """From the first record at or after an instant, in every partition (startingTimestamp)."""
+    """Start at the first record at or after a timestamp, in every partition (startingTimestamp)."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromTimestamps:
-    """From the first record at or after an instant per topic partition (startingOffsetsByTimestamp)."""
+    """Start at the first record at or after a timestamp per topic partition (startingOffsetsByTimestamp)."""
 
-    timestamps_ms: tuple[tuple[str, int, int], ...]  #: (topic, partition, instant), sorted
+    timestamps_ms: tuple[tuple[str, int, int], ...]  #: (topic, partition, timestamp), sorted
 
     def timestamp_ms_of(self, topic: str, partition: int) -> int | None:
         return _find(self.timestamps_ms, topic, partition)
@@ -125,14 +125,14 @@ StartingOffsets = FromCursor | FromEarliest | FromLatest | FromPositions | FromT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToLatest:
-    """Up to the end of the log when the read begins (endingOffsets=latest)."""
+    """End at the high watermark as of the start of the read (endingOffsets=latest)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToPositions:
-    """Up to a position per topic partition, itself not read, or LATEST (endingOffsets as JSON)."""
+    """End before an offset, or at LATEST, per topic partition (endingOffsets as JSON)."""
 
-    positions: tuple[tuple[str, int, int], ...]  #: (topic, partition, position), sorted
+    positions: tuple[tuple[str, int, int], ...]  #: (topic, partition, offset), sorted
 
     def position_of(self, topic: str, partition: int) -> int | None:
         return _find(self.positions, topic, partition)
@@ -149,7 +149,9 @@ STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 
 
 def read_selection(reader: OptionReader) -> TopicSelection | None:
-    """The one of subscribe, subscribePattern and assign that is given; None when none is.
+    """Read the topic selection.
+
+    Exactly one of subscribe, subscribePattern and assign may be given, else None.
 
     >>> read_selection(OptionReader({"subscribe": "orders, returns"}, known=SELECTIONS))
     Subscribe(topics=('orders', 'returns'))
@@ -176,8 +178,10 @@ def require_selection(reader: OptionReader) -> TopicSelection:
 
 
 def read_starting_offsets(reader: OptionReader, *, default: StartingOffsets) -> StartingOffsets:
-    """Where to begin. As in Spark, the first of these that is given counts: startingTimestamp,
-    startingOffsetsByTimestamp, startingOffsets.
+    """Read the start position.
+
+    As in Spark, the first given option of startingTimestamp, startingOffsetsByTimestamp and startingOffsets
+    takes precedence.
 
     >>> reader = OptionReader({"startingOffsets": '{"orders":{"0":-2,"1":17}}'}, known=STARTS)
     >>> read_starting_offsets(reader, default=FromCursor())
@@ -211,7 +215,7 @@ def read_starting_offsets(reader: OptionReader, *, default: StartingOffsets) -> 
 
 
 def read_ending_offsets(reader: OptionReader) -> EndingOffsets:
-    """Where a batch read ends; the end of the log unless it is said."""
+    """Read the end position of a batch read. The default is the end of the log."""
     offsets = reader.text("endingOffsets")
     if offsets is None or offsets.strip().lower() == "latest":
         return ToLatest()

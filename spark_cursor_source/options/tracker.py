@@ -1,4 +1,4 @@
-"""The options of the tracker: from a TOML file (nested tables), or from a flat dict (dotted keys)."""
+"""Options of the tracker, from a TOML file with nested tables or from a flat dict with dotted keys."""
 
 from __future__ import annotations
 
@@ -59,8 +59,9 @@ TRACKER_OPTIONS = (
 )
 DEFAULT_TRIGGER_MS = 1_000
 DEFAULT_MAX_MARKERS = 200_000
-DEFAULT_MAX_MARKERS_OF_ONE = 2_000_000  #: with markers of one message each, which are far smaller
-RULES = 1  #: to be raised when the same markers would be decided upon in another way
+#: for V1 and kmq markers, which describe one message each and are far smaller
+DEFAULT_MAX_MARKERS_OF_ONE = 2_000_000
+RULES = 1  #: increase this when the same markers would lead to other decisions
 DEFAULT_MULTIPLIER = 2.0
 
 NONE = "none"
@@ -71,7 +72,7 @@ _SUBSCRIPTIONS = "subscriptions."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerOptions:
-    """Everything a tracker is told.
+    """Options of a tracker.
 
     >>> options = TrackerOptions.parse({
     ...     "checkpointLocation": "cp", "kafka": {"bootstrap": {"servers": "b:9092"}},
@@ -84,33 +85,38 @@ class TrackerOptions:
     StepBackoff(delays_ms=(1000, 10000))
     """
 
-    #: options of the Kafka clients, without the prefix (options kafka.*, kafka.config.file as config.file)
+    #: Kafka client settings without the prefix (options kafka.*, kafka.config.file as config.file).
     kafka: KafkaOptions = field(repr=False)
-    #: where Spark keeps the tracker's state (option checkpointLocation)
+    #: Directory where Spark keeps the tracker's state (option checkpointLocation).
     checkpoint_location: str
-    #: for every subscription without one of its own (maxDeliveries, backoff, backoffJitter, deadLetterTopic,
-    #: messageTtl, expiredTo, breaker, breakerPause)
+    #: Redelivery policy of subscriptions without an override. Default: five deliveries without backoff
+    #: (options maxDeliveries, backoff, backoffJitter, deadLetterTopic, messageTtl, expiredTo, breaker,
+    #: breakerPause).
     policy: RedeliveryPolicy = _DEFAULT_POLICY
-    #: (subscription, policy), sorted (options subscriptions.<name>.maxDeliveries, .backoff and so on)
+    #: Overrides as (subscription, policy), sorted by subscription. Default: none
+    #: (options subscriptions.<name>.maxDeliveries, .backoff and so on).
     subscription_policies: tuple[tuple[str, RedeliveryPolicy], ...] = ()
-    #: time from one batch to the next (option trigger)
+    #: Interval between batches in ms. Default: 1 s (option trigger).
     trigger_ms: int = DEFAULT_TRIGGER_MS
-    #: most markers in a batch, so that a backlog is read in bounds (option maxMarkersPerTrigger)
+    #: Maximum number of markers in a batch. It bounds the read of a backlog. Default: 200,000, or 2,000,000
+    #: with queueTopic (option maxMarkersPerTrigger).
     max_markers_per_trigger: int = DEFAULT_MAX_MARKERS
-    #: take over from a tracker of another checkpoint, and rebuild from the cursors (option takeOver)
+    #: Replaces a tracker that used another checkpoint and rebuilds the state from the cursors.
+    #: Default: false (option takeOver).
     take_over: bool = False
-    #: for consumers of kafka-mq-go or kmq, if any (options redelivery, markerFormat, queueTopic)
+    #: Redelivery by append for consumers of kafka-mq-go or kmq. Default: None, redelivery by reference
+    #: (options redelivery, markerFormat, queueTopic).
     reappend: ReappendOptions | None = None
-    #: topic of Starts and Ends (option markersTopic)
+    #: Topic of the markers, Starts and Ends. Default: __cursorq_markers (option markersTopic).
     markers_topic: str = DEFAULT_MARKERS_TOPIC
-    #: topic of messages that are due again, by reference (option redeliveriesTopic)
+    #: Topic of redelivery announcements. Default: __cursorq_redeliveries (option redeliveriesTopic).
     redeliveries_topic: str = DEFAULT_REDELIVERIES_TOPIC
-    #: topic of the cursors (option cursorsTopic)
+    #: Topic of the cursors. Default: __cursors (option cursorsTopic).
     cursors_topic: str = DEFAULT_CURSORS_TOPIC
 
     @classmethod
     def parse(cls, options: Mapping[str, object]) -> TrackerOptions:
-        """The options of a TOML file or a dict; an unknown one is an error, in an override too."""
+        """Parse the options of a TOML file or a dict. An unknown option is an error, also in an override."""
         flat = _unique(_flatten("", options))
         overrides, own = _split_overrides(flat)
         reader = OptionReader(own, known=TRACKER_OPTIONS)
@@ -136,12 +142,12 @@ class TrackerOptions:
         return parsed
 
     def policy_for(self, subscription: str) -> RedeliveryPolicy:
-        """The policy of a subscription: its own settings, and the general ones where it has none."""
+        """Return the policy of a subscription. Settings without an override come from the general policy."""
         return dict(self.subscription_policies).get(subscription, self.policy)
 
     @property
     def policies_digest(self) -> str:
-        """A short text that differs where batches are decided under other policies, or by other rules."""
+        """Short digest of the policies and the decision rules. It changes if either of them changes."""
         policies = (RULES, self.policy, self.subscription_policies, self.reappend)
         return sha256(repr(policies).encode()).hexdigest()[:8]
 
@@ -176,7 +182,8 @@ def _flatten(prefix: str, table: Mapping[str, object]) -> Iterable[tuple[str, ob
 def _unique(flat: Iterable[tuple[str, object]]) -> dict[str, object]:
     unique: dict[str, object] = {}
     for key, value in flat:
-        # A table and a dotted key can spell one option; the loser of the two would be lost in silence.
+        # A table and a dotted key can name the same option. Without this check one value would be lost
+        # silently.
         if key in unique:
             raise ConflictingOptions((key,), "given twice, in a table and as a dotted key", "give it once")
         unique[key] = value
@@ -192,7 +199,10 @@ def _joined(key: str, value: object) -> object:
 
 
 def _split_overrides(flat: Mapping[str, object]) -> tuple[dict[str, dict[str, object]], dict[str, object]]:
-    """Overrides by subscription, and the rest; names can hold dots, so a setting is cut off at the end."""
+    """Split off the overrides, by subscription.
+
+    Subscription names can hold dots, so the setting is a suffix.
+    """
     overrides: dict[str, dict[str, object]] = {}
     own: dict[str, object] = {}
     for key, value in flat.items():
@@ -239,7 +249,7 @@ def _read_policy(prefix: str, reader: OptionReader, base: RedeliveryPolicy) -> R
 
 
 def _read_limit(option: str, reader: OptionReader, default_ms: int | None) -> int | None:
-    """A duration of a second or more, or none."""
+    """Read a duration of at least one second, or ``none``."""
     value = reader.text(option)
     if value is None:
         return default_ms

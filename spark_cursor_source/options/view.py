@@ -1,4 +1,4 @@
-"""The options of a batch read, ``spark.read.format("cursorq")``."""
+"""Options of a batch read, ``spark.read.format("cursorq")``."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ _ELSEWHERE = {"action": _WRITE, "delay": _WRITE, "reason": _WRITE, "lease": _WRI
 
 
 class View(enum.StrEnum):
-    """What a batch read shows (option view)."""
+    """View of a batch read (option view)."""
 
-    MESSAGES = "messages"  #: any range of the queue topics: no lease, moves nothing
-    CURSORS = "cursors"  #: where every subscription stands
-    STATS = "stats"  #: the same of whole subscriptions, and who reads them
-    OUTSTANDING = "outstanding"  #: one row per message that is not acked
-    DEADLETTERS = "deadletters"  #: the dead letters, whole
-    MARKERS = "markers"  #: the markers, decoded
+    MESSAGES = "messages"  #: any range of the queue topics, without leases and without moving a cursor
+    CURSORS = "cursors"  #: the cursor of every subscription partition
+    STATS = "stats"  #: positions of whole subscriptions and their readers
+    OUTSTANDING = "outstanding"  #: one row per unacked message
+    DEADLETTERS = "deadletters"  #: the complete dead letters
+    MARKERS = "markers"  #: the decoded markers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewOptions:
-    """What a batch read shows, and of which topics and subscription.
+    """View, topics and subscription of a batch read.
 
-    The options of a source can be handed over as they are; those that lease and pace are not used.
+    Source options are accepted. Options that control leases and pacing are ignored.
 
     >>> options = {"kafka.bootstrap.servers": "b:9092", "view": "cursors", "leaseTimeout": "5m"}
     >>> view = ViewOptions.parse(options)
@@ -63,44 +63,47 @@ class ViewOptions:
     ('cursors', None, None)
     """
 
-    #: options of the Kafka clients, without the prefix (options kafka.*, kafka.config.file as config.file)
+    #: Kafka client settings without the prefix (options kafka.*, kafka.config.file as config.file).
     kafka: KafkaOptions = field(repr=False)
-    #: what is shown (option view)
+    #: View that is read. Default: messages (option view).
     view: View = View.MESSAGES
-    #: of these topics, None for all; never None for messages (options subscribe, subscribePattern, assign)
+    #: Topics of the view. Default: None, all topics. The view messages requires them
+    #: (options subscribe, subscribePattern, assign).
     topics: TopicSelection | None = None
-    #: of this subscription, None for all (option subscription)
+    #: Subscription of the view. Default: None, all subscriptions (option subscription).
     subscription: str | None = None
-    #: only records with this key, for messages (option queueId)
+    #: Record key of the queue, for the view messages. Default: all records (option queueId).
     queue_id: str | None = None
-    #: first record of messages (options startingOffsets, startingTimestamp, startingOffsetsByTimestamp)
+    #: Start of the view messages. Default: the earliest record
+    #: (options startingOffsets, startingTimestamp, startingOffsetsByTimestamp).
     starting_offsets: StartingOffsets = FROM_EARLIEST
-    #: end of messages (option endingOffsets)
+    #: End of the view messages. Default: the end of the log (option endingOffsets).
     ending_offsets: EndingOffsets = TO_LATEST
-    #: at least this many Spark partitions (option minPartitions)
+    #: Minimum number of Spark partitions. Default: no minimum (option minPartitions).
     min_partitions: int | None = None
-    #: most records of a Spark partition (option maxRecordsPerPartition)
+    #: Maximum number of records in a Spark partition. Default: no limit (option maxRecordsPerPartition).
     max_records_per_partition: int | None = None
-    #: fail when the range asked for is not there any more (option failOnDataLoss)
+    #: Fails the read if the requested range no longer exists. Default: true (option failOnDataLoss).
     fail_on_data_loss: bool = True
-    #: whether messages have a column headers (option includeHeaders)
+    #: Adds a column ``headers`` to messages. Default: false (option includeHeaders).
     include_headers: bool = False
-    #: whether records of aborted transactions are read (option isolation)
+    #: Isolation level. With read_uncommitted, records of open and aborted transactions are read too.
+    #: Default: read_committed (option isolation).
     isolation: Isolation = Isolation.READ_COMMITTED
-    #: topic of Starts and Ends (option markersTopic)
+    #: Topic of the markers, Starts and Ends. Default: __cursorq_markers (option markersTopic).
     markers_topic: str = DEFAULT_MARKERS_TOPIC
-    #: topic of messages that are due again, by reference (option redeliveriesTopic)
+    #: Topic of redelivery announcements. Default: __cursorq_redeliveries (option redeliveriesTopic).
     redeliveries_topic: str = DEFAULT_REDELIVERIES_TOPIC
-    #: topic of the cursors (option cursorsTopic)
+    #: Topic of the cursors. Default: __cursors (option cursorsTopic).
     cursors_topic: str = DEFAULT_CURSORS_TOPIC
-    #: the consumer group of a subscription is this, a dash and its name (option groupIdPrefix)
+    #: Prefix of the consumer groups ``<prefix>-<subscription>``. Default: cursorq (option groupIdPrefix).
     group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX
-    #: template of the topic of dead letters (option deadLetterTopic)
+    #: Template of the dead-letter topic name. Default: {topic}-{subscription}-DLQ (option deadLetterTopic).
     dead_letter_topic: str = DEFAULT_DEAD_LETTER_TOPIC
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ViewOptions:
-        """The options of ``spark.read``; source options are taken too, and used where they mean something."""
+        """Parse the options of ``spark.read``. Source options are accepted too, and used where they apply."""
         reader = OptionReader(options, known=VIEW_OPTIONS, elsewhere=_ELSEWHERE)
         view = reader.choice("view", View, default=View.MESSAGES)
         of_messages = view is View.MESSAGES
@@ -155,5 +158,5 @@ def _read_start(reader: OptionReader) -> StartingOffsets:
         raise InvalidOption(
             "startingOffsets", value, "a batch read from latest is empty", "give an earlier start"
         )
-    # A view has no cursor of its own: where the source would go on, it shows the topic from the beginning.
+    # A view has no cursor. Where the source would resume at its cursor, the view starts at the beginning.
     return FROM_EARLIEST if isinstance(start, FromCursor) else start
