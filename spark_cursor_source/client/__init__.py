@@ -1,6 +1,7 @@
-"""The plain client for services without Spark: queues (``client.queues``) and streams (``client.streams``).
+"""Client for services without Spark: queues (``client.queues``) and streams (``client.streams``).
 
-Users import its names from here. Both parts stand on ``consumer`` and ``topics``, and need no pyspark.
+Applications import the public names from this module. Both packages build on ``consumer`` and ``topics``,
+and need no pyspark.
 """
 
 from spark_cursor_source.client.queues.consumer import QueueConsumer

@@ -1,4 +1,4 @@
-"""Queues of the plain client: send messages, receive them under a lease, and settle each one.
+"""Queues of the plain client: send messages, receive them under a lease, and settle each message.
 
-The API follows kafka-mq-go. This package imports ``consumer``, ``interop``, ``topics`` and the rooms below.
+The API follows kafka-mq-go. This package imports ``consumer``, ``interop``, ``topics`` and lower packages.
 """

@@ -1,4 +1,4 @@
-"""Receiving the messages of a queue, each to be settled by itself."""
+"""Consumer of a queue. Each received message is settled individually."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from spark_cursor_source.kafka.deadline import Deadline
 
 
 class QueueConsumer(ClosedAtExit):
-    """One consumer of a queue; threads may share it, forked processes may not.
+    """One consumer of a queue. Threads may share a consumer; forked processes may not.
 
-    Consumers of a subscription share its partitions, with each other and with Spark queries. At most
-    ``consumer_receive_buffer_capacity`` messages wait here to be received: who is slow gets no more of them,
-    and others do. All that is received keeps its lease until it is settled, or the consumer is closed.
+    The consumers and Spark queries of one subscription share its partitions. The receive buffer holds at most
+    ``consumer_receive_buffer_capacity`` messages. A slow consumer with a full buffer fetches no messages, and
+    other consumers receive them. The consumer extends the lease of each received message until the message
+    is settled or the consumer is closed.
 
     >>> with service.queue("mails").consumer() as consumer:  # doctest: +SKIP
     ...     for message in consumer:
@@ -43,12 +44,15 @@ class QueueConsumer(ClosedAtExit):
         feed.start()
 
     def receive(self, timeout_ms: int | None = None) -> QueueMessage | None:
-        """The next message; None if none came in time, by default in ``consumer_next_message_timeout_ms``.
+        """Returns the next message, or None if no message arrives within the timeout.
+
+        The timeout defaults to ``consumer_next_message_timeout_ms``.
 
         Raises:
-            NothingReceived: none came because brokers are away, or no tracker runs; the consumer tries on.
+            NothingReceived: no message arrived because brokers are unavailable or no tracker runs. The
+                consumer retries.
             ClientClosed
-            DataLoss, NotAuthorized, QueueTopicRecreated and others: the consumer cannot go on.
+            DataLoss, NotAuthorized, QueueTopicRecreated and others: the consumer has failed permanently.
         """
         buffer = self._buffer
         try:
@@ -60,7 +64,7 @@ class QueueConsumer(ClosedAtExit):
         return message
 
     def __iter__(self) -> Iterator[QueueMessage]:
-        """One message after the other, until the consumer is closed; raises as :meth:`receive`."""
+        """Yields messages until the consumer is closed. Raises the errors of :meth:`receive`."""
         while True:
             try:
                 message = self.receive()
@@ -70,21 +74,22 @@ class QueueConsumer(ClosedAtExit):
                 yield message
 
     def flush(self, timeout_ms: int | None = None) -> None:
-        """Wait until all that was acked, or settled otherwise, is on the brokers.
+        """Waits until the brokers have stored all acks and other settlements.
 
         Raises:
-            NotSettled: not in time; it is tried further.
+            NotSettled: the timeout passed first. The consumer retries the write.
         """
         self._settler.flush(timeout_ms)
 
     def close(self) -> None:
-        """Settle what was settled, give back what nobody has received, and leave the group.
+        """Writes pending settlements, releases buffered messages and leaves the consumer group.
 
-        What was received and not settled is left to its lease. To close it again does nothing.
+        Messages that were received and not settled are redelivered when their leases expire. Another close
+        has no effect.
 
         Raises:
-            NotSettled: brokers were away for the client's timeout; it is closed, and what was acked may come
-                again.
+            NotSettled: brokers were unavailable for the client's timeout. The consumer is closed, and acked
+                messages may be redelivered.
         """
         if self._closed:
             return

@@ -1,4 +1,4 @@
-"""What keeps a consumer's buffer filled: a thread that fetches, and what all that fetch have in common."""
+"""Base class of the feeds: threads that fetch messages into a consumer's buffer."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from spark_cursor_source.topics.streams import StreamStates
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.1  #: how long one look for messages takes, before something else is looked at
+LOOK_S = 0.1  #: poll interval in seconds of one round of the feed
 _PASSING = (KafkaUnavailable, MarkersNotDurable, NoTracker, ReadStalled)
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.1, 5.0
 
 
 class Feed(ABC):
-    """Fetches messages, has their Starts confirmed, and puts them into the buffer, while there is room.
+    """Fetches messages, writes their Starts and puts them into the buffer while the buffer has room.
 
-    What passes, such as brokers that are away, it tries again, and less and less often; the rest ends the
-    consumer. A message is put into the buffer only when the brokers have its Start. Of a partition that is
-    paused nothing more is started.
+    Passing errors, such as unavailable brokers, are retried with exponential backoff. Other errors end the
+    consumer. A message enters the buffer only after the brokers have stored its Start. Messages of a paused
+    partition are not started.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class Feed(ABC):
         self._thread = threading.Thread(target=self._work, name="cursorq-feed", daemon=True)
 
     def start(self) -> None:
-        """Begin to fetch."""
+        """Starts the fetching thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Fetch no more; what was not received is given back."""
+        """Stops fetching and releases the buffered messages."""
         self._closing.set()
         self._buffer.end()
         self._thread.join()
 
     def close(self) -> None:
-        """Leave the group and end the clients; after :meth:`stop`."""
+        """Leaves the group and closes the Kafka clients. Call after :meth:`stop`."""
         if not self._closed:
             self._closed = True
             self._close()
@@ -80,16 +80,16 @@ class Feed(ABC):
 
     @abstractmethod
     def _step(self) -> None:
-        """One round: raise what is wrong, and take no longer than a moment."""
+        """Runs one short round. Raises the error of a failed round."""
 
     def _paused(self) -> frozenset[int]:
-        """The partitions that are paused, as of a moment ago."""
+        """Returns the paused partitions. The state is at most ``FOLLOW_S`` old."""
         if self._look_at_states.is_time():
             self._states.refresh()
         return self._states.view.paused_in(self._config.message_topic)
 
     def _withdraw(self, gone: Callable[[QueueMessage], bool]) -> None:
-        """Give back what nobody has received."""
+        """Releases the buffered messages that match ``gone``."""
         for release in releases(self._buffer.withdraw(gone)):
             self._settler.say(release)
 
@@ -101,14 +101,14 @@ class Feed(ABC):
             log.error("consumer_ends error=%s", why)
             fatal = why
         finally:
-            # Whatever has ended it, an accident too: nobody is to wait in vain.
+            # In finally: after any error, even an unexpected one, receivers must not wait forever.
             self._buffer.end(fatal)
             self._withdraw(lambda _: True)
             if not self._closing.is_set():
-                self.close()  # or its partitions would be nobody's
+                self.close()  # otherwise no member would read these partitions
 
     def _fetch(self) -> None:
-        """Step by step, until it is stopped."""
+        """Runs rounds until the feed is stopped. Backs off after passing errors."""
         pause_s = _LEAST_PAUSE_S
         while not self._closing.is_set():
             try:

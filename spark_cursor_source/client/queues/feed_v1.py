@@ -1,4 +1,4 @@
-"""Messages for a consumer whose tracker is kafka-mq-go's: a marker of V1 for each message."""
+"""Feed for a consumer with kafka-mq-go's tracker. Each message has its own V1 markers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from spark_cursor_source.kafka.tail_consumer import Fetched, Record, offsets_of
 from spark_cursor_source.options.service import ServiceConfig
 from spark_cursor_source.wire.marker import START, MarkerV1
 
-_PATIENCE_S = 1.0  # a buffer that is full for longer is one whose messages take their time
+_PATIENCE_S = 1.0  # seconds of a full buffer after which the reader only keeps its group membership
 
 
 class FeedV1(Feed):
-    """As kafka-mq-go's consumer: the Start of each message, then the group's offset, then the message.
+    """Feeds messages like kafka-mq-go's consumer: writes Starts, commits group offsets, delivers messages.
 
-    Its tracker appends what comes back to the queue topic again, so there is one thing to read. What is given
-    back has a lease that is over at once.
+    The kafka-mq-go tracker appends redeliveries to the queue topic, so this feed reads only that topic. A
+    release is a V1 marker whose lease expires immediately.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class FeedV1(Feed):
         ours = [(one, one.of_queue(self._of)) for one in fetched]
         try:
             self._sender.send(marker for one, messages in ours for marker in self._starts(one, messages))
-            # Start before the commit: a crash in between starts twice; the other order loses.
+            # Starts precede the commit: a crash in between delivers twice. The other order loses messages.
             self._sender.flush(self._config.timeout_ms / 1000)
             is_ours = self._reader.commit(Deadline.after_ms(self._config.timeout_ms))
         except BaseException:

@@ -1,4 +1,7 @@
-"""Messages for a consumer whose tracker is ours: one Start for many, and redeliveries in place."""
+"""Feed for a consumer with this package's tracker. One Start covers many messages.
+
+Redelivered messages are read again at their original offsets.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +45,12 @@ from spark_cursor_source.topics.redelivered import redelivered
 
 
 class FeedV2(Feed):
-    """A member of the subscription's group, which shares its partitions with Spark queries.
+    """A member of the subscription's consumer group, which shares the partitions with Spark queries.
 
-    As the planner of a query: Hello for each partition that it is given, and nothing of it before the tracker
-    has answered; the Start before the message; redeliveries that are for this run. A partition that goes to
-    another member goes with what nobody has received of it.
+    The feed follows the protocol of a query's planner. It writes a Hello for each assigned partition, and
+    reads the partition after the tracker's answer. It writes a Start before it delivers a message. It
+    delivers only the redeliveries announced to its own run. If a partition moves to another member, the feed
+    releases the buffered messages of that partition.
     """
 
     def __init__(
@@ -92,10 +96,10 @@ class FeedV2(Feed):
         self._announced = AnnouncedRedeliveries(reading, config.redeliveries_topic, topics)
         self._look_for_announced = Pace(int(LOOK_S * 1000))
         self._starts = Starts(self._send, self._run.id_of, lease_ms=config.redelivery_timeout_ms)
-        self._started: Slice | None = None  # started, and not read
+        self._started: Slice | None = None  # a redelivery that is started and not read yet
         self._turns = Turns()
         self._suspects = SuspectTurns(lease_ms=config.redelivery_timeout_ms)
-        self._new_came = False  # at the last look
+        self._new_came = False  # True if the last fetch returned new messages
 
     def _close(self) -> None:
         self._following.close()
@@ -114,7 +118,7 @@ class FeedV2(Feed):
         self._deliver(self._paused())
 
     def _deliver(self, paused: frozenset[int]) -> None:
-        """Whatever has its turn: by the rule that the planner of a query follows, too."""
+        """Delivers suspects, redeliveries or new messages, by the same turns as a query's planner."""
         if self._started is not None:
             self._read_started()
             return
@@ -141,7 +145,7 @@ class FeedV2(Feed):
             if new or not came_again:
                 self._deliver_new(paused, room - again, 0.0 if came_again else LOOK_S)
 
-    # -- which partitions ------------------------------------------------------------------------------
+    # -- assigned partitions ---------------------------------------------------------------------------
 
     def _leave(self, numbers: Iterable[int]) -> None:
         cells = self._following.leave(numbers)
@@ -165,13 +169,13 @@ class FeedV2(Feed):
         try:
             begin = self._following.heard()
         except NoTracker:
-            # To be greeted again: a tracker that was rebuilt may have lost the first Hello.
+            # The next round writes a new Hello: a rebuilt tracker may have lost the first one.
             self._leave(self._following.waiting)
             raise
         if begin:
             self._reader.follow(begin)
 
-    # -- messages for the first time -------------------------------------------------------------------
+    # -- new messages ----------------------------------------------------------------------------------
 
     def _deliver_new(self, paused: frozenset[int], room: int, wait_s: float) -> None:
         if not self._following.is_reading:
@@ -197,7 +201,7 @@ class FeedV2(Feed):
             self._put(number, ours[number], 1)
 
     def _wanted(self, fetched: Fetched) -> Sequence[Record]:
-        """The messages of the queue, without those that the tracker has ended: expired or skipped ones."""
+        """Returns the messages of the queue, without those that the tracker has expired or skipped."""
         messages, cell = fetched.of_queue(self._queue_id), self._following.cell(fetched.partition)
         known = self._cursors.get(cell)
         if known is not None and known.ages.ttl_ms is not None:
@@ -205,7 +209,8 @@ class FeedV2(Feed):
             known = self._cursors.get(cell)
         if not messages or known is None or offset_of(messages[0]) >= known.read_position:
             return messages
-        # Those of a Start of this run that was written, though nobody said so, are not ended.
+        # A Start of this run without a broker response may have moved the read position. Its messages are
+        # neither expired nor skipped.
         ours = self._starts.unconfirmed(cell)
         return [
             message
@@ -214,7 +219,7 @@ class FeedV2(Feed):
         ]
 
     def _start_new(self, ours: Mapping[int, Sequence[Record]]) -> list[int]:
-        """Write the Starts of what was fetched; the partitions that are still this consumer's."""
+        """Writes the Starts of fetched messages. Returns the partitions still assigned to this consumer."""
         if not ours:
             return []
         with self._following.steady():
@@ -231,14 +236,14 @@ class FeedV2(Feed):
         return [delivery.cell.partition for delivery in deliveries]
 
     def _start(self, deliveries: Sequence[Delivery], *, alone: bool = False) -> None:
-        """Write Starts, and keep the leases from now on."""
+        """Writes Starts and begins to extend their leases."""
         starts = self._starts.write(deliveries, alone=alone)
         for start, delivery in zip(starts, deliveries, strict=True):
             self._announced.started(delivery)
             self._settler.track(start.cell, start.offsets, run_id=start.run_id)
 
     def _put(self, partition: int, messages: Sequence[Record], delivery_count: int) -> None:
-        """Let messages be received whose Starts are on the brokers, and hold back what is not due."""
+        """Buffers messages whose Starts are stored. Releases delayed messages until their delivery time."""
         cell = self._following.cell(partition)
         if self._config.delayed_delivery:
             piece = Slice(topic=cell.topic, partition=partition, offsets=EMPTY, delivery_count=delivery_count)
@@ -251,13 +256,16 @@ class FeedV2(Feed):
             received = list(map(QueueMessage, messages, repeat(delivery)))
         self._buffer.put(received)
 
-    # -- messages that come back -----------------------------------------------------------------------
+    # -- redeliveries ----------------------------------------------------------------------------------
 
     def _is_ours(self, one: Redeliver) -> bool:
         return one.run_id == self._run.id_of(one.cell) and one.cell in self._following.cells
 
     def _deliver_again(self, most: int, paused: frozenset[int], *, alone: bool) -> bool:
-        """Deliver some of what has come back, suspects or others; False where nothing has."""
+        """Delivers up to ``most`` redelivered messages. False if none are waiting.
+
+        With ``alone``, delivers suspects. Otherwise delivers other redeliveries.
+        """
         one = self._announced.take(most, paused, alone=alone)
         if one is None:
             return False
@@ -278,7 +286,7 @@ class FeedV2(Feed):
         delivery = Delivery(cell=one.cell, offsets=one.offsets, delivery_count=one.delivery_count + 1)
         with self._following.steady():
             if one.cell.partition not in self._following.assigned():
-                return  # the tracker announces it to the next one
+                return  # the tracker announces this redelivery to the next owner
             self._start([delivery], alone=one.alone)
         self._started = Slice(
             topic=one.cell.topic,
@@ -295,7 +303,7 @@ class FeedV2(Feed):
         )
         self._put(piece.partition, messages, piece.delivery_count)
         for why, offsets in missing:
-            # Without it, what is not there would come back for ever.
+            # Without this End, offsets without a message would be redelivered forever.
             cell, gap = self._following.cell(piece.partition), why is Missing.GAP
             self._settler.say(End(cell=cell, offsets=offsets, no_message=gap))
             if why is Missing.RETENTION:
@@ -307,6 +315,6 @@ class FeedV2(Feed):
         self._send(hellos)
 
     def _send(self, markers: Sequence[Marker]) -> int | None:
-        """Write markers; the broker's time when it had them."""
+        """Writes markers. Returns the broker's append time in ms, or None if unknown."""
         self._sender.send(markers)
         return self._sender.flush(self._config.timeout_ms / 1000)

@@ -1,4 +1,4 @@
-"""A message as a queue's consumer receives it: read, and then settled once."""
+"""Messages received from a queue. Each message is read and then settled once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from spark_cursor_source.kafka.tail_consumer import Record
 
 GIVEN_BACK = "no consumer has received it"
 _ACKED, _RELEASED, _REJECTED = "acked", "given back", "rejected"
-_settling = threading.Lock()  # one for all messages: it is held for a moment, and they are many
+_settling = threading.Lock()  # all messages share one lock: messages are many, and each hold is short
 
 
 class Delivery:
-    """What messages that were delivered together have in common."""
+    """Shared data of the messages that one Start delivered together."""
 
     __slots__ = ("acks", "began_ms", "can_reject", "cell", "delivery_count", "lease_ms", "settler")
 
@@ -38,14 +38,17 @@ class Delivery:
         self.settler, self.cell, self.delivery_count = settler, cell, delivery_count
         self.acks: Acks = settler.acks_of(cell)
         self.lease_ms, self.can_reject = lease_ms, can_reject
-        self.began_ms = began_ms  #: broker time when the lease had begun; None where it is not known
+        self.began_ms = began_ms  #: broker time at which the lease began, or None if unknown
 
 
 class QueueMessage:
-    """One delivery of a message. Its lease is kept until it is acked, given back or rejected.
+    """One delivery of a message. The consumer extends its lease until it is acked, released or rejected.
 
-    Any thread may settle it. A call returns when the brokers have it, and raises NotSettled, NotAuthorized or
-    KafkaRefused where they do not; ClientClosed once the consumer is closed.
+    Any thread may settle a message. Each call returns when the brokers have stored the settlement.
+
+    Raises:
+        NotSettled, NotAuthorized, KafkaRefused: the brokers did not store the settlement.
+        ClientClosed: the consumer is closed.
 
     >>> with service.queue("mails").consumer() as consumer:  # doctest: +SKIP
     ...     message = consumer.receive()
@@ -61,17 +64,17 @@ class QueueMessage:
 
     @property
     def payload(self) -> bytes | None:
-        """The value of the Kafka record; None of a tombstone."""
+        """The value of the Kafka record. A tombstone has the value None."""
         return self._record.value()
 
     @property
     def key(self) -> bytes | None:
-        """The key of the record: the queue id, where queues share the topic."""
+        """The key of the Kafka record. If queues share the topic, the key is the queue id."""
         return self._record.key()
 
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        """The headers of the record, in their order."""
+        """The headers of the Kafka record, in their original order."""
         given: Any = self._record.headers()  # a list of pairs, or None
         return given or ()
 
@@ -85,46 +88,47 @@ class QueueMessage:
 
     @property
     def offset(self) -> int:
-        return self._record.offset()  # type: ignore[return-value]  # None only of a message made by hand
+        return self._record.offset()  # type: ignore[return-value]  # only an unsent Record has None
 
     @property
     def timestamp_ms(self) -> int:
-        """When the record was made or, where the topic says so, appended."""
+        """The record timestamp in ms: CreateTime, or LogAppendTime if the topic is configured so."""
         return self._record.timestamp()[1]
 
     @property
     def delivery_count(self) -> int:
-        """How often it was delivered, with this time; 1 the first time."""
+        """The number of deliveries of this message, this one included. The first delivery is 1."""
         return self.delivery.delivery_count
 
     def ack(self, timeout_ms: int | None = None) -> None:
-        """It is done and never comes back. To ack it again does nothing more.
+        """Acks the message, so that it is never redelivered. Another ack has no further effect.
 
         Raises:
-            AlreadySettled: it was given back or rejected before.
-            NotSettled: not in ``timeout_ms``, or the client's; it is tried further.
+            AlreadySettled: the message was released or rejected before.
+            NotSettled: the ack was not stored within ``timeout_ms`` (default: the client's timeout). The
+                consumer retries the write.
         """
         self.delivery.settler.wait_for(self.ack_async(), timeout_ms)
 
     def ack_async(self) -> Future[None]:
-        """The same without the wait: acks gather for a few milliseconds and are written together.
+        """Acks the message without waiting. Acks of a few milliseconds are written together.
 
-        The future is done when the brokers have it, and shared by all acks that are written with it.
-        The consumer's ``flush()`` and ``close()`` wait for all of them.
+        The future completes when the brokers have stored the ack. All acks of one write share a future.
+        The consumer's ``flush()`` and ``close()`` wait for all pending acks.
         """
         self._settle(_ACKED)
         delivery = self.delivery
-        offset: int = self._record.offset()  # type: ignore[assignment]  # as above
+        offset: int = self._record.offset()  # type: ignore[assignment]  # only an unsent Record has None
         return delivery.settler.ack(delivery.acks, offset)
 
     def nack(self, delay_ms: int | None = None, *, reason: str = "", timeout_ms: int | None = None) -> None:
-        """Give it back, to be delivered again: after ``delay_ms``, 12 h at most, or the tracker's backoff.
+        """Releases the message for redelivery after ``delay_ms``, or after the tracker's backoff if None.
 
-        With 0 it is kafka-mq-go's Interrupt. ``reason`` is kept for the dead letters.
-        With V1 markers, whose tracker knows no backoff, None leaves it to the lease it has.
+        ``delay_ms`` is at most 12 h. A delay of 0 is kafka-mq-go's Interrupt. ``reason`` is kept for the dead
+        letter. V1 trackers have no backoff: with V1 markers and None, the lease is left to expire.
 
         Raises:
-            AlreadySettled: it was acked, rejected or given back before.
+            AlreadySettled: the message was acked, rejected or released before.
         """
         if delay_ms is not None:
             _check_ms("delay_ms", delay_ms, least=0)
@@ -134,11 +138,11 @@ class QueueMessage:
         self._say(release, timeout_ms)
 
     def reject(self, reason: str = "", *, timeout_ms: int | None = None) -> None:
-        """Send it to the dead letters, now, with the reason: kafka-mq-go's Nack.
+        """Moves the message to the dead letters immediately, with the reason. This is kafka-mq-go's Nack.
 
         Raises:
-            AlreadySettled: it was acked, rejected or given back before.
-            RejectRefused: V1 markers have no word for it.
+            AlreadySettled: the message was acked, rejected or released before.
+            RejectRefused: the consumer uses V1 markers, which have no reject.
         """
         if not self.delivery.can_reject:
             raise RejectRefused
@@ -147,12 +151,13 @@ class QueueMessage:
         self._say(Reject(cell=cell, offsets=offsets, delivery_count=count, reason=reason), timeout_ms)
 
     def extend(self, lease_ms: int | None = None, *, timeout_ms: int | None = None) -> None:
-        """The lease lasts ``lease_ms`` from now, or as long as it did: 12 h at most.
+        """Extends the lease to ``lease_ms`` from now (default: the consumer's lease time, at most 12 h).
 
-        It is seldom needed: the consumer does it by itself every third of a lease, and never shortens one.
+        Applications seldom need this method. The consumer extends each lease every third of the lease time,
+        and never shortens a lease.
 
         Raises:
-            AlreadySettled: there is no lease any more.
+            AlreadySettled: the message is settled and has no lease.
         """
         if lease_ms is not None:
             _check_ms("lease_ms", lease_ms, least=1)
@@ -184,9 +189,9 @@ class QueueMessage:
 
 
 def releases(messages: Iterable[QueueMessage]) -> Iterator[Release]:
-    """What gives back messages that nobody has received.
+    """Yields the releases of buffered messages that the application has not received.
 
-    Their first delivery was none, and is taken back; any other counts, as that of a process that dies does.
+    A first delivery is undone and does not count. A later delivery counts, as it does if a process dies.
     """
     by_delivery: dict[Delivery, list[int]] = {}
     for message in messages:
@@ -201,7 +206,10 @@ def releases(messages: Iterable[QueueMessage]) -> Iterator[Release]:
 
 
 def unreceived(cell: Cell, offsets: OffsetSet, delivery_count: int, *, began_ms: int | None) -> Release:
-    """What gives back a delivery that has reached nobody; ``began_ms``: broker time when it had begun."""
+    """Returns the release of a delivery that no application has received.
+
+    ``began_ms`` is the broker time at which the delivery began.
+    """
     back = Release(cell=cell, offsets=offsets, delivery_count=delivery_count, delay_ms=0, reason=GIVEN_BACK)
     if delivery_count == 1 and began_ms is not None:
         return replace(back, delay_ms=None, due_ms=began_ms)

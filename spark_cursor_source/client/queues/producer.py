@@ -1,4 +1,4 @@
-"""Sending messages to a queue."""
+"""Producer of a queue."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from spark_cursor_source.options.service import ServiceConfig
 
 
 class QueueProducer(ClosedAtExit):
-    """Appends messages to the queue topic under the queue's id, spread over all partitions.
+    """Appends messages to the queue topic with the queue id as key, distributed over all partitions.
 
-    Threads may share it, forked processes may not.
+    Threads may share a producer; forked processes may not.
 
     >>> with service.queue("mails").producer() as producer:  # doctest: +SKIP
     ...     producer.send(b"to: you").offset
@@ -51,16 +51,17 @@ class QueueProducer(ClosedAtExit):
         headers: Headers = (),
         timeout_ms: int | None = None,
     ) -> Ack:
-        """Append a message and wait until every in-sync replica has it, for ``timeout_ms`` or the client's.
+        """Appends a message and waits until every in-sync replica has stored the record.
 
-        The key is the queue's id; only where the queue has none, one may be given.
+        The wait lasts at most ``timeout_ms`` (default: the client's timeout). The record key is the queue id.
+        ``key`` is accepted only if the queue has no id.
 
         Raises:
-            AckTimeout: it may be there all the same, or come later.
-            NoSuchStream: there is no such queue topic.
-            ReadonlyPartition: the partition whose turn it was takes nothing.
-            KafkaUnavailable: the brokers cannot be connected to; the first message of a producer finds out.
-            NotAuthorized: names all rights that are missing.
+            AckTimeout: the timeout passed first. The message may be stored now or later.
+            NoSuchStream: the queue topic does not exist.
+            ReadonlyPartition: the chosen partition is read-only.
+            KafkaUnavailable: the brokers are unreachable. Only the first message of a producer checks this.
+            NotAuthorized: rights are missing. The error lists all of them.
             InvalidArgument, ClientClosed, KafkaRefused
         """
         message = self._outgoing(payload, key, headers)
@@ -70,9 +71,10 @@ class QueueProducer(ClosedAtExit):
     def send_async(
         self, payload: bytes | None, *, on_ack: OnAck, key: bytes | None = None, headers: Headers = ()
     ) -> None:
-        """The same without the wait: ``on_ack`` is called once, from another thread, with an Ack or an error.
+        """Appends a message without waiting. Calls ``on_ack`` once with an Ack or an error.
 
-        It must not take long. :meth:`flush` and :meth:`close` wait for what is on its way.
+        ``on_ack`` runs in another thread and must return quickly. :meth:`flush` and :meth:`close` wait for
+        the messages in flight.
         """
 
         def told(outcome: Ack | CursorqError) -> None:
@@ -91,10 +93,10 @@ class QueueProducer(ClosedAtExit):
             raise
 
     def flush(self, timeout_ms: int | None = None) -> None:
-        """Wait until of all that was sent it is known what became of it.
+        """Waits until every message sent with :meth:`send_async` has an Ack or an error.
 
         Raises:
-            KafkaUnavailable: not in time.
+            KafkaUnavailable: the timeout passed first.
         """
         deadline = Deadline.after_ms(self._timeout_ms if timeout_ms is None else timeout_ms)
         with self._changed:
@@ -104,7 +106,7 @@ class QueueProducer(ClosedAtExit):
                 self._changed.wait(deadline.left_s())
 
     def close(self) -> None:
-        """Wait for what is on its way, for the client's timeout, and end; to close it again does nothing."""
+        """Waits up to the client's timeout for messages in flight, then closes. Idempotent."""
         if not self._closed:
             self._closed = True
             self._parts.close()
@@ -127,7 +129,7 @@ class QueueProducer(ClosedAtExit):
         )
 
     def _meet(self, timeout_ms: int | None) -> None:
-        """Learn before the first message whether the brokers can be connected to, and may be written to."""
+        """Checks the broker connection and the write rights before the first message."""
         if self._met:
             return
         wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
@@ -142,5 +144,5 @@ class QueueProducer(ClosedAtExit):
 
 
 def _any_partition(_: bytes | None, __: bytes | None, partitions: int) -> int:
-    """As kafka-mq-go: the messages of a queue are spread, whatever their key."""
+    """Returns a random partition. Like kafka-mq-go, the partition does not depend on the key."""
     return random.randrange(partitions)

@@ -1,4 +1,4 @@
-"""A service of queues on one Kafka topic, after kafka-mq-go."""
+"""Services and queues on one Kafka topic. The API follows kafka-mq-go."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from spark_cursor_source.topics.markers import MarkerSender
 
 
 class Service:
-    """Queues that share a topic: the key of a message is the id of its queue.
+    """Queues that share one Kafka topic. The record key of a message is its queue id.
 
-    It holds nothing that needs closing; producers and consumers do.
+    A service holds no resources and needs no close. Its producers and consumers must be closed.
 
     >>> service = Service(ServiceConfig(bootstrap_servers="broker:9092", message_topic="jobs"))
     >>> with service.queue("mails").producer() as producer:  # doctest: +SKIP
@@ -35,13 +35,13 @@ class Service:
         self._config = config
 
     def queue(self, id: str | None = None, *, subscription: str | None = None) -> Queue:
-        """A queue: the messages whose key is ``id``, or all messages of the topic.
+        """Returns the queue of the messages whose key is ``id``, or of all messages if ``id`` is None.
 
-        Who reads it under one subscription shares its messages; its name is the id, unless given. A Spark
-        query beside it names the same ``subscription``, and the same ``queueId``.
+        All consumers of one subscription share the queue's messages. The subscription name defaults to the
+        queue id. A Spark query that shares these messages sets the same ``subscription`` and ``queueId``.
 
         Raises:
-            InvalidArgument: there is no name for the subscription, or none that can be.
+            InvalidArgument: ``id`` is empty, or the subscription name is missing or not valid.
         """
         if id == "":
             raise InvalidArgument("id", id, "a queue id is not empty")
@@ -49,23 +49,23 @@ class Service:
 
 
 class Queue:
-    """Where producers and consumers of a queue come from."""
+    """One queue of a service. Creates its producers and consumers."""
 
     def __init__(self, config: ServiceConfig, id: str | None, subscription: str) -> None:
         self._config, self._subscription = config, subscription
         self._id = None if id is None else id.encode()
 
     def producer(self) -> QueueProducer:
-        """A new producer, to be closed by who asked for it."""
+        """Returns a new producer. The caller must close it."""
         return QueueProducer(self._config, self._id)
 
     def consumer(self) -> QueueConsumer:
-        """A new consumer, to be closed by who asked for it; it begins to fetch at once.
+        """Returns a new consumer, which starts to fetch immediately. The caller must close it.
 
         Raises:
-            TopicNotFound: there is no such queue topic.
-            MarkersTopicNotLogAppendTime, CursorsTopicNotCompacted: a control topic is unfit.
-            InvalidArgument: V1 markers need a queue id.
+            TopicNotFound: the queue topic does not exist.
+            MarkersTopicNotLogAppendTime, CursorsTopicNotCompacted: a control topic has the wrong settings.
+            InvalidArgument: the marker format is V1 and the queue has no id.
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         config = self._config

@@ -1,4 +1,4 @@
-"""What is said of received messages, gathered and written as few markers by a thread of its own."""
+"""Batches the settlements of received messages. A background thread writes them as few markers."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from spark_cursor_source.errors import (
 
 log = logging.getLogger(__name__)
 
-Write = Callable[[Sequence[Marker]], None]  #: markers; they are on the brokers when it returns
-Settlement = End | Release | Reject | KeepAlive  #: what is said of messages
+Write = Callable[[Sequence[Marker]], None]  #: writes markers; returns when the brokers have stored them
+Settlement = End | Release | Reject | KeepAlive  #: markers that settle or extend messages
 
-_LINGER_S = 0.003  # in which further acks join the first, where nobody waits for it
+_LINGER_S = 0.003  # seconds in which further acks join the first ack, if no caller waits for it
 _PAUSE_S = 0.2
 
 
 class Acks:
-    """Offsets of a cell that are acked and not yet written."""
+    """Offsets of one cell that are acked and whose markers are not written yet."""
 
     __slots__ = ("cell", "offsets")
 
@@ -41,10 +41,10 @@ class Acks:
 
 
 class AckBatcher:
-    """Writes what is said of messages, and keeps the leases of those of which nothing was said yet.
+    """Writes settlements of messages, and extends the leases of messages that are not settled.
 
-    All that comes while a write is on its way is one write: a thousand acks are one End of their cell. What
-    the brokers do not take is tried again until they do. Threads may share it.
+    All settlements that arrive during a write form the next write. A thousand acks of a cell become one End
+    marker. A failed write is retried until the brokers store it. Threads may share a batcher.
     """
 
     def __init__(self, write: Write, *, lease_ms: int, timeout_ms: int) -> None:
@@ -53,26 +53,26 @@ class AckBatcher:
         self._lock = threading.Lock()
         self._acks: dict[Cell, Acks] = {}
         self._said: list[Settlement] = []
-        self._written: Future[None] = Future()  # of what was said since the last write began
+        self._written: Future[None] = Future()  # completes with the settlements since the last write began
         self._idle = True
         self._work, self._urgent = threading.Event(), threading.Event()
         self._leases = ClientLeases()
         self._extended_s = time.monotonic()
         self._closed = False
-        self._given_up: CursorqError | None = None  # why something that was said is not written
+        self._given_up: CursorqError | None = None  # the error that made close() drop settlements
         self._thread = threading.Thread(target=self._run, name="cursorq-settler", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Starts the writing thread."""
         self._thread.start()
 
     def acks_of(self, cell: Cell) -> Acks:
-        """Where acks of a cell are gathered, to be handed to :meth:`ack`."""
+        """Returns the pending acks of a cell, an argument of :meth:`ack`."""
         with self._lock:
             return self._acks.setdefault(cell, Acks(cell))
 
     def ack(self, acks: Acks, offset: int) -> Future[None]:
-        """The message has ended; the future is done when that is on the brokers."""
+        """Queues the ack of an offset. The future completes when the brokers have stored the ack."""
         with self._lock:
             if self._closed:
                 raise ClientClosed
@@ -82,7 +82,7 @@ class AckBatcher:
             return self._written
 
     def say(self, settlement: Settlement) -> Future[None]:
-        """The same for anything else that is to be said of messages."""
+        """Queues any other settlement. The future completes when the brokers have stored the settlement."""
         with self._lock:
             if self._closed:
                 raise ClientClosed
@@ -92,10 +92,10 @@ class AckBatcher:
             return self._written
 
     def wait_for(self, written: Future[None], timeout_ms: int | None) -> None:
-        """Wait for such a future, now rather than later.
+        """Waits for a future of :meth:`ack` or :meth:`say`, and makes the thread write without lingering.
 
         Raises:
-            NotSettled: not in time; it is tried further, until the consumer is closed.
+            NotSettled: the timeout passed first. The thread retries until the consumer is closed.
             MarkersPartitionsChanged, TopicNotFound, NotAuthorized, KafkaRefused
         """
         self._urgent.set()
@@ -108,7 +108,7 @@ class AckBatcher:
             raise NotSettled(waited_ms, str(late)) from late
 
     def flush(self, timeout_ms: int | None) -> None:
-        """Wait for all that was said before."""
+        """Waits until all settlements queued before this call are stored."""
         with self._lock:
             nothing = self._idle and not self._said and not any(acks.offsets for acks in self._acks.values())
             written = self._written
@@ -118,26 +118,26 @@ class AckBatcher:
             self.wait_for(written, timeout_ms)
 
     def track(self, cell: Cell, offsets: OffsetSet, *, run_id: str) -> None:
-        """Keep these leases from now on."""
+        """Starts to extend the leases of these messages."""
         with self._lock:
             self._leases.add(cell, offsets, run_id=run_id, now_ms=_now_ms())
 
     def untrack(self, cell: Cell, offsets: OffsetSet) -> None:
-        """Leave these to their lease."""
+        """Stops extending the leases of these messages."""
         with self._lock:
             self._leases.remove(cell, offsets)
 
     @property
     def held(self) -> int:
-        """How many messages are leased, in the buffer or handed out."""
+        """The number of leased messages, both buffered and received."""
         with self._lock:
             return len(self._leases)
 
     def close(self) -> None:
-        """Write what was said, for the client's timeout at most; what is still leased runs out.
+        """Writes the queued settlements, for at most the client's timeout. Remaining leases expire.
 
         Raises:
-            NotSettled: the brokers did not take it all.
+            NotSettled: the brokers did not store all settlements.
         """
         with self._lock:
             if self._closed:
@@ -157,7 +157,7 @@ class AckBatcher:
 
     def _run(self) -> None:
         while True:
-            closing = self._closed  # what was said before that is in this round
+            closing = self._closed  # read first: this round then includes all settlements before the close
             written, markers = self._take()
             if markers:
                 self._carry_out(written, markers)
@@ -167,7 +167,10 @@ class AckBatcher:
                 self._rest()
 
     def _carry_out(self, written: Future[None], markers: Sequence[Marker]) -> None:
-        """Write until it is written; who waits is told after the timeout, and then a closed one gives up."""
+        """Writes markers and retries until the brokers store them.
+
+        After the timeout, the future gets the error. A closed batcher then stops retrying.
+        """
         began_s = time.monotonic()
         while True:
             try:
@@ -192,7 +195,7 @@ class AckBatcher:
             return
 
     def _rest(self) -> None:
-        """Until there is something to do."""
+        """Waits until a settlement is queued or the next lease extension is due."""
         with self._lock:
             if self._has_work() or self._closed:
                 return
@@ -207,9 +210,9 @@ class AckBatcher:
         return bool(self._said) or any(acks.offsets for acks in self._acks.values())
 
     def _take(self) -> tuple[Future[None], list[Marker]]:
-        """All that was said by now, as markers: what gives back before what ends.
+        """Takes all queued settlements as markers: KeepAlives first, then releases and rejects, then Ends.
 
-        KeepAlives in turn before both: after a V1 marker that gives back, one would begin the lease anew.
+        KeepAlives precede releases because a V1 KeepAlive after a V1 release would start a new lease.
         """
         with self._lock:
             said, self._said = self._said, []
@@ -226,7 +229,7 @@ class AckBatcher:
                 self._idle = False
         ends = [End(cell=cell, offsets=OffsetSet.from_offsets(offsets)) for cell, offsets in acked]
         if not said and not ends:
-            written = Future()  # nobody waits for KeepAlives
+            written = Future()  # a future that no caller waits for: these markers are only KeepAlives
         return written, [*keep_alives, *_joined(said), *ends]
 
     def _due_keep_alives(self) -> list[KeepAlive]:
@@ -238,7 +241,7 @@ class AckBatcher:
         return markers
 
     def _forget(self, markers: Sequence[Marker]) -> None:
-        """These are settled, or cannot be: no KeepAlive speaks for them."""
+        """Stops extending the leases of messages that are settled or whose settlement failed."""
         with self._lock:
             for marker in markers:
                 if isinstance(marker, (End, Release, Reject)):
@@ -246,7 +249,7 @@ class AckBatcher:
 
 
 def _joined(said: Sequence[Settlement]) -> list[Marker]:
-    """One marker for all that the same is said of."""
+    """Merges settlements that differ only in their offsets into one marker each."""
     joined: dict[Settlement, list[OffsetSet]] = {}
     for one in said:
         joined.setdefault(replace(one, offsets=EMPTY), []).append(one.offsets)

@@ -1,5 +1,5 @@
-"""Streams and named cursors of the plain client, after Liftbridge's client.
+"""Streams and named cursors of the plain client. The API follows Liftbridge's client.
 
-Publishing, subscribing, stream settings, and positions under a name. This package imports ``topics``,
-``kafka`` and the rooms below. The queues next door do not depend on it.
+The package publishes, subscribes, administers streams and stores named positions. This package imports
+``topics``, ``kafka`` and lower packages. ``client.queues`` uses its producer components.
 """

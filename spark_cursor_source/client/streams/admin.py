@@ -1,4 +1,4 @@
-"""Streams of the client: topics made, deleted, paused, and described."""
+"""Administration of streams: create, delete, pause and describe topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spark_cursor_source.topics.streams import StreamStates
 
 
 class Streams:
-    """What is asked of the brokers about streams. Threads may share it."""
+    """Admin operations on streams. Threads may share an instance."""
 
     def __init__(self, topics: ClusterAdmin, states: StreamStates) -> None:
         self._topics, self._states = topics, states
@@ -34,39 +34,42 @@ class Streams:
         *,
         replication: int | None,
     ) -> None:
-        """Make a topic, and wait for its leaders; StreamExists if there is one."""
+        """Creates a topic and waits for its leaders. Raises StreamExists if the topic exists."""
         if not self._topics.create_new(stream, partitions, topic_settings, replication=replication):
             raise StreamExists(stream)
         try:
             self._states.define(stream, settings)
         except CursorqError:
-            # Half a stream would be taken for one without these settings.
+            # A topic without its stored settings would look like a stream with default settings.
             self._topics.delete(stream)
             raise
 
     def delete(self, stream: str) -> None:
-        """Delete a topic and what is known of it; NoSuchStream if there is none."""
+        """Deletes a topic and its stream settings. Raises NoSuchStream if the topic does not exist."""
         if not self._topics.delete(stream):
             raise NoSuchStream(stream)
         self._states.define(stream, StreamSettings())
 
     def pause(self, stream: str, partitions: Collection[int] | None, *, resume_all: bool) -> None:
-        """Pause some partitions, or all; NoSuchStream, and nothing is paused, if one does not exist."""
+        """Pauses the given partitions, or all if None.
+
+        If a partition does not exist, pauses none and raises NoSuchStream.
+        """
         self._states.pause(stream, self._numbers(stream, partitions), resume_all=resume_all)
 
     def set_readonly(self, stream: str, partitions: Collection[int] | None, *, readonly: bool) -> None:
-        """Make some partitions, or all, readonly or writable, in the same way."""
+        """Makes the given partitions, or all if None, readonly or writable. Fails like :meth:`pause`."""
         self._states.set_readonly(stream, self._numbers(stream, partitions), readonly=readonly)
 
     def info(self, stream: str, deadline: Deadline | None = None) -> TopicInfo:
-        """Id and number of partitions; NoSuchStream if there is none."""
+        """Returns topic id and partition count. Raises NoSuchStream if the topic does not exist."""
         try:
             return self._topics.within(deadline).describe([stream])[stream]
         except TopicNotFound as missing:
             raise NoSuchStream(stream) from missing
 
     def metadata(self) -> ClusterMetadata:
-        """What the brokers say now of themselves and of all streams."""
+        """Returns current metadata of the brokers and all streams."""
         found = self._topics.existing(self._topics.matching(".*"))
         view = self._states.refresh()
         return ClusterMetadata(
@@ -78,7 +81,10 @@ class Streams:
         )
 
     def attached(self, subject: str, deadline: Deadline) -> list[StreamPartition]:
-        """Where a message to a subject goes; a stream of which nobody said more listens to its name."""
+        """Returns the partitions that receive a message to ``subject``.
+
+        The subject of a stream defaults to the stream name.
+        """
         view = self._states.view
         named = {subject, subject.rpartition(".")[0]} - {""}
         candidates = {stream for stream, found in view.settings.items() if found.subject is not None} | named
@@ -90,7 +96,7 @@ class Streams:
         ]
 
     def partition_metadata(self, stream: str, partition: int) -> PartitionMetadata:
-        """What the brokers say of a partition now; NoSuchStream if there is none."""
+        """Returns current metadata of a partition. Raises NoSuchStream if the partition does not exist."""
         placements = self._topics.placements(stream)
         if partition not in placements:
             raise NoSuchStream(stream, partition if placements else None)

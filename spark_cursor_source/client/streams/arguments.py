@@ -1,4 +1,4 @@
-"""Arguments of the client's calls, checked before anything is asked of the brokers."""
+"""Argument checks of the client's methods. They run before any broker request."""
 
 from __future__ import annotations
 

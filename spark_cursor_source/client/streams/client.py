@@ -1,4 +1,4 @@
-"""One object for a service: what it opens is opened when first used, and ends with it."""
+"""Client of streams and named cursors. Connections open on first use and close with the client."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from spark_cursor_source.core.closing import ClosedAtExit
 
 
 class Client(StreamCalls, PublishCalls, SubscribeCalls, CursorCalls, ClosedAtExit):
-    """A client of the brokers that the options name; threads may share it, forked processes may not.
+    """A client of the brokers named in the options. Threads may share a client; forked processes may not.
 
-    A call waits ``clientTimeout`` (30 s) for brokers that are away, and then raises KafkaUnavailable.
+    If brokers are unavailable, a call waits ``clientTimeout`` (default 30 s), then raises KafkaUnavailable.
 
     >>> options = {"kafka.bootstrap.servers": "broker:9092"}
     >>> with Client(options) as client:  # doctest: +SKIP
@@ -25,11 +25,11 @@ class Client(StreamCalls, PublishCalls, SubscribeCalls, CursorCalls, ClosedAtExi
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """Raises OptionsError; nothing is asked of the brokers yet."""
+        """Parses the options without a broker connection. Raises OptionsError."""
         self._parts = Parts(options)
 
     def close(self) -> None:
-        """End the client; to close it again does nothing."""
+        """Closes the client. Another close has no effect."""
         self._parts.close()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The client's calls about cursors."""
+"""Cursor methods of the client."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from spark_cursor_source.options.reader import MAX_LONG
 
 
 class CursorCalls:
-    """A position under (cursor id, stream, partition)."""
+    """Mixin of ``Client`` for named cursors: one offset per (cursor id, stream, partition)."""
 
     _parts: Parts
 
     def set_cursor(
         self, cursor_id: str, stream: str, partition: int, offset: int, *, epoch: int | None = None
     ) -> None:
-        """Keep ``offset`` under (cursor id, stream, partition), durably.
+        """Stores ``offset`` durably under (cursor id, stream, partition).
 
-        Of concurrent setters the last to be written wins. With an ``epoch`` a cursor is fenced: who comes
-        with a lower one, or without, is refused, so that an owner who was replaced moves it no more.
+        The last of several concurrent writes wins. An ``epoch`` fences the cursor: calls with a lower epoch
+        or without an epoch are refused, so that a replaced owner cannot move the cursor.
 
         Raises:
-            CursorFenced: it was set with a higher epoch.
-            CursorOfTracker: it is the cursor of a subscription.
+            CursorFenced: the cursor was set with a higher epoch.
+            CursorOfTracker: the cursor belongs to a subscription.
             InvalidArgument, ClientClosed
-            KafkaUnavailable: it may be set all the same, or be so later.
+            KafkaUnavailable: the timeout passed first. The cursor may be set now or later.
             CursorsTopicNotCompacted, InvalidControlRecord, NotAuthorized, KafkaRefused
         """
         cell = cell_of(cursor_id, stream, partition)
@@ -35,9 +35,9 @@ class CursorCalls:
         self._parts.cursors().set(NamedCursor(cell=cell, offset=offset, epoch=epoch))
 
     def fetch_cursor(self, cursor_id: str, stream: str, partition: int) -> int:
-        """The offset that was set last, by any process, before this call; -1 if there is none.
+        """Returns the offset that any process set last before this call, or -1 if no cursor exists.
 
-        With a subscription's name for the cursor id it is that subscription's mark-delete position.
+        If ``cursor_id`` is the name of a subscription, returns the subscription's mark-delete position.
 
         Raises:
             InvalidArgument, ClientClosed

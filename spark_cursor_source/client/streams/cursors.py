@@ -1,4 +1,4 @@
-"""The cursors topic as clients use it: set a position, and fetch what any process has set."""
+"""Named cursors of clients: set and fetch positions in the cursors topic."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ log = logging.getLogger(__name__)
 
 
 class NamedCursors:
-    """Positions by cell, in the cursors topic, which is made if it is not there. Threads may share it."""
+    """Stores a position per cell in the cursors topic. Creates a missing topic. Threads may share it."""
 
     def __init__(self, kafka: Mapping[str, str], topic: str, *, timeout_ms: int) -> None:
         self._kafka, self._topic, self._timeout_ms = kafka, topic, timeout_ms
-        self._lock = threading.Lock()  # of the tail
+        self._lock = threading.Lock()  # guards _tail
         self._closed = False
         self._fenced = FencedProducers(client_config(kafka, "producer"))
         self._topics = ClusterAdmin(client_config(kafka, "admin"), timeout_ms=timeout_ms)
-        self._is_there = False  # the topic
+        self._is_there = False  # True once the cursors topic was checked or created
         self._tail = CursorTable(
             client_config(kafka, "consumer"), topic, timeout_ms=timeout_ms, stall_timeout_ms=timeout_ms
         )
         self._publisher = Publisher(client_config(kafka, "producer"), timeout_ms=timeout_ms)
 
     def get(self, cell: Cell) -> NamedCursor | None:
-        """The cursor of a cell, as it was when this was called or later; None if there is none.
+        """Returns the cursor of a cell at the time of this call or later, or None if no cursor exists.
 
         Raises:
-            InvalidControlRecord: the record of this cell is none.
+            InvalidControlRecord: the record of this cell is not a valid cursor.
             KafkaUnavailable, TopicNotFound, NotAuthorized, KafkaRefused
         """
         deadline = Deadline.after_ms(self._timeout_ms)
@@ -49,15 +49,15 @@ class NamedCursors:
         return self._get(cell, deadline)
 
     def set(self, cursor: NamedCursor) -> None:
-        """Make it the cursor of its cell; when this returns, every in-sync replica has it.
+        """Sets the cursor of a cell. Returns when every in-sync replica has stored the cursor.
 
-        Of those that set one cell at a time the last to be written wins, but for those with an epoch: they
-        take turns, and one with a lower epoch than the one before is refused. One that comes without an
-        epoch is refused by what is there when it begins, and takes no turn.
+        The last of several concurrent writes without an epoch wins. Writes with an epoch are serialized, and
+        a write with a lower epoch than the stored cursor is refused. A write without an epoch is checked
+        against the cursor stored at its begin, and is not serialized.
 
         Raises:
-            CursorFenced, CursorOfTracker: nothing was changed.
-            KafkaUnavailable: it may be there all the same, or come later.
+            CursorFenced, CursorOfTracker: the stored cursor refuses the write. The cursor is unchanged.
+            KafkaUnavailable: the timeout passed first. The cursor may be stored now or later.
             InvalidControlRecord, TopicNotFound, NotAuthorized, KafkaRefused
         """
         deadline = Deadline.after_ms(self._timeout_ms)
@@ -69,7 +69,7 @@ class NamedCursors:
         self._set_in_turn(cursor, deadline)
 
     def close(self) -> None:
-        """End the clients."""
+        """Closes the Kafka clients."""
         with self._lock:
             self._closed = True
             self._tail.close()
@@ -77,20 +77,20 @@ class NamedCursors:
         self._fenced.close()
 
     def _ensure(self, deadline: Deadline) -> None:
-        """That the topic is there, and fit to keep cursors."""
+        """Checks that the topic exists and is compacted. Creates a missing topic."""
         if not self._is_there:
             self._topics.within(deadline).ensure_cursors(self._topic)
             self._is_there = True
 
     def _get(self, cell: Cell, deadline: Deadline) -> NamedCursor | None:
         number, before = self._home(cell.key, deadline)
-        # Outside of the lock: threads ask at the same time, and most find that nothing is new.
+        # This request runs without the lock, so that threads send their requests in parallel.
         place = (self._topic, number)
         end = self._topics.within(deadline).end_offsets([place], committed=False)[place]
         with self._tail_to(deadline):
             self._check_open()
             if end < before:
-                self._tail.refresh()  # the topic was made again
+                self._tail.refresh()  # the topic was recreated
             self._tail.read_up_to(number, end, deadline)
             value = self._tail.value(cell.key)
         return None if value is None else wire.decode(value, cell)
@@ -99,7 +99,7 @@ class NamedCursors:
         number, _ = self._home(key, deadline)
         offset = self._publisher.put(self._topic, number, key=key, value=value, deadline=deadline)
         with self._lock:
-            self._tail.note(number, offset, key, value)  # else the next call would fetch it
+            self._tail.note(number, offset, key, value)  # saves the next call a fetch
 
     def _home(self, key: bytes, deadline: Deadline) -> tuple[int, int]:
         with self._tail_to(deadline):
@@ -119,9 +119,9 @@ class NamedCursors:
             stored.check_settable(cursor.epoch)
 
     def _set_in_turn(self, cursor: NamedCursor, deadline: Deadline) -> None:
-        # A transactional id for each cell: opening it shuts out whoever opened it before, so that between
-        # the look and the commit nobody else with an epoch writes. To read, write and read again would not
-        # do: the late record of a lower epoch would be the one that compaction keeps.
+        # Each cell has its own transactional id. Opening a producer fences the previous one, so that no other
+        # setter with an epoch writes between the check and the commit. A read after the write is not enough:
+        # compaction would keep a late record with a lower epoch.
         with self._fenced.held(f"cursorq-cursor-{self._topic}-{cursor.cell}", deadline) as producer:
             while True:
                 try:

@@ -1,4 +1,4 @@
-"""Messages that are published only if nobody else has published since: optimistic concurrency."""
+"""Optimistic concurrency: publishes a message only if no other message was published first."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from spark_cursor_source.kafka.transaction import Record, TransactionalProducer,
 
 log = logging.getLogger(__name__)
 
-# For so long, and the ten seconds after which brokers look, a publisher that dies in its transaction hides
-# what comes after it from readers.
+# A publisher that dies in a transaction hides later messages from readers for this time, plus the 10 s
+# interval in which brokers check for expired transactions.
 _TRANSACTION_TIMEOUT_MS = 3_000
-_OPEN_TRANSACTION_S = 0.005  # the next look at one; it ends in a few milliseconds, or its writer is gone
+_OPEN_TRANSACTION_S = 0.005  # poll interval: a transaction ends in a few ms unless its writer died
 
 
 class ExpectedOffsets:
-    """Publishes under a condition: no message of the partition has the expected offset or a higher one.
+    """Publishes a message only if no message of the partition has the expected offset or a higher one.
 
-    The message is written in a transaction. If it lands right behind the messages that were looked at, nobody
-    came in between, whoever it may be and however he writes, and the transaction is committed; else it is
-    undone. So of those who race the first to land wins, and nobody shuts anybody out. Threads may share it.
+    The message is written in a transaction. If its offset directly follows the checked messages, no other
+    producer, transactional or not, has appended since, and the transaction is committed. Otherwise it is
+    aborted. The first of several racing messages wins, and no producer fences another. Threads may share
+    an instance.
     """
 
     def __init__(self, kafka: Mapping[str, str], topics: ClusterAdmin, *, timeout_ms: int) -> None:
         self._kafka, self._topics, self._timeout_ms = kafka, topics, timeout_ms
-        self._lock = threading.Lock()  # a transaction at a time, and the reader
+        self._lock = threading.Lock()  # guards the reader, and allows one transaction at a time
         self._producer = TransactionalProducer(
             client_config(kafka, "producer"),
             f"cursorq-expected-{uuid.uuid4().hex}",
@@ -47,18 +48,18 @@ class ExpectedOffsets:
         self._reader: RangeReader | None = None
 
     def publish(self, record: Record, expected: int, deadline: Deadline) -> Message:
-        """Write the record if the next message is the expected one; as the brokers have it.
+        """Writes the record if its offset is the expected one. Returns the stored message.
 
         Raises:
-            IncorrectOffset: it is not, and nothing was changed.
-            KafkaUnavailable: no answer in time; it may be there all the same.
+            IncorrectOffset: the partition is at another offset. The record is not written.
+            KafkaUnavailable: the deadline passed first. The record may be stored.
             NotAuthorized, KafkaRefused, TopicNotFound
         """
         landed: list[Message] = []
         with deadline.acquire(self._lock, f"publish to '{record.topic}'"):
             while True:
                 try:
-                    # Opening it ends what the producer before has left: then it is known what became of it.
+                    # open() ends the transaction of the previous attempt, so that its outcome is known.
                     self._producer.open(deadline)
                     if landed and self._is_there(record, _offset(landed[0])):
                         return landed[0]
@@ -67,11 +68,11 @@ class ExpectedOffsets:
                     log.debug("%s-%s: another came in between", record.topic, record.partition)
                 except Uncertain as failed:
                     self._producer.wait(failed, deadline)
-                except TrackerFenced as ended:  # by the brokers, which had waited for too long
+                except TrackerFenced as ended:  # the brokers fenced this producer after a transaction timeout
                     yield_turn(f"publish to '{record.topic}'", ended, deadline)
 
     def close(self) -> None:
-        """End the clients."""
+        """Closes the Kafka clients."""
         with self._lock:
             self._producer.discard()
             if self._reader is not None:
@@ -90,12 +91,12 @@ class ExpectedOffsets:
         return self._producer.commit([record], [], deadline, inspect=inspect)
 
     def _is_next(self, place: StreamPartition, end: int, offset: int) -> bool:
-        """Whether a record of ours that is not committed yet came right behind the messages below ``end``."""
+        """True if our uncommitted record at ``offset`` directly follows the messages below ``end``."""
         if offset == end:
             return True
         if self._topics.end_offsets([place], committed=True)[place] < offset:
-            return False  # a rival was there first, and has not decided yet
-        return self._first_message(place, end, offset) is None  # it was the mark of the transaction before
+            return False  # a rival's transaction came first and is still open
+        return self._first_message(place, end, offset) is None  # only transaction markers are between
 
     def _is_there(self, record: Record, offset: int) -> bool:
         place = (record.topic, record.partition)
@@ -103,13 +104,16 @@ class ExpectedOffsets:
 
     def _checked_end(self, place: StreamPartition, expected: int, deadline: Deadline) -> int:
         end = self._decided_end(place, deadline)
-        # Between the last message and the end there can be the marks of transactions, which are no messages.
+        # Transaction markers, which are no messages, may lie between the last message and the end.
         if expected > end or self._first_message(place, expected, end):
             raise IncorrectOffset(*place, expected, end)
         return end
 
     def _decided_end(self, place: StreamPartition, deadline: Deadline) -> int:
-        """The end of a partition without open transactions, which are waited for, also the one before."""
+        """Waits until no transaction of the partition is open, and returns its end.
+
+        This also waits for the previous transaction of this publisher.
+        """
         while True:
             end = self._topics.end_offsets([place], committed=False)[place]
             if self._topics.end_offsets([place], committed=True)[place] >= end:
@@ -120,7 +124,7 @@ class ExpectedOffsets:
             deadline.pause(_OPEN_TRANSACTION_S)
 
     def _first_message(self, place: StreamPartition, start: int, stop: int) -> Message | None:
-        """The first message in a range, None without one."""
+        """Returns the first message in the range, or None."""
         if start >= stop:
             return None
         topic, number = place

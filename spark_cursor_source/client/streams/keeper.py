@@ -1,4 +1,4 @@
-"""A thread that follows the streams topic, and does what publishing has left to be done."""
+"""Background thread of a client that follows the streams topic and completes publishing."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from spark_cursor_source.topics.streams import StreamStates
 
 log = logging.getLogger(__name__)
 
-FOLLOW_S = 0.5  #: how often; so old can be what a client knows of pauses
+FOLLOW_S = 0.5  #: poll interval of the streams topic in seconds: the maximum age of a client's pause state
 
 
 class StreamKeeper:
-    """It works from :meth:`start` to :meth:`close`; threads may share it.
+    """Follows the streams topic from :meth:`start` to :meth:`close`. Threads may share a keeper.
 
-    Each round ends the pauses of partitions that were published to before the pause was known here, and
-    trims the streams that keep a number of messages. What fails is logged, and tried again in the next round.
+    Each round ends pauses that this client learned of only after it published to the partition. Each round
+    trims the streams with a ``retention_messages`` limit. A failed round is logged and retried in the next.
     """
 
     def __init__(self, states: StreamStates, topics: ClusterAdmin) -> None:
         self._states, self._topics = states, topics
         self._lock = threading.Lock()
-        self._published: dict[StreamPartition, int | None] = {}  # -> the position behind, where it is known
+        self._published: dict[StreamPartition, int | None] = {}  # -> the offset after it, if known
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, deadline: Deadline) -> None:
-        """Read the streams topic, and follow it from now on; to start again does nothing.
+        """Reads the streams topic and starts to follow the topic. Another start has no effect.
 
         Raises:
             ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -47,18 +47,18 @@ class StreamKeeper:
                 self._thread.start()
 
     def published(self, place: StreamPartition, offset: int | None) -> None:
-        """A message was added to a partition; its offset, where it is known."""
+        """Records that a message was appended to a partition, with its offset if known."""
         with self._lock:
             self._published[place] = self._published.get(place) if offset is None else offset + 1
 
     def forget(self, stream: str) -> None:
-        """What was published to a stream is of no more concern: it was deleted, or is to be paused."""
+        """Drops the recorded messages of a stream that is deleted or about to be paused."""
         with self._lock:
             for place in [place for place in self._published if place[0] == stream]:
                 del self._published[place]
 
     def close(self) -> None:
-        """A last round, and the end of the thread."""
+        """Runs a last round and ends the thread."""
         with self._lock:
             self._closed.set()
         if self._thread is not None:

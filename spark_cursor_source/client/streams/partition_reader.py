@@ -1,4 +1,4 @@
-"""One partition of a stream, message by message, through pauses and restarts of its brokers."""
+"""Reads one partition of a stream. Continues after pauses and broker restarts."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 500
 _WAIT_S = 0.1
 _PAUSED_S = 0.05
-_LOOK_MS = 2_000  # how long it is quiet before the brokers are asked whether the stream is still there
-# Publishers may not yet know that a partition is readonly; what they add until then is handed out too.
+_LOOK_MS = 2_000  # ms without messages after which the reader checks that the stream exists
+# Publishers may learn late that a partition is readonly. Their messages of this interval are delivered too.
 _SETTLE_MS = int(4 * FOLLOW_S * 1000)
 _OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
-# About the group, and a reader that is assigned its partition takes part in none.
+# Group errors are ignored: this reader assigns its partition itself and joins no group.
 _OF_GROUPS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 
 class PartitionReader:
-    """Reads a partition from ``start`` to before ``stop``, or for ever without one.
+    """Reads a partition from ``start`` to before ``stop``, or forever if ``stop`` is None.
 
-    ``state`` says whether the partition is paused or readonly, ``is_closed`` whether the client is.
+    ``state`` returns the paused and readonly state of the partition. ``is_closed`` is True once the client is
+    closed.
     """
 
     def __init__(
@@ -60,14 +61,14 @@ class PartitionReader:
         self._kafka, self._topics, self._topic, self._partition = kafka, topics, topic, partition
         self._first, self._stop = start, stop
         self._state, self._is_closed = state, is_closed
-        self._position = start  #: of the next message to be handed out
-        self._fetched = start  # of the next one to come
+        self._position = start  #: offset of the next message to yield
+        self._fetched = start  # offset of the next record to fetch
         self._end_seen = 0
         self._quiet = Deadline.after_ms(_LOOK_MS)
-        self._readonly: Deadline | None = None  # since it was seen, until it is believed
+        self._readonly: Deadline | None = None  # end of the settle interval of a partition seen as readonly
 
     def messages(self) -> Generator[Message]:
-        """The messages, each once and in order; what retention removes before it is read is passed over.
+        """Yields each message once, in order. Skips messages that retention removed before the read.
 
         Raises:
             EndOfReadonlyPartition, NoSuchStream, ClientClosed
@@ -78,7 +79,7 @@ class PartitionReader:
             {
                 "isolation.level": "read_committed",
                 "fetch.queue.backoff.ms": 2,
-                # How long the end takes to be told; who has a stop waits for that.
+                # The broker reports the end of partition after this wait. A read with a stop needs the end.
                 "fetch.wait.max.ms": 100 if self._stop is None else 10,
                 "log_level": 0,
             },
@@ -108,7 +109,7 @@ class PartitionReader:
         return self._topic.name, self._partition
 
     def _first_position(self) -> int:
-        """Where to read from: an offset that is yet to come is waited for at the end."""
+        """Returns the first offset to read. A future start offset begins at the current end."""
         return max(min(self._first, self._end()), self._topics.beginning_offsets([self._place])[self._place])
 
     def _assign(self, consumer: Consumer) -> None:
@@ -138,7 +139,7 @@ class PartitionReader:
             time.sleep(_PAUSED_S)
 
     def _next_records(self, consumer: Consumer) -> list[KafkaMessage]:
-        """The next records, or none: then ends or errors were dealt with, or nothing came."""
+        """Returns the next records. The list is empty if only ends and errors, or nothing, arrived."""
         records: list[KafkaMessage] = []
         for message in consumer.consume(_AT_ONCE, 0) or consumer.consume(1, _WAIT_S):
             error = message.error()
@@ -148,7 +149,7 @@ class PartitionReader:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._fetched = max(self._fetched, _offset(message))
             elif self._deal_with(error, consumer):
-                break  # assigned anew: what else stands in this list comes again
+                break  # reassigned: the rest of this list is fetched again
         if records:
             self._quiet = Deadline.after_ms(_LOOK_MS)
         elif self._quiet.over:
@@ -156,7 +157,7 @@ class PartitionReader:
         return records
 
     def _deal_with(self, error: KafkaError, consumer: Consumer) -> bool:
-        """What an error calls for; whether the partition was assigned anew."""
+        """Handles a consumer error. True if the partition was reassigned."""
         code = error.code()
         if code in _OF_GROUPS:
             return False
@@ -175,7 +176,7 @@ class PartitionReader:
         raise refusal(error, operation="read", resource=self._topic.name)
 
     def _look(self) -> None:
-        """That the stream is still there, and no other of its name. Brokers that are away are waited for."""
+        """Checks that the stream exists and was not recreated. Waits for unavailable brokers."""
         self._quiet = Deadline.after_ms(_LOOK_MS)
         name = self._topic.name
         try:
@@ -204,7 +205,7 @@ class PartitionReader:
 
 
 def _headers(record: KafkaMessage) -> tuple[tuple[str, bytes | None], ...]:
-    found: Any = record.headers()  # a list of pairs, whatever its annotation says
+    found: Any = record.headers()  # a list of pairs, against its annotation
     return tuple(found or ())
 
 

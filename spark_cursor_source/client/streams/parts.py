@@ -1,4 +1,4 @@
-"""What a client opens: each part when it is first used, and all of them ended together."""
+"""Components of a client. Each opens on first use; all are closed together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark_cursor_source.topics.streams import StreamStates
 
 
 class StreamParts:
-    """What is about streams, and shares one view of them."""
+    """Stream components of a client, which share one view of the stream states."""
 
     def __init__(self, options: ClientOptions) -> None:
         kafka, timeout_ms = options.kafka, options.timeout_ms
@@ -36,7 +36,7 @@ class StreamParts:
         )
 
     def close(self) -> None:
-        """Wait for what is on its way, and end everything."""
+        """Waits for messages in flight and closes all components."""
         self.publishing.close()
         self._expected.close()
         self.keeper.close()
@@ -44,7 +44,7 @@ class StreamParts:
 
 
 class Parts:
-    """The parts of one client. Threads may share it."""
+    """The components of one client. Threads may share an instance."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = ClientOptions.parse(options)
@@ -65,7 +65,7 @@ class Parts:
             return self._cursors
 
     def streams(self, *, timeout_ms: int | None = None) -> StreamParts:
-        """What streams need, for a call that waits for ``timeout_ms`` or else for the client's."""
+        """Returns the stream components. Waits ``timeout_ms`` (default: the client's) for brokers."""
         self._meet(timeout_ms)
         with self._lock:
             self._check_open()
@@ -77,7 +77,7 @@ class Parts:
         return self._closed
 
     def close(self) -> None:
-        """End the parts; to do it again does nothing."""
+        """Closes the components. Another close has no effect."""
         with self._lock:
             cursors, self._cursors = self._cursors, None
             streams, self._streams = self._streams, None
@@ -88,7 +88,7 @@ class Parts:
             cursors.close()
 
     def _meet(self, timeout_ms: int | None = None) -> None:
-        """Learn at the first call of all whether the brokers can be connected to; without the lock."""
+        """Checks the broker connection before the first call of the client. Does not hold the lock."""
         if not self._met and not self._closed:
             wait_ms = self.options.timeout_ms if timeout_ms is None else timeout_ms
             ClusterAdmin(client_config(self.options.kafka, "admin"), timeout_ms=wait_ms).meet()

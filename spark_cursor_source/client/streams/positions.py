@@ -1,4 +1,4 @@
-"""Where a subscription of the client begins and ends, and what it hands out."""
+"""Types of the subscribing API: start and stop positions, and messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_cursor_source.errors import InvalidArgument
 
 
 class Where(enum.StrEnum):
-    """The kinds of places that a subscription begins or ends at."""
+    """Kinds of start and stop positions."""
 
     NEW_ONLY = "new_only"
     EARLIEST = "earliest"
@@ -23,7 +23,7 @@ class Where(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """Where a subscription begins.
+    """Start position of a subscription.
 
     >>> StartAt.offset(7)
     StartAt(where=<Where.OFFSET: 'offset'>, value=7)
@@ -34,68 +34,68 @@ class StartAt:
 
     @classmethod
     def new_only(cls) -> StartAt:
-        """After the messages that are there now."""
+        """Starts after the newest current message."""
         return cls(Where.NEW_ONLY)
 
     @classmethod
     def earliest(cls) -> StartAt:
-        """At the oldest message that retention has left."""
+        """Starts at the oldest retained message."""
         return cls(Where.EARLIEST)
 
     @classmethod
     def latest(cls) -> StartAt:
-        """At the newest message there is; as :meth:`new_only` where there is none."""
+        """Starts at the newest current message. An empty partition starts like :meth:`new_only`."""
         return cls(Where.LATEST)
 
     @classmethod
     def offset(cls, offset: int) -> StartAt:
-        """At the first message with this offset or a higher one, be it yet to come."""
+        """Starts at the first message with this offset or a higher one. The message may be in the future."""
         return cls(Where.OFFSET, _not_negative("offset", offset))
 
     @classmethod
     def time_ms(cls, at_ms: int) -> StartAt:
-        """At the first message with this timestamp (ms since 1970) or a later one."""
+        """Starts at the first message with this timestamp (ms since 1970) or a later one."""
         return cls(Where.TIME, _not_negative("at_ms", at_ms))
 
     @classmethod
     def ago_ms(cls, delta_ms: int) -> StartAt:
-        """The same with the time so long before now, by the clock of the brokers."""
+        """Starts like :meth:`time_ms`, with the broker's current time minus ``delta_ms``."""
         return cls(Where.AGO, _not_negative("delta_ms", delta_ms))
 
 
 @dataclass(frozen=True, slots=True)
 class StopAt:
-    """Where a subscription ends."""
+    """Stop position of a subscription."""
 
     where: Where
     value: int = 0
 
     @classmethod
     def never(cls) -> StopAt:
-        """It waits for more, until its generator is closed."""
+        """Waits for new messages until the generator is closed."""
         return cls(Where.NEVER)
 
     @classmethod
     def offset(cls, offset: int) -> StopAt:
-        """After the message with this offset, be it yet to come."""
+        """Stops after the message with this offset. The message may be in the future."""
         return cls(Where.OFFSET, _not_negative("offset", offset))
 
     @classmethod
     def latest(cls) -> StopAt:
-        """After the newest message that is there when it begins; at once where there is none."""
+        """Stops after the newest message at subscription time, or immediately in an empty partition."""
         return cls(Where.LATEST)
 
     @classmethod
     def time_ms(cls, at_ms: int) -> StopAt:
-        """The same, but before the first message with a timestamp above this one."""
+        """Stops like :meth:`latest`, or before the first message with a timestamp above ``at_ms``."""
         return cls(Where.TIME, _not_negative("at_ms", at_ms))
 
 
 def check_order(start: StartAt, stop: StopAt) -> None:
-    """That a subscription does not end before it begins: the two are most likely mixed up.
+    """Checks that the stop does not precede the start, which suggests swapped arguments.
 
     Raises:
-        InvalidArgument: the stop is an offset, or a time, before that of the start.
+        InvalidArgument: both are offsets or both are times, and the stop is lower than the start.
     """
     comparable = start.where == stop.where and start.where in (Where.OFFSET, Where.TIME)
     if comparable and stop.value < start.value:
@@ -111,17 +111,17 @@ class Message:
     offset: int
     key: bytes | None
     value: bytes | None
-    timestamp_ms: int  #: its publisher's, or the broker's where the stream stamps with LogAppendTime
+    timestamp_ms: int  #: publisher time, or broker time if the stream uses LogAppendTime
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
     @property
     def correlation_id(self) -> str | None:
-        """The one that it was published with."""
+        """The correlation id from publishing, or None."""
         return self._header(HEADER_CORRELATION_ID)
 
     @property
     def subject(self) -> str | None:
-        """The subject that it was published to; None if it was published to the stream."""
+        """The subject from publishing, or None if the message was published to the stream."""
         return self._header(HEADER_SUBJECT)
 
     def _header(self, name: str) -> str | None:

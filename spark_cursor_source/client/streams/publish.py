@@ -1,4 +1,4 @@
-"""Publishing of the client: which partition a message goes to, and what is known of it then."""
+"""Publishes messages to streams: chooses partitions, sends records and creates acks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _COUNT_PARTITIONS_EVERY_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A message that is to be published."""
+    """A message to publish, with its publishing arguments."""
 
     stream: str
     value: bytes | None
@@ -60,7 +60,7 @@ class Outgoing:
 
 
 class StreamPublisher:
-    """One producer for each ack policy, opened when it is first used. Threads may share it."""
+    """Publishes with one producer per ack policy, opened on first use. Threads may share an instance."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class StreamPublisher:
         self._streams, self._states, self._keeper, self._expected = streams, states, keeper, expected
         self._in_turn = KeyOrRoundRobin()
         self._lock = threading.Lock()
-        self._counts: dict[str, tuple[int, Deadline]] = {}  # stream -> its partitions, for how long
+        self._counts: dict[str, tuple[int, Deadline]] = {}  # stream -> partition count and cache expiry
         self._waiting = ThreadPoolExecutor(1, thread_name_prefix="cursorq-expected")
         config = client_config(kafka, "producer")
         self._publishers = {
@@ -84,7 +84,7 @@ class StreamPublisher:
         }
 
     def publish(self, message: Outgoing, *, timeout_ms: int | None) -> Ack:
-        """Append a message, and wait until it is confirmed as its policy says."""
+        """Appends a message and waits for the confirmation of its ack policy."""
         deadline = Deadline.after_ms(self._timeout_ms if timeout_ms is None else timeout_ms)
         partition = self._partition_to_write(message, deadline)
         if message.expected_offset is not None:
@@ -92,14 +92,14 @@ class StreamPublisher:
         return self._confirmed(message, self._send(message, partition, deadline), deadline)
 
     def publish_async(self, message: Outgoing, on_ack: OnAck) -> None:
-        """Append a message; what became of it is told to ``on_ack``."""
+        """Appends a message and passes its ack or error to ``on_ack``."""
         deadline = Deadline.after_ms(self._timeout_ms)
         partition, expected = self._partition_to_write(message, deadline), message.expected_offset
         if expected is not None:
-            # One after the other: they go by what the one before has left.
+            # One thread, in order: the outcome of each message decides whether the next offset is expected.
             try:
                 waited = self._waiting.submit(self._publish_expected, message, partition, expected, deadline)
-            except RuntimeError:  # it was shut down since
+            except RuntimeError:  # the executor was shut down in the meantime
                 raise ClientClosed from None
             waited.add_done_callback(lambda done: on_ack(_outcome(done)))
             return
@@ -117,7 +117,7 @@ class StreamPublisher:
     def publish_to_subject(
         self, subject: str, message: Outgoing, *, timeout_ms: int | None
     ) -> tuple[Ack, ...]:
-        """Append a message to each stream that listens to the subject, and wait for all of them."""
+        """Appends a message to each stream attached to the subject and waits for all acks."""
         deadline = Deadline.after_ms(self._timeout_ms if timeout_ms is None else timeout_ms)
         self._keeper.start(deadline)
         headers = (*message.headers, (HEADER_SUBJECT, subject.encode()))
@@ -125,7 +125,7 @@ class StreamPublisher:
             replace(message, stream=stream, partition=number, headers=headers)
             for stream, number in self._streams.attached(subject, deadline)
         ]
-        # All may be written to, or none is.
+        # All partitions are checked before the first write, so that a readonly one prevents all writes.
         numbers = [self._partition_to_write(copy, deadline) for copy in copies]
         sent = [self._send(copy, number, deadline) for copy, number in zip(copies, numbers, strict=True)]
         return tuple(
@@ -133,18 +133,18 @@ class StreamPublisher:
         )
 
     def forget(self, stream: str) -> None:
-        """The stream was deleted: how many partitions it had is of no more use."""
+        """Drops the cached partition count of a deleted stream."""
         with self._lock:
             self._counts.pop(stream, None)
 
     def close(self) -> None:
-        """Wait for what is on its way, and end the producers."""
+        """Waits for messages in flight and closes the producers."""
         self._waiting.shutdown()
         for publisher in self._publishers.values():
             publisher.close()
 
     def _partition_to_write(self, message: Outgoing, deadline: Deadline) -> int:
-        """The partition, which takes messages, and is not paused any more."""
+        """Returns the partition of a message. Checks that it is writable and ends its pause."""
         self._keeper.start(deadline)
         number = self._partition_of(message, deadline)
         place = (message.stream, number)
@@ -156,7 +156,7 @@ class StreamPublisher:
             if message.ack_policy is not AckPolicy.ALL:
                 why = "a message at an expected offset is confirmed by every in-sync replica"
                 raise InvalidArgument("ack_policy", message.ack_policy.value, why)
-        # Before the message: who sees that it is there is to be delivered it too.
+        # The pause ends before the append, so that a stored message is also delivered.
         self._states.published([place], deadline)
         return number
 

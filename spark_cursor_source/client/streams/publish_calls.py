@@ -1,4 +1,4 @@
-"""The client's calls that publish."""
+"""Publishing methods of the client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_cursor_source.options.reader import MAX_LONG
 
 
 class PublishCalls:
-    """Messages are added to streams."""
+    """Mixin of ``Client`` with the publishing methods."""
 
     _parts: Parts
 
@@ -28,18 +28,19 @@ class PublishCalls:
         expected_offset: int | None = None,
         timeout_ms: int | None = None,
     ) -> Ack:
-        """Append a message, and wait for its ack, for ``timeout_ms`` or else the client's.
+        """Appends a message and waits for its ack, for ``timeout_ms`` (default: the client's timeout).
 
-        ``partition`` says where; else the ``partitioner``; else the key, and the next in turn without one.
-        Messages of one ack policy keep their order; each policy has a producer of its own.
-        A correlation id travels with the message, in the header ``cursorq-correlation-id``.
-        With an ``expected_offset`` it is published only if the partition has no message of that offset or a
-        higher one: give the offset after the last message that you know, or the high watermark.
+        The partition is ``partition`` if given, else the result of ``partitioner``. Without both, a message
+        with a key goes to the partition of its key, and a message without a key goes round robin.
+        Each ack policy has its own producer, so messages keep their order within one ack policy.
+        The correlation id is stored in the header ``cursorq-correlation-id``.
+        With an ``expected_offset``, the message is published only if the partition has no message with that
+        offset or a higher one. Pass the offset after the last known message, or the high watermark.
 
         Raises:
-            AckTimeout: it may be there all the same, or come later.
-            NoSuchStream: the stream, or that partition, does not exist.
-            ReadonlyPartition, IncorrectOffset: it is not there, nor will be.
+            AckTimeout: the timeout passed first. The message may be stored now or later.
+            NoSuchStream: the stream or the partition does not exist.
+            ReadonlyPartition, IncorrectOffset: the message is not stored.
             InvalidArgument, ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         check_stream(stream)
@@ -62,12 +63,12 @@ class PublishCalls:
         ack_policy: AckPolicy = AckPolicy.ALL,
         expected_offset: int | None = None,
     ) -> None:
-        """The same without the wait: ``on_ack`` is called once, from another thread, with an Ack or an error.
+        """Appends a message without waiting. Calls ``on_ack`` once with an Ack or an error.
 
-        It must not take long. :meth:`close` waits for what is on its way.
+        ``on_ack`` runs in another thread and must return quickly. :meth:`close` waits for messages in flight.
 
         Raises:
-            AckTimeout: there was no room for the message in time.
+            AckTimeout: the producer's buffer stayed full until the timeout.
             NoSuchStream, ReadonlyPartition
             InvalidArgument, ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
@@ -88,15 +89,16 @@ class PublishCalls:
         ack_policy: AckPolicy = AckPolicy.ALL,
         timeout_ms: int | None = None,
     ) -> tuple[Ack, ...]:
-        """Append a message to each stream that listens to the subject; their acks, none if nobody listens.
+        """Appends a message to each stream attached to the subject. Returns the acks, which may be none.
 
-        A stream listens to the subject it was created with, in which ``*`` stands for a word and ``>`` for
-        one or more at the end, or to its name. The message goes to partition 0, and to partition 3 if the
-        subject is the stream's with ``.3`` behind it. The subject travels in the header ``cursorq-subject``.
+        A stream is attached to the subject of its creation, or else to its name. In the stream's subject,
+        ``*`` matches one word, and ``>`` at the end matches one or more words. The message goes to partition
+        0. If ``subject`` is the stream's subject plus ``.3``, the message goes to partition 3.
+        The subject is stored in the header ``cursorq-subject``.
 
         Raises:
-            ReadonlyPartition: one of the streams takes none, and no stream has the message.
-            AckTimeout: some of them may have it.
+            ReadonlyPartition: one of the partitions is readonly. No stream has the message.
+            AckTimeout: the timeout passed first. Some streams may have the message.
             InvalidArgument, ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         check_subject(subject, wildcards=False)

@@ -1,4 +1,4 @@
-"""Publishing as the client's callers say it: who confirms, what comes back, and which partition."""
+"""Types of the publishing API: ack policies, acks and partitioners."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ Partitioner = Callable[[bytes | None, bytes | None, int], int]  #: (key, value, 
 
 
 class AckPolicy(enum.StrEnum):
-    """Who has a message when it counts as published."""
+    """Replicas that must store a message before the message counts as published."""
 
-    NONE = "none"  #: nobody: it was sent
-    LEADER = "leader"  #: the leader of the partition, which may lose it
+    NONE = "none"  #: no replica: sending is enough
+    LEADER = "leader"  #: the partition leader, which may lose the message
     ALL = "all"  #: every in-sync replica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ack:
-    """What is known of a message that was published."""
+    """Confirmation of a published message."""
 
     stream: str
     partition: int
-    offset: int | None  #: None with AckPolicy.NONE: the broker does not say
+    offset: int | None  #: None with AckPolicy.NONE: the broker sends no offset
     correlation_id: str | None
     ack_policy: AckPolicy
-    received_at_ms: int | None  #: by the broker's clock, where the stream stamps messages with LogAppendTime
+    received_at_ms: int | None  #: broker time of the append, or None if the stream does not use LogAppendTime
 
 
 def by_key(key: bytes | None, value: bytes | None, partitions: int) -> int:
-    """CRC32-IEEE(key) mod ``partitions``, as Liftbridge does; without a key it is partition 0.
+    """Returns CRC32-IEEE(key) mod ``partitions``, as in Liftbridge. Without a key, returns partition 0.
 
     >>> by_key(b"customer 7", b"", 4), by_key(None, b"", 4)
     (1, 0)
@@ -45,7 +45,7 @@ def by_key(key: bytes | None, value: bytes | None, partitions: int) -> int:
 
 
 class RoundRobin:
-    """One partition after the other, for all threads together.
+    """Partitioner that cycles through all partitions. All threads share one counter.
 
     >>> turns = RoundRobin()
     >>> [turns(None, b"", 3) for _ in range(4)]
@@ -60,7 +60,7 @@ class RoundRobin:
 
 
 class KeyOrRoundRobin:
-    """By key where there is one, else one after the other: what the client does unless told."""
+    """Default partitioner of the client: by key for messages with a key, else round robin."""
 
     def __init__(self) -> None:
         self._others = RoundRobin()

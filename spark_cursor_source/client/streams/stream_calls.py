@@ -1,4 +1,4 @@
-"""The client's calls about streams as such."""
+"""Stream administration methods of the client."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from spark_cursor_source.core.stream_state import StreamSettings
 from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.options.reader import MAX_LONG
 
-NO_LIMIT = -1  #: Kafka's, of a retention
+NO_LIMIT = -1  #: Kafka's value for unlimited retention
 
 
 class StreamCalls:
-    """Streams are made, deleted, paused, made readonly, and described."""
+    """Mixin of ``Client``: create, delete, pause, make readonly and describe streams."""
 
     _parts: Parts
 
@@ -41,17 +41,19 @@ class StreamCalls:
         min_insync: int | None = None,
         optimistic_concurrency: bool = False,
     ) -> None:
-        """Make a stream, a Kafka topic, and wait until it can be used; None: as the brokers have it.
+        """Creates a stream, which is a Kafka topic, and waits until the stream is usable.
 
-        A retention of 0 is no limit, as in Liftbridge; with a ``segment_ms`` of 0 a segment ends by its size
-        only. (Kafka itself would delete everything that is older, or more, than nothing.)
+        Settings that are None keep the broker default. A retention of 0 means no limit, as in Liftbridge.
+        With ``segment_ms`` 0, segments roll by size only. (Kafka itself reads a retention of 0 as "delete
+        all".)
 
-        It listens to the ``subject``, or to its own name: see :meth:`publish_to_subject`. With
-        ``optimistic_concurrency`` a publisher may say which offset it expects. Of ``retention_messages`` each
-        partition keeps at least so many; Kafka has no such setting, so clients that publish to it trim it.
+        The stream is attached to ``subject``, or else to its name: see :meth:`publish_to_subject`. With
+        ``optimistic_concurrency``, publishers may pass an ``expected_offset``. With ``retention_messages``,
+        each partition keeps at least that many messages. Kafka has no such setting, so publishing clients
+        trim the partitions.
 
         Raises:
-            StreamExists: it stays as it is.
+            StreamExists: a stream of this name exists. It is unchanged.
             InvalidArgument, ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused, StreamsTopicUnfit
         """
         check_stream(stream)
@@ -85,7 +87,7 @@ class StreamCalls:
         )
 
     def delete_stream(self, stream: str) -> None:
-        """Delete a stream with all its messages, and all that is known of it.
+        """Deletes a stream with its messages and settings.
 
         Raises:
             NoSuchStream
@@ -100,30 +102,30 @@ class StreamCalls:
     def pause_stream(
         self, stream: str, *, partitions: Collection[int] | None = None, resume_all: bool = False
     ) -> None:
-        """Deliver nothing of these partitions, or of all, until something is published to them.
+        """Pauses delivery of these partitions, or of all if None, until a message is published to them.
 
-        With ``resume_all`` it is enough that something is published to any partition of the stream. Other
-        clients, and Spark queries, follow within seconds.
+        With ``resume_all``, a message to any partition of the stream ends the pause of these partitions.
+        Other clients and Spark queries observe the pause within seconds.
 
         Raises:
-            NoSuchStream: the stream, or one of the partitions, does not exist.
+            NoSuchStream: the stream or one of the partitions does not exist.
             InvalidArgument, ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused, StreamsTopicUnfit
         """
         check_stream(stream)
         check_partitions(partitions)
         parts = self._parts.streams()
-        parts.keeper.forget(stream)  # what was published before does not end it
+        parts.keeper.forget(stream)  # earlier messages must not end this pause
         parts.streams.pause(stream, partitions, resume_all=resume_all)
 
     def set_stream_readonly(
         self, stream: str, *, partitions: Collection[int] | None = None, readonly: bool = True
     ) -> None:
-        """Take no more messages in these partitions, or in all; or take them again.
+        """Makes these partitions, or all if None, readonly. ``readonly=False`` makes them writable again.
 
-        Other clients, and Spark queries, follow within seconds.
+        Other clients and Spark queries observe the change within seconds.
 
         Raises:
-            NoSuchStream: the stream, or one of the partitions, does not exist.
+            NoSuchStream: the stream or one of the partitions does not exist.
             InvalidArgument, ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused, StreamsTopicUnfit
         """
         check_stream(stream)
@@ -131,7 +133,7 @@ class StreamCalls:
         self._parts.streams().streams.set_readonly(stream, partitions, readonly=readonly)
 
     def fetch_metadata(self) -> ClusterMetadata:
-        """The brokers, and subject and number of partitions of each stream, as the brokers say now.
+        """Returns the current brokers, and the subject and partition count of each stream.
 
         Raises:
             ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -139,7 +141,7 @@ class StreamCalls:
         return self._parts.streams().streams.metadata()
 
     def fetch_partition_metadata(self, stream: str, partition: int) -> PartitionMetadata:
-        """Leader, replicas, offsets and state of a partition, as the brokers say now.
+        """Returns the current leader, replicas, offsets and state of a partition.
 
         Raises:
             NoSuchStream

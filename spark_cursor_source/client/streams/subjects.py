@@ -1,4 +1,4 @@
-"""NATS subjects: words between dots, by which a message finds the streams that are attached to it."""
+"""NATS subjects: dot-separated words that route a message to the attached streams."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ ANY_TAIL = ">"
 
 
 def why_no_subject(subject: str, *, wildcards: bool) -> str | None:
-    """Why this cannot be a subject; None when it can. What is published to has no wildcards.
+    """Returns why ``subject`` is not a valid subject, or None. A publish subject has no wildcards.
 
     >>> why_no_subject("orders.*.paid", wildcards=True) is None
     True
@@ -29,7 +29,7 @@ def why_no_subject(subject: str, *, wildcards: bool) -> str | None:
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Whether a message to ``subject`` is for who listens to ``pattern``; ``*`` is a word, ``>`` one or more.
+    """True if ``subject`` matches ``pattern``. ``*`` matches one word, ``>`` one or more words.
 
     >>> matches("orders.*", "orders.eu"), matches("orders.*", "orders.eu.paid"), matches("orders.>", "orders")
     (True, False, False)
@@ -41,16 +41,16 @@ def matches(pattern: str, subject: str) -> bool:
 
 
 def attached(pattern: str, partitions: int, subject: str) -> list[int]:
-    """The partitions of a stream that a message to ``subject`` goes to, as in Liftbridge.
+    """Returns the partitions of a stream that receive a message to ``subject``, as in Liftbridge.
 
-    Partition 0 listens to the stream's own subject, and partition 3 to that with ``.3`` behind it.
+    Partition 0 is attached to the stream's own subject. Partition 3 is attached to that subject plus ``.3``.
 
     >>> attached("orders", 4, "orders"), attached("orders", 4, "orders.3"), attached("orders", 4, "orders.4")
     ([0], [3], [])
     """
     found = [0] if matches(pattern, subject) else []
     base, _, last = subject.rpartition(".")
-    # Behind '>' nothing can stand.
+    # '>' must be the last word, so a partition number cannot follow it.
     if last.isascii() and last.isdigit() and str(int(last)) == last and not pattern.endswith(ANY_TAIL):
         number = int(last)
         if 0 < number < partitions and matches(pattern, base):

@@ -1,4 +1,4 @@
-"""Where subscriptions of the client begin and end, as offsets."""
+"""Opens subscriptions of the client and resolves their start and stop positions to offsets."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.topics.streams import StreamStates
 
-_LOOK_BACK = 64  # offsets: most often the newest is the last or the one before
+_LOOK_BACK = 64  # offsets: usually the newest message is at one of the last two
 
 
 class StreamSubscriber:
-    """Opens subscriptions, which live on their own. Threads may share it."""
+    """Opens subscriptions, which then run independently. Threads may share an instance."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class StreamSubscriber:
         resume: bool,
         is_closed: Callable[[], bool],
     ) -> Generator[Message]:
-        """The messages from ``start``, which is fixed now, and not when the first one is asked for."""
+        """Returns the messages from ``start``. This call, not the first read, resolves the start position."""
         self._keeper.start(Deadline.after_ms(self._timeout_ms))
         topic = self._streams.info(stream)
         if not 0 <= partition < topic.partitions:
@@ -91,19 +91,21 @@ class StreamSubscriber:
             case Where.LATEST:
                 return self._end(place)
             case Where.TIME:
-                # The end first: what comes in between is after it, and was not there when this began.
+                # The end is read first: a message appended between both requests is newer than this call.
                 end = self._end(place)
                 return min(end, self._topics.offsets_for_time([place], stop.value + 1)[place])
             case _:
                 return None
 
     def _end(self, place: StreamPartition) -> int:
-        # Of committed transactions: what is committed from now on is new.
+        # The last stable offset: messages committed from now on are new.
         return self._topics.end_offsets([place], committed=True)[place]
 
     def _newest(self, place: StreamPartition) -> int:
-        """The offset of the newest message, or the end if there is none: behind it can be marks of
-        transactions and messages that were taken back."""
+        """Returns the offset of the newest message, or the end if the partition is empty.
+
+        The newest message may be followed by transaction markers and aborted messages.
+        """
         topic, number = place
         end, oldest = self._end(place), self._topics.beginning_offsets([place])[place]
         config = client_config(self._kafka, "consumer")

@@ -1,4 +1,4 @@
-"""The client's call that reads."""
+"""Subscribing method of the client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NEVER = StopAt.never()
 
 
 class SubscribeCalls:
-    """Streams are read."""
+    """Mixin of ``Client`` with the subscribing method."""
 
     _parts: Parts
 
@@ -26,16 +26,18 @@ class SubscribeCalls:
         stop: StopAt = _NEVER,
         resume: bool = False,
     ) -> Generator[Message]:
-        """The messages of a partition, in order, as they come; close the generator to end it before its stop.
+        """Returns a generator of the messages of a partition, in order, as they arrive.
 
-        Where it begins is fixed by this call. While the partition is paused it waits; ``resume`` ends a pause
-        first. Broken connections are made anew, and no message is left out or comes twice. It keeps no
-        position: :meth:`set_cursor` does. Messages of open and aborted transactions are not among them.
+        Close the generator to end the subscription before its stop position. The start position is resolved
+        during this call. The generator waits while the partition is paused; ``resume`` ends a pause first.
+        After a lost connection the subscription continues without lost or duplicate messages. Messages of
+        open and aborted transactions are excluded. A subscription stores no position: use
+        :meth:`set_cursor`.
 
         Raises:
-            NoSuchStream: the stream, or that partition, does not exist, or not any more.
-            EndOfReadonlyPartition: every message was handed out, and no more will come.
-            KafkaUnavailable: the brokers were away for longer than ``clientTimeout``.
+            NoSuchStream: the stream or the partition does not exist, or was deleted.
+            EndOfReadonlyPartition: the partition is readonly, and all its messages are delivered.
+            KafkaUnavailable: the brokers were unavailable for longer than ``clientTimeout``.
             InvalidArgument, ClientClosed, NotAuthorized, KafkaRefused
         """
         check_stream(stream)
