@@ -1,5 +1,6 @@
-"""The tracker: reads markers, advances the state of each subscription partition, and carries out decisions.
+"""The tracker: reads markers, advances the state of each subscription partition, and executes decisions.
 
-The rules are in ``core.tracker``. This package plans its batches, folds markers, and writes redeliveries,
-cursors and dead letters in one transaction. It imports ``interop``, ``topics`` and the rooms below.
+The rules are in ``core.tracker``. This package plans the tracker's batches, folds markers, and writes
+redeliveries, cursors and dead letters. Redeliveries and cursors are written in one transaction. The package
+imports ``interop``, ``topics`` and the layers below.
 """

@@ -1,4 +1,4 @@
-"""Breakers that open and close, in the log: loudly, and once for a subscription."""
+"""Error log of breakers that open and close, once for each subscription."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ log = logging.getLogger(__name__)
 
 
 class BreakerLog:
-    """Remembers which breakers are open. One that was open before the tracker started is told again."""
+    """Tracks open breakers. A breaker that was open before the tracker started is logged again."""
 
     def __init__(self) -> None:
         self._open: dict[str, set[Cell]] = {}
 
     def see(self, cursors: Iterable[CursorSnapshot], deleted: Iterable[Cell] = ()) -> None:
-        """Take in cursors that have changed, and cells that are there no more."""
+        """Processes changed cursors and deleted cells."""
         for cell in deleted:
             if left := self._open.pop(cell.subscription, set()) - {cell}:
                 self._open[cell.subscription] = left

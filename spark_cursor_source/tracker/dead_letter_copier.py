@@ -1,4 +1,4 @@
-"""Copies of messages to the dead-letter topics: whole, and confirmed before anything forgets them."""
+"""Copies of messages in dead-letter topics: complete, and confirmed before the tracker drops a message."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from spark_cursor_source.topics.retry_pauses import Place, RetryPauses, Withheld
 
 log = logging.getLogger(__name__)
 
-_GRACE_MS = 3_000  # for the client to tell that the time of a copy is over
-_MOST_TOPICS = 3  # so many that do not answer are waited for in one batch
+_GRACE_MS = 3_000  # time for the client to report that the timeout of a copy has passed
+_MOST_TOPICS = 3  # number of unresponsive topics that one batch waits for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """How many messages were copied, how many were not there any more, and what could not be copied."""
+    """Counts of copied and missing messages, and the dead letters that could not be copied."""
 
     copied: int = 0
     lost: int = 0
@@ -48,35 +48,35 @@ class Copied:
 class _Held:
     offsets: OffsetSet
     why: str
-    place: Place | None  #: what the trouble is about; None: these messages alone
+    place: Place | None  #: the topic that failed; None if only these messages failed
     tried: bool
 
 
 @dataclass(slots=True)
 class _Letter:
-    """A decision on its way to its topic."""
+    """A dead-letter decision in progress."""
 
     decision: DeadLetter
     target: str
-    found: list[int] = field(default_factory=list)  # offsets of messages that were read
-    unanswered: set[int] = field(default_factory=set)  # of these, those whose copy is on its way
+    found: list[int] = field(default_factory=list)  # offsets of messages that were read from the queue topic
+    unanswered: set[int] = field(default_factory=set)  # offsets in `found` whose copy is not confirmed yet
     copied: int = 0
     held: list[_Held] = field(default_factory=list)
 
     def hold(
         self, why: str, place: Place | None = None, *, offsets: OffsetSet | None = None, tried: bool = True
     ) -> None:
-        """Put messages off, or all of them."""
+        """Holds messages back for a later try: ``offsets``, or all of the decision."""
         withheld = self.decision.offsets if offsets is None else offsets
         if withheld:
             self.held.append(_Held(withheld, why, place, tried))
 
 
 class DeadLetterCopier:
-    """Reads messages by their id and writes them to the dead-letter topics, which it makes where needed.
+    """Reads messages by their id and writes them to dead-letter topics. Creates missing topics.
 
-    What cannot be read or written is withheld with the reason, and holds up nothing else: each topic is given
-    ``patience_ms``, and one that failed is left alone for a while, longer each time.
+    Messages that cannot be read or written are withheld with a reason and do not block others. Each topic has
+    ``patience_ms``. A topic that failed is skipped for a while, with an increasing backoff.
     """
 
     def __init__(
@@ -91,9 +91,10 @@ class DeadLetterCopier:
         self._patience_ms = patience_ms
         self._targets = DeadLetterTopics(topics)
         self._policy_for = policy_for
-        # The record itself, whatever became of its transaction: this subscription was given it.
+        # Reads delivered messages even if their transaction was aborted, because the subscription has
+        # received them.
         self._reader = RangeReader(config, committed=False, stall_timeout_ms=patience_ms)
-        # What nobody was given yet is what a reader would be given.
+        # Reads undelivered messages as a consumer would: committed records only.
         self._reader_of_undelivered = RangeReader(config, committed=True, stall_timeout_ms=patience_ms)
         self._copies = MessageCopier(
             config, patience_ms=patience_ms + _GRACE_MS, settings={"message.timeout.ms": patience_ms}
@@ -102,9 +103,9 @@ class DeadLetterCopier:
         self._refused: list[tuple[Message, _Letter, KafkaError]] = []
 
     def copy(self, decisions: Sequence[DeadLetter]) -> Copied:
-        """Copy the messages; when this returns the brokers have confirmed every copy that is not withheld.
+        """Copies the messages. Returns after brokers have confirmed every copy that is not withheld.
 
-        A message that is not there any more is logged and counted.
+        A message that is no longer in its topic is logged and counted.
         """
         letters = [_Letter(one, self._target(one)) for one in decisions if one.offsets]
         budget = Deadline.after_ms(_MOST_TOPICS * self._patience_ms)
@@ -127,13 +128,13 @@ class DeadLetterCopier:
         return Copied(copied=sum(letter.copied for letter in letters), lost=lost, withheld=tuple(withheld))
 
     def close(self) -> None:
-        """End the clients."""
+        """Closes the clients."""
         self._reader.close()
         self._reader_of_undelivered.close()
         self._copies.discard()
 
     def _by_topic(self, letters: Iterable[_Letter]) -> list[tuple[str, RangeReader, list[_Letter]]]:
-        """The letters of each topic, those last that may be waited for in vain."""
+        """Groups the letters by queue topic. Topics with a recent failure come last."""
         topics: dict[tuple[bool, str, bool], list[_Letter]] = {}
         for letter in letters:
             topic = letter.decision.cell.topic
@@ -148,7 +149,7 @@ class DeadLetterCopier:
     def _copy_topic(
         self, topic: str, reader: RangeReader, letters: Iterable[_Letter], budget: Deadline
     ) -> int:
-        """Hand over copies of what is to be copied from one topic; how many messages are not there."""
+        """Queues the copies of messages from one topic. Returns the number of missing messages."""
         tried = [letter for letter in letters if self._is_to_be_tried(letter)]
         if budget.over:
             for letter in tried:
@@ -191,7 +192,7 @@ class DeadLetterCopier:
     def _find_targets(
         self, letters: Iterable[_Letter], topic: str, topics: ClusterAdmin, there: Mapping[int, OffsetSet]
     ) -> None:
-        """See that the dead-letter topics are there, as far as there is a message for them."""
+        """Ensures that the dead-letter topics exist, if at least one message for them exists."""
         wanted: dict[str, list[_Letter]] = {}
         for letter in letters:
             if letter.decision.offsets & there.get(letter.decision.cell.partition, EMPTY):
@@ -254,10 +255,11 @@ class DeadLetterCopier:
         )
 
     def _flush(self, letters: Iterable[_Letter]) -> None:
-        """Wait for the answers, and hold what was refused."""
+        """Waits for the brokers' responses. Holds refused messages."""
         self._await_answers(letters)
         refused, self._refused = self._refused, []
-        # A broker refuses what was sent together for one of it.
+        # A broker rejects a whole produce batch because of one record, so each refused message is retried
+        # alone.
         again = Deadline.after_ms(self._patience_ms)
         for message, letter, error in refused:
             if error.code() in OF_ONE_MESSAGE and not again.over:
@@ -270,7 +272,7 @@ class DeadLetterCopier:
             offset = offset_of(message)
             letter.hold(shown(error), place, offsets=OffsetSet.of((offset, offset + 1)))
         if self._refused:
-            # The next copy finds out anew what is there.
+            # The next copy looks up the topics again.
             self._copies.discard()
             self._targets.forget()
         self._refused.clear()
@@ -287,7 +289,7 @@ class DeadLetterCopier:
             self._targets.forget()
 
     def _learn(self, letters: Iterable[_Letter], *, spent_ms: int) -> None:
-        """Remember where it failed, and forget it where it did not."""
+        """Records topics that failed, and clears topics that succeeded."""
         failed: dict[Place, tuple[str, int]] = {}
         for letter in letters:
             for held in letter.held:
@@ -310,7 +312,7 @@ def _by_partition(letters: Iterable[_Letter]) -> dict[int, list[_Letter]]:
 
 def _lost(decision: DeadLetter, found: OffsetSet) -> int:
     if not decision.delivery_count:
-        return 0  # never delivered: nobody has seen a message there, and gaps of the log are none
+        return 0  # not counted: no consumer has received these offsets, and gaps in the log are not messages
     missing = decision.offsets - found
     if missing:
         log.error(

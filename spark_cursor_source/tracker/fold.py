@@ -1,4 +1,4 @@
-"""Rows between the tracker's source and its processor: folded markers, cursors to resume from, ticks."""
+"""Rows between the tracker's source and its processor: folded markers, cursors to resume from, and ticks."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ _SCHEMA = pa.schema(
 )
 _ROWS = 5_000
 _BATCH_BYTES = 32 << 20
-_MARKERS = 50_000  # of single messages, in a row
-# So many records are folded before their rows are given out.
+_MARKERS = 50_000  # largest number of single-message markers in one row
+# Number and size of the records folded before rows are produced.
 _GATHERED = 200_000
 _GATHERED_BYTES = 32 << 20
 _Row = tuple[int, int, int | None, str, bytes]
 
 
 class Kind(StrEnum):
-    """What the body of a row is."""
+    """Content type of a row's body."""
 
-    REWRITE = "rewrite"  #: write all cursors again; its sequence is before every other's
-    RESET = "reset"  #: forget the state of the partition; its sequence is before every cursor's
-    CURSOR = "cursor"  #: a cursor to resume from; its sequence is before every marker's
-    MARKER = "marker"  #: a marker of V2, one or many folded; the sequence is the last one's offset
-    MESSAGES = "messages"  #: many markers of one message each; the sequence is the last one's offset
+    REWRITE = "rewrite"  #: write all cursors again; its sequence is lower than all others
+    RESET = "reset"  #: clear the state of the partition; its sequence is lower than that of every cursor
+    CURSOR = "cursor"  #: a cursor to resume from; its sequence is lower than that of every marker
+    MARKER = "marker"  #: one marker of version 2, or many folded; the sequence is the offset of the last one
+    MESSAGES = "messages"  #: many single-message markers; the sequence is the offset of the last one
     LEASE_TABLE = "lease_table"  #: a lease table to resume from
-    QUARANTINED = "quarantined"  #: where a record is that is no marker, and why
-    TICK = "tick"  #: the end of the batch, with its tracker and identity; at_ms is the broker's time, or null
+    QUARANTINED = "quarantined"  #: position of a record that is not a valid marker, and the reason
+    TICK = "tick"  #: end of the batch with tracker id and identity; at_ms is the broker time or null
 
 
 class _KindOfEnd(NamedTuple):
-    """What Ends have in common that are folded into one."""
+    """Properties that Ends must share to be folded into one."""
 
     run_id: str | None
     no_message: bool
 
 
 class MarkerFold:
-    """Markers of one partition as rows: consecutive Ends, and KeepAlives, of a cell and run in one.
+    """Folds markers of one partition into rows: consecutive Ends of a cell and run, and its KeepAlives.
 
-    With ``reappend`` options, markers of one message each are taken in too, in columns. :meth:`ready` gives
-    out what has gathered, so that a backlog of any length is folded in little memory.
+    With ``reappend`` options, single-message markers are accepted too and kept in columns. :meth:`ready`
+    yields rows while markers are added, so that a backlog of any length needs little memory.
     """
 
     def __init__(self, partition: int, topic: str, reappend: ReappendOptions | None) -> None:
@@ -71,10 +71,11 @@ class MarkerFold:
         self._reappend = reappend
         self._rows: list[_Row] = []
         self._ends: dict[Cell, tuple[_KindOfEnd, list[OffsetSet], int, int]] = {}
-        self._kept: dict[Cell, tuple[KeepAlive, int, int]] = {}  # the last one, its offset and time
+        # last KeepAlive of each cell, with its offset and time
+        self._kept: dict[Cell, tuple[KeepAlive, int, int]] = {}
         self._columns: list[MessageMarkers] = []
-        self._messages: list[message_wire.Row] = []  # those that did not come in columns
-        self._gathered = self._gathered_bytes = 0  # records since rows were given out
+        self._messages: list[message_wire.Row] = []  # single-message markers that were not decoded in columns
+        self._gathered = self._gathered_bytes = 0  # records and bytes added since rows were last produced
 
     def add_all(
         self,
@@ -83,7 +84,7 @@ class MarkerFold:
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
     ) -> None:
-        """Take in the next records of the log."""
+        """Adds the next records of the log."""
         self._gathered += len(offsets)
         self._gathered_bytes += sum(map(len, filter(None, values)))
         places: Iterable[int] = range(len(offsets))
@@ -94,7 +95,7 @@ class MarkerFold:
             self.add(offsets[at], times_ms[at], keys[at], values[at])
 
     def add(self, offset: int, at_ms: int, key: bytes | None, value: bytes | None) -> None:
-        """Take in the next record of the log."""
+        """Adds the next record of the log."""
         try:
             self._take(offset, at_ms, key, value)
         except InvalidMarker as problem:
@@ -102,12 +103,12 @@ class MarkerFold:
             self._put(offset, at_ms, Kind.QUARANTINED, why.encode())
 
     def ready(self) -> Iterator[pa.RecordBatch]:
-        """Everything that was added, where it has become much; else nothing yet."""
+        """Yields rows if enough records were added, otherwise no row."""
         if self._gathered >= _GATHERED or self._gathered_bytes >= _GATHERED_BYTES:
             yield from self.rows()
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """Everything that was added since rows were given out."""
+        """Yields rows for all records added since rows were last produced."""
         for cell in [*self._ends, *self._kept]:
             self._flush(cell)
         yield from _batches(self._rows)
@@ -142,7 +143,7 @@ class MarkerFold:
             sets.append(marker.offsets)
             self._ends[marker.cell] = (kind, sets, offset, at_ms)
         elif isinstance(marker, KeepAlive):
-            # Ends and KeepAlives of a cell may change places: what has ended is not kept, in either order.
+            # Ends and KeepAlives of a cell may be reordered: a KeepAlive never extends ended messages.
             if (earlier := self._kept.get(marker.cell)) is not None and not _replaces(marker, at_ms, earlier):
                 self._put(*earlier[1:], Kind.MARKER, marker_wire.encode(earlier[0]))
             self._kept[marker.cell] = (marker, offset, at_ms)
@@ -166,7 +167,7 @@ class MarkerFold:
 
 
 def _replaces(later: KeepAlive, at_ms: int, kept: tuple[KeepAlive, int, int]) -> bool:
-    """Whether a KeepAlive leaves nothing of the effect of an earlier one."""
+    """True if the later KeepAlive covers the whole effect of the earlier one."""
     earlier, _, earlier_ms = kept
     return (
         (later.run_id, later.delivery_count) == (earlier.run_id, earlier.delivery_count)
@@ -176,7 +177,7 @@ def _replaces(later: KeepAlive, at_ms: int, kept: tuple[KeepAlive, int, int]) ->
 
 
 def cursor_rows(cursors: Iterable[CursorSnapshot]) -> Iterator[pa.RecordBatch]:
-    """Rows to resume from."""
+    """Yields the rows of cursors to resume from."""
     rows: list[_Row] = [
         (cursor.markers_partition, -1, None, Kind.CURSOR.value, cursor_wire.encode(cursor))
         for cursor in cursors
@@ -185,33 +186,33 @@ def cursor_rows(cursors: Iterable[CursorSnapshot]) -> Iterator[pa.RecordBatch]:
 
 
 def lease_table_row(partition: int, value: bytes) -> pa.RecordBatch:
-    """The row of a lease table to resume from."""
+    """Returns the row of a lease table to resume from."""
     return _batch([(partition, -1, None, Kind.LEASE_TABLE.value, value)])
 
 
 def tick_row(partition: int, stop: int, now_ms: int | None, tracker_id: str, identity: str) -> pa.RecordBatch:
-    """The row that ends a partition's part of a batch."""
+    """Returns the row that ends a partition's part of a batch."""
     return _batch([(partition, stop, now_ms, Kind.TICK.value, f"{tracker_id}:{identity}".encode())])
 
 
 def tracker_and_identity(tick: bytes) -> tuple[str, str]:
-    """What the body of a tick tells: the tracker, and the identity of the batch."""
+    """Returns the tracker id and the batch identity in the body of a tick."""
     tracker_id, _, identity = tick.decode().partition(":")
     return tracker_id, identity
 
 
 def rewrite_row(partition: int) -> pa.RecordBatch:
-    """The row that has all cursors of a partition written again, to a topic that was made anew."""
+    """Returns the row that requests all cursors of a partition again, for a recreated cursors topic."""
     return _batch([(partition, -3, None, Kind.REWRITE.value, b"")])
 
 
 def reset_row(partition: int) -> pa.RecordBatch:
-    """The row before the cursors of a partition whose state is rebuilt from them."""
+    """Returns the row that precedes the cursors of a partition whose state is rebuilt from them."""
     return _batch([(partition, -2, None, Kind.RESET.value, b"")])
 
 
 def _batches(rows: Sequence[_Row]) -> Iterator[pa.RecordBatch]:
-    """Batches of rows, none much above some megabytes: Arrow's columns end at 2 GB."""
+    """Yields batches of rows of limited size, because Arrow columns cannot exceed 2 GB."""
     part: list[_Row] = []
     size = 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""Where the markers topic ends, and where an open transaction hides a part of it."""
+"""End offsets of the markers topic, and detection of open transactions that hide markers."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from spark_cursor_source.kafka.admin import ClusterAdmin
 
 log = logging.getLogger(__name__)
-HIDDEN_S = 60.0  #: so long a transaction may be open before the log says so
+HIDDEN_S = 60.0  #: how long a transaction may stay open before a warning is logged, in seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """The ends of one look at the partitions of the markers topic."""
+    """End offsets of the markers topic partitions at one time."""
 
-    readable: Mapping[int, int]  #: the end of what can be read: the last stable offset
-    #: partitions where that is all there is: whatever was appended before the look can be read
+    readable: Mapping[int, int]  #: the last stable offset of each partition
+    #: partitions without an open transaction: every earlier append is readable
     whole: frozenset[int]
 
 
 class MarkerEnds:
-    """Asks for the ends of the markers topic, and warns of a transaction that stays open."""
+    """Reads the ends of the markers topic, and warns about transactions that stay open."""
 
     def __init__(self, topics: ClusterAdmin, markers_topic: str, partitions: int) -> None:
         self._topics = topics
@@ -33,9 +33,9 @@ class MarkerEnds:
         self._warned: set[int] = set()
 
     def look(self) -> Ends:
-        """The ends as of now."""
+        """Returns the present ends."""
         appended = self._topics.end_offsets(self._partitions, committed=False)
-        # Asked second: in the other order an append in between would look like an open transaction.
+        # Read second: in the other order, an append in between would look like an open transaction.
         readable = self._topics.end_offsets(self._partitions, committed=True)
         hidden = {tp[1]: end - readable[tp] for tp, end in appended.items() if end > readable[tp]}
         self._tell(hidden)

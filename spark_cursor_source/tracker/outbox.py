@@ -1,4 +1,7 @@
-"""The tracker's decisions, carried out: first the copies, then, in one transaction, all that forgets."""
+"""Executes tracker batches: dead-letter copies first, then one transaction for the rest.
+
+The transaction contains redeliveries, cursors and the offsets of the markers topic.
+"""
 
 from __future__ import annotations
 
@@ -46,18 +49,18 @@ __all__ = ["Outbox", "tracker_group"]
 
 log = logging.getLogger(__name__)
 
-COPY_PATIENCE_MS = 15_000  #: for the dead letters of one topic; what is not written then is held
-MAX_RECORD_BYTES = 900_000  #: of a part of a cursor; a topic with Kafka's default limits takes it
+COPY_PATIENCE_MS = 15_000  #: timeout in ms for the dead letters of one topic; later ones are held
+MAX_RECORD_BYTES = 900_000  #: size limit of one cursor part, within Kafka's default message limit
 
 _PART = cursor_wire.PART_MARK
-_LOOK_MS = 10_000  # for a last look at who is the tracker now
+_LOOK_MS = 10_000  # timeout of the last check for another active tracker
 
 
 class Outbox:
-    """Carries out the batches of one tracker, each once as far as its group's offsets tell.
+    """Executes the batches of one tracker, each once according to the offsets of its consumer group.
 
-    A crash between the copies and the transaction repeats copies, which name their message; the transaction
-    is all or nothing. :meth:`open` comes first.
+    After a crash between the copies and the transaction, the copies are written again. Each copy contains its
+    message id. The transaction is atomic. Call :meth:`open` first.
     """
 
     def __init__(
@@ -90,22 +93,26 @@ class Outbox:
             )
         group = tracker_group(markers_topic)
         self._producer = TransactionalProducer(config, group, call_timeout_ms=call_timeout_ms)
-        self._partitions: dict[str, int] = {}  # control topic -> its partitions
-        self._parts: dict[bytes, int] = {}  # key of a cursor -> how many parts it has in the topic
-        self._strays: dict[bytes, dict[bytes, set[int]]] = {}  # old records, as :meth:`CursorTail.strays`
-        self._log = MarkersLog(markers_topic, "")  # its id is known when the outbox is open
+        self._partitions: dict[str, int] = {}  # partition count of each control topic
+        self._parts: dict[bytes, int] = {}  # number of additional parts in the topic, by cursor key
+        # misplaced old records, see :meth:`CursorTable.strays`
+        self._strays: dict[bytes, dict[bytes, set[int]]] = {}
+        self._log = MarkersLog(markers_topic, "")  # the topic id is set by open()
         self._progress: TrackerProgress | None = None
         self._fenced = False
-        self.copied = 0  #: dead letters written since the outbox was made
-        self.lost = 0  #: dead letters that could not be: their message was gone
-        self.withheld = 0  #: times that a dead letter could not be written, and is held
+        self.copied = 0  #: dead letters written since the outbox was created
+        self.lost = 0  #: dead letters without a copy because the message was no longer in its topic
+        self.withheld = 0  #: number of failed writes after which a dead letter was held
 
     def open(self, *, take_over: bool) -> TrackerProgress:
-        """Become the tracker of the markers topic, and fence the one before; what has been carried out.
+        """Becomes the tracker of the markers topic and fences the previous one.
+
+        Returns the progress that was committed before.
 
         Raises:
-            TrackerOwnedByAnother: another query was, and this one is not to ``take_over``; nothing is fenced.
-            MarkersPartitionsChanged: the markers topic had another number of partitions.
+            TrackerOwnedByAnother: another query owns the progress, and ``take_over`` is False; no producer is
+                fenced.
+            MarkersPartitionsChanged: the partition count of the markers topic has changed.
             TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         deadline = Deadline.after_ms(self._patience_ms)
@@ -116,7 +123,7 @@ class Outbox:
         self._log = MarkersLog(self._markers_topic, found[self._markers_topic].topic_id)
         self._find_parts()
         progress = self._open_producer(deadline)
-        # Again: until it was fenced, the other one may have gone on.
+        # Checked again: the other tracker may have committed until it was fenced.
         self._check_owner(progress, take_over)
         self._check_partitions(progress)
         self._progress = progress
@@ -134,20 +141,20 @@ class Outbox:
         due: Mapping[int, LeaseTable] | None = None,
         identity: str = "",
     ) -> bool:
-        """Carry out a batch; False if it had been carried out before.
+        """Executes a batch. Returns False if the batch was executed before.
 
-        Of the cells that are ``deleted`` nothing stays in the cursors topic. ``tables`` are lease tables by
-        markers partition, and ``due`` what is to be appended again of each. ``identity`` is committed with
-        the batch, for the host to tell whether a repetition of it is the same batch.
+        Removes all records of ``deleted`` cells from the cursors topic. ``tables`` are lease tables by
+        markers partition, and ``due`` are the parts of them to append again. ``identity`` is committed with
+        the batch, so that the caller can tell whether a repeated batch is the same batch.
 
-        Dead letters that cannot be written hold nothing else up: their cells are told by markers, in the same
-        transaction, to hold them and to decide again later, and the cursors say so at once.
+        Dead letters that cannot be written do not block the batch. Markers in the same transaction tell their
+        cells to hold them and to decide again later. The cursors of the batch already show them as held.
 
-        A broker that is away is waited for. When this returns, all of it is on the brokers.
+        Waits for unavailable brokers. Returns after the brokers have confirmed all records.
 
         Raises:
             TrackerFenced: another tracker has taken over.
-            KafkaUnavailable, NotAuthorized, KafkaRefused: of the control topics; it can be tried again.
+            KafkaUnavailable, NotAuthorized, KafkaRefused: a control topic failed; the call can be repeated.
         """
         if self._progress is None:
             raise RuntimeError("the outbox is not open")
@@ -178,7 +185,7 @@ class Outbox:
         while True:
             try:
                 if self._reopened(batch_id, deadline).includes(self._query_id, batch_id):
-                    break  # a commit that was not answered had succeeded
+                    break  # an earlier commit succeeded without its response reaching us
                 offsets = self._group_offsets(batch_id, positions, identity)
                 self._producer.commit(records, offsets, deadline)
                 break
@@ -187,7 +194,7 @@ class Outbox:
                     self._check_replaced(batch_id)
                 self._producer.wait(failed, deadline)
             except TrackerFenced:
-                self._fenced = True  # once and for all: to try again would fence the other one
+                self._fenced = True  # permanent: a retry would fence the other tracker
                 raise
         self._progress = TrackerProgress(
             query_id=self._query_id,
@@ -202,7 +209,10 @@ class Outbox:
         return True
 
     def copy(self, dead_letters: Sequence[DeadLetter]) -> Copied:
-        """The first half of :meth:`carry_out`: the dead letters, confirmed by the brokers or withheld."""
+        """Copies dead letters: the first half of :meth:`carry_out`.
+
+        When it returns, each copy is confirmed by the brokers or withheld.
+        """
         if not dead_letters:
             return Copied()
         done = self._copier.copy(dead_letters)
@@ -212,7 +222,7 @@ class Outbox:
         return done
 
     def look_at_cursors(self) -> None:
-        """The cursors topic was created again: find out what it is, and what is in it.
+        """Reads the partition count and content of the cursors topic after it was created again.
 
         Raises:
             TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -222,14 +232,14 @@ class Outbox:
         self._find_parts()
 
     def close(self) -> None:
-        """End the clients."""
+        """Closes the clients."""
         self._producer.discard()
         self._copier.close()
         if self._reappender is not None:
             self._reappender.close()
 
     def _open_producer(self, deadline: Deadline) -> TrackerProgress:
-        """What has been carried out once nobody else can carry out anything."""
+        """Opens the producer, which fences all others, and returns the progress committed by then."""
         self._producer.open(deadline)
         return read_progress(self._topics, self._markers_topic)
 
@@ -237,11 +247,11 @@ class Outbox:
         return read_progress_of_others(self._topics, self._markers_topic)
 
     def _reopened(self, batch_id: int, deadline: Deadline) -> TrackerProgress:
-        """What has been carried out, with a producer that is open."""
+        """Returns the committed progress. Opens the producer again if it is closed."""
         assert self._progress is not None
         if self._producer.is_open:
             return self._progress
-        # To open it would fence a tracker that has taken over in the meantime.
+        # Checked first, because opening would fence a tracker that has taken over since.
         self._check_alone(self._progress_before_fencing(), batch_id)
         now = self._open_producer(deadline)
         self._check_alone(now, batch_id)
@@ -250,17 +260,17 @@ class Outbox:
     def _check_alone(self, now: TrackerProgress, batch_id: int) -> None:
         assert self._progress is not None
         expected = {(self._progress.query_id, self._progress.batch_id), (self._query_id, batch_id)}
-        # A broker that restarts may show the last commit of this very tracker late.
+        # A restarting broker may return an older commit of this tracker.
         own_before = now.query_id == self._query_id and now.batch_id < batch_id
-        # Offsets that are not there any more tell of nobody: brokers remove those of a group that stood
-        # still for a week.
+        # Missing offsets do not prove another tracker: brokers expire the offsets of a group that was idle
+        # for a week.
         nobody = now.query_id is None
         if not nobody and not own_before and (now.query_id, now.batch_id) not in expected:
             self._producer.discard()
             raise TrackerFenced(tracker_group(self._markers_topic))
 
     def _check_replaced(self, batch_id: int) -> None:
-        """Tell a tracker that stood still for long that another one has taken over, if anybody answers."""
+        """Checks after a long pause whether another tracker took over, if the brokers respond."""
         topics = self._topics.within(Deadline.after_ms(_LOOK_MS))
         try:
             now = read_progress_of_others(topics, self._markers_topic)
@@ -280,7 +290,7 @@ class Outbox:
             raise MarkersPartitionsChanged(self._markers_topic, progress.partitions, present)
 
     def _find_parts(self) -> None:
-        """Parts of large cursors, so that those which a smaller one does not replace are deleted."""
+        """Reads the parts of large cursors. Parts that a smaller cursor no longer needs are deleted later."""
         tail = CursorTable(self._config, self._cursors_topic)
         try:
             tail.refresh()
@@ -317,13 +327,15 @@ class Outbox:
 
     def _cursor_records(self, key: bytes, whole: bytes | None) -> list[Record]:
         topic = self._cursors_topic
-        # Parts too go where the cell belongs, not where their own keys would: a reader meets all or none.
+        # Parts go to the partition of the cell, not of their own keys, so that a reader sees all parts or
+        # none.
         partition = control_partition(key, self._partitions[topic])
         values: list[tuple[bytes, bytes | None]] = [(key, None)]
         if whole is not None:
             values = [*cursor_wire.to_records(key, whole, max_bytes=MAX_RECORD_BYTES)]
         left = range(len(values) - 1, self._parts.get(key, 0))
-        # Else a reader would find them again once there is nothing where the cell belongs.
+        # Stray records are deleted too. Otherwise a reader would use them again after the cell's own record
+        # is deleted.
         strays = self._strays.get(key, {})
         return [
             *(Record(topic, at, stray, None) for stray, places in strays.items() for at in sorted(places)),
@@ -334,6 +346,6 @@ class Outbox:
     def _group_offsets(
         self, batch_id: int, positions: Mapping[int, int], identity: str
     ) -> list[TopicPartition]:
-        # All of them each time, so that one metadata stands for the whole group.
+        # All partitions are committed each time, so that one metadata applies to the whole group.
         text = metadata(self._query_id, batch_id, self._partitions[self._markers_topic], identity)
         return [TopicPartition(self._markers_topic, number, at, text) for number, at in positions.items()]

@@ -1,4 +1,4 @@
-"""The driver's side of the tracker: how far each batch of it reads, and what time it is on the broker."""
+"""The driver side of the tracker: plans how far each batch reads, and at which broker time."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ from spark_cursor_source.tracker.watch import QueueWatch
 from spark_cursor_source.wire import tracker_offset_json
 
 log = logging.getLogger(__name__)
-COMMIT_EVERY_MS = 24 * 3_600_000  #: how long a tracker without anything to do leaves its offsets as they are
-_BEHIND_MS = 3_000  # so long the log of a new leader may end below what was read before
+COMMIT_EVERY_MS = 24 * 3_600_000  #: longest interval in ms between two offset commits of an idle tracker
+_BEHIND_MS = 3_000  # how long the log of a new leader may end below the read position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkersSlice:
-    """What one task reads: markers of one partition, and whether time passes after them."""
+    """Input of one task: markers of one partition, and the broker time to advance to after them, if any."""
 
     partition: int
     start: int
     stop: int
-    now_ms: int | None  #: leases that end before this run out; None where there is more to read first
+    now_ms: int | None  #: leases with a deadline before this expire; None if more markers must be read first
     tracker_id: str
-    identity: str = ""  #: of the batch, for whoever repeats it
-    read_between: tuple[int, int] | None = None  #: as in :class:`TrackerOffset`
-    rewrite: bool = False  #: all cursors are written, because the topic that had them is gone
+    identity: str = ""  #: identity of the batch, to recognize a repetition
+    read_between: tuple[int, int] | None = None  #: see :class:`TrackerOffset`
+    rewrite: bool = False  #: True if all cursors are written again, because their topic was deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllCursors:
-    """The task of a new checkpoint, or of a state that is rebuilt: every cursor there is."""
+    """The task of a new checkpoint, or of a state that is rebuilt: reads all cursors."""
 
-    reset: int = 0  #: how many markers partitions forget their state first
+    reset: int = 0  #: number of markers partitions that clear their state first
 
 
 class TrackerPlanner:
-    """The driver's side: how far to read, and what time it is on the broker."""
+    """Plans the tracker's batches: how far to read, and at which broker time."""
 
     def __init__(self, options: TrackerOptions, policies: str | None = None) -> None:
-        """``policies`` is the digest of all policies, where ``options`` are only those of the source."""
+        """``policies`` is the digest of all policies if ``options`` contain only those of the source."""
         self._options = options
         self._policies = options.policies_digest if policies is None else policies
         admin = client_config(options.kafka, "admin")
@@ -85,19 +85,20 @@ class TrackerPlanner:
         self._watch = QueueWatch(options, self._topics, self._partitions)
         self._ends = MarkerEnds(self._topics, options.markers_topic, self._partitions)
         self._clocks: dict[int, BrokerClock] = {}
-        self._read_all: dict[int, int] = {}  # broker time when all markers of a partition had been read
+        self._read_all: dict[int, int] = {}  # by partition, broker time in ms when all its markers were read
         self._seen: dict[int, int] = {}  # end of each partition when its last append time was read
-        self._fresh: set[int] = set()  # partitions that were appended to since: their clocks go right
+        self._fresh: set[int] = set()  # partitions with an append since the start; their clocks are accurate
         self._commits = Pace(COMMIT_EVERY_MS)
-        self._commits.is_time()  # the first time is so long after the start
+        self._commits.is_time()  # starts the interval: the first commit is one interval after the start
         self._checked = False
-        self._done: TrackerProgress | None = None  # what had been carried out at the start
+        self._done: TrackerProgress | None = None  # the progress that was committed before the start
         self._asked_time = False
 
     def initial_offset(self) -> TrackerOffset:
-        """Where a tracker without a checkpoint begins: after the markers that the cursors hold.
+        """Returns the offset where a tracker without a checkpoint begins.
 
-        Or before: cursors tell which markers they hold, and a tracker that is still at work writes them.
+        The offset follows the markers that the cursors include. It may be too low while another tracker still
+        commits. That is safe, because each cursor records which markers it includes.
         """
         positions = self._progress(stable=False).next_markers
         beginnings = self._by_partition(
@@ -111,15 +112,17 @@ class TrackerPlanner:
         )
 
     def latest_offset(self, start: TrackerOffset) -> TrackerOffset:
-        """Up to where the next batch goes; ``start`` where there is neither a marker nor anything due.
+        """Returns the end of the next batch, or ``start`` if no marker waits and no event is due.
 
         Raises:
-            TrackerOwnedByAnother: another tracker's work is there, and nobody said to take over.
+            TrackerOwnedByAnother: another tracker has committed progress, and the option to take over is not
+                set.
             MarkersGone: markers were removed before they were read.
-            MarkersTopicRecreated: the cursors tell of markers of an earlier topic of this name.
+            MarkersTopicRecreated: the cursors refer to an earlier markers topic of this name.
         """
         self._check_owner(start, known=start)
-        # The instant before the ends: whatever was appended before it is below them, or hidden.
+        # The time is taken before the ends are read. So every marker appended before that time is below the
+        # ends, or hidden by an open transaction.
         instant = _monotonic_ms()
         now = self._now(start, instant)
         self._cursors.refresh()
@@ -138,7 +141,7 @@ class TrackerPlanner:
         self._read_all |= {p: now[p] for p in caught_up}
         due = self._due(cursors.values(), now)
         if self._commits.is_time():
-            # A batch for its offsets alone: brokers forget those of a group that has stood still for a week.
+            # This batch only commits offsets: brokers expire the offsets of a group that is idle for a week.
             due |= frozenset(now)
         settled = (moved | due) & caught_up
         end = TrackerOffset(
@@ -162,10 +165,11 @@ class TrackerPlanner:
         return start
 
     def tasks(self, start: TrackerOffset, end: TrackerOffset) -> list[MarkersSlice | AllCursors]:
-        """What the tasks of a batch read.
+        """Returns the inputs of a batch's tasks.
 
         Raises:
-            TrackerOwnedByAnother: as :meth:`latest_offset`, which a replayed batch is not asked for.
+            TrackerOwnedByAnother: see :meth:`latest_offset`, which Spark does not call before a replayed
+                batch.
         """
         self._check_owner(start, known=end)
         if self._was_decided_otherwise(end):
@@ -197,17 +201,18 @@ class TrackerPlanner:
         self._cursors.close()
 
     def _check_owner(self, start: TrackerOffset, *, known: TrackerOffset) -> None:
-        """Once: that nobody has gone beyond what this checkpoint knows.
+        """Checks once that no other tracker has committed progress beyond this checkpoint.
 
-        Not by ``initial_offset``: Spark asks it again, for another id, when the tracker died in its first
-        batch, and what was carried out then is our own.
+        ``initial_offset`` does not check. If the tracker died in its first batch, Spark calls
+        ``initial_offset`` again, which returns another tracker id. The progress of that first batch would
+        look like another tracker's.
         """
         if self._checked:
             return
         others = read_progress_of_others(self._topics, self._options.markers_topic)
         self._check_progress(others, start, known)
-        # From here on nobody else carries out anything; and a batch that a tracker died in is ended, which
-        # the positions would else be waited for.
+        # Fences all other trackers. Also ends the transaction of a tracker that died in a batch, which would
+        # otherwise delay reading the stable positions.
         deadline = Deadline.after_ms(PATIENCE_MS)
         end_transactions(
             client_config(self._options.kafka, "producer"),
@@ -223,7 +228,7 @@ class TrackerPlanner:
         return f"{tracker_offset_json.digest(end)}.{self._policies}"
 
     def _was_decided_otherwise(self, end: TrackerOffset) -> bool:
-        """Whether this very batch was carried out before this start, under other policies."""
+        """True if this batch was executed before this start, under other policies."""
         if self._done is None or self._done.query_id != end.tracker_id:
             return False
         read, _, policies = self._done.identity.partition(".")
@@ -232,9 +237,9 @@ class TrackerPlanner:
     def _check_progress(self, done: TrackerProgress, start: TrackerOffset, known: TrackerOffset) -> None:
         ours = done.query_id in (None, known.tracker_id)
         if start.resumed:
-            # State that somebody has gone beyond would bring old leases back.
+            # Resuming from a state older than the committed progress would restore old leases.
             batches = {tracker_offset_json.digest(start), tracker_offset_json.digest(known)}
-            # By the digest too: a batch that only time has made moves no position.
+            # Digests are compared too, because a batch caused only by the passing of time moves no position.
             other = bool(done.identity) and done.identity.partition(".")[0] not in batches
             beyond = any(at > known.next.get(p, 0) for p, at in done.next_markers.items())
             if not ours or beyond or other:
@@ -253,7 +258,8 @@ class TrackerPlanner:
     def _check_log(self, start: TrackerOffset, ends: Mapping[int, int]) -> None:
         positions = dict(start.next)
         if not start.resumed:
-            # Cursors of a topic that was there before: its markers would be taken for read.
+            # Cursors may belong to an earlier markers topic. Their positions would make new markers look read
+            # already.
             self._cursors.refresh()
             for cursor in self._cursors.all().values():
                 partition = cursor.markers_partition
@@ -274,9 +280,10 @@ class TrackerPlanner:
                 raise MarkersGone(topic, partition, position, (begins[partition], end))
 
     def _ask_time(self, cursors: Iterable[CursorSnapshot]) -> None:
-        """Once: learn the time where something waits for it, and maybe nobody appends anything.
+        """Once per run, appends markers without effect to learn the broker time if events wait for it.
 
-        A clock that begins anew goes on from the last time of the run before, not from the present one.
+        Without an append, a clock that starts again continues from the last time of the previous run instead
+        of the present time.
         """
         if self._asked_time:
             return
@@ -314,7 +321,7 @@ class TrackerPlanner:
         return {p: (self._read_all.get(p, 0), at) for p, at in times.items() if at is not None}
 
     def _due(self, cursors: Iterable[CursorSnapshot], now: Mapping[int, int]) -> frozenset[int]:
-        """The partitions where the time of something is over: without one, nothing runs."""
+        """Returns the partitions with a due event. Without one, no batch is needed for time."""
         events = [(cursor.markers_partition, cursor.next_event_ms) for cursor in cursors]
         if self._tables is not None:
             events += self._tables.next_events().items()

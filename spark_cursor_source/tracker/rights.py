@@ -1,4 +1,4 @@
-"""What the tracker is allowed: all of it is looked at when it starts, and then for what is new."""
+"""Access rights of the tracker: checked at its start, and later for new subscriptions."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ log = logging.getLogger(__name__)
 
 
 class TrackerRights:
-    """Asks for the rights of a tracker. What concerns one subscription alone is logged and stops nobody."""
+    """Checks the tracker's ACLs. Missing rights of a single subscription are only logged."""
 
     def __init__(self, options: TrackerOptions, topics: ClusterAdmin) -> None:
         self._options, self._topics = options, topics
-        self._looked: set[tuple[str, str]] = set()  # (queue topic, subscription)
+        self._looked: set[tuple[str, str]] = set()  # checked pairs of (queue topic, subscription)
 
     def check(self, cursors: CursorTable) -> None:
-        """Refuse to start without the rights to the control topics, the group and the transactions.
+        """Checks the rights to the control topics, the consumer group and the transactional id.
 
         Raises:
-            NotAuthorized: names all rights that are missing, those to dead letters and queue topics too, as
-                far as the cursors are there and may be read.
+            NotAuthorized: rights are missing. The error names all of them, including rights to dead-letter
+                and queue topics if the cursors can be read.
         """
         options = self._options
         own = of_tracker(
@@ -47,7 +47,7 @@ class TrackerRights:
         self._topics.check_rights(own, group=self._group, stable=False, unknown=[in_transactions])
 
     def look(self, cells: Iterable[Cell]) -> None:
-        """Log which rights are missing to give up messages of subscriptions that were not met before."""
+        """Logs missing rights to write the dead letters of subscriptions that were not checked before."""
         new = {(cell.topic, cell.subscription): cell for cell in cells}
         new = {pair: cell for pair, cell in new.items() if pair not in self._looked}
         if not new:

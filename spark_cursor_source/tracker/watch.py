@@ -1,7 +1,7 @@
-"""What the tracker's driver sees beside the markers, told to the cells by markers of its own.
+"""Observations of the tracker's driver outside the markers topic, written to the cells as markers.
 
-The state of the tracker has one input, the markers topic: so a batch that is repeated, and a tracker that is
-rebuilt, decide the same again.
+The state of the tracker has one input, the markers topic. So a repeated batch and a rebuilt tracker make the
+same decisions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class QueueWatch:
-    """Looks where the queues end, for the TTL, and at the dead letters of whole subscriptions."""
+    """Observes the ends of queue topics, for the TTL, and the dead letters of whole subscriptions."""
 
     def __init__(self, options: TrackerOptions, topics: ClusterAdmin, markers_partitions: int) -> None:
         self._options = options
@@ -40,9 +40,9 @@ class QueueWatch:
         self._looked: dict[Cell, float] = {}
 
     def look(self, cursors: Mapping[Cell, CursorSnapshot], now_ms: Mapping[int, int]) -> None:
-        """Write the markers that are called for; they are on the broker when this returns.
+        """Writes the required markers. Returns after the broker has confirmed them.
 
-        ``now_ms`` is the time of the markers partitions whose clocks are known to go right.
+        ``now_ms`` is the broker time by markers partition, for partitions whose clocks are accurate.
         """
         markers: list[Marker] = [*self._log_ends(cursors), *self._trips(cursors, now_ms)]
         if markers:
@@ -50,10 +50,11 @@ class QueueWatch:
             self._sender.flush()
 
     def ask_time(self, waiting: Mapping[int, Cell | None]) -> bool:
-        """Append a marker without effect to each of these markers partitions, for the time that it brings.
+        """Appends a marker without effect to each partition in ``waiting``, to learn the broker time.
 
-        ``waiting`` has a cell of each partition, or None where only a lease table is there. False, and a
-        warning, where the markers cannot be written: time then stands until somebody else writes one.
+        ``waiting`` maps each markers partition to one of its cells, or to None if the partition only has a
+        lease table. If the markers cannot be written, logs a warning and returns False. Broker time then
+        stands still until another client appends a marker.
         """
         topic = self._options.markers_topic
         try:
@@ -75,14 +76,14 @@ class QueueWatch:
         return True
 
     def close(self) -> None:
-        """End the producer."""
+        """Closes the producer."""
         self._sender.close()
 
     def _log_ends(self, cursors: Mapping[Cell, CursorSnapshot]) -> Iterator[EndOffsetObserved]:
-        """The ends of the logs that have grown, of subscriptions with a TTL.
+        """Yields the ends of logs that have grown, for subscriptions with a TTL.
 
-        A cell of version 1 has no owner, and its topic holds the messages of other queues too. One that was
-        sought is no such cell, and its owner is to come.
+        Cells without an owner are skipped. They use version 1, and their topic also contains messages of
+        other queues. A sought cell has no owner yet but does not use version 1, so it is not skipped.
         """
         names = {cell.subscription for cell in cursors}
         ttls = {name: self._options.policy_for(name).message_ttl_ms for name in names}
@@ -97,7 +98,7 @@ class QueueWatch:
                 due[cell] = last is None
         if not due:
             return
-        # Committed: a transaction that hangs makes messages younger, never older.
+        # Committed ends: a hanging transaction can make messages look younger, but never older.
         ends = self._topics.existing_ends([(cell.topic, cell.partition) for cell in due], committed=True)
         for cell, first in due.items():
             end, ttl_ms = ends.get((cell.topic, cell.partition)), ttls[cell.subscription]
@@ -116,9 +117,10 @@ class QueueWatch:
 
 
 def _without_effect(cell: Cell | None, reappend: ReappendOptions | None) -> tuple[bytes, bytes]:
-    """Key and value of a marker that changes nothing, in the format that the readers of the topic know.
+    """Returns key and value of a marker without effect, in the format that readers of the topic know.
 
-    That of a cell says that the log ends at 0 or later. The other one ends a message that no log can hold.
+    The marker of a cell states that the log ends at 0 or later. The marker of a lease table ends a message at
+    an offset that no log can contain.
     """
     if cell is not None:
         return cell.key, marker_wire.encode(EndOffsetObserved(cell=cell, position=0))
@@ -131,9 +133,10 @@ def _without_effect(cell: Cell | None, reappend: ReappendOptions | None) -> tupl
 
 
 def _is_news(cursor: CursorSnapshot, end: int, ttl_ms: int | None, *, first: bool) -> bool:
-    """Whether the cell does not know the age of a message that is not gone, or not this TTL, or not the time.
+    """True if the cell lacks the age of an unacked message, or has another TTL, or lacks the current time.
 
-    A tracker that was down knows the broker's time again when something is appended: by itself, if need be.
+    After downtime, the tracker learns the broker's time from the next append. This marker makes that append
+    if no other client does.
     """
     ages = cursor.ages
     if ages.ends and (first or ages.ttl_ms != ttl_ms):
