@@ -1,7 +1,7 @@
 """Operations on subscriptions: create, seek, skip, delete, statistics, redrive, and closing a breaker.
 
 The command ``cursorq`` calls these functions. This package imports ``consumer``, ``topics``, ``kafka`` and
-the rooms below; ``cli`` and ``spark`` import it.
+the layers below; ``cli`` and ``spark`` import it.
 """
 
 from spark_cursor_source.admin.breaker import ClosedBreakers, close_breaker

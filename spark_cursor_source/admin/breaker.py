@@ -1,4 +1,4 @@
-"""The operator's word that a breaker closes, and that held dead letters are tried again."""
+"""Operator command that closes a breaker and retries held dead letters."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 
 
 class ClosedBreakers(NamedTuple):
-    """On how many partitions of a subscription something was to be done."""
+    """Counts of affected partitions of a subscription."""
 
-    opened: int  #: the breaker was open there, and closes
-    retried: int  #: there are dead letters that could not be written, and they are tried again
+    opened: int  #: partitions whose breaker was open and closes
+    retried: int  #: partitions with dead letters that could not be written and are retried
 
 
 def close_breaker(
@@ -32,16 +32,17 @@ def close_breaker(
     markers_topic: str = DEFAULT_MARKERS_TOPIC,
     cursors_topic: str = DEFAULT_CURSORS_TOPIC,
 ) -> ClosedBreakers:
-    """Close the breaker of a subscription, on one topic or on all, and try its held dead letters again.
+    """Closes the breaker of a subscription, on one topic or on all, and retries its held dead letters.
 
-    What the breaker held is in the dead letters with the tracker's next batch, leases run out again, and
-    dead letters are counted from nothing. Dead letters that could not be written are tried at once. Nothing
-    happens where there are none and the breaker is closed. ``kafka`` are options of the Kafka clients.
+    The tracker's next batch writes the dead letters that the breaker held. Leases expire again, and the
+    breaker's dead-letter count restarts at zero. Dead letters that could not be written are retried
+    immediately. The call has no effect if the breaker is closed and no dead letters wait. ``kafka`` contains
+    options of the Kafka clients.
 
     Raises:
-        UnknownSubscription: the tracker has no cursor of it.
-        TrackedElsewhere: another markers topic's tracker has it.
-        MarkersNotDurable: the tracker may not have been told.
+        UnknownSubscription: the tracker has no cursor of the subscription.
+        TrackedElsewhere: the tracker of another markers topic has the subscription.
+        MarkersNotDurable: the markers are not confirmed, so the tracker may not receive them.
         TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
     """
     topics = ClusterAdmin(client_config(kafka, "admin")).meet()
@@ -54,7 +55,8 @@ def close_breaker(
     with closing(MarkerSender(client_config(kafka, "producer"), markers_topic, partitions)) as sender:
         sender.send(CloseBreaker(cell=cell) for cell in cells)
         sender.flush()
-    # All are told, also those whose breaker has opened since; the counts are of the cursors that were read.
+    # The marker goes to every cell, because a breaker may have opened since the read. The counts refer to the
+    # cursors that were read.
     resumed = ClosedBreakers(
         opened=sum(cursor.breaker.is_open for cursor in cells.values()),
         retried=sum(cursor.trouble is not None for cursor in cells.values()),

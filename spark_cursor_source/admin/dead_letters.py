@@ -1,4 +1,4 @@
-"""Dead letters back to the queue topics that they came from."""
+"""Redrive of dead letters to the queue topics that they came from."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP, timestamp_h
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 500  #: records of one transaction, at most
+AT_ONCE = 500  #: largest number of records in one transaction
 
 _FIRST_ANSWER_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterFilter:
-    """Which dead letters; without anything, all.
+    """Selects dead letters; without arguments, all.
 
     Raises:
-        InvalidOption: ``reason`` or ``error`` is no regular expression.
+        InvalidOption: ``reason`` or ``error`` is not a regular expression.
     """
 
-    reason: str = ""  #: a regular expression that is found in the reason: max-deliveries, rejected
-    error: str = ""  #: a regular expression that is found in what the handler said
-    since_ms: int | None = None  #: messages of this instant or later (the time when they were produced)
-    until_ms: int | None = None  #: messages before this instant
+    reason: str = ""  #: regular expression to search in the reason (max-deliveries, rejected)
+    error: str = ""  #: regular expression to search in the handler's error
+    since_ms: int | None = None  #: messages produced at or after this time, in ms since 1970
+    until_ms: int | None = None  #: messages produced before this time, in ms since 1970
 
     def __post_init__(self) -> None:
         for option, pattern in (("reason", self.reason), ("error", self.error)):
@@ -66,13 +66,14 @@ class DeadLetterFilter:
                 ) from why
 
     def takes(self, reason: str, timestamp_ms: int, *, error: str = "") -> bool:
-        """Whether a dead letter of this reason, this message's timestamp and this error is one of them.
+        """True if the filter selects a dead letter with this reason, message timestamp and error.
 
         >>> bank = DeadLetterFilter(reason="rejected", error="^Bank", until_ms=2_000)
         >>> bank.takes("rejected", 1_999, error="BankClosed: at night"), bank.takes("rejected", 1_999)
         (True, False)
         >>> bank.takes("max-deliveries", 0, error="BankClosed"), bank.takes("rejected", 2_000, error="Bank")
         (False, False)
+
         """
         return (
             (self.since_ms is None or timestamp_ms >= self.since_ms)
@@ -84,13 +85,12 @@ class DeadLetterFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redriven:
-    """The counts of a redrive."""
+    """Counts of a redrive."""
 
-    sent: int  #: messages that are in their queue topics again
-    passed: int  #: dead letters that the filter does not take, or whose queue topic is gone
-    before: int = field(
-        default=0, compare=False
-    )  #: redriven earlier, or other dead letters of such a message
+    sent: int  #: messages appended to their queue topics
+    passed: int  #: dead letters that the filter excludes or whose queue topic is gone
+    #: dead letters redriven earlier, or whose message was redriven from another dead letter
+    before: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         earlier = f", {self.before} were redriven before" if self.before else ""
@@ -108,21 +108,21 @@ def redrive(
     rate: float | None = None,
     cursors_topic: str = DEFAULT_CURSORS_TOPIC,
 ) -> Redriven:
-    """Append the dead letters of ``topic`` to the queue topics and partitions that they came from.
+    """Appends the dead letters of ``topic`` to the queue topics and partitions that they came from.
 
-    Key, value and the message's own headers are what they were. The timestamp is new, so that the queue's
-    retention does not remove a message for its age; the one that it had is in the header
-    ``cursorq-timestamp``. Every subscription of the queue sees a new message (SQS's redrive). The dead
-    letters stay where they are.
+    Key, value and the message's own headers are unchanged. The timestamp is new, so that the retention of the
+    queue topic does not remove an old message. The original timestamp is in the header ``cursorq-timestamp``.
+    Every subscription of the queue topic receives a new message, as in SQS's redrive. The dead letters stay
+    in ``topic``.
 
-    A dead letter is redriven once, whatever filter takes it: which ones were is kept in the cursors topic,
-    and written in one transaction with the messages. A redrive that is started again, after whatever end,
-    goes on where it was and appends nothing twice, for readers of committed records. A dead letter that a
-    crash of the tracker has written twice is redriven once, too. At most ``rate`` messages a second are
-    appended. It ends with the last dead letter there was when it began.
+    Each dead letter is redriven once, regardless of filters. The cursors topic records which ones were
+    redriven, in one transaction with the messages. A redrive that is started again continues after the last
+    transaction and appends no message twice, for read_committed consumers. A dead letter that was written
+    twice because of a tracker crash is also redriven once. At most ``rate`` messages per second are appended.
+    The redrive ends with the last dead letter present at its start.
 
     Raises:
-        NoDeadLetter: a record of the topic does not say where it came from.
+        NoDeadLetter: a record of the topic does not name the message that it came from.
         RedriveFenced: another redrive of the topic was started.
         TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
     """
@@ -137,18 +137,18 @@ def redrive(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Letter:
-    """A dead letter, taken apart."""
+    """A parsed dead letter."""
 
     message: Message
-    offset: int  #: where it is itself
-    topic: str  #: where the message was
+    offset: int  #: offset of the dead letter
+    topic: str  #: queue topic of the message
     partition: int
     subscription: str
-    origin: int  #: the offset that the message had
+    origin: int  #: offset of the message in its queue topic
     reason: str
     error: str
     original_ms: int | None
-    headers: Headers  #: the message's own
+    headers: Headers  #: headers of the message itself
 
     @property
     def id(self) -> int:
@@ -161,7 +161,7 @@ class _Letter:
         )
 
     def record(self) -> Record:
-        """The message, for its queue topic."""
+        """Returns the record for the queue topic."""
         message = self.message
         headers = [*self.headers, *timestamp_header(self.original_ms)]
         return Record(self.topic, self.partition, message.key(), message.value(), headers)
@@ -169,7 +169,8 @@ class _Letter:
 
 def _letter(message: Message) -> _Letter:
     headers = headers_of(message)
-    # Ours begin with the last reason: the message may have headers of these names, which are its own.
+    # The dead-letter headers begin at the last reason header. Earlier headers with the same names belong to
+    # the message.
     begin = max((at for at, (name, _) in enumerate(headers) if name == HEADER_REASON), default=len(headers))
     own = {name: value or b"" for name, value in headers[begin:] if name in OWN_HEADERS}
 
@@ -194,7 +195,8 @@ def _letter(message: Message) -> _Letter:
         error=text(HEADER_ERROR),
         original_ms=original_ms_of(message),
         headers=[
-            *(one for one in headers[:begin] if one[0] != HEADER_TIMESTAMP),  # it was redriven before
+            # a timestamp header remains from an earlier redrive
+            *(one for one in headers[:begin] if one[0] != HEADER_TIMESTAMP),
             *(one for one in headers[begin:] if one[0] not in OWN_HEADERS),
         ],
     )
@@ -214,14 +216,15 @@ class _Redrive:
         self._reader = client_config(kafka, "consumer") | {"isolation.level": "read_committed"}
         self._producer = TransactionalProducer(client_config(kafka, "producer"), f"cursorq-redrive-{topic}")
         self._store: RedrivenOffsets | None = None
-        self._done: dict[int, OffsetSet] = {}  # as it is committed, by partition
-        self._seen: set[int] = set()  # ids of what was redriven
-        self._queues: dict[str, int] = {}  # queue topic -> its partitions, 0: it is gone
+        self._done: dict[int, OffsetSet] = {}  # committed redriven offsets, by partition
+        self._seen: set[int] = set()  # ids of redriven messages
+        self._queues: dict[str, int] = {}  # partition count by queue topic; 0 if the topic is gone
         self._began = time.monotonic()
         self._sent = self._passed = self._before = 0
 
     def run(self) -> Redriven:
-        # Nobody waits for minutes, at a terminal, to be told of a broker that was not there to begin with.
+        # A short timeout for the first request: an operator at a terminal should not wait for minutes if the
+        # broker is unavailable from the start.
         first = self._topics.within(Deadline.after_ms(_FIRST_ANSWER_MS))
         info = first.describe([self._topic])[self._topic]
         self._topics.ensure_cursors(self._cursors_topic)
@@ -245,7 +248,7 @@ class _Redrive:
             self._store.close()
 
     def _remember(self, number: int, offsets: OffsetSet) -> None:
-        """Note which messages were redriven: another dead letter of one may stand before it or behind it."""
+        """Records the ids of redriven messages. Other dead letters of them may precede or follow."""
         if offsets.first is None or offsets.last is None:
             return
         for messages in self._read(number, offsets.first, offsets.last + 1):
@@ -259,7 +262,7 @@ class _Redrive:
                     yield messages[first : first + most]
 
     def _append(self, number: int, messages: Sequence[Message], *, gone: OffsetSet) -> None:
-        """The messages and the note that they were redriven, in one transaction."""
+        """Writes the messages and the record of their redrive in one transaction."""
         letters = self._wanted(number, messages)
         if not letters:
             return
@@ -276,16 +279,16 @@ class _Redrive:
                 self._producer.open(deadline)
                 now = self._store.read()[number]
                 if now == after:
-                    break  # a commit that was not answered had succeeded
+                    break  # the commit succeeded without its response reaching us
                 if now != self._done[number]:
-                    raise RedriveFenced(self._topic) from failed  # and it has gone on meanwhile
+                    raise RedriveFenced(self._topic) from failed  # another redrive has committed since
         self._done[number] = after
         self._sent += len(letters)
         if self._rate is not None:
             time.sleep(max(0.0, self._began + self._sent / self._rate - time.monotonic()))
 
     def _wanted(self, number: int, messages: Sequence[Message]) -> list[_Letter]:
-        """The dead letters that are to be redriven now."""
+        """Returns the dead letters to redrive now."""
         wanted: list[_Letter] = []
         for message in messages:
             if offset_of(message) in self._done[number] or (letter := _letter(message)).id in self._seen:

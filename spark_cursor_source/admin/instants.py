@@ -1,4 +1,4 @@
-"""Parsing of instants that an operator types."""
+"""Parsing of times given by an operator."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from datetime import datetime
 
 
 def instant_ms(text: str) -> int:
-    """Convert ISO 8601 with an offset, or digits (ms since 1970), to milliseconds since 1970.
+    """Converts ISO 8601 with a UTC offset, or digits (ms since 1970), to milliseconds since 1970.
 
     >>> instant_ms("2026-11-21T08:00:00+00:00")
     1795248000000
 
     Raises:
-        argparse.ArgumentTypeError: the text is neither. Use the function as ``type=`` of an argument.
+        argparse.ArgumentTypeError: the text has neither format. Use this function as ``type=`` of an
+            argument.
     """
     if text.isdecimal():
         return int(text)

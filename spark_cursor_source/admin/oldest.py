@@ -1,4 +1,4 @@
-"""How long the oldest message of a cell that is not acknowledged has waited."""
+"""Age of the oldest unacked message of a cell."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.kafka.range_consumer import offset_of, read_range
 
-#: of a consumer that reads one message of each of many partitions, in about 3 ms rather than 15
+#: settings of a consumer that reads one message from each of many partitions: about 3 ms each instead of 15
 ONE_MESSAGE = {"fetch.wait.max.ms": "1", "fetch.message.max.bytes": "65536"}
 
-_TRIES = 5  # reads after which an older message is not looked for any more
+_TRIES = 5  # largest number of reads in search of the message
 
 
 def oldest_unacked_ms(consumer: Consumer, cursor: CursorSnapshot, end: int) -> int | None:
-    """The timestamp of the first message below ``end`` that is outstanding or was never read.
+    """Returns the timestamp in ms of the first message below ``end`` that is outstanding or unread.
 
-    None if there is none, if it bears no timestamp, or if it is hidden behind long stretches of offsets that
-    name no message any more.
+    Returns None if no such message exists, if the message has no timestamp, or if long gaps of offsets
+    without a message precede the message.
     """
     outstanding = cursor.outstanding
     position = _next_unacked(cursor, outstanding, 0)
@@ -31,7 +31,7 @@ def oldest_unacked_ms(consumer: Consumer, cursor: CursorSnapshot, end: int) -> i
             if offset in outstanding or offset >= cursor.read_position:
                 kind, timestamp_ms = message.timestamp()
                 return None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms
-        # The offsets sought are gaps, and what came is acknowledged.
+        # The wanted offsets are gaps, and the messages read are acked.
         position = _next_unacked(cursor, outstanding, offset_of(messages[-1]) + 1)
     return None
 

@@ -1,4 +1,4 @@
-"""A snapshot of subscriptions: the cursors topic, the ends of the logs, and who is in the groups."""
+"""Snapshot of subscriptions: cursors, log ends and consumer group members."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ def read_stats(
     cursors_topic: str = DEFAULT_CURSORS_TOPIC,
     group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX,
 ) -> Stats:
-    """How every subscription stands, or one, or those of a topic; ``kafka`` are options of the Kafka clients.
+    """Returns the state of every subscription, of one, or of those of a topic.
 
-    Nothing is moved or written, and a subscription that nobody reads has no consumers.
+    The call changes no state. A subscription without active readers has no consumers. ``kafka`` contains
+    options of the Kafka clients.
 
     Raises:
         UnknownSubscription, UnknownQueueTopic: the tracker has no cursor of that name.
-        TopicNotFound: there is no cursors topic, or no markers topic.
+        TopicNotFound: the cursors topic or the markers topic does not exist.
         KafkaUnavailable, NotAuthorized, KafkaRefused
     """
     ClusterAdmin(client_config(kafka, "admin")).meet()
@@ -71,9 +72,10 @@ def stats_of(
     committed: bool = True,
     control_topics: Iterable[str] = (),
 ) -> Stats:
-    """The same of these cursors; where not ``committed``, messages of open transactions are counted too.
+    """Returns the state of the subscriptions of these cursors.
 
-    Of the ``control_topics`` those are told that have too few replicas.
+    If ``committed`` is False, messages of open transactions are counted too. The result lists those of the
+    ``control_topics`` that have too few replicas.
     """
     topics = ClusterAdmin(client_config(kafka, "admin"))
     partitions = [(cell.topic, cell.partition) for cell in cursors]
@@ -126,9 +128,10 @@ def _members(
 def _newest_ms(
     topics: ClusterAdmin, partitions: Iterable[Partition], markers_topic: str
 ) -> Callable[[str], int | None]:
-    """The latest instant that is known: of the last marker, or of the newest message of a topic.
+    """Returns a function for the latest known time of a topic: of the last marker, or of its newest message.
 
-    While no query runs nobody writes markers, and while nothing is produced nothing gets older.
+    Without a running query no markers are written, so message timestamps count too. Without new messages, the
+    age of messages stands still.
     """
     numbers: dict[str, list[int]] = {}
     for topic, number in partitions:
@@ -150,7 +153,7 @@ def _consumers(
         name, info = member.name, member.info
         own = tuple(sorted(number for of, number in info.partitions if of == topic))
         if info.partitions and not own:
-            continue  # it reads another topic; who has no partition at all waits for one
+            continue  # skips members that read other topics; a member without partitions is a standby
         seen = [
             part.owner_seen_ms
             for part in (known[number] for number in own if number in known)
@@ -171,5 +174,5 @@ def _consumers(
 
 
 def _is_run_of(owner: str | None, query_id: str) -> bool:
-    # A query greets a cell that it gave up and meets again under an id of its own.
+    # A query that acquires a cell again uses its run id with a suffix.
     return owner is not None and owner.partition(".")[0] == query_id

@@ -1,4 +1,4 @@
-"""Subscriptions, administered: created at a position, moved, and deleted, also while a query reads them."""
+"""Administration of subscriptions: create, seek, skip and delete, also while a query reads them."""
 
 from __future__ import annotations
 
@@ -42,37 +42,39 @@ __all__ = ["EARLIEST", "LATEST", "Position", "Subscriptions", "at_offsets", "at_
 log = logging.getLogger(__name__)
 
 Position = FromEarliest | FromLatest | FromPositions | FromTimestamp | FromTimestamps
-EARLIEST: Position = FROM_EARLIEST  #: the first record that is left
+EARLIEST: Position = FROM_EARLIEST  #: the first record that is still in the log
 LATEST: Position = FromLatest()  #: the end of the log
 TRACKER_TIMEOUT_MS = 60_000
 
 
 def at_time(timestamp_ms: int) -> Position:
-    """The first record of each partition with this timestamp (ms since 1970) or a later one."""
+    """Returns the position of the first record with this timestamp (ms since 1970) or a later one."""
     return FromTimestamp(timestamp_ms=timestamp_ms)
 
 
 def at_offsets(topic: str, offsets: Mapping[int, int]) -> Position:
-    """An offset for each of some partitions.
+    """Returns the position with one offset for each given partition.
 
     >>> at_offsets("orders", {1: 40, 0: 17})
     FromPositions(positions=(('orders', 0, 17), ('orders', 1, 40)))
+
     """
     return FromPositions(positions=tuple((topic, number, at) for number, at in sorted(offsets.items())))
 
 
 class Subscriptions(ClosedAtExit):
-    """An operator's hand on the subscriptions of a markers topic; one thread's.
+    """Admin client for the subscriptions of a markers topic. Not thread-safe.
 
-    What it writes takes effect in the order of the markers topic, between what the queries write there. A
-    call returns when the cursors show it, with the positions by partition; ``NoTracker`` says that no tracker
-    was there to do it in ``tracker_timeout_ms``: it is done as soon as one runs.
+    Commands are written to the markers topic and take effect in its order, among the markers of queries. A
+    call returns the positions by partition after the cursors show the effect. ``NoTracker`` is raised if no
+    tracker executes the command within ``tracker_timeout_ms``; the command takes effect when a tracker runs.
 
     >>> with Subscriptions({"bootstrap.servers": "broker:9092"}) as subscriptions:  # doctest: +SKIP
     ...     subscriptions.create("billing", "orders", LATEST)
     ...     subscriptions.seek("billing", "orders", at_time(1_700_000_000_000))
     {0: 812, 1: 790}
     {0: 640, 1: 655}
+
     """
 
     def __init__(
@@ -84,10 +86,11 @@ class Subscriptions(ClosedAtExit):
         group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX,
         tracker_timeout_ms: int = TRACKER_TIMEOUT_MS,
     ) -> None:
-        """``kafka`` are options of the Kafka clients.
+        """``kafka`` contains options of the Kafka clients.
 
         Raises:
-            TopicNotFound: no tracker was ever started, or for other topics.
+            TopicNotFound: the markers topic or the cursors topic does not exist, because no tracker has
+                created it.
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         self._prefix = group_id_prefix
@@ -101,13 +104,13 @@ class Subscriptions(ClosedAtExit):
         )
 
     def create(self, subscription: str, topic: str, at: Position) -> dict[int, int]:
-        """Make a subscription of a topic that begins at a position, before any query reads it.
+        """Creates a subscription of a topic at a position, before any query reads it.
 
-        A partition that the position does not name begins with the first record that is left.
+        A partition that the position does not name begins at the first record in its log.
 
         Raises:
-            SubscriptionExists: it has a cursor, or its consumer group has offsets.
-            TrackedElsewhere: another markers topic's tracker has it.
+            SubscriptionExists: the subscription has a cursor, or its consumer group has offsets.
+            TrackedElsewhere: the tracker of another markers topic has the subscription.
             InvalidArgument, TopicNotFound, NoTracker, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
@@ -121,19 +124,19 @@ class Subscriptions(ClosedAtExit):
         if self._tracker.find(subscription, topic) or self._topics.committed(group, partitions):
             raise SubscriptionExists(subscription, topic)
         positions = self._positions(topic, partitions, at)
-        # Where it begins is durable before anything is told: a query that starts now begins there.
+        # The positions are committed before the Seek: a query that starts now begins there.
         self._commit(subscription, positions)
         return self._seek(subscription, positions)
 
     def seek(self, subscription: str, topic: str, to: Position) -> dict[int, int]:
-        """Go on from a position, back or forward: what is outstanding is forgotten (Pulsar's reset-cursor).
+        """Moves the read position back or forward and forgets outstanding messages (Pulsar's reset-cursor).
 
-        A query that runs follows. Partitions that the position does not name stay where they are, and one
-        beyond an end of the log becomes that end.
+        Running queries follow. Partitions that the position does not name do not move. A position beyond an
+        end of the log becomes that end.
 
         Raises:
-            UnknownSubscription: there is no cursor of it.
-            TrackedElsewhere: another markers topic's tracker has it.
+            UnknownSubscription: the subscription has no cursor.
+            TrackedElsewhere: the tracker of another markers topic has the subscription.
             InvalidArgument, TopicNotFound, NoTracker, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
@@ -147,14 +150,14 @@ class Subscriptions(ClosedAtExit):
     def skip(
         self, subscription: str, topic: str, messages: int, *, partition: int | None = None
     ) -> dict[int, int]:
-        """End the next messages that are outstanding or unread, so many in each partition or in the one.
+        """Ends the next ``messages`` outstanding or unread messages in each partition, or in ``partition``.
 
-        Offsets that hold no message are counted among the unread.
+        Unread offsets without a message count as messages.
 
         Raises:
-            UnknownSubscription: there is no cursor of it.
-            TrackedElsewhere: another markers topic's tracker has it.
-            InvalidArgument: nothing to skip, or no cursor of that partition.
+            UnknownSubscription: the subscription has no cursor.
+            TrackedElsewhere: the tracker of another markers topic has the subscription.
+            InvalidArgument: ``messages`` is less than 1, or the partition has no cursor.
             TopicNotFound, NoTracker, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
@@ -167,31 +170,33 @@ class Subscriptions(ClosedAtExit):
         )
 
     def skip_all(self, subscription: str, topic: str) -> dict[int, int]:
-        """End every message that can be read now (Pulsar's clear-backlog).
+        """Ends all messages that are readable now (Pulsar's clear-backlog).
 
-        Those of a transaction that is open come later, and are not skipped.
+        Messages of an open transaction become readable later and are not skipped.
 
         Raises:
-            As :meth:`skip`.
+            UnknownSubscription, TrackedElsewhere and the other errors of :meth:`skip`.
         """
         cursors = self._known(subscription, topic)
         return self._end_up_to(self._ends(cursors))
 
     def delete(self, subscription: str, *, force: bool = False) -> bool:
-        """Forget a subscription, of all its topics; whether its consumer group is gone too.
+        """Deletes a subscription of all its topics. Returns True if its consumer group is deleted too.
 
-        With ``force`` also one with consumers, whose group then stays: a query that runs on makes the
-        subscription anew, where it stands. The messages and the dead letters stay where they are.
+        With ``force``, a subscription with consumers is deleted too, but its consumer group remains. A query
+        that still runs creates the subscription again at its present position. The messages and the dead
+        letters are not deleted.
 
         Raises:
-            SubscriptionHasConsumers: its consumer group has members, and it is not forced.
-            UnknownSubscription: it has neither a cursor nor a consumer group.
-            TrackedElsewhere: another markers topic's tracker has it.
+            SubscriptionHasConsumers: its consumer group has members, and ``force`` is False.
+            UnknownSubscription: the subscription has neither a cursor nor a consumer group.
+            TrackedElsewhere: the tracker of another markers topic has the subscription.
             NoTracker, MarkersNotDurable, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         cursors = self._tracker.find(subscription)
         group = group_id(self._prefix, subscription)
-        # The group first: that it has members is its coordinator's word, and nothing is lost if we end here.
+        # The group is deleted first: its coordinator knows whether it has members, and a failure after this
+        # step loses no state.
         try:
             was_there, in_use = self._topics.delete_group(group), False
         except GroupInUse as refused:
@@ -207,7 +212,7 @@ class Subscriptions(ClosedAtExit):
         return not in_use
 
     def close(self) -> None:
-        """End the clients."""
+        """Closes the clients."""
         self._tracker.close()
 
     def _known(
@@ -259,7 +264,7 @@ class Subscriptions(ClosedAtExit):
         return {cell.partition: at for cell, at in positions.items()}
 
     def _commit(self, subscription: str, positions: Mapping[Partition, int]) -> None:
-        """Let the consumer group's offsets follow, unless they belong to members that commit their own."""
+        """Commits the positions as group offsets, unless active members commit their own."""
         try:
             self._topics.commit(group_id(self._prefix, subscription), positions)
         except GroupInUse:
@@ -267,7 +272,7 @@ class Subscriptions(ClosedAtExit):
 
 
 def _named(position: Position) -> set[Partition] | None:
-    """The partitions that a position is about; None: all."""
+    """Returns the partitions that a position names; None if it applies to all."""
     match position:
         case FromPositions(positions=named) | FromTimestamps(timestamps_ms=named):
             return {(topic, number) for topic, number, _ in named}

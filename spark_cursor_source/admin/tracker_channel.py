@@ -1,4 +1,4 @@
-"""Something said to the tracker by an operator, and the cursors that answer."""
+"""Operator commands to the tracker, and the cursors that confirm them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark_cursor_source.topics.tracker_progress import reads_all_about
 
 
 class TrackerChannel:
-    """One thread's. What is told is in the markers topic, and done as soon as a tracker has read it."""
+    """Writes commands as markers, which take effect when a tracker reads them. Not thread-safe."""
 
     def __init__(
         self,
@@ -36,24 +36,24 @@ class TrackerChannel:
         self._cursors = CursorTable(client_config(kafka, "consumer"), cursors_topic)
 
     def find(self, subscription: str, topic: str | None = None) -> dict[Cell, CursorSnapshot]:
-        """The cursors of a subscription as they are now, of one topic or of all; none, maybe.
+        """Returns the present cursors of a subscription, of one topic or of all; may be empty.
 
         Raises:
-            TrackedElsewhere: another markers topic's tracker has them.
+            TrackedElsewhere: the tracker of another markers topic has the cursors.
         """
         self._cursors.refresh_until(lambda: self._cursors.of(subscription=subscription, topic=topic))
         return tracked_here(self._cursors.of(subscription=subscription, topic=topic), self._markers_topic)
 
     def unknown(self, subscription: str, topic: str | None = None) -> CursorqError:
-        """The error that there is no such cursor."""
+        """Returns the error for a subscription without a cursor."""
         return self._cursors.unknown(subscription=subscription, topic=topic)
 
     def tell(self, markers: Sequence[Marker]) -> dict[Cell, CursorSnapshot | None]:
-        """Write markers, and wait for the cursors of their cells that hold their effect.
+        """Writes markers and waits for the cursors that include their effect. Returns these cursors by cell.
 
         Raises:
-            NoTracker: none has read them in time; they stand, and take effect when one does.
-            MarkersNotDurable: the tracker may not have been told.
+            NoTracker: no tracker has read the markers in time; they take effect when a tracker runs.
+            MarkersNotDurable: the markers are not confirmed, so the tracker may not receive them.
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         self._sender.send(markers)
@@ -65,12 +65,12 @@ class TrackerChannel:
         return self._answers(cells)
 
     def close(self) -> None:
-        """End the clients."""
+        """Closes the clients."""
         self._sender.close()
         self._cursors.close()
 
     def _answers(self, cells: Sequence[Cell]) -> dict[Cell, CursorSnapshot | None]:
         homes = {self._cursors.home(cell.key)[0] for cell in cells}
-        # Offsets of a transaction can be seen before its records may be read.
+        # The offsets of a transaction can become visible before its records are readable.
         self._cursors.catch_up(homes, Deadline.after_ms(self._timeout_ms))
         return {cell: self._cursors.get(cell) for cell in cells}
