@@ -115,7 +115,7 @@ class PendingRedeliveries:
         return [one.redeliver for one in found if self._is_ours(one.redeliver)]
 
     def replayed(self, start: SourceOffset, end: SourceOffset) -> list[RedeliveryRecord]:
-        """Returns the redeliveries in a batch of an earlier run, for this query's partitions and any run id."""
+        """Returns the redeliveries in a batch of an earlier run: this query's partitions, all run ids."""
         ends = {number: max(at, end.suspects.get(number, at)) for number, at in end.redeliveries.items()}
         for number in end.cuts.keys() | end.suspect_cuts.keys():
             ends[number] += 1  # the batch took a part of the record at the end
@@ -123,7 +123,7 @@ class PendingRedeliveries:
         return redelivered_between(found, start, end)
 
     def after(self, end: SourceOffset) -> list[RedeliveryRecord]:
-        """Returns announcements after ``end``, for this query's partitions and all run ids."""
+        """Returns announcements after ``end``: this query's partitions, all run ids."""
         now = SourceOffset(queue={}, redeliveries=self.ends())
         found = self._tail.scan(_first(end), now.redeliveries, self._is_of_our_cells)
         return redelivered_between(found, end, now)

@@ -131,7 +131,9 @@ def _check_message_ids(topic: str, partition: int, offsets: np.ndarray) -> None:
 
 
 def check_acked(options: AckOptions, markers: Iterable[Settling]) -> None:
-    """Rejects acks of messages that do not exist, unless the rows come from the matching source.
+    """Rejects acks of messages that do not exist.
+
+    The check is skipped if ``options.cursors_topic`` is None, because the rows then identify their source.
 
     Raises:
         UnknownSubscription, NotOfSubscription, NoSuchMessages

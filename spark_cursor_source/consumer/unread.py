@@ -93,7 +93,10 @@ class UnreadMessages:
         return self.not_due(unread, batch.now_ms)
 
     def not_due(self, slices: Iterable[Slice], now_ms: int) -> list[Release]:
-        """Returns the markers that release messages of these slices that are not due at ``now_ms`` (broker)."""
+        """Returns the markers that release messages of these slices that are not due.
+
+        ``now_ms`` is the broker time to compare with.
+        """
         pieces = list(slices)
         if not self._is_wanted or not pieces:
             return []
