@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ HERE = Path(__file__).resolve()
 ERRORS: list[type[errors.CursorqError]] = [getattr(errors, name) for name in errors.__all__]
 KINDS = [error for error in ERRORS if error.__subclasses__()]
 RAISED = [error for error in ERRORS if error not in KINDS]
+FIELDS = [error for error in ERRORS if "__init__" in vars(error)]
 
 FACTS = {
     "bool": True,
@@ -21,27 +24,50 @@ FACTS = {
     "int | None": 4,
     "object": 5,
     "object | None": 6,
-    "str": "a-word",
+    "str": "a {word}",
     "str | None": "another",
     "tuple[int, int]": (7, 8),
     "tuple[str, ...]": ("these", "those"),
 }
 
 
+def pickled(error: errors.CursorqError) -> errors.CursorqError:
+    return pickle.loads(pickle.dumps(error))
+
+
+def parameters_of(error: type[errors.CursorqError]) -> list[inspect.Parameter]:
+    return list(inspect.signature(error.__init__).parameters.values())[1:]
+
+
 def with_facts(error: type[errors.CursorqError]) -> errors.CursorqError:
-    if "__init__" not in vars(error):
-        return error("in words") if "__str__" not in vars(error) else error()
-    parameters = list(inspect.signature(error.__init__).parameters.values())[1:]
-    return error(*(FACTS[parameter.annotation] for parameter in parameters))
+    if error not in FIELDS:
+        return error() if error.template else error("in words")
+    return error(*(FACTS[parameter.annotation] for parameter in parameters_of(error)))
 
 
-@pytest.mark.parametrize("error", RAISED, ids=lambda error: error.__name__)
-def test_an_error_says_the_same_and_has_the_same_facts_on_the_other_side_of_a_pickle(
-    error: type[errors.CursorqError],
+@pytest.mark.parametrize("way", [pickled, copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+def test_an_error_is_the_same_on_the_other_side_of_a_pickle_and_as_a_copy(
+    error: type[errors.CursorqError], way: Callable[[errors.CursorqError], errors.CursorqError]
 ) -> None:
     here = with_facts(error)
-    there = pickle.loads(pickle.dumps(here))
-    assert (type(there), str(there), vars(there)) == (error, str(here), vars(here))
+    there = way(here)
+    assert type(there) is error
+    assert str(there) == str(here) != ""
+    assert (vars(there), there.args, repr(there)) == (vars(here), here.args, repr(here))
+
+
+@pytest.mark.parametrize("error", FIELDS, ids=lambda error: error.__name__)
+def test_the_fields_of_an_error_are_given_by_position_or_by_name_and_are_its_args_and_attributes(
+    error: type[errors.CursorqError],
+) -> None:
+    facts = {parameter.name: FACTS[parameter.annotation] for parameter in parameters_of(error)}
+    named = error(**facts)
+    assert (str(named), vars(named)) == (str(with_facts(error)), vars(with_facts(error)))
+    assert named.args == tuple(facts.values())
+    assert facts.items() <= vars(named).items()
+    with pytest.raises(TypeError):
+        error()
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)

@@ -1,12 +1,29 @@
-"""Every error of spark_cursor_source, in one tree; import them from here.
+"""All errors of spark_cursor_source, in one tree; import them from here.
 
-An error states the facts and the next move. Errors of other libraries are turned into these once, where
-they enter (``kafka/`` for librdkafka), and nothing here imports anything else.
+The message of an error states the facts and the next step. The base class, ``root.CursorqError``, makes the
+constructor and the message from declared fields and a template. Errors of other libraries are converted where
+they enter (``kafka/`` for librdkafka); this package imports nothing of this library but itself.
 """
 
 from __future__ import annotations
 
-from spark_cursor_source.errors.broker import (
+from spark_cursor_source.errors.client import (
+    AckTimeout,
+    AlreadySettled,
+    ClientClosed,
+    ClientError,
+    CursorFenced,
+    CursorOfTracker,
+    EndOfReadonlyPartition,
+    IncorrectOffset,
+    InvalidArgument,
+    NoSuchStream,
+    NothingReceived,
+    NotSettled,
+    ReadonlyPartition,
+    StreamExists,
+)
+from spark_cursor_source.errors.devkit import (
     BrokerError,
     BrokerNotReady,
     BrokerNotRunning,
@@ -15,36 +32,20 @@ from spark_cursor_source.errors.broker import (
     JavaNotFound,
     PortTaken,
 )
-from spark_cursor_source.errors.client import (
-    AlreadySettled,
-    ClientClosed,
-    ClientError,
-    InvalidArgument,
-    NothingReceived,
-    NotSettled,
-)
-from spark_cursor_source.errors.control_topics import (
-    ControlTopicUnfit,
-    CursorsTopicNotCompacted,
-    MarkersGone,
-    MarkersPartitionsChanged,
-    MarkersTopicNotLogAppendTime,
-    MarkersTopicRecreated,
-    StreamsTopicUnfit,
-)
-from spark_cursor_source.errors.cursors import CursorFenced, CursorOfTracker
-from spark_cursor_source.errors.dead_letters import NoDeadLetter, RedriveFenced
-from spark_cursor_source.errors.durability import (
-    CopiesNotDurable,
-    MarkersNotDurable,
-    MessageRefused,
-    MessagesNotDurable,
-)
 from spark_cursor_source.errors.kafka import (
+    CopiesNotDurable,
     KafkaFailure,
     KafkaRefused,
     KafkaUnavailable,
+    MarkersNotDurable,
+    MessageRefused,
+    MessagesNotDurable,
     NotAuthorized,
+    ReadError,
+    ReadRefused,
+    ReadStalled,
+    RecordsGone,
+    TopicGone,
     TopicNotFound,
 )
 from spark_cursor_source.errors.options import (
@@ -57,46 +58,41 @@ from spark_cursor_source.errors.options import (
     RefusedKafkaOption,
     UnknownOption,
 )
-from spark_cursor_source.errors.reading import ReadError, ReadRefused, ReadStalled, RecordsGone, TopicGone
-from spark_cursor_source.errors.root import CursorqError
+from spark_cursor_source.errors.root import (
+    CursorqError,
+)
 from spark_cursor_source.errors.sink import (
     AckedBySource,
     HandlerNotPicklable,
     InvalidMessageId,
     MissingColumns,
+    NoMessageColumn,
     NoSuchMessages,
+    NoSuchPartition,
     NotOfSubscription,
     NullMessageId,
     OptionsNotCarried,
+    OverwriteRefused,
     RejectRefused,
     SinkError,
     SinkOfAnotherSource,
     UnfitColumn,
+    UnfitMessageColumn,
     UnknownAction,
     UnknownOutcome,
 )
 from spark_cursor_source.errors.source import (
     CheckpointOfAnother,
     DataLoss,
+    GroupInUse,
     MarkerFormatChanged,
+    MemberFenced,
     PythonWithoutPackage,
     QueueTopicEndsEarlier,
     QueueTopicRecreated,
     RedeliveriesTopicRecreated,
-    SourceError,
-)
-from spark_cursor_source.errors.streams import (
-    AckTimeout,
-    EndOfReadonlyPartition,
-    IncorrectOffset,
-    NoSuchStream,
-    ReadonlyPartition,
-    StreamExists,
-)
-from spark_cursor_source.errors.subscriptions import (
-    GroupInUse,
-    MemberFenced,
     RunSuperseded,
+    SourceError,
     SubscriptionExists,
     SubscriptionHasConsumers,
     SubscriptionInUse,
@@ -104,19 +100,25 @@ from spark_cursor_source.errors.subscriptions import (
     UnknownQueueTopic,
     UnknownSubscription,
 )
-from spark_cursor_source.errors.tracker import NoTracker, TrackerFenced, TrackerOwnedByAnother, TrackerSilent
-from spark_cursor_source.errors.wire import (
+from spark_cursor_source.errors.tracker import (
+    ControlTopicUnfit,
+    CursorsTopicNotCompacted,
     InvalidControlRecord,
     InvalidMarker,
     InvalidOffset,
     LaterCursorVersion,
+    MarkersGone,
+    MarkersPartitionsChanged,
+    MarkersTopicNotLogAppendTime,
+    MarkersTopicRecreated,
+    NoDeadLetter,
+    NoTracker,
+    RedriveFenced,
+    StreamsTopicUnfit,
+    TrackerFenced,
+    TrackerOwnedByAnother,
+    TrackerSilent,
     WireError,
-)
-from spark_cursor_source.errors.writing import (
-    NoMessageColumn,
-    NoSuchPartition,
-    OverwriteRefused,
-    UnfitMessageColumn,
 )
 
 __all__ = [

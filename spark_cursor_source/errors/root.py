@@ -1,12 +1,54 @@
-"""The root of all errors, and how they show a value."""
+"""The base class of all errors: an error class declares its fields and the template of its message."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar, dataclass_transform
 
+
+@dataclass_transform(eq_default=False)
 class CursorqError(Exception):
-    """Root of all errors of this library: ``except CursorqError`` catches each of them."""
+    """Base class of all errors of this library: ``except CursorqError`` catches each of them.
+
+    A subclass annotates its fields in the order of the constructor's parameters and sets ``template``, where
+    ``{name}`` stands for a field or for a property. An error without fields is raised with its message.
+
+    >>> class QueueFull(CursorqError):
+    ...     topic: str
+    ...     limit: int = 100
+    ...     template = "topic '{topic}' is full with {limit} messages; ack some"
+    >>> QueueFull("jobs")
+    QueueFull('jobs', 100)
+    >>> print(QueueFull(topic="jobs", limit=3))
+    topic 'jobs' is full with 3 messages; ack some
+    """
+
+    template: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.__annotations__:
+            dataclass(eq=False, repr=False)(cls)
+
+    def __post_init__(self) -> None:
+        # Pickling and copying call the class with these arguments.
+        super().__init__(*vars(self).values())
+
+    def __str__(self) -> str:
+        return self.template.format_map(_Attributes(self)) if self.template else super().__str__()
+
+
+class _Attributes:
+    """The attributes of an error, properties included, as ``str.format_map`` looks them up."""
+
+    def __init__(self, error: CursorqError) -> None:
+        self._error = error
+
+    def __getitem__(self, name: str) -> object:
+        return getattr(self._error, name)
 
 
 def shown(value: object) -> str:
+    """Shorten the ``repr`` of a value to 200 characters."""
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}... ({len(text)} characters)"

@@ -1,4 +1,4 @@
-"""Rows that cannot be acked."""
+"""Errors of sinks: rows that cannot be acked or enqueued."""
 
 from __future__ import annotations
 
@@ -6,184 +6,208 @@ from spark_cursor_source.errors.root import CursorqError
 
 
 class SinkError(CursorqError):
-    """The ack sink was given something that it cannot ack."""
+    """Base class of errors about rows that a sink cannot ack or enqueue."""
 
 
 class MissingColumns(SinkError):
-    """A DataFrame to be acked lacks columns that say which message a row is."""
+    """Raised when a DataFrame to be acked lacks columns that identify a message."""
 
-    def __init__(self, action: str, missing: tuple[str, ...], has: tuple[str, ...]) -> None:
-        super().__init__(action, missing, has)
-        self.action, self.missing, self.has = action, missing, has
+    action: str
+    missing: tuple[str, ...]
+    has: tuple[str, ...]
+    template = (
+        "{action} needs the columns {_missing}; the DataFrame has {_has}: keep them when you select (topic, "
+        "partition, offset; delivery_count too for release, reject and extend; with markerFormat=v1 key "
+        "instead)"
+    )
 
-    def __str__(self) -> str:
-        return (
-            f"{self.action} needs the columns {', '.join(self.missing)}; the DataFrame has"
-            f" {', '.join(self.has)}: keep them when you select (topic, partition, offset; delivery_count"
-            " too for release, reject and extend; with markerFormat=v1 key instead)"
-        )
+    @property
+    def _missing(self) -> str:
+        return ", ".join(self.missing)
+
+    @property
+    def _has(self) -> str:
+        return ", ".join(self.has)
 
 
 class NullMessageId(SinkError):
-    """A row to be acked has no topic, partition or offset (or no delivery_count where one is needed)."""
+    """Raised when a row to be acked has null as topic, partition or offset, or as a needed delivery_count."""
 
-    def __init__(self, action: str, columns: tuple[str, ...]) -> None:
-        super().__init__(action, columns)
-        self.action, self.columns = action, columns
+    action: str
+    columns: tuple[str, ...]
+    template = (
+        "{action}: a row has null in {_columns}, so nobody knows which message it is: filter such rows out, "
+        "or keep the columns as the source gave them; nothing was acked by this task"
+    )
 
-    def __str__(self) -> str:
-        return (
-            f"{self.action}: a row has null in {', '.join(self.columns)}, so nobody knows which message it"
-            " is: filter such rows out, or keep the columns as the source gave them; nothing was acked by"
-            " this task"
-        )
+    @property
+    def _columns(self) -> str:
+        return ", ".join(self.columns)
 
 
 class InvalidMessageId(SinkError):
-    """A row to be acked names a message that no topic can have."""
+    """Raised when a row to be acked names a message that no topic can have."""
 
-    def __init__(self, column: str, value: str, why: str) -> None:
-        super().__init__(column, value, why)
-        self.column, self.value, self.why = column, value, why
-
-    def __str__(self) -> str:
-        return (
-            f"a row has {self.column} {self.value!r}: {self.why}; keep the columns topic, partition and"
-            " offset as the source gave them; nothing was acked by this task"
-        )
+    column: str
+    value: str
+    why: str
+    template = (
+        "a row has {column} {value!r}: {why}; keep the columns topic, partition and offset as the source "
+        "gave them; nothing was acked by this task"
+    )
 
 
 class UnknownOutcome(SinkError):
-    """A handler returned something that says neither ack nor anything else."""
+    """Raised when a handler returns a value that is not an outcome."""
 
-    def __init__(self, kind: str) -> None:
-        super().__init__(kind)
-        self.kind = kind
-
-    def __str__(self) -> str:
-        return (
-            f"the handler returned a {self.kind}: return None or True to ack, False to release, Release(...),"
-            " Reject(...) or Leave(); to return results, give AckSink.per_row(..., result='<type in DDL>')"
-        )
+    kind: str
+    template = (
+        "the handler returned a {kind}: return None or True to ack, False to release, Release(...), "
+        "Reject(...) or Leave(); to return results, give AckSink.per_row(..., result='<type in DDL>')"
+    )
 
 
 class UnknownAction(SinkError):
-    """A value of the column action is none of ack, release, reject, extend."""
+    """Raised when a value of the column ``action`` is none of ack, release, reject, extend."""
 
-    def __init__(self, action: str) -> None:
-        super().__init__(action)
-        self.action = action
-
-    def __str__(self) -> str:
-        return f"action '{self.action}' is none of ack, release, reject, extend: correct the column"
+    action: str
+    template = "action '{action}' is none of ack, release, reject, extend: correct the column"
 
 
 class HandlerNotPicklable(SinkError):
-    """A handler holds something that cannot be sent to the executors."""
+    """Raised when a handler holds an object that cannot be sent to the executors."""
 
-    def __init__(self, handler: str, why: str) -> None:
-        super().__init__(handler, why)
-        self.handler, self.why = handler, why
-
-    def __str__(self) -> str:
-        return (
-            f"the handler {self.handler} cannot be sent to the executors ({self.why}): what it uses of its"
-            " surroundings is pickled with it, so open connections, locks and the like inside of it"
-        )
+    handler: str
+    why: str
+    template = (
+        "the handler {handler} cannot be sent to the executors ({why}): what it uses of its surroundings is "
+        "pickled with it, so open connections, locks and the like inside of it"
+    )
 
 
 class AckedBySource(SinkError):
-    """A sink acks rows, and the source of the same options does it too."""
+    """Raised when a sink acks rows that the source of the same options acks too."""
 
-    def __init__(self, mode: str) -> None:
-        super().__init__(mode)
-        self.mode = mode
-
-    def __str__(self) -> str:
-        return (
-            f"ackMode={self.mode} lets the source ack, so an AckSink would ack what your function has not:"
-            " use foreachBatch with the function alone, or ackMode=individual"
-        )
+    mode: str
+    template = (
+        "ackMode={mode} lets the source ack, so an AckSink would ack what your function has not: use "
+        "foreachBatch with the function alone, or ackMode=individual"
+    )
 
 
 class SinkOfAnotherSource(SinkError):
-    """A sink's options name other leases than those under which its source delivered the rows."""
+    """Raised when a sink's options name other leases than those of the source that delivered the rows."""
 
-    def __init__(self, option: str, source: str, sink: str) -> None:
-        super().__init__(option, source, sink)
-        self.option, self.source, self.sink = option, source, sink
-
-    def __str__(self) -> str:
-        return (
-            f"the rows come from a source with {self.option}={self.source}, and this sink has"
-            f" {self.option}={self.sink}: its acks would end nothing, and every message would come again;"
-            " give the sink the options of its source, or none: AckSink(fn)"
-        )
+    option: str
+    source: str
+    sink: str
+    template = (
+        "the rows come from a source with {option}={source}, and this sink has {option}={sink}: its acks "
+        "would end nothing, and every message would come again; give the sink the options of its source, or "
+        "none: AckSink(fn)"
+    )
 
 
 class OptionsNotCarried(SinkError):
-    """A sink was given no options, and its rows do not carry those of their source."""
+    """Raised when a sink has no options and its rows do not carry those of their source."""
 
-    def __init__(self, withheld: tuple[str, ...]) -> None:
-        super().__init__(withheld)
-        self.withheld = withheld
+    withheld: tuple[str, ...]
+    template = "{_why}: give the options of the source here too, as in AckSink(fn, options)"
 
-    def __str__(self) -> str:
+    @property
+    def _why(self) -> str:
         if self.withheld:
-            why = f"the source has {', '.join(self.withheld)}, which rows do not carry"
-        else:
-            why = "the rows do not say which source they come from (their column offset was computed anew)"
-        return f"{why}: give the options of the source here too, as in AckSink(fn, options)"
+            return f"the source has {', '.join(self.withheld)}, which rows do not carry"
+        return "the rows do not say which source they come from (their column offset was computed anew)"
 
 
 class NotOfSubscription(SinkError):
-    """A row to be acked is of a topic or partition that its subscription does not read."""
+    """Raised when a row to be acked is of a topic or partition that its subscription does not read."""
 
-    def __init__(self, subscription: str, what: str, has: str) -> None:
-        super().__init__(subscription, what, has)
-        self.subscription, self.what, self.has = subscription, what, has
-
-    def __str__(self) -> str:
-        return (
-            f"subscription '{self.subscription}' has no cursor of {self.what}, only of {self.has}: correct"
-            " the columns topic and partition, or the option subscription; nothing was acked by this task"
-        )
+    subscription: str
+    what: str
+    has: str
+    template = (
+        "subscription '{subscription}' has no cursor of {what}, only of {has}: correct the columns topic and "
+        "partition, or the option subscription; nothing was acked by this task"
+    )
 
 
 class NoSuchMessages(SinkError):
-    """Rows to be acked have offsets beyond the end of their queue topic."""
+    """Raised when rows to be acked have offsets beyond the end of their queue topic."""
 
-    def __init__(self, topic: str, partition: int, offsets: str, end: int) -> None:
-        super().__init__(topic, partition, offsets, end)
-        self.topic, self.partition, self.offsets, self.end = topic, partition, offsets, end
-
-    def __str__(self) -> str:
-        return (
-            f"topic '{self.topic}' partition {self.partition} ends at offset {self.end}, so there is no"
-            f" message {self.offsets}: correct the column offset; nothing was acked by this task"
-        )
+    topic: str
+    partition: int
+    offsets: str
+    end: int
+    template = (
+        "topic '{topic}' partition {partition} ends at offset {end}, so there is no message {offsets}: "
+        "correct the column offset; nothing was acked by this task"
+    )
 
 
 class RejectRefused(SinkError):
-    """A message is to be rejected, and V1 markers have no word for it."""
+    """Raised when a message is rejected with V1 markers, which have no dead letters."""
 
-    def __str__(self) -> str:
-        return (
-            "markerFormat=v1 cannot reject: kafka-mq-go's tracker has no dead letters; write the message"
-            " elsewhere and ack it, or release it"
-        )
+    template = (
+        "markerFormat=v1 cannot reject: kafka-mq-go's tracker has no dead letters; write the message "
+        "elsewhere and ack it, or release it"
+    )
 
 
 class UnfitColumn(SinkError):
-    """A column of a DataFrame to be acked cannot be read as what it is needed for."""
+    """Raised when a column of a DataFrame to be acked has an unsuitable type or value."""
 
-    def __init__(self, column: str, kind: str, why: str) -> None:
-        super().__init__(column, kind, why)
-        self.column, self.kind, self.why = column, kind, why
+    column: str
+    kind: str
+    why: str
+    template = (
+        "column '{column}' of type {kind} cannot be read as what it stands for ({why}): cast or correct it "
+        "(topic STRING, partition INT, offset BIGINT, delivery_count INT, action STRING, delay STRING such "
+        "as '30s', delay_ms BIGINT, reason STRING)"
+    )
 
-    def __str__(self) -> str:
-        return (
-            f"column '{self.column}' of type {self.kind} cannot be read as what it stands for ({self.why}):"
-            " cast or correct it (topic STRING, partition INT, offset BIGINT, delivery_count INT, action"
-            " STRING, delay STRING such as '30s', delay_ms BIGINT, reason STRING)"
-        )
+
+class OverwriteRefused(SinkError):
+    """Raised when a write has a mode that would replace existing data; use ``append``."""
+
+    what: str
+    template = "{what} are added and never replaced: write with mode('append')"
+
+
+class NoMessageColumn(SinkError):
+    """Raised when rows to be enqueued lack a column for the value or the topic."""
+
+    column: str
+    has: tuple[str, ...]
+    next_move: str
+    template = "enqueue needs a column '{column}'; the DataFrame has {_has}: {next_move}"
+
+    @property
+    def _has(self) -> str:
+        return ", ".join(self.has)
+
+
+class UnfitMessageColumn(SinkError):
+    """Raised when a column of rows to be enqueued has a type or a value that no message can have."""
+
+    column: str
+    why: str
+    wanted: str
+    template = "enqueue: column '{column}' {why}; give {wanted}"
+
+
+class NoSuchPartition(SinkError):
+    """Raised when a row is enqueued to a partition that its topic does not have."""
+
+    topic: str
+    partition: int
+    partitions: int
+    template = (
+        "enqueue: topic '{topic}' has no partition {partition}, only 0 to {_last}; correct the column "
+        "partition, or leave it null to go by the key"
+    )
+
+    @property
+    def _last(self) -> int:
+        return self.partitions - 1

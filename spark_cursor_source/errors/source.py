@@ -1,117 +1,221 @@
-"""The streaming source, which cannot go on."""
+"""Errors of the streaming source, and of subscriptions and their consumers."""
 
 from __future__ import annotations
 
+from spark_cursor_source.errors.kafka import KafkaFailure
 from spark_cursor_source.errors.root import CursorqError
 
 
 class SourceError(CursorqError):
-    """The streaming source cannot go on without losing or inventing something."""
+    """Base class of errors that stop the streaming source because it would lose or invent messages."""
 
 
 class PythonWithoutPackage(SourceError):
-    """Spark would start a Python that does not have this package."""
+    """Raised when Spark would start a Python that does not have this package."""
 
-    def __init__(self, python: str, driver: str) -> None:
-        super().__init__(python, driver)
-        self.python, self.driver = python, driver
-
-    def __str__(self) -> str:
-        return (
-            f"Spark starts its Python processes as '{self.python}', where spark_cursor_source cannot be"
-            f" imported: set PYSPARK_PYTHON={self.driver} in the environment before the session is made, or"
-            " install the package there"
-        )
+    python: str
+    driver: str
+    template = (
+        "Spark starts its Python processes as '{python}', where spark_cursor_source cannot be imported: set "
+        "PYSPARK_PYTHON={driver} in the environment before the session is made, or install the package there"
+    )
 
 
 class QueueTopicRecreated(SourceError):
-    """A queue topic was deleted and created again: its old positions mean other messages now."""
+    """Raised when a queue topic was deleted and created again, so stored positions mean other messages."""
 
-    def __init__(self, topic: str, was: str, now: str) -> None:
-        super().__init__(topic, was, now)
-        self.topic, self.was, self.now = topic, was, now
-
-    def __str__(self) -> str:
-        return (
-            f"topic '{self.topic}' was deleted and created again (its id was {self.was} and is {self.now}),"
-            " so the positions of this checkpoint and subscription mean other messages now: start with a"
-            " new checkpoint and a new subscription, or, in a Spark query with V2 markers, with"
-            " failOnDataLoss=false, which reads the new topic from its beginning"
-        )
+    topic: str
+    was: str
+    now: str
+    template = (
+        "topic '{topic}' was deleted and created again (its id was {was} and is {now}), so the positions of "
+        "this checkpoint and subscription mean other messages now: start with a new checkpoint and a new "
+        "subscription, or, in a Spark query with V2 markers, with failOnDataLoss=false, which reads the new "
+        "topic from its beginning"
+    )
 
 
 class RedeliveriesTopicRecreated(SourceError):
-    """The redeliveries topic was deleted and created again while a query or a client was reading it."""
+    """Raised when the redeliveries topic was deleted and created again while it was read."""
 
-    def __init__(self, topic: str, was: str, now: str) -> None:
-        super().__init__(topic, was, now)
-        self.topic, self.was, self.now = topic, was, now
-
-    def __str__(self) -> str:
-        return (
-            f"redeliveries topic '{self.topic}' was deleted and created again (its id was {self.was} and is"
-            f" {self.now}): start the query again with its checkpoint, or open the consumer anew; all that"
-            " waits is announced to it again"
-        )
+    topic: str
+    was: str
+    now: str
+    template = (
+        "redeliveries topic '{topic}' was deleted and created again (its id was {was} and is {now}): start "
+        "the query again with its checkpoint, or open the consumer anew; all that waits is announced to it "
+        "again"
+    )
 
 
 class QueueTopicEndsEarlier(SourceError):
-    """A queue topic ends before the position of the subscription: it is another topic, or lost its end."""
+    """Raised when a queue topic ends before the position of the subscription."""
 
-    def __init__(self, topic: str, partition: int, position: int, end: int) -> None:
-        super().__init__(topic, partition, position, end)
-        self.topic, self.partition, self.position, self.end = topic, partition, position, end
-
-    def __str__(self) -> str:
-        return (
-            f"topic '{self.topic}' partition {self.partition} ends at offset {self.end}, and the"
-            f" subscription stands at {self.position}: the topic was deleted and created again, or its"
-            " brokers have lost its end; what is appended now has offsets that are acked already, so start"
-            " with a new checkpoint and a new subscription, or set failOnDataLoss=false to go on after them"
-        )
+    topic: str
+    partition: int
+    position: int
+    end: int
+    template = (
+        "topic '{topic}' partition {partition} ends at offset {end}, and the subscription stands at "
+        "{position}: the topic was deleted and created again, or its brokers have lost its end; what is "
+        "appended now has offsets that are acked already, so start with a new checkpoint and a new "
+        "subscription, or set failOnDataLoss=false to go on after them"
+    )
 
 
 class MarkerFormatChanged(SourceError):
-    """A checkpoint was written with other markers than the query asks for."""
+    """Raised when a checkpoint was written with another marker format than the query has."""
 
-    def __init__(self, was: str, now: str) -> None:
-        super().__init__(was, now)
-        self.was, self.now = was, now
-
-    def __str__(self) -> str:
-        return (
-            f"this checkpoint was written with markerFormat={self.was}, and the query has"
-            f" markerFormat={self.now}: each tracker knows only of its own leases, so let the old query"
-            " finish and start a new checkpoint"
-        )
+    was: str
+    now: str
+    template = (
+        "this checkpoint was written with markerFormat={was}, and the query has markerFormat={now}: each "
+        "tracker knows only of its own leases, so let the old query finish and start a new checkpoint"
+    )
 
 
 class CheckpointOfAnother(SourceError):
-    """A checkpoint was written by a query of another subscription, or with other control topics."""
+    """Raised when a checkpoint was written with another subscription or other control topics."""
 
-    def __init__(self, option: str, was: str, now: str) -> None:
-        super().__init__(option, was, now)
-        self.option, self.was, self.now = option, was, now
-
-    def __str__(self) -> str:
-        return (
-            f"this checkpoint was written with {self.option}={self.was}, and the query has"
-            f" {self.option}={self.now}: its positions are not those of this query, which would skip messages"
-            " that it never had; give the query a checkpointLocation of its own, or set"
-            f" {self.option}={self.was} to go on with this one"
-        )
+    option: str
+    was: str
+    now: str
+    template = (
+        "this checkpoint was written with {option}={was}, and the query has {option}={now}: its positions "
+        "are not those of this query, which would skip messages that it never had; give the query a "
+        "checkpointLocation of its own, or set {option}={was} to go on with this one"
+    )
 
 
 class DataLoss(SourceError):
-    """Messages that were not acked are gone from the queue topic."""
+    """Raised when messages were removed from the queue topic before they were acked."""
 
-    def __init__(self, topic: str, partition: int, ranges: str, why: str) -> None:
-        super().__init__(topic, partition, ranges, why)
-        self.topic, self.partition, self.ranges, self.why = topic, partition, ranges, why
+    topic: str
+    partition: int
+    ranges: str
+    why: str
+    template = (
+        "messages {ranges} of '{topic}' partition {partition} are gone ({why}) and were never acked; keep "
+        "messages longer (retention.ms), or set failOnDataLoss=false to end them and go on"
+    )
 
-    def __str__(self) -> str:
-        return (
-            f"messages {self.ranges} of '{self.topic}' partition {self.partition} are gone ({self.why}) and"
-            " were never acked; keep messages longer (retention.ms), or set failOnDataLoss=false to end"
-            " them and go on"
-        )
+
+class SubscriptionInUse(SourceError):
+    """Raised when a subscription has a consumer and its type does not admit a second one."""
+
+    group: str
+    asked: str
+    holder: str
+    template = (
+        "subscription type {asked} is refused, because group '{group}' is in use by {holder}: stop that one, "
+        "or give subscriptionType=failover to wait for its end, or subscriptionType=shared to both"
+    )
+
+
+class MemberFenced(SourceError):
+    """Raised when another query has replaced this one in the subscription's group."""
+
+    group: str
+    template = (
+        "another query has taken the place of this one in group '{group}', so this one ends before both "
+        "deliver the same: run one query for an exclusive subscription, and see which is not wanted"
+    )
+
+
+class RunSuperseded(SourceError):
+    """Raised when another run of the same subscription was started later.
+
+    A later run in the same consumer group is refused or waits. So the other run uses another group, or this
+    one paused for longer than its session timeout: give all queries of a subscription the same groupIdPrefix.
+    """
+
+    subscription: str
+    topic: str
+    partition: int
+    template = (
+        "another query reads '{topic}' partition {partition} for subscription '{subscription}' and was "
+        "started later, so redeliveries go to it: end the one that is not wanted, and give all queries of a "
+        "subscription the same groupIdPrefix"
+    )
+
+
+class GroupInUse(KafkaFailure):
+    """Raised when offsets are set for a consumer group that has members of its own."""
+
+    group: str
+    template = (
+        "consumer group '{group}' has members, and its offsets belong to them; end these consumers, or use a "
+        "subscription of another name"
+    )
+
+
+class UnknownSubscription(KafkaFailure):
+    """Raised when the tracker does not know a subscription; the message lists the known ones."""
+
+    subscription: str
+    topic: str | None
+    cursors_topic: str
+    known: tuple[str, ...]
+    template = (
+        "cursors topic '{cursors_topic}' holds no cursor of subscription '{subscription}'{_of_topic}; it "
+        "knows {_known}: correct the name, or the topic's, or start a query that reads under it"
+    )
+
+    @property
+    def _of_topic(self) -> str:
+        return "" if self.topic is None else f" of topic '{self.topic}'"
+
+    @property
+    def _known(self) -> str:
+        return ", ".join(self.known) or "none"
+
+
+class UnknownQueueTopic(KafkaFailure):
+    """Raised when the tracker knows no subscription of a queue topic; the message lists the known topics."""
+
+    topic: str
+    cursors_topic: str
+    known: tuple[str, ...]
+    template = (
+        "cursors topic '{cursors_topic}' holds no cursor of queue topic '{topic}'; it knows {_known}: "
+        "correct the name, or start a query that reads the topic"
+    )
+
+    @property
+    def _known(self) -> str:
+        return ", ".join(self.known) or "none"
+
+
+class TrackedElsewhere(KafkaFailure):
+    """Raised when a subscription belongs to the tracker of another markers topic, which ignores this one."""
+
+    subscription: str
+    topic: str
+    markers_topic: str
+    found: str
+    template = (
+        "subscription '{subscription}' of topic '{topic}' is tracked through markers topic '{found}', and "
+        "this is to use '{markers_topic}': set markersTopic to '{found}', or choose another subscription"
+    )
+
+
+class SubscriptionExists(KafkaFailure):
+    """Raised when a subscription is created that exists already."""
+
+    subscription: str
+    topic: str
+    template = (
+        "subscription '{subscription}' of topic '{topic}' exists: seek to move it, or choose another name"
+    )
+
+
+class SubscriptionHasConsumers(KafkaFailure):
+    """Raised when a subscription is deleted that has consumers."""
+
+    subscription: str
+    members: tuple[str, ...]
+    template = "subscription '{subscription}' has consumers ({_members}): stop them, or force it"
+
+    @property
+    def _members(self) -> str:
+        return "; ".join(self.members) or "unknown"

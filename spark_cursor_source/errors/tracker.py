@@ -1,74 +1,230 @@
-"""A tracker that is not there, or is one too many."""
+"""Errors of the tracker: its control topics, their records, and the dead letters it writes."""
 
 from __future__ import annotations
 
 from spark_cursor_source.errors.kafka import KafkaFailure
+from spark_cursor_source.errors.root import CursorqError
 from spark_cursor_source.errors.source import SourceError
 
 
 class TrackerOwnedByAnother(KafkaFailure):
-    """What a tracker of another checkpoint has done is newer than this checkpoint."""
+    """Raised when a tracker of another checkpoint has progressed beyond this checkpoint."""
 
-    def __init__(self, markers_topic: str, owner: str, stale: bool = False) -> None:
-        super().__init__(markers_topic, owner, stale)
-        self.markers_topic, self.owner, self.stale = markers_topic, owner, stale
+    markers_topic: str
+    owner: str
+    stale: bool = False
+    template = "markers topic '{markers_topic}' belongs to the tracker {owner}, {_next_move}"
 
-    def __str__(self) -> str:
-        owned = f"markers topic '{self.markers_topic}' belongs to the tracker {self.owner}"
+    @property
+    def _next_move(self) -> str:
         if self.stale:
             return (
-                f"{owned}, which has gone on where this checkpoint stopped; use the checkpointLocation of "
-                "that tracker, or a new one with takeOver=true: it begins with the cursors, and loses nothing"
+                "which has gone on where this checkpoint stopped; use the checkpointLocation of that "
+                "tracker, or a new one with takeOver=true: it begins with the cursors, and loses nothing"
             )
         return (
-            f"{owned}, of another checkpoint; use the checkpointLocation of that tracker, or, if it is lost, "
-            "set takeOver=true once"
+            "of another checkpoint; use the checkpointLocation of that tracker, or, if it is lost, set "
+            "takeOver=true once"
         )
 
 
 class TrackerFenced(KafkaFailure):
-    """Another tracker for the same topics was started later; this one ends."""
+    """Raised when another tracker for the same topics was started later."""
 
-    def __init__(self, transactional_id: str) -> None:
-        super().__init__(transactional_id)
-        self.transactional_id = transactional_id
-
-    def __str__(self) -> str:
-        return (
-            f"another tracker was started later with the id '{self.transactional_id}' and has taken over; "
-            "run one tracker for these topics, and see which of the two is not wanted"
-        )
+    transactional_id: str
+    template = (
+        "another tracker was started later with the id '{transactional_id}' and has taken over; run one "
+        "tracker for these topics, and see which of the two is not wanted"
+    )
 
 
 class NoTracker(SourceError):
-    """No tracker answered, so nothing that is not acked would ever come back."""
+    """Raised when no tracker answers, so unacked messages would never be redelivered."""
 
-    def __init__(self, cells: int, waited_ms: int, markers_topic: str, cursors_topic: str) -> None:
-        super().__init__(cells, waited_ms, markers_topic, cursors_topic)
-        self.cells, self.waited_ms = cells, waited_ms
-        self.markers_topic, self.cursors_topic = markers_topic, cursors_topic
+    cells: int
+    waited_ms: int
+    markers_topic: str
+    cursors_topic: str
+    template = (
+        "no tracker answered for {cells} queue partitions in {_waited_s:.0f} s: start one (spark-submit "
+        "jobs/tracker.py, or cursorq.start_tracker) that reads markers topic '{markers_topic}' and writes "
+        "cursors topic '{cursors_topic}', or raise trackerTimeout"
+    )
 
-    def __str__(self) -> str:
-        return (
-            f"no tracker answered for {self.cells} queue partitions in {self.waited_ms / 1000:.0f} s: start"
-            " one (spark-submit jobs/tracker.py, or cursorq.start_tracker) that reads markers topic"
-            f" '{self.markers_topic}' and writes cursors topic '{self.cursors_topic}', or raise"
-            " trackerTimeout"
-        )
+    @property
+    def _waited_s(self) -> float:
+        return self.waited_ms / 1000
 
 
 class TrackerSilent(NoTracker):
-    """No tracker has read a marker for as long as ``failWithoutTracker`` says."""
+    """Raised when no tracker has read a marker for as long as ``failWithoutTracker`` allows."""
+
+    template = (
+        "no tracker has read a marker for {_waited_s:.0f} s (option failWithoutTracker), and what is not "
+        "acked does not come back meanwhile: start one with its checkpointLocation (spark-submit "
+        "jobs/tracker.py, or cursorq.start_tracker) that reads markers topic '{markers_topic}' and writes "
+        "cursors topic '{cursors_topic}', then start this query again with its checkpoint"
+    )
 
     def __init__(self, waited_ms: int, markers_topic: str, cursors_topic: str) -> None:
         super().__init__(0, waited_ms, markers_topic, cursors_topic)
         self.args = (waited_ms, markers_topic, cursors_topic)
 
-    def __str__(self) -> str:
+
+class ControlTopicUnfit(KafkaFailure):
+    """Base class of errors about a control topic with settings, or a past, that would break a guarantee."""
+
+
+class MarkersTopicNotLogAppendTime(ControlTopicUnfit):
+    """Raised when a markers topic does not record the broker's time, in which leases are measured."""
+
+    topic: str
+    found: str
+    servers: str
+    template = (
+        "markers topic '{topic}' uses {found}; set message.timestamp.type=LogAppendTime (kafka-configs.sh "
+        "--bootstrap-server {servers} --alter --entity-type topics --entity-name {topic} --add-config "
+        "message.timestamp.type=LogAppendTime), or delete it and let cursorq create it"
+    )
+
+
+class CursorsTopicNotCompacted(ControlTopicUnfit):
+    """Raised when a cursors topic deletes old records, and with them whole subscriptions."""
+
+    topic: str
+    found: str
+    servers: str
+    template = (
+        "cursors topic '{topic}' has cleanup.policy={found}; set cleanup.policy=compact (kafka-configs.sh "
+        "--bootstrap-server {servers} --alter --entity-type topics --entity-name {topic} --add-config "
+        "cleanup.policy=compact), or name another one and let cursorq create it"
+    )
+
+
+class StreamsTopicUnfit(ControlTopicUnfit):
+    """Raised when a streams topic deletes old records, or does not record the broker's time."""
+
+    topic: str
+    setting: str
+    found: str
+    wanted: str
+    servers: str
+    template = (
+        "streams topic '{topic}' has {setting}={found}; set {setting}={wanted} (kafka-configs.sh "
+        "--bootstrap-server {servers} --alter --entity-type topics --entity-name {topic} --add-config "
+        "{setting}={wanted}), or name another one and let cursorq create it"
+    )
+
+
+class MarkersPartitionsChanged(ControlTopicUnfit):
+    """Raised when a markers topic has another number of partitions than when it was first used.
+
+    The number decides where markers are written and is fixed: name a new topic in ``markersTopic``.
+    """
+
+    topic: str
+    was: int
+    now: int
+    template = (
+        "markers topic '{topic}' has {now} partitions and was used with {was}; their number is fixed once "
+        "used: name a new topic in markersTopic, for the tracker and all queries"
+    )
+
+
+class MarkersTopicRecreated(ControlTopicUnfit):
+    """Raised when the markers topic was deleted and created again; the cursors refer to the earlier one."""
+
+    topic: str
+    was: str
+    now: str
+    template = (
+        "markers topic '{topic}' was deleted and created again (its id was {was} and is {now}): the cursors "
+        "tell of markers that are gone; name new topics in markersTopic, redeliveriesTopic and cursorsTopic, "
+        "for the tracker and all queries"
+    )
+
+
+class MarkersGone(ControlTopicUnfit):
+    """Raised when the markers topic no longer has the tracker's position, so unread markers are lost."""
+
+    topic: str
+    partition: int
+    position: int
+    available: tuple[int, int]
+    template = (
+        "markers topic '{topic}' partition {partition} has offsets {available[0]} to {available[1]}, and the "
+        "tracker stands at {position}: {_next_move}"
+    )
+
+    @property
+    def _next_move(self) -> str:
+        if self.position > self.available[1]:
+            return (
+                "the topic was created again, or its brokers have lost its end; name new topics in "
+                "markersTopic, redeliveriesTopic and cursorsTopic, for the tracker and all queries"
+            )
         return (
-            f"no tracker has read a marker for {self.waited_ms / 1000:.0f} s (option failWithoutTracker), and"
-            " what is not acked does not come back meanwhile: start one with its checkpointLocation"
-            " (spark-submit jobs/tracker.py, or cursorq.start_tracker) that reads markers topic"
-            f" '{self.markers_topic}' and writes cursors topic '{self.cursors_topic}', then start this query"
-            " again with its checkpoint"
+            "what was removed in between may be the only trace of messages that were delivered and not "
+            "acked; lengthen its retention.ms, and to go on without them start the tracker with a new "
+            "checkpointLocation and takeOver=true"
         )
+
+
+class RedriveFenced(KafkaFailure):
+    """Raised when another redrive of the same dead letters was started later."""
+
+    topic: str
+    template = (
+        "another redrive of '{topic}' was started later, and knows what this one has done; run one at a time"
+    )
+
+
+class NoDeadLetter(KafkaFailure):
+    """Raised when a record of a topic to redrive does not say where it came from."""
+
+    topic: str
+    partition: int
+    offset: int
+    why: str
+    template = (
+        "{topic}-{partition} at offset {offset} is no dead letter: {why}; name a topic that only a tracker "
+        "of this library writes to"
+    )
+
+
+class WireError(CursorqError):
+    """Base class of errors about bytes in a control topic or checkpoint that this library did not write."""
+
+
+class InvalidMarker(WireError):
+    """Raised when a record of the markers topic is not a marker; the tracker counts, logs and skips it."""
+
+
+class InvalidControlRecord(WireError):
+    """Raised when a record of the redeliveries or cursors topic cannot be read.
+
+    Another program or a later version wrote it: use one version of the library everywhere, and topics to
+    which nothing else writes.
+    """
+
+
+class LaterCursorVersion(InvalidControlRecord):
+    """Raised when a tracker of a later version of this library has written a cursor.
+
+    Ignoring it would deliver acked messages again: use one version of the library everywhere.
+    """
+
+    version: int
+    known: int
+    template = (
+        "a cursor of version {version} cannot be read, only up to version {known}: its tracker has a later "
+        "version of spark_cursor_source; install that version here too"
+    )
+
+
+class InvalidOffset(WireError):
+    """Raised when the offset in a checkpoint is not one of this source.
+
+    The checkpoint belongs to another kind of source or to a later version: start the query with a checkpoint
+    of its own; the cursor of its subscription keeps the position.
+    """
