@@ -5,13 +5,14 @@ BIN := .venv/bin
 WORKERS ?= 3
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
-.PHONY: help setup jars demo check test test-interop lint types bench broker clean check-python check-java
+.PHONY: help setup jars demo check test test-interop lint types docs bench broker clean check-python check-java
 
 help:
 	@echo "make demo    broker, messages, consumer, tracker, a crash: a live table and a verdict"
 	@echo "make check   lint, types, tests without broker and Spark: in a minute"
 	@echo "make test    all tests      make lint    ruff       make types   mypy"
-	@echo "make broker  a Kafka broker until Ctrl-C            make bench   ours against the peers"
+	@echo "make docs    the documentation, into docs/_build   make bench   ours against the peers"
+	@echo "make broker  a Kafka broker until Ctrl-C"
 	@echo "make setup   only .venv     make clean   remove what was made here"
 
 check-python:
@@ -65,6 +66,10 @@ lint: setup
 types: setup
 	@$(BIN)/mypy
 
+docs: setup
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+	@echo "open docs/_build/index.html"
+
 bench: jars
 	@$(BIN)/python -m tests.benchmarks
 
@@ -73,5 +78,5 @@ broker: check-java setup
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -rf spark-warehouse metastore_db derby.log artifacts
+	rm -rf spark-warehouse metastore_db derby.log artifacts docs/_build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
