@@ -1,4 +1,4 @@
-"""Everything that is asked of the brokers about topics, positions and consumer groups."""
+"""Admin requests about topics, offsets and consumer groups."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ _PAUSE_S = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
-    """What a topic is: one made again under the same name has another id."""
+    """Name, id and partition count of a topic.
+
+    A topic that is recreated under the same name has another id.
+    """
 
     name: str
     topic_id: str
@@ -63,7 +66,7 @@ class TopicInfo:
 
 
 class Append(NamedTuple):
-    """Where and when a record was appended, and in which epoch of the partition's leader."""
+    """Offset, append time in milliseconds and leader epoch of an appended record."""
 
     offset: int
     at_ms: int
@@ -71,9 +74,10 @@ class Append(NamedTuple):
 
 
 class ClusterAdmin:
-    """An administrator's view of the cluster. Thread-safe, and kept for the life of its owner.
+    """Admin client for topics, offsets and consumer groups. It is thread-safe and lives as long as its owner.
 
-    Every call ends within ``timeout_ms``: with an answer, KafkaUnavailable, NotAuthorized or KafkaRefused.
+    Every call ends within ``timeout_ms`` (default 30 s). It returns a result or raises KafkaUnavailable,
+    NotAuthorized or KafkaRefused.
     """
 
     def __init__(self, config: Mapping[str, Any], *, timeout_ms: int = 30_000) -> None:
@@ -81,22 +85,25 @@ class ClusterAdmin:
         self._calls = AdminRequests(config)
         self._timeout_ms = timeout_ms
         self._servers = str(config.get("bootstrap.servers", ""))
-        self._judged: set[str] = set()  # topics whose replication was looked at
+        self._judged: set[str] = set()  # topics whose replication has been checked
         self._until: Deadline | None = None
         self._groups_lock = threading.Lock()
         self._groups: dict[tuple[str, bool], GroupOffsets] = {}
 
     def meet(self) -> ClusterAdmin:
-        """These topics, once the brokers have answered; at the start of a query, a client or a command.
+        """Wait for the first response of the brokers and return this admin client.
+
+        Call it at the start of a query, a client or a command.
 
         Raises:
-            KafkaUnavailable: the brokers cannot be connected to. It takes seconds, not ``timeout_ms``.
+            KafkaUnavailable: no connection to the brokers can be made. The error comes after a few seconds,
+                before ``timeout_ms``.
         """
         self._calls.meet(within_ms=min(self._timeout_ms, FIRST_CONTACT_MS))
         return self
 
     def within(self, deadline: Deadline | None) -> ClusterAdmin:
-        """The same view, whose calls end by a deadline, too."""
+        """Return an admin client with the same connections whose calls also end by ``deadline``."""
         view = copy(self)
         view._until = deadline
         return view
@@ -104,10 +111,12 @@ class ClusterAdmin:
     def ensure_control(
         self, *, markers: str, redeliveries: str, cursors: str, partitions: int = DEFAULT_PARTITIONS
     ) -> ControlTopics:
-        """Make missing control topics with ``partitions`` each, wait for their leaders, check their settings.
+        """Create missing control topics, wait for their leaders, and check the settings of all of them.
+
+        A created topic has ``partitions`` partitions.
 
         Raises:
-            MarkersTopicNotLogAppendTime, CursorsTopicNotCompacted: an existing topic is unfit.
+            MarkersTopicNotLogAppendTime, CursorsTopicNotCompacted: an existing topic has unsuitable settings.
         """
         found = ensure_control_topics(
             self._calls,
@@ -121,36 +130,38 @@ class ClusterAdmin:
         return found
 
     def ensure_markers(self, markers: str, *, partitions: int = DEFAULT_PARTITIONS) -> int:
-        """The same for a markers topic alone; how many partitions it has."""
+        """Create and check a markers topic as :meth:`ensure_control` does. Return its partition count."""
         count = ensure_markers_topic(self._calls, markers, partitions=partitions, deadline=self._deadline())
         self._warn_once(markers)
         return count
 
     def ensure_cursors(self, cursors: str, *, partitions: int = DEFAULT_PARTITIONS) -> int:
-        """The same for a cursors topic alone; how many partitions it has."""
+        """Create and check a cursors topic as :meth:`ensure_control` does. Return its partition count."""
         count = ensure_cursors_topic(self._calls, cursors, partitions=partitions, deadline=self._deadline())
         self._warn_once(cursors)
         return count
 
     def ensure_streams(self, streams: str) -> int:
-        """The same for a streams topic, which is made with one partition.
+        """Create and check a streams topic, which has one partition when it is created.
+
+        Return its partition count.
 
         Raises:
-            StreamsTopicUnfit: it is there with other settings.
+            StreamsTopicUnfit: the topic exists with other settings.
         """
         count = ensure_streams_topic(self._calls, streams, deadline=self._deadline())
         self._warn_once(streams)
         return count
 
     def weak(self, topics: Iterable[str]) -> tuple[WeakTopic, ...]:
-        """Those of the topics that are there and replicated less than the cluster allows."""
+        """Return the existing topics that have fewer replicas or in-sync replicas than the cluster allows."""
         return weak_topics(self._calls, topics, servers=self._servers, deadline=self._deadline())
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """Id and number of partitions of each topic.
+        """Return id and partition count of each topic.
 
         Raises:
-            TopicNotFound: names all that are missing.
+            TopicNotFound: at least one topic does not exist. The error names all missing topics.
         """
         wanted = sorted(set(topics))
         denial = Deadline.after_ms(DENIAL_MS)
@@ -164,7 +175,10 @@ class ClusterAdmin:
             denial.pause(_PAUSE_S)
 
     def existing(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """The same for those of the topics that exist; one that was just made may not be among them yet."""
+        """Return id and partition count of the topics that exist.
+
+        A topic created just before may be absent.
+        """
         found, _ = describe_topics(self._calls, sorted(set(topics)), deadline=self._deadline())
         return {
             name: TopicInfo(name=name, topic_id=str(topic.topic_id), partitions=len(topic.partitions))
@@ -172,7 +186,10 @@ class ClusterAdmin:
         }
 
     def placements(self, topic: str) -> dict[int, tuple[int | None, tuple[int, ...], tuple[int, ...]]]:
-        """(leader, replicas, in-sync replicas) of each partition, by broker id; empty without a topic."""
+        """Return (leader, replicas, in-sync replicas) as broker ids, by partition.
+
+        Empty if the topic is missing.
+        """
         found, _ = describe_topics(self._calls, [topic], deadline=self._deadline())
         return {
             part.id: (
@@ -185,10 +202,10 @@ class ClusterAdmin:
         }
 
     def missing_rights(self, wanted: Mapping[str, Collection[str]]) -> list[str]:
-        """The rights among ``{topic: operations}`` that this principal lacks, in words of ``kafka-acls.sh``.
+        """Return the rights among ``{topic: operations}`` that are missing, as ``kafka-acls.sh`` arguments.
 
-        Operations are those of :mod:`spark_cursor_source.kafka.rights`. What a broker does not tell is found
-        out when it is done.
+        Operations are those of :mod:`spark_cursor_source.kafka.rights`. A right that the brokers do not
+        report is only detected when the operation is performed.
         """
         missing, _ = missing_rights(self._calls, wanted, deadline=self._deadline())
         return [acl(operation, topic) for topic, operation in missing]
@@ -201,13 +218,13 @@ class ClusterAdmin:
         stable: bool = True,
         unknown: Iterable[str] = (),
     ) -> None:
-        """Refuse a principal that lacks rights on topics, or Read on a consumer group; before any work.
+        """Check the rights on topics, and Read on a consumer group, before any work is done.
 
-        ``stable`` is that of :meth:`committed_with_metadata`. ``unknown`` are rights that it needs too and
-        that nobody can be asked about; they are named only beside others that are missing.
+        ``stable`` is that of :meth:`committed_with_metadata`. ``unknown`` are further required rights that no
+        request can check. The error names them only if other rights are missing.
 
         Raises:
-            NotAuthorized: names all that are missing.
+            NotAuthorized: at least one right is missing. The error names all missing rights.
         """
         missing, visible = missing_rights(self._calls, wanted, deadline=self._deadline())
         acls, unknown = [acl(operation, topic) for topic, operation in missing], list(unknown)
@@ -215,7 +232,8 @@ class ClusterAdmin:
         if group is not None:
             of_group = acl("Read", group, "group")
             try:
-                # The group's positions in any topic that may be seen: without one the brokers do not tell.
+                # The request asks for the group's offsets in a visible topic. Without a topic the brokers do
+                # not check the group's rights.
                 asked = [(topic, 0) for topic in visible[:1]]
                 self.committed_with_metadata(group, asked, stable=stable)
                 unknown += [] if visible else [of_group]
@@ -226,9 +244,9 @@ class ClusterAdmin:
             raise NotAuthorized(name, operation, tuple(acls), tuple(unknown))
 
     def create(self, topics: Mapping[str, tuple[int, Mapping[str, object]]]) -> None:
-        """Make ``{name: (partitions, settings)}`` with up to three replicas, and wait for their leaders.
+        """Create ``{name: (partitions, settings)}`` with up to three replicas and wait for the leaders.
 
-        A topic that exists, or that somebody else makes at the same time, stays as it is.
+        A topic that exists, or that another client creates at the same time, is left unchanged.
         """
         deadline = self._deadline()
         create_topics(self._calls, topics, deadline=deadline)
@@ -237,9 +255,10 @@ class ClusterAdmin:
     def create_new(
         self, topic: str, partitions: int, settings: Mapping[str, object], *, replication: int | None
     ) -> bool:
-        """Make one topic that is not there yet, and wait for its leaders; whether it was made.
+        """Create one topic and wait for its leaders. Return False if the topic already existed.
 
-        ``replication`` of None is three replicas, two of which acknowledge, or as many as there are brokers.
+        With ``replication=None`` the topic has three replicas and ``min.insync.replicas`` of two, or fewer if
+        the cluster has fewer brokers.
         """
         deadline = self._deadline()
         was_there = bool(self.existing([topic]))
@@ -251,52 +270,52 @@ class ClusterAdmin:
         return True
 
     def delete(self, topic: str) -> bool:
-        """Delete a topic; whether there was one."""
+        """Delete a topic. Return False if the topic did not exist."""
         was_there = bool(self.existing([topic]))
         asked = delete_topics(self._calls, [topic], deadline=self._deadline()).get(topic, 0)
         return not asked or (asked > 1 and was_there)
 
     def delete_records(self, positions: Mapping[Partition, int]) -> None:
-        """Delete the records below these positions; of a topic that is gone there are none."""
+        """Delete the records below these offsets. Topics that do not exist are skipped."""
         delete_records(self._calls, positions, deadline=self._deadline())
 
     def settings(self, topic: str) -> dict[str, str | None]:
-        """A topic's configuration as it is in effect."""
+        """Return the effective configuration of a topic."""
         return topic_settings(self._calls, [topic], deadline=self._deadline())[topic]
 
     def matching(self, pattern: str) -> list[str]:
-        """The topics whose whole name a Java regular expression matches, without the brokers' own."""
+        """Return the topics whose whole name matches a Java regular expression, without internal topics."""
         return matching_topics(pattern, list(self._cluster().topics))
 
     def brokers(self) -> tuple[Broker, ...]:
-        """The brokers that are there, by their ids."""
+        """Return the live brokers, sorted by id."""
         found = sorted(self._cluster().brokers.values(), key=lambda one: one.id)
         return tuple(Broker(id=one.id, host=one.host, port=one.port) for one in found)
 
     def end_offsets(self, partitions: Iterable[Partition], *, committed: bool) -> dict[Partition, int]:
-        """The position after the last record; ``committed``: before the first open transaction."""
+        """Return the high watermark of each partition, or the last stable offset if ``committed``."""
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         found = self._list_offsets(partitions, _LATEST, isolation)
         return {partition: info.offset for partition, info in found.items()}
 
     def existing_ends(self, partitions: Collection[Partition], *, committed: bool) -> dict[Partition, int]:
-        """The same for those of the partitions that are there."""
+        """Return the end offsets of the partitions that exist, as :meth:`end_offsets` does."""
         infos = self.existing(topic for topic, _ in partitions)
         there = [tp for tp in partitions if tp[0] in infos and tp[1] < infos[tp[0]].partitions]
         try:
             return self.end_offsets(there, committed=committed)
-        except (TopicNotFound, TopicGone):  # deleted since
+        except (TopicNotFound, TopicGone):  # a topic was deleted after the check above
             return self.existing_ends(there, committed=committed)
 
     def beginning_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The position of the first record that is left."""
+        """Return the offset of the first remaining record of each partition."""
         found = self._list_offsets(partitions, _EARLIEST)
         return {partition: info.offset for partition, info in found.items()}
 
     def offsets_for_time(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int]:
-        """The position of the first record with this timestamp or a later one; the end if there is none."""
+        """Return the offset of the first record at or after this timestamp, else the end offset."""
         partitions = list(partitions)
-        # The ends first: a record that comes in between is then after them, and is not passed over.
+        # Read the end offsets first. A record that is appended between the two requests is then not skipped.
         ends = self.end_offsets(partitions, committed=False)
         found = self._list_offsets(partitions, ADMIN_TYPES.OffsetSpec.for_timestamp(max(0, timestamp_ms)))
         return {
@@ -305,12 +324,15 @@ class ClusterAdmin:
         }
 
     def last_append_times(self, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """Offset and timestamp (ms) of the record with the latest timestamp; empty partitions are absent."""
+        """Return offset and timestamp (ms) of the record with the latest timestamp.
+
+        Empty partitions are absent.
+        """
         found = self.last_appends(topic, partitions)
         return {number: (last.offset, last.at_ms) for number, last in found.items()}
 
     def last_appends(self, topic: str, partitions: Iterable[int]) -> dict[int, Append]:
-        """The record with the latest timestamp of each partition; empty ones are absent."""
+        """Return the record with the latest timestamp of each partition. Empty partitions are absent."""
         found = self._list_offsets(((topic, number) for number in partitions), _MAX_TIMESTAMP)
         return {
             number: Append(info.offset, info.timestamp, info.leader_epoch)
@@ -319,34 +341,37 @@ class ClusterAdmin:
         }
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The group's position in those of the partitions where it has committed one."""
+        """Return the group's committed offset of each partition that has one."""
         found = self.committed_with_metadata(group, partitions)
         return {partition: committed.position for partition, committed in found.items()}
 
     def committed_with_metadata(
         self, group: str, partitions: Iterable[Partition], *, stable: bool = True
     ) -> dict[Partition, CommittedOffset]:
-        """The same with the text beside each; ``stable``: a transaction that sets them is waited for."""
+        """Return committed offsets with metadata.
+
+        If ``stable``, wait for open transactions that set offsets.
+        """
         return self._group(group, stable=stable).committed(partitions, self._deadline())
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Set the positions of a group that has no members; ordinary lag tools see them.
+        """Commit offsets of a group without members. Standard lag tools show these offsets.
 
         Raises:
-            GroupInUse: it has members.
-            TopicNotFound: a topic is gone.
+            GroupInUse: the group has members.
+            TopicNotFound: a topic no longer exists.
         """
         self._group(group).commit(offsets, self._deadline())
 
     def group_members(self, group: str) -> tuple[GroupMemberInfo, ...]:
-        """Who is in a consumer group."""
+        """Return the members of a consumer group."""
         return group_members(self._calls, group, deadline=self._deadline())
 
     def delete_group(self, group: str) -> bool:
-        """Delete a consumer group with its offsets; whether there was one.
+        """Delete a consumer group with its offsets. Return False if the group did not exist.
 
         Raises:
-            GroupInUse: it has members.
+            GroupInUse: the group has members.
         """
         return delete_group(self._calls, self._config, group, deadline=self._deadline())
 
@@ -387,8 +412,8 @@ class ClusterAdmin:
 
         def request(items: Sequence[Partition], timeout_s: float) -> Mapping[Any, Future[Any]]:
             if next(rounds):
-                # An AdminClient asks with the leader epochs it knows, and never learns by itself that they
-                # are old: after a broker's restart it would be told FENCED_LEADER_EPOCH for ever.
+                # An AdminClient sends the leader epochs in its metadata cache and does not refresh them by
+                # itself. After a broker restart it would receive FENCED_LEADER_EPOCH forever.
                 for topic in {topic for topic, _ in items}:
                     self._calls.client.list_topics(topic, timeout=min(timeout_s, _ONE_REQUEST_S))
             specs = {TopicPartition(topic, number): spec for topic, number in items}
@@ -408,7 +433,7 @@ class ClusterAdmin:
                 "list offsets", missing, request, deadline=deadline, denied=self._why_denied
             )
             found |= answers
-            # What a broker that went away has left unsaid comes as such an offset, and as no error.
+            # If a broker disconnects, the partitions it did not report have this offset and no error.
             missing = [partition for partition in missing if found[partition].offset == OFFSET_INVALID]
             if missing:
                 if deadline.over:
@@ -432,7 +457,7 @@ class ClusterAdmin:
 
 
 def meet_brokers(kafka: Mapping[str, str]) -> None:
-    """:meth:`Topics.meet` of these options, once for a process: its first contact is over then."""
+    """Run :meth:`ClusterAdmin.meet` for these options once in a process. Later calls return immediately."""
     config = client_config(kafka, "admin")
     key = frozenset(config.items())
     if key not in _met:

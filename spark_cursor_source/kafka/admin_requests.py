@@ -1,4 +1,4 @@
-"""Requests to the brokers, asked again while the answer is "not now", until a deadline."""
+"""Admin requests to the brokers, repeated on retriable errors until a deadline."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from spark_cursor_source.kafka.living_admin import LOOK_ANEW_S, LivingAdmin
 
 log = logging.getLogger(__name__)
 
-#: NewTopic, OffsetSpec and so on: public, but not in their module's __all__
+#: the module of NewTopic, OffsetSpec and so on, which are public but not in its __all__
 ADMIN_TYPES: Any = admin
 
-DENIAL_MS = 3_000  #: a topic that was just made may be unknown to a broker for about this long
+DENIAL_MS = 3_000  #: a new topic may be unknown to a broker for about this long
 
-#: so long brokers that refuse the very first connection are waited for; they may be starting
+#: maximum wait for brokers that refuse the first connection, because they may be starting
 FIRST_CONTACT_MS = 8_000
 
-_TURNED_AWAY_MS = 10_000  # for so long a login that fails may be the fault of a broker that starts
+_TURNED_AWAY_MS = 10_000  # a broker that starts may refuse valid logins for this long
 _ONE_REQUEST_S = 10.0
 _PAUSE_S = 0.1
 _LOOK_S = 0.05
@@ -45,27 +45,28 @@ Request = Callable[[Sequence[ItemT], float], Mapping[Any, "Future[Any]"]]
 
 
 class AdminRequests:
-    """An AdminClient whose requests end in an answer, or in one of our errors."""
+    """AdminClient whose requests return a result or raise an error of this library."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._complaints = ErrorCallback()
-        self.servers = str(config.get("bootstrap.servers", ""))  #: for commands that an error recommends
+        #: bootstrap servers, for commands that an error recommends
+        self.servers = str(config.get("bootstrap.servers", ""))
         self._living = LivingAdmin(admin_config(config) | {"error_cb": self._complaints})
 
     @property
     def client(self) -> admin.AdminClient:
-        """The client for the next request."""
+        """Client for the next request."""
         return self._living.client
 
     def meet(self, *, within_ms: int = FIRST_CONTACT_MS) -> None:
-        """Wait for the first answer of the brokers, and not long where none can be connected to.
+        """Wait for the first response of the brokers. Fail fast if no connection can be made.
 
-        For the start of a query, a client or a command: an address, a port or a security protocol that is
-        wrong is known within seconds. Brokers that accept the connection and are slow are left to the calls
-        that follow, which wait longer.
+        Call it at the start of a query, a client or a command. A wrong address, port or security protocol is
+        then detected within seconds. If the brokers accept the connection but respond slowly, this method
+        returns. The calls that follow have longer timeouts.
 
         Raises:
-            KafkaUnavailable: each connection was refused or broken off, for so long.
+            KafkaUnavailable: every connection was refused or closed until ``within_ms`` had passed.
         """
         deadline, told = Deadline.after_ms(within_ms), False
         reason: KafkaError | None = None
@@ -79,9 +80,9 @@ class AdminRequests:
                 client.poll(0)
             except KafkaException as failed:
                 if error_of(failed).code() not in RETRIABLE:
-                    return  # an answer, too
+                    return  # an error response also proves that the brokers are reachable
                 break
-            # Some say only that they were disconnected; the longest text tells the most.
+            # Some errors only report a disconnect. The longest text is the most specific one.
             heard = [error for error in (reason, self._complaints.during(deadline)) if error is not None]
             reason = max(heard, key=lambda error: len(error.str()), default=None)
             if not told and self._complaints.all_down:
@@ -100,14 +101,14 @@ class AdminRequests:
         tolerated: frozenset[int] = frozenset(),
         denied: Callable[[ItemT], CursorqError | None] | None = None,
     ) -> tuple[dict[ItemT, Any], dict[ItemT, KafkaError]]:
-        """The answer for each item, and the error where its code is among the ``tolerated``.
+        """Return the result for each item, and the error of each item whose error code is in ``tolerated``.
 
-        ``request(items, timeout_s)`` gives a future per item, in the order of the items. Of a topic that
-        stays unknown ``denied(item)`` is the error, or None if it is known after all.
+        ``request(items, timeout_s)`` returns a future per item, in the order of the items. If a topic stays
+        unknown, ``denied(item)`` returns the error to raise, or None if the topic is known by then.
 
         Raises:
-            NotAuthorized, KafkaRefused: an answer that waiting does not change.
-            KafkaUnavailable: the deadline is over; or a login or a certificate has been refused for 10 s.
+            NotAuthorized, KafkaRefused: the brokers refuse a request for a reason that does not pass.
+            KafkaUnavailable: the deadline is over, or logins or certificates have been refused for 10 s.
         """
         answers: dict[ItemT, Any] = {}
         refused: dict[ItemT, KafkaError] = {}
@@ -140,7 +141,7 @@ class AdminRequests:
         return answers, refused
 
     def unavailable(self, operation: str, deadline: Deadline, last: KafkaError | None) -> KafkaUnavailable:
-        """Our error for a deadline that is over, with what the brokers complained about meanwhile."""
+        """Return the error for an expired deadline, with the client errors that were reported meanwhile."""
         self.client.poll(0)
         return unavailable(operation, deadline, last, self._complaints)
 
@@ -150,16 +151,19 @@ class AdminRequests:
         return heard is not None and heard.code() in TURNED_AWAY and deadline.spent_ms > _TURNED_AWAY_MS
 
     def look_anew(self, deadline: Deadline) -> None:
-        """Find the controller again, and brokers to ask: a call waits for them in vain."""
+        """Refresh the metadata to find the controller and live brokers.
+
+        Call it while a request gets no response.
+        """
         self._living.look_anew(deadline.left_s(most=_ONE_REQUEST_S, least=0.05))
 
     def _round(self, request: Request[ItemT], items: Sequence[ItemT], timeout_s: float) -> list[Any]:
-        client = self.client  # kept for the round: with its client a request ends
+        client = self.client  # kept for the round, because a request ends when its client is freed
         try:
             futures = list(request(items, timeout_s).values())
         except KafkaException as raised:
             return [error_of(raised)] * len(items)
-        # librdkafka keeps the time itself; ours is for the case that it does not.
+        # librdkafka enforces the timeout itself. This deadline applies if it fails to do so.
         round_ = Deadline.after_ms(int((timeout_s + 5) * 1000))
         while wait(futures, round_.left_s(most=LOOK_ANEW_S)).not_done and not round_.over:
             self.look_anew(Deadline.after_ms(int(timeout_s * 1000) - round_.spent_ms))

@@ -1,4 +1,4 @@
-"""The garbage collector, out of the way of work that makes many objects."""
+"""Pause of the garbage collector during work that creates many objects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """For messages by the thousand: it would look at each over and over, and none is in a cycle."""
+    """Pause the garbage collector while thousands of messages are created.
+
+    Messages are in no reference cycle, but the collector would scan each of them repeatedly.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

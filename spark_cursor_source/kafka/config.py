@@ -1,4 +1,4 @@
-"""Kafka client options as users give them, in Java's names or librdkafka's, made into librdkafka's."""
+"""Conversion of Kafka client options, with Java's names or librdkafka's, to librdkafka's names."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ Role = Literal["consumer", "producer", "admin"]
 ClientT = TypeVar("ClientT")
 
 HIDDEN = "[hidden]"
-_LOG_LEVEL = 2  # of syslog: critical
+_LOG_LEVEL = 2  # syslog level: critical
 
-#: what the promises of this library rest on; an option that says otherwise is refused, not overruled
+#: settings that the guarantees of this library need; an option that contradicts them is refused, not
+#: overruled
 _ROLE_DEFAULTS: dict[Role, dict[str, str]] = {
     "consumer": {
         "allow.auto.create.topics": "false",
@@ -52,10 +53,10 @@ _NOT_READ: dict[Role, frozenset[str]] = {
 
 
 def client_config(kafka: Mapping[str, str], role: Role = "consumer") -> dict[str, str]:
-    """The configuration of one client; options that its role does not read are left out.
+    """Return the configuration of one client, without options that its role does not read.
 
-    ``config.file`` among the options is read here, on the machine that opens the client; what stands in the
-    options goes before what stands in the file. A consumer has no ``group.id`` yet: add it.
+    If ``config.file`` is given, the file is read here, on the machine that opens the client. Options override
+    the file. The configuration of a consumer has no ``group.id`` yet, so the caller must add it.
     """
     given = _with_file(kafka)
     check_brokers(KafkaOptions(given))
@@ -75,10 +76,13 @@ def client_config(kafka: Mapping[str, str], role: Role = "consumer") -> dict[str
 
 
 def open_client(make: Callable[[dict[str, Any]], ClientT], config: Mapping[str, Any]) -> ClientT:
-    """``make(config)``, such as ``open_client(Consumer, config)``; what librdkafka refuses is our error.
+    """Return ``make(config)``, for example ``open_client(Consumer, config)``.
 
-    What librdkafka writes to stderr unasked is left out but for what is critical: why a call failed is in our
-    errors. ``kafka.log_level`` brings it back. Ctrl-C ends the calls of a Producer, Consumer or AdminClient.
+    A refusal by librdkafka becomes RefusedKafkaOption.
+
+    librdkafka's own messages on stderr are limited to critical ones, because the errors of this library hold
+    the reason of a failed call. ``kafka.log_level`` shows them again. Ctrl-C ends the calls of a Producer,
+    Consumer or AdminClient.
     """
     made: Any = INTERRUPTIBLE.get(make, make)
     try:
@@ -87,12 +91,12 @@ def open_client(make: Callable[[dict[str, Any]], ClientT], config: Mapping[str, 
         text = _message(refusal)
         named = re.search(r'property "([^"]*)"|: ([a-z0-9._]+) failed:', text)
         option = (named.group(1) or named.group(2)) if named else "*"
-        # None: librdkafka quotes values, and a chained traceback would show a secret one.
+        # "from None": librdkafka quotes option values, and a chained traceback could show a secret one.
         raise RefusedKafkaOption(option, _scrubbed(text, option, config), "correct it") from None
 
 
 def redacted(config: Mapping[str, object]) -> dict[str, str]:
-    """The configuration for a log: secrets, and options nobody knows, without their value."""
+    """Return the configuration for a log, with the values of secrets and unknown options hidden."""
     return {name: HIDDEN if is_secret(name) else str(value) for name, value in config.items()}
 
 
@@ -135,7 +139,7 @@ def _check_known(name: str, value: str) -> None:
 
 
 def _librdkafka_knows(name: str, value: str) -> bool:
-    # A newer librdkafka can know more than our list: it is asked only then, by a client that has no brokers.
+    # A newer librdkafka can have more options than our list. A client without brokers finds out.
     try:
         Producer({name: value, "log_level": "0"})
     except KafkaException as refusal:
@@ -147,7 +151,7 @@ def _librdkafka_knows(name: str, value: str) -> bool:
 
 def _to_native(name: str, value: str) -> str:
     if name == "ssl.endpoint.identification.algorithm" and not value.strip():
-        return "none"  # Java turns the check off with an empty text
+        return "none"  # Java disables the check with an empty text
     return value
 
 

@@ -1,4 +1,4 @@
-"""Java .properties files, read where a client is opened, so that no secret has to stand in an option."""
+"""Reader of Java .properties files. They are read when a client is opened, so options need no secrets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read_properties_file(path: str) -> dict[str, str]:
-    """The options of the file; an error names file, host and line, and never what the file says."""
+    """Return the options of the file. An error names file, host and line, but never shows the content."""
     try:
         raw = Path(path.removeprefix("file://")).expanduser().read_bytes()
     except (OSError, ValueError, RuntimeError) as cause:
@@ -23,12 +23,15 @@ def read_properties_file(path: str) -> dict[str, str]:
     try:
         return parse_properties(_decode(raw))
     except ValueError as malformed:
-        # None: the line itself can hold a secret, and a traceback would show it.
+        # "from None": the line can contain a secret, and a chained traceback would show it.
         raise KafkaConfigFileUnreadable(path, socket.gethostname(), str(malformed)) from None
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The entries of a .properties text, as java.util.Properties reads them; ValueError names the line."""
+    """Return the entries of a .properties text, as java.util.Properties reads them.
+
+    ValueError names the line.
+    """
     properties: dict[str, str] = {}
     for number, line in _logical_lines(text):
         match = _LOGICAL.fullmatch(line)
@@ -42,7 +45,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _decode(raw: bytes) -> str:
-    # Java reads Latin-1, editors write UTF-8: a password with an umlaut works either way.
+    # Java reads Latin-1, but editors write UTF-8. A password with an umlaut works in both encodings.
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError:

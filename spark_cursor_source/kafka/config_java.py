@@ -1,4 +1,4 @@
-"""Java client options that librdkafka spells in another way: timeouts, buffers, key stores, JAAS."""
+"""Translation of Java client options that differ in librdkafka: timeouts, buffers, key stores, JAAS."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ _JAAS_MODULES = {
 
 
 def translate(java: dict[str, str], native: dict[str, str]) -> dict[str, str]:
-    """librdkafka's form of Java's options; an option given in both forms with two values is an error."""
+    """Translate Java's options to librdkafka's.
+
+    An option given in both forms with different values is an error.
+    """
     translated: dict[str, tuple[str, str]] = {}
     steps = (_timeouts, _buffers, _trust_store, _key_store, _login_handler)
     found = [item for step in steps for item in step(java).items()]
@@ -58,7 +61,7 @@ _Origins = dict[str, tuple[str, str]]  # librdkafka's name -> (Java's name, valu
 
 
 def _timeouts(java: dict[str, str]) -> _Origins:
-    # Java limits requests and whole calls; librdkafka has one limit, for requests, so that one goes first.
+    # Java limits requests and whole calls. librdkafka only limits requests, so that limit comes first.
     for name in ("request.timeout.ms", "default.api.timeout.ms"):
         if name in java:
             return {"socket.timeout.ms": (name, java[name])}
@@ -67,7 +70,7 @@ def _timeouts(java: dict[str, str]) -> _Origins:
 
 def _buffers(java: dict[str, str]) -> _Origins:
     def system_default(value: int) -> int:
-        return max(value, 0)  # Java's -1 is librdkafka's 0
+        return max(value, 0)  # Java's -1 is 0 in librdkafka
 
     def kilobytes(value: int) -> int:
         return max(-(-value // 1024), 1)
@@ -111,7 +114,7 @@ def _key_store(java: dict[str, str]) -> _Origins:
 
 
 def _is_pem(kind: str | None, location: str) -> bool:
-    # Java takes a store without a type for JKS; an ending that says PEM is believed.
+    # Java treats a store without a type as JKS. A file name with a PEM ending is accepted as PEM.
     return kind.upper() == "PEM" if kind is not None else location.lower().endswith(_PEM_ENDINGS)
 
 
@@ -136,7 +139,10 @@ def _jaas(java: dict[str, str], native: dict[str, str]) -> _Origins:
 
 
 def _parse_jaas(text: str) -> tuple[str, dict[str, str]]:
-    """Module name and options, lower-cased; no error shows the text, a stray quote can bare a secret."""
+    """Return module name and options, lower-cased.
+
+    Errors never show the text, because a stray quote can expose a secret.
+    """
     malformed = RefusedKafkaOption("sasl.jaas.config", "it is no JAAS configuration", _JAAS_NEXT)
     match = _JAAS.fullmatch(text)
     if match is None:

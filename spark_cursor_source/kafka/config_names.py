@@ -1,4 +1,4 @@
-"""Kafka client options by name: librdkafka's own, Java's equivalents, the refused, the secret."""
+"""Kafka client options by name: librdkafka's own, Java's equivalents, refused options and secrets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def _names(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
 
 
-#: librdkafka options that only a consumer reads; given to a producer they are a warning in the log each time
+#: librdkafka options that only consumers read; a producer logs a warning for each of them
 CONSUMER_ONLY = _names(
     """
     check.crcs coordinator.query.interval.ms enable.partition.eof fetch.error.backoff.ms fetch.max.bytes
@@ -22,7 +22,7 @@ CONSUMER_ONLY = _names(
     """
 )
 
-#: librdkafka options that only a producer reads
+#: librdkafka options that only producers read
 PRODUCER_ONLY = _names(
     """
     acks batch.num.messages batch.size compression.level compression.type
@@ -33,7 +33,7 @@ PRODUCER_ONLY = _names(
     """
 )
 
-#: librdkafka options that every client reads
+#: librdkafka options that all clients read
 EVERY_CLIENT = _names(
     """
     allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
@@ -68,8 +68,8 @@ EVERY_CLIENT = _names(
     """
 )
 
-#: names, Java's and librdkafka's older ones, whose value means the same under the name used here: one option
-#: has one name in a configuration, so that what is added to it later overrides
+#: older librdkafka names and Java names, mapped to the name used here, with the same meaning of the value;
+#: with one name per option, settings that are added later override it
 RENAMED = {
     "compression.codec": "compression.type",
     "delivery.timeout.ms": "message.timeout.ms",
@@ -89,7 +89,7 @@ RENAMED = {
     "ssl.truststore.certificates": "ssl.ca.pem",
 }
 
-#: Java names that are translated together with others, or whose value changes
+#: Java names that are translated in combination with others, or whose value changes
 TRANSLATED = _names(
     """
     buffer.memory default.api.timeout.ms receive.buffer.bytes request.timeout.ms sasl.jaas.config
@@ -107,7 +107,7 @@ _TLS = "librdkafka leaves this to OpenSSL"
 _SUBSCRIPTION = "leave it out, and name the reader in the option subscription"
 _LEAVE_OUT = "leave it out"
 
-#: option -> (why it is refused, what to use instead)
+#: option -> (reason of the refusal, replacement)
 REFUSED: dict[str, tuple[str, str]] = {
     "group.id": (_OWN_GROUP, _SUBSCRIPTION),
     "group.instance.id": (_OWN_GROUP, _SUBSCRIPTION),
@@ -166,7 +166,7 @@ REFUSED_PREFIXES: dict[str, tuple[str, str]] = {
     "config.providers.": (_JAVA_CLASS, "put secrets in a file and name it in kafka.config.file"),
 }
 
-#: names the Python client takes besides librdkafka's, all of them for objects that no text can hold
+#: names that the Python client takes in addition to librdkafka's; their values are objects, not texts
 NOT_TEXT = frozenset({"default.topic.config", "logger", "on_commit", "on_delivery", "opaque", "interceptors"})
 
 KNOWN = CONSUMER_ONLY | PRODUCER_ONLY | EVERY_CLIENT
@@ -179,7 +179,10 @@ _PUBLIC = frozenset({"sasl.oauthbearer.client.credentials.client.id", "https.ca.
 
 
 def is_secret(name: str) -> bool:
-    """Whether an option's value must not be shown; a name that nobody knows could be a misspelt secret."""
+    """True if an option's value must not be shown.
+
+    An unknown name counts as secret, because it may be misspelled.
+    """
     if name in _PUBLIC:
         return False
     return bool(_SECRET.search(name)) or name not in SUGGESTIBLE | REFUSED.keys()

@@ -1,4 +1,4 @@
-"""One configuration, made fit for each kind of client that a part opens."""
+"""Adaptation of one configuration to each kind of client."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ _OF_PRODUCERS = PRODUCER_ONLY | {"transactional.id"}
 
 
 def admin_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What an AdminClient reads of a configuration; the rest would be a warning in the log each time."""
+    """Return the options that an AdminClient reads. Each other option would cause a warning in the log."""
     return {name: value for name, value in config.items() if name not in _OF_CONSUMERS | _OF_PRODUCERS}
 
 
 def producer_config(config: Mapping[str, Any], settings: Mapping[str, object]) -> dict[str, Any]:
-    """Of an idempotent producer, with ``settings`` on top."""
+    """Return the configuration of an idempotent producer. ``settings`` override ``config``."""
     read = {name: value for name, value in config.items() if name not in _OF_CONSUMERS}
     return read | {"enable.idempotence": True, "acks": "all"} | dict(settings)
 
 
 def consumer_config(config: Mapping[str, Any], settings: Mapping[str, object]) -> dict[str, Any]:
-    """Of a consumer that is assigned what it reads and commits nothing; it has a group id for form's sake."""
+    """Return the configuration of a consumer with assigned partitions and without commits.
+
+    The group id is only a placeholder that librdkafka requires.
+    """
     read = {name: value for name, value in config.items() if name not in _OF_PRODUCERS}
     fixed = {
         "allow.auto.create.topics": False,
@@ -45,7 +48,7 @@ def consumer_config(config: Mapping[str, Any], settings: Mapping[str, object]) -
 
 
 def abandon(producer: Producer) -> None:
-    """Take from a producer, in whatever state it is, all it has to send, so that it ends without a wait."""
-    with contextlib.suppress(KafkaException):  # what is wrong with it was said before
+    """Purge the unsent records of a producer in any state, so that it closes without a wait."""
+    with contextlib.suppress(KafkaException):  # its error was reported before
         producer.purge()
         producer.poll(0)

@@ -1,4 +1,4 @@
-"""Records of a markers topic, in order, and confirmed by its brokers: what all that send markers share."""
+"""Producer of a markers topic: ordered records that the brokers confirm. All marker senders use it."""
 
 from __future__ import annotations
 
@@ -38,14 +38,17 @@ _CHECK_EVERY_MS = 60_000
 
 @dataclass(slots=True)
 class Unconfirmed:
-    """What one thread has sent since its last flush; each thread answers for its own markers."""
+    """Records that one thread has sent since its last flush.
+
+    Each thread is responsible for its own markers.
+    """
 
     producer: Producer
     pending: int = 0
     failed: int = 0
     why: str = ""
-    fatal: bool = False  #: the producer is of no more use
-    appended_ms: int | None = None  #: broker time of the last one that is confirmed
+    fatal: bool = False  #: the producer can no longer be used
+    appended_ms: int | None = None  #: broker time (ms) of the latest confirmed record
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def on_delivery(self, error: KafkaError | None, message: Message) -> None:
@@ -53,7 +56,7 @@ class Unconfirmed:
         with self.lock:
             self.pending -= 1
             if error is None:
-                # The broker does not always tell: not of what it already had when it came once more.
+                # Broker timestamps are missing for deduplicated retries.
                 if kind == TIMESTAMP_LOG_APPEND_TIME:
                     self.appended_ms = max(self.appended_ms or 0, at_ms)
             else:
@@ -63,10 +66,10 @@ class Unconfirmed:
 
 
 class ConfirmedProducer:
-    """An idempotent producer of markers. Threads may share it: a flush speaks for its own thread's markers.
+    """Idempotent producer of markers. Threads may share it. A flush covers the markers of its own thread.
 
-    ``partitions`` is how many the markers topic had when the markers were first spread over them;
-    ``settings`` are of the producer, and go before ``config``.
+    ``partitions`` is the partition count of the markers topic on which the placement of markers is based.
+    ``settings`` are settings of the producer that override ``config``.
     """
 
     def __init__(
@@ -92,10 +95,10 @@ class ConfirmedProducer:
     def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> int | None:
         """Wait until the brokers have confirmed every marker that this thread has sent.
 
-        The broker's time (ms) when it wrote the last of them; None if there were none, or it does not say.
+        Returns the broker time (ms) of the last marker. None if no marker was sent or no time is known.
 
         Raises:
-            MarkersNotDurable: they have not, in time or at all. Some may be written all the same, or later.
+            MarkersNotDurable: a marker was not confirmed in time or at all. It may still be written.
         """
         unconfirmed: Unconfirmed | None = getattr(self._local, "unconfirmed", None)
         if unconfirmed is None:
@@ -103,7 +106,7 @@ class ConfirmedProducer:
         deadline = Deadline.after_ms(int(timeout_s * 1000))
         try:
             while unconfirmed.pending and not deadline.over:
-                # In slices: what another thread sends meanwhile is none of our business.
+                # Flush in slices, so that records of other threads do not extend the wait.
                 unconfirmed.producer.flush(deadline.left_s(most=_POLL_S))
         except KafkaException as raised:
             unconfirmed.fatal = True
@@ -116,17 +119,17 @@ class ConfirmedProducer:
         return unconfirmed.appended_ms
 
     def close(self) -> None:
-        """End the producer; what was not flushed is lost."""
+        """Close the producer. Unflushed markers are lost."""
         with self._lock:
             producer, self._producer = self._producer, None
         if producer is not None:
             abandon(producer)
 
     def begin(self) -> Unconfirmed:
-        """What this thread has on its way, to be given to :meth:`produce`.
+        """Return the unconfirmed records of this thread, which :meth:`produce` takes as an argument.
 
         Raises:
-            MarkersPartitionsChanged: the topic has another number of partitions.
+            MarkersPartitionsChanged: the partition count of the topic has changed.
             MarkersNotDurable, TopicNotFound, NotAuthorized
         """
         producer = self._open()
@@ -161,10 +164,10 @@ class ConfirmedProducer:
             raise MarkersPartitionsChanged(self._topic, self._partitions, found)
 
     def produce(self, unconfirmed: Unconfirmed, key: bytes, value: bytes, partition: int) -> None:
-        """Hand a record to the producer.
+        """Pass a record to the producer.
 
         Raises:
-            MarkersNotDurable: the producer does not take it.
+            MarkersNotDurable: the producer rejects the record.
         """
         deadline = Deadline.after_ms(int(FLUSH_TIMEOUT_S * 1000))
         with unconfirmed.lock:
@@ -184,7 +187,10 @@ class ConfirmedProducer:
                 raise self._not_durable(unconfirmed, shown(error_of(raised))) from raised
 
     def _not_durable(self, unconfirmed: Unconfirmed, why: str) -> MarkersNotDurable:
-        """The error of this thread's markers, which are forgotten; after a fatal one so is the producer."""
+        """Return the error for this thread's markers and discard their state.
+
+        A fatal error discards the producer too.
+        """
         self._local.unconfirmed = None
         if unconfirmed.fatal:
             with self._lock:
@@ -203,7 +209,7 @@ _senders_lock = threading.Lock()
 
 
 def cached(kind: type[SenderT], config: Mapping[str, Any], topic: str, partitions: int) -> SenderT:
-    """The sender that this process keeps for such a configuration; tasks of a worker process share it."""
+    """Return the sender that this process keeps for a configuration. Tasks of a worker process share it."""
     key = (kind, frozenset((name, str(value)) for name, value in config.items()), topic, partitions)
     with _senders_lock:
         sender = _senders.get(key)
@@ -214,8 +220,8 @@ def cached(kind: type[SenderT], config: Mapping[str, Any], topic: str, partition
 
 
 def _forget() -> None:
-    # A forked child has the parent's producers without their threads: neither usable nor closable, and kept,
-    # because even their deallocation would hang.
+    # A forked child has the parent's producers without their threads. It can neither use nor close them. They
+    # are kept, because even their deallocation would hang.
     global _senders_lock
     _senders_lock = threading.Lock()
     _lost_in_fork.extend(_senders.values())

@@ -1,4 +1,4 @@
-"""Consumers that read ranges: how they are set up, and those that a process keeps for its next task."""
+"""Consumers that read ranges: their configuration, and a pool that keeps them for the next task."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from confluent_kafka import Consumer
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.pool import ClientPool, Configuration
 
-# Measured at 1M messages of 100 B: librdkafka's own defaults pause the fetcher for up to a second.
+# Measured with 1M messages of 100 B: with librdkafka's defaults the fetcher pauses for up to a second.
 _FAST = {
     "fetch.queue.backoff.ms": "2",
     "fetch.wait.max.ms": "10",
     "fetch.message.max.bytes": str(1 << 20),
     "queued.min.messages": "20000",
-    "group.id": "cursorq-reader",  # librdkafka wants one; nothing joins it and nothing is committed to it
+    # librdkafka requires a group id, but no client joins this group or commits to it
+    "group.id": "cursorq-reader",
 }
 _REQUIRED = {
     "allow.auto.create.topics": "false",
@@ -26,21 +27,21 @@ _REQUIRED = {
     "enable.partition.eof": "true",
 }
 _ALIASES = {"max.partition.fetch.bytes": "fetch.message.max.bytes"}
-_KEPT = 2  # idle consumers per process: a task needs one, and a session seldom reads two clusters
+_KEPT = 2  # idle consumers per process: a task needs one, and a session rarely reads two clusters
 
 
 def reader_config(config: Mapping[str, str]) -> dict[str, str]:
-    """``config`` as ``read_range`` needs it: fast unless asked otherwise, and never reset in silence."""
+    """Adapt ``config`` for ``read_range``: fast fetches unless overridden, and no automatic offset reset."""
     given = {_ALIASES.get(name, name): value for name, value in config.items()}
     return _FAST | given | _REQUIRED
 
 
 @contextmanager
 def borrowed_consumer(config: Mapping[str, str]) -> Iterator[Consumer]:
-    """A consumer of this configuration, kept by the process and handed to one borrower at a time.
+    """Lend a consumer of this configuration from the pool of this process to one borrower at a time.
 
-    It comes back when the block ends, also when the generator around it was abandoned; after any other
-    exception it is closed, so that nothing broken is used again.
+    The consumer returns to the pool when the block ends, also if the generator around it was abandoned. After
+    any other exception it is closed, so that a broken consumer is not reused.
     """
     key = frozenset(reader_config(config).items())
     consumer = _idle.take(key) or open_client(Consumer, dict(key))
@@ -57,7 +58,7 @@ def borrowed_consumer(config: Mapping[str, str]) -> Iterator[Consumer]:
 
 
 def close_idle_consumers() -> None:
-    """Close what this process keeps."""
+    """Close the idle consumers of this process."""
     _idle.close()
 
 

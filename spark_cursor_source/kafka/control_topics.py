@@ -1,4 +1,4 @@
-"""The control topics: made on first use, and refused where their settings would break a promise."""
+"""Creation and checks of the control topics. A topic whose settings would break a guarantee is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from spark_cursor_source.kafka.admin_requests import ADMIN_TYPES, AdminRequests
 from spark_cursor_source.kafka.deadline import Deadline
 
 DEFAULT_PARTITIONS = 8
-MAX_RECORD_BYTES = 8 << 20  #: of a record batch in a control topic; ours are kept below a megabyte
+#: maximum size of a record batch in a control topic; this library's records stay below a megabyte
+MAX_RECORD_BYTES = 8 << 20
 
 _DAY_MS = 86_400_000
 _POLL_S = 0.02
@@ -38,7 +39,8 @@ _REDELIVERIES: Mapping[str, object] = {
     "max.message.bytes": MAX_RECORD_BYTES,
     "retention.ms": 7 * _DAY_MS,
 }
-# Whoever starts reads the whole topic: small segments are closed soon, and only closed ones are compacted.
+# A reader starts with a read of the whole topic. Small segments are closed early, and only closed segments
+# are compacted.
 _CURSORS: Mapping[str, object] = {
     "cleanup.policy": "compact",
     "delete.retention.ms": _DAY_MS,
@@ -48,20 +50,20 @@ _CURSORS: Mapping[str, object] = {
     "segment.bytes": 16 << 20,
     "segment.ms": 600_000,
 }
-# One partition, so that what was done last is read last, whatever stream it was done to.
+# One partition, so that changes are read in the order in which they were made, across all streams.
 _STREAMS: Mapping[str, object] = {**_CURSORS, "message.timestamp.type": "LogAppendTime"}
 _STREAMS_WANTED = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 
-#: somebody else's request for the same topic is under way, or done
+#: another client creates the same topic, or has created it
 _THERE = frozenset({KafkaError.TOPIC_ALREADY_EXISTS})
 _TOO_FEW_BROKERS = frozenset({KafkaError.INVALID_REPLICATION_FACTOR})
-# A name that no topic can have comes from a marker that somebody else wrote.
+# A marker of another program can contain an invalid topic name.
 _NOT_THERE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlTopics:
-    """How many partitions each control topic has."""
+    """Partition count of each control topic."""
 
     markers: int
     redeliveries: int
@@ -77,10 +79,10 @@ def ensure_control_topics(
     partitions: int = DEFAULT_PARTITIONS,
     deadline: Deadline,
 ) -> ControlTopics:
-    """Make the control topics that are missing, check those that are there, wait until all can be used.
+    """Create missing control topics, check existing ones and wait until all can be used.
 
     Raises:
-        MarkersTopicNotLogAppendTime, CursorsTopicNotCompacted: an existing topic is unfit.
+        MarkersTopicNotLogAppendTime, CursorsTopicNotCompacted: an existing topic has unsuitable settings.
         NotAuthorized, KafkaRefused, KafkaUnavailable
     """
     wanted = {markers: MARKERS_SETTINGS, redeliveries: _REDELIVERIES, cursors: _CURSORS}
@@ -94,7 +96,7 @@ def ensure_control_topics(
 def ensure_markers_topic(
     calls: AdminRequests, markers: str, *, partitions: int = DEFAULT_PARTITIONS, deadline: Deadline
 ) -> int:
-    """The same for a markers topic alone; how many partitions it has.
+    """Create or check a markers topic and return its partition count.
 
     Raises:
         MarkersTopicNotLogAppendTime, NotAuthorized, KafkaRefused, KafkaUnavailable
@@ -107,7 +109,7 @@ def ensure_markers_topic(
 def ensure_cursors_topic(
     calls: AdminRequests, cursors: str, *, partitions: int = DEFAULT_PARTITIONS, deadline: Deadline
 ) -> int:
-    """The same for a cursors topic alone; how many partitions it has.
+    """Create or check a cursors topic and return its partition count.
 
     Raises:
         CursorsTopicNotCompacted, NotAuthorized, KafkaRefused, KafkaUnavailable
@@ -118,7 +120,7 @@ def ensure_cursors_topic(
 
 
 def ensure_streams_topic(calls: AdminRequests, streams: str, *, deadline: Deadline) -> int:
-    """The same for a streams topic, which is made with one partition.
+    """Create or check a streams topic and return its partition count. It is created with one partition.
 
     Raises:
         StreamsTopicUnfit, NotAuthorized, KafkaRefused, KafkaUnavailable
@@ -151,7 +153,7 @@ def _check_markers(markers: str, settings: Mapping[str, str | None], servers: st
 
 def _check_cursors(cursors: str, settings: Mapping[str, str | None], servers: str) -> None:
     policy = settings.get("cleanup.policy")
-    # "compact,delete" compacts, and then deletes the cursors of subscriptions that stand still.
+    # "compact,delete" also compacts, but then deletes the cursors of idle subscriptions.
     if policy != "compact":
         raise CursorsTopicNotCompacted(cursors, str(policy), servers)
 
@@ -163,13 +165,14 @@ def create_topics(
     replication: int | None = None,
     deadline: Deadline,
 ) -> dict[str, int]:
-    """Make the topics ``{name: (partitions, settings)}``, replicated as often as said.
+    """Create the topics ``{name: (partitions, settings)}``.
 
-    Without ``replication`` there are three replicas, two of which acknowledge, or as many as there are
-    brokers; ``settings`` may say otherwise about the acknowledgement.
+    Without ``replication`` a topic has three replicas and ``min.insync.replicas`` of two, or fewer on a
+    cluster with fewer brokers. ``settings`` may override ``min.insync.replicas``.
 
-    The names of those that exist, which stay, and how often they were asked for: one that was asked for again
-    may have been made by the request before, whose answer was lost.
+    Returns the names of topics that already existed, with the number of requests for each. Existing topics
+    are not changed. If the number is above one, an earlier request may have created the topic and its
+    response was lost.
     """
     asked: Counter[str] = Counter()
     there: set[str] = set()
@@ -198,16 +201,16 @@ def create_topics(
         wanted = [name for name, why in refused.items() if why.code() in _TOO_FEW_BROKERS]
         there |= refused.keys() - set(wanted)
         for name in wanted:
-            del asked[name]  # it was not made
+            del asked[name]  # the topic was not created
         if not wanted:
             break
     return {name: asked[name] for name in there}
 
 
 def delete_topics(calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline) -> dict[str, int]:
-    """Delete the topics; the names of those that do not exist, and how often that was asked for.
+    """Delete the topics. Return the names of missing topics with the number of requests for each.
 
-    One that was asked for again may have been deleted by the request before, whose answer was lost.
+    If the number is above one, an earlier request may have deleted the topic and its response was lost.
     """
     asked: Counter[str] = Counter()
 
@@ -223,7 +226,7 @@ def delete_topics(calls: AdminRequests, topics: Sequence[str], *, deadline: Dead
 def delete_records(
     calls: AdminRequests, positions: Mapping[tuple[str, int], int], *, deadline: Deadline
 ) -> None:
-    """Delete what is below ``{(topic, partition): position}``; a topic that is gone has nothing left.
+    """Delete the records below ``{(topic, partition): offset}``. Missing topics are skipped.
 
     Raises:
         NotAuthorized, KafkaRefused, KafkaUnavailable
@@ -241,7 +244,7 @@ def delete_records(
 def describe_topics(
     calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """librdkafka's description of each topic that exists, and the names of those that do not."""
+    """Return librdkafka's description of each existing topic, and the names of missing topics."""
 
     def request(names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
         described = calls.client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
@@ -254,13 +257,13 @@ def describe_topics(
 
 
 def partition_counts(calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline) -> dict[str, int]:
-    """The number of partitions of each of the topics that exists."""
+    """Return the partition count of each existing topic."""
     found, _ = describe_topics(calls, topics, deadline=deadline)
     return {name: len(description.partitions) for name, description in found.items()}
 
 
 def await_leaders(calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline) -> dict[str, int]:
-    """Wait until each partition has a leader; the number of partitions of each topic."""
+    """Wait until each partition has a leader. Return the partition count of each topic."""
     while True:
         found, missing = describe_topics(calls, topics, deadline=deadline)
         leaderless = [
@@ -286,7 +289,7 @@ def _has_no_leader(partition: Any) -> bool:
 def topic_settings(
     calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline
 ) -> dict[str, dict[str, str | None]]:
-    """Each topic's configuration as it is in effect."""
+    """Return the effective configuration of each topic."""
 
     def request(names: Sequence[str], timeout_s: float) -> Mapping[Any, Future[Any]]:
         resources = [ADMIN_TYPES.ConfigResource(ADMIN_TYPES.ResourceType.TOPIC, name) for name in names]

@@ -1,4 +1,4 @@
-"""One budget of time, passed along: each call on the way gets what is left of it."""
+"""Time budgets that are passed down a call chain. Each call gets the remaining time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from spark_cursor_source.errors import KafkaUnavailable
 
-#: how long brokers may be away, for a restart, an election or two minutes' outage: then it is an error.
-#: One for all: where one part waits less than the others, that part ends the query.
+#: maximum duration of a broker outage before it is an error: a restart, an election or a two-minute outage;
+#: the same value everywhere, because the part with the shortest wait would end the query
 PATIENCE_MS = 180_000
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment by which something is done, on the monotonic clock of this process.
+    """A deadline on the monotonic clock of this process.
 
     >>> deadline = Deadline.after_ms(60_000)
     >>> 0 < deadline.left_s(most=5.0) <= 5.0, deadline.over
@@ -29,7 +29,7 @@ class Deadline:
 
     @classmethod
     def after_ms(cls, budget_ms: int) -> Deadline:
-        """The moment ``budget_ms`` from now."""
+        """Return the deadline ``budget_ms`` from now."""
         return cls(budget_ms, time.monotonic() + budget_ms / 1000)
 
     @property
@@ -38,23 +38,23 @@ class Deadline:
 
     @property
     def spent_ms(self) -> int:
-        """The time since the budget was given."""
+        """Milliseconds since the deadline was set."""
         return int(self.budget_ms - (self._at_s - time.monotonic()) * 1000)
 
     def left_s(self, *, most: float = float("inf"), least: float = 0.0) -> float:
-        """The seconds left, for a call that takes a timeout; never below ``least`` nor above ``most``."""
+        """Return the remaining seconds as a timeout of a call, at least ``least`` and at most ``most``."""
         return max(least, min(most, self._at_s - time.monotonic()))
 
     def pause(self, seconds: float) -> None:
-        """Sleep, but not beyond the deadline."""
+        """Sleep for ``seconds``, but not beyond the deadline."""
         time.sleep(self.left_s(most=seconds))
 
     @contextmanager
     def acquire(self, lock: threading.Lock, operation: str) -> Iterator[None]:
-        """Have a lock that others keep while they wait for brokers.
+        """Hold a lock that other threads may hold while they wait for brokers.
 
         Raises:
-            KafkaUnavailable: they still do when the deadline is over.
+            KafkaUnavailable: another thread still holds the lock at the deadline.
         """
         if not lock.acquire(timeout=self.left_s()):
             raise KafkaUnavailable(operation, self.spent_ms, "another call waits, too")
@@ -65,7 +65,7 @@ class Deadline:
 
 
 class Pace:
-    """Something that is done once in a while, and at once the first time.
+    """Interval timer for periodic work. The first call is due immediately.
 
     >>> look = Pace(60_000)
     >>> look.is_time(), look.is_time()
@@ -77,7 +77,7 @@ class Pace:
         self._next = Deadline.after_ms(0)
 
     def is_time(self) -> bool:
-        """Whether to do it now; the next time is so long after this one."""
+        """True if the work is due now. The next interval then starts."""
         if not self._next.over:
             return False
         self._next = Deadline.after_ms(self._every_ms)

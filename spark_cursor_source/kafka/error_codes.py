@@ -1,4 +1,4 @@
-"""What librdkafka's error codes call for: waiting, giving up, or the operator."""
+"""Classification of librdkafka's error codes: retry, stop, or a task for the operator."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from spark_cursor_source.errors import CursorqError, KafkaRefused, KafkaUnavailable, NotAuthorized
 from spark_cursor_source.kafka.deadline import Deadline
 
-#: answered otherwise in a while: the broker restarts, a leader moves, nobody answers
+#: temporary errors: a broker restarts, a leader moves or a request times out
 RETRIABLE = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._DESTROY_BROKER,  # the broker that was asked is in the metadata no more
+        KafkaError._DESTROY_BROKER,  # the metadata no longer contains the broker of the request
         KafkaError._MSG_TIMED_OUT,
-        KafkaError._PARTIAL,  # a broker that knows of no broker, itself fenced, and of no topic
+        KafkaError._PARTIAL,  # a fenced broker that knows no other broker and no topic
         KafkaError._RESOLVE,
         KafkaError._RETRY,
         KafkaError._TIMED_OUT,
@@ -46,10 +46,10 @@ RETRIABLE = frozenset(
     }
 )
 
-#: a broker that lags in metadata says so of topics that exist: final only when it is said for a while
+#: a broker with stale metadata also reports these for existing topics; final only if they persist
 UNKNOWN_TOPIC = frozenset(
     {
-        KafkaError._NOENT,  # none of several partitions has a leader that may be seen
+        KafkaError._NOENT,  # no visible leader for any of several partitions
         KafkaError._UNKNOWN_PARTITION,
         KafkaError._UNKNOWN_TOPIC,
         KafkaError.UNKNOWN_TOPIC_ID,
@@ -66,7 +66,7 @@ UNAUTHORIZED = frozenset(
     }
 )
 
-#: the brokers are there, and this client and they do not come to terms
+#: the brokers are reachable, but authentication or TLS fails
 TURNED_AWAY = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 
 _HUNG_UP = (
@@ -74,7 +74,7 @@ _HUNG_UP = (
     "(kafka.security.protocol=SSL or SASL_SSL does), or the other way round"
 )
 
-#: a producer of the same transactional id was opened later
+#: another producer with the same transactional id was opened later
 FENCED = frozenset(
     {
         KafkaError._FENCED,
@@ -85,7 +85,7 @@ FENCED = frozenset(
 
 
 def error_of(raised: KafkaException) -> KafkaError:
-    """The error that an exception of librdkafka carries."""
+    """Return the error in an exception of librdkafka."""
     error = raised.args[0] if raised.args else None
     return error if isinstance(error, KafkaError) else KafkaError(KafkaError._FAIL, str(raised))
 
@@ -93,30 +93,33 @@ def error_of(raised: KafkaException) -> KafkaError:
 def failures_of_commit(
     error: KafkaError | None, partitions: Iterable[TopicPartition]
 ) -> list[tuple[str, KafkaError]]:
-    """What an ``on_commit`` callback was told, as (topic, why); the topic is empty where all have failed."""
+    """Return the errors of an ``on_commit`` callback as (topic, error).
+
+    The topic is empty if all have failed.
+    """
     failed = [(one.topic, one.error) for one in partitions if one.error is not None]
     return [("", error)] if error is not None and not failed else failed
 
 
 def shown(error: KafkaError) -> str:
-    """Name and text of an error, for ours; librdkafka puts host names in them, no credentials."""
+    """Return name and text of an error. librdkafka's texts contain host names, but no credentials."""
     return f"{error.name()}: {error.str()}"
 
 
 def facts(failed: CursorqError) -> str:
-    """The facts of an error of ours, without its advice: for where nothing is to be started again."""
+    """Return the facts of an error without its advice, for places where no restart is needed."""
     return str(failed).partition("; ")[0]
 
 
 def refusal(error: KafkaError, *, operation: str, resource: str) -> CursorqError:
-    """Our error for one that waiting does not change."""
+    """Convert an error that a retry does not resolve to an error of this library."""
     if error.code() in UNAUTHORIZED:
         return NotAuthorized(resource, operation, (_acl_for(error, operation, resource),))
     return KafkaRefused(operation, resource, shown(error))
 
 
 def acl(operation: str, name: str, kind: str = "topic") -> str:
-    """A right in the words of ``kafka-acls.sh --add``.
+    """Return a right in the form of ``kafka-acls.sh --add`` arguments.
 
     >>> acl("Read", "orders"), acl("Write", "cursorq-tracker-m", "transactional-id")
     ('--operation Read --topic orders', '--operation Write --transactional-id cursorq-tracker-m')
@@ -125,7 +128,7 @@ def acl(operation: str, name: str, kind: str = "topic") -> str:
 
 
 def _acl_for(error: KafkaError, operation: str, resource: str) -> str:
-    """The right that an operation of ours lacked."""
+    """Return the right that an operation of this library lacks."""
     first, _, rest = operation.partition(" ")
     match error.code():
         case KafkaError.GROUP_AUTHORIZATION_FAILED:
@@ -142,23 +145,23 @@ def _acl_for(error: KafkaError, operation: str, resource: str) -> str:
 
 
 class ErrorCallback:
-    """A client's ``error_cb``: why its brokers cannot be used.
+    """An ``error_cb`` that records why the brokers of a client are unusable.
 
-    The failing calls only time out, be it that the password is wrong or that nobody is there.
+    The failing calls themselves only time out, both for a wrong password and for unreachable brokers.
     """
 
     def __init__(self) -> None:
         self._last: tuple[float, KafkaError] | None = None
-        self.all_down = False  #: whether no broker was left to talk to, at any time
+        self.all_down = False  #: True if all brokers were unreachable at any time
 
     def __call__(self, error: KafkaError) -> None:
         self.all_down = self.all_down or error.code() == KafkaError._ALL_BROKERS_DOWN
-        # That all brokers are down is said after the reason for it.
+        # librdkafka reports _ALL_BROKERS_DOWN after the error that caused it, so keep the cause.
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last is None:
             self._last = (time.monotonic(), error)
 
     def during(self, deadline: Deadline) -> KafkaError | None:
-        """The last one since the deadline was set."""
+        """Return the last error since the deadline was set."""
         if self._last is None or self._last[0] < time.monotonic() - deadline.spent_ms / 1000:
             return None
         return self._last[1]
@@ -167,13 +170,16 @@ class ErrorCallback:
 def unavailable(
     operation: str, deadline: Deadline, last: KafkaError | None, complaints: ErrorCallback | None = None
 ) -> KafkaUnavailable:
-    """Our error for a deadline that is over."""
+    """Return the error for an expired deadline."""
     heard = (complaints.during(deadline) if complaints is not None else None) or last
     return KafkaUnavailable(operation, deadline.spent_ms, said(heard))
 
 
 def said(heard: KafkaError | None) -> str:
-    """The last complaint in words; librdkafka gives no reason where a broker hangs up without a word."""
+    """Return the last error as text.
+
+    librdkafka gives no reason if a broker closes the connection silently.
+    """
     if heard is None:
         return "nothing"
     text = shown(heard)

@@ -1,4 +1,4 @@
-"""Transactional producers that are kept: writers take turns under one id, each shutting the others out."""
+"""Pool of transactional producers. Writers with the same transactional id fence each other in turn."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from spark_cursor_source.errors import CursorqError, KafkaUnavailable
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.transaction import TransactionalProducer
 
-# For so long a writer that dies in its transaction hides what comes after it from readers.
+# If a writer dies in a transaction, readers do not see later records for this long.
 _TRANSACTION_TIMEOUT_MS = 10_000
 _CALL_TIMEOUT_MS = 5_000
-_KEPT = 16  # each has threads of its own
+_KEPT = 16  # a small number, because each producer has its own threads
 _OVERTAKEN_S = 0.1
 
 
@@ -34,10 +34,10 @@ class _Slot:
 
 
 class FencedProducers:
-    """A producer for each transactional id, a few of them kept. Threads may share it.
+    """Pool with a producer for each transactional id. It keeps a few of them. Threads may share it.
 
-    One that was kept may have been shut out meanwhile: then its next commit says so and changes nothing. So
-    a commit that succeeds tells that nobody else has opened the id since this one did.
+    A kept producer may have been fenced meanwhile. Its next commit then fails and changes nothing. A
+    successful commit therefore proves that no other producer has opened the id since this one did.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -46,7 +46,7 @@ class FencedProducers:
 
     @contextmanager
     def held(self, name: str, deadline: Deadline) -> Iterator[TransactionalProducer]:
-        """The producer of an id, for one thread at a time: two would shut each other out."""
+        """Hold the producer of an id for one thread at a time. Two producers would fence each other."""
         slot = self._slots[zlib.crc32(name.encode()) % _KEPT]
         with deadline.acquire(slot.lock, f"write as '{name}'"):
             if slot.name != name or slot.producer is None:
@@ -67,17 +67,17 @@ class FencedProducers:
                 raise
 
     def close(self) -> None:
-        """End the producers; what is under way in a thread ends with an error of its own."""
+        """Close the producers. Operations in progress in other threads end with their own errors."""
         for slot in self._slots:
             with slot.lock:
                 slot.empty()
 
 
 def yield_turn(what: str, overtaken: Exception, deadline: Deadline) -> None:
-    """A pause for whoever came in between, of random length, so that two do not go on in step.
+    """Pause for a random time after another writer has interfered, so that two writers do not stay in step.
 
     Raises:
-        KafkaUnavailable: there is no time left.
+        KafkaUnavailable: the deadline is over.
     """
     if deadline.over:
         raise KafkaUnavailable(what, deadline.spent_ms, "others do it too") from overtaken

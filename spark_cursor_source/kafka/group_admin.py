@@ -1,10 +1,10 @@
-"""Who is in a consumer group, and its end.
+"""Members of a consumer group, and deletion of a group.
 
-Requests of an AdminClient about one group (DescribeConsumerGroups, DeleteGroups and those about offsets) end
-the process with SIGABRT when the connection to the group's coordinator breaks, or when it answers after their
-timeout (librdkafka issue 4605; seen here within seven restarts of a broker). Members are asked for by the
-older ``list_groups``, which outlives that; the deletion, which has no other way, is made by a process of its
-own, ``python -m`` this module, which may end as it likes.
+An AdminClient's requests about one group (DescribeConsumerGroups, DeleteGroups and those about offsets) abort
+the process with SIGABRT if the connection to the group coordinator breaks, or if the response arrives after
+their timeout (librdkafka issue 4605, reproduced here within seven restarts of a broker). The members are
+therefore read with the older ``list_groups``, which does not crash. For the deletion no other request
+exists, so it runs in a separate process, ``python -m`` this module, which may crash.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ _DESCRIBE = "describe group"
 _DELETE = "delete group"
 _ONE_REQUEST_S = 10.0
 _PAUSE_S = 0.1
-_START_S = 10.0  # that a process may take to start and end
-_UUID_CHARS = 37  # at the end of a member id, with its dash
+_START_S = 10.0  # time for a process to start and end
+_UUID_CHARS = 37  # length of the suffix of a member id, with its dash
 _NO_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMemberInfo:
-    """A member of a consumer group: the broker heard of it within its session timeout."""
+    """Member of a consumer group, with a heartbeat within its session timeout."""
 
-    client_id: str  #: of a static member: that of the first one of its instance id
-    host: str  #: its address
-    instance_id: str | None  #: of a static member
+    client_id: str  #: for a static member: client id of the first member with its instance id
+    host: str  #: network address of the member
+    instance_id: str | None  #: instance id of a static member, else None
     partitions: frozenset[tuple[str, int]]
 
 
 def group_members(calls: AdminRequests, group: str, *, deadline: Deadline) -> tuple[GroupMemberInfo, ...]:
-    """The members of a group; none where there is no group, or none that may be seen.
+    """Return the members of a group. Empty if the group does not exist or is not visible.
 
     Raises:
         KafkaUnavailable, NotAuthorized, KafkaRefused
     """
-    # Of several brokers the last answer counts, also where the one that knows the group did not answer: that
-    # nobody is there is believed when it is said twice.
+    # list_groups returns the last response of several brokers, even if the coordinator did not respond. An
+    # empty result therefore needs a second request.
     return _members(calls, group, deadline) or _members(calls, group, deadline)
 
 
 def delete_group(calls: AdminRequests, config: Mapping[str, Any], group: str, *, deadline: Deadline) -> bool:
-    """Delete a group with its offsets; whether there was one.
+    """Delete a group with its offsets. Return False if the group did not exist.
 
     Raises:
-        GroupInUse: it has members.
+        GroupInUse: the group has members.
         KafkaUnavailable, NotAuthorized, KafkaRefused
     """
     tried = False
@@ -71,7 +71,7 @@ def delete_group(calls: AdminRequests, config: Mapping[str, Any], group: str, *,
         if error is None:
             return True
         if error.code() in _NO_GROUP:
-            return tried  # an answer that did not arrive was that it is done
+            return tried  # a previous attempt may have succeeded without its response reaching us
         if error.code() == KafkaError.NON_EMPTY_GROUP:
             raise GroupInUse(group)
         tried = True
@@ -93,7 +93,7 @@ def _members(calls: AdminRequests, group: str, deadline: Deadline) -> tuple[Grou
 
 
 def _info(member: Any) -> GroupMemberInfo:
-    # Brokers make the id of a member from its instance id, or from its client id where it has none.
+    # Brokers derive a member id from the instance id, or from the client id of a dynamic member.
     made_from = member.id[:-_UUID_CHARS]
     return GroupMemberInfo(
         client_id=member.client_id,
@@ -133,7 +133,7 @@ def _pause(calls: AdminRequests, error: KafkaError, operation: str, group: str, 
 
 
 def main() -> None:
-    """The process that deletes a group: a question as JSON on stdin, the answer as JSON on stdout."""
+    """Run the process that deletes a group: a JSON request on stdin, a JSON response on stdout."""
     told = json.load(sys.stdin)
     client: AdminClient = open_client(AdminClient, told["config"])
     group, timeout_s = told["group"], told["timeout_s"]

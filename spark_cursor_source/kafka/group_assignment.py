@@ -1,4 +1,4 @@
-"""Which partitions a member of a consumer group has, in the bytes of Kafka's consumer protocol."""
+"""Decoder of the partition assignment of a group member, in the format of Kafka's consumer protocol."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SHORT, _INT = struct.Struct(">h"), struct.Struct(">i")
 
 
 def decode_assignment(data: bytes) -> tuple[tuple[str, int], ...]:
-    """The partitions, sorted; none of a member that has no assignment yet.
+    """Return the assigned partitions, sorted. Empty for a member without an assignment.
 
     >>> decode_assignment(bytes.fromhex("0000 00000001 0001 71 00000002 00000003 00000000 00000000"))
     (('q', 0), ('q', 3))
@@ -18,13 +18,13 @@ def decode_assignment(data: bytes) -> tuple[tuple[str, int], ...]:
     ()
 
     Raises:
-        InvalidControlRecord: the bytes are something else.
+        InvalidControlRecord: the bytes are not an assignment.
     """
     if not data:
         return ()
     found: list[tuple[str, int]] = []
     try:
-        at = _SHORT.size  # after the version: later ones only add at the end
+        at = _SHORT.size  # skip the version, because later versions only append fields
         (topics,) = _INT.unpack_from(data, at)
         at += _INT.size
         for _ in range(topics):

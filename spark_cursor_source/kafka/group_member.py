@@ -1,7 +1,7 @@
-"""A member of a consumer group that reads nothing: it is told its partitions, and commits offsets.
+"""Consumer group member that reads no records. It receives an assignment and commits offsets.
 
-With an ``instance_id`` it is a static member (KIP-345): the broker lets one of that name be there, and
-fences the one before when another comes. Else the group's assignor shares the partitions out.
+With an ``instance_id`` it is a static member (KIP-345). The broker allows one member with that id and fences
+the previous one when another joins. Without it the group's assignor distributes the partitions.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from spark_cursor_source.kafka.error_codes import (
 )
 
 log = logging.getLogger(__name__)
-SOLE = "sole"  #: how the instance id of a sole member begins
+SOLE = "sole"  #: prefix of the instance id of a sole member
 _COMMIT = "commit offsets of group"
 _JOIN = "join group"
-_DISCOVERY_MS = 5_000  # new partitions are shared out so soon
-_HEARTBEAT_MS = 500  # that it was fenced, a member learns by the answer
+_DISCOVERY_MS = 5_000  # upper bound of the delay until new partitions are assigned
+_HEARTBEAT_MS = 500  # a fenced member learns of it from the heartbeat response
 _POLL_S = 0.02
 _PAUSE_S = 0.02
 _CLOSE_S = 5.0
@@ -50,10 +50,11 @@ Partition = tuple[str, int]  #: (topic, partition)
 
 
 class GroupMember:
-    """Joins when it is told which topics; a thread of its own keeps it in the group until :meth:`close`.
+    """Consumer group member with its own thread, which keeps it in the group until :meth:`close`.
 
-    The partitions of a member that the group has given up, because it was not heard of for ``session_ms``,
-    are gone at once. Those that go to another member go while nobody is inside :meth:`steady`.
+    It joins the group after :meth:`subscribe`. If the broker receives no heartbeat for ``session_ms``, the
+    member loses its partitions immediately. A rebalance moves partitions to another member only while no
+    thread is inside :meth:`steady`.
     """
 
     def __init__(
@@ -82,33 +83,33 @@ class GroupMember:
         if self._sole:
             settings["group.instance.id"] = instance_id
         self._consumer: Consumer = open_client(Consumer, consumer_config(config, settings))
-        self._lock = threading.Condition(threading.RLock())  # of what follows
+        self._lock = threading.Condition(threading.RLock())  # guards the fields below
         self._wanted: frozenset[str] = frozenset()
         self._partitions: frozenset[Partition] | None = None
         self._failure: KafkaError | None = None
         self._commit_lock = threading.Lock()
-        self._waiting = False  # for the answer to a commit
-        self._answers: list[tuple[str, KafkaError]] = []  # (topic, why) of the last one
+        self._waiting = False  # True while a commit waits for its response
+        self._answers: list[tuple[str, KafkaError]] = []  # (topic, error) of the last commit
         self._committed: dict[Partition, int] = {}
-        self._requests: deque[list[TopicPartition]] = deque()  # commits, for the thread to send
+        self._requests: deque[list[TopicPartition]] = deque()  # commits that the member thread has to send
         self._heard_at = time.monotonic()
-        self.is_given_up = False  #: of a sole member: was not heard of for too long, and is in no group
-        self._is_doubtful = False  # stood still for so long that the group may have given it up
+        self.is_given_up = False  #: sole member only: its session has expired and it is in no group
+        self._is_doubtful = False  # this process was paused for so long that the session may have expired
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cursorq-group-member", daemon=True)
         self._thread.start()
 
     def subscribe(self, topics: Collection[str]) -> None:
-        """Join the group for these topics, from now on."""
+        """Set the topics of the member. The member thread then joins the group for them."""
         self._wanted = frozenset(topics)
 
     @property
     def partitions(self) -> frozenset[Partition] | None:
-        """What the group has assigned to this member; None before it has joined, and when it was given up.
+        """Partitions assigned to this member. None before it has joined and after its session has expired.
 
         Raises:
-            MemberFenced: another sole member has come.
-            NotAuthorized, KafkaRefused: the group does not take it.
+            MemberFenced: another sole member has joined.
+            NotAuthorized, KafkaRefused: the group refuses the member.
         """
         with self._lock:
             self._check()
@@ -116,22 +117,23 @@ class GroupMember:
 
     @contextmanager
     def steady(self) -> Iterator[None]:
-        """Nothing that is assigned goes to another member inside of this, but for a member that is given up.
+        """Hold the assignment: inside the block no partition moves to another member.
 
-        Keep it short: others wait for their partitions. Whether a process that was stopped for long is a
-        member still, :meth:`confirm` says before.
+        The only exception is a member whose session has expired. Keep the block short, because other members
+        wait for their partitions. If this process may have been paused for long, call :meth:`confirm` first.
         """
         with self._lock:
             yield
 
     def confirm(self, *, in_doubt: bool = False) -> bool:
-        """:attr:`partitions` are as the broker sees it, though this process may have stood still until now.
+        """Check that :attr:`partitions` match the broker's view, even if this process was paused until now.
 
-        Whether the broker had to be asked: what was assigned before may be another's since.
+        Returns True if a request to the broker was necessary. Partitions that were assigned before the call
+        may then belong to another member.
 
         Raises:
-            MemberFenced: another sole member has come.
-            KafkaUnavailable: the broker did not answer.
+            MemberFenced: another sole member has joined.
+            KafkaUnavailable: the broker did not respond.
         """
         if not in_doubt and not self._is_doubtful and self._silent_ms <= self._session_ms / 2:
             return False
@@ -139,18 +141,18 @@ class GroupMember:
         return True
 
     def commit(self, positions: Mapping[Partition, int], deadline: Deadline) -> None:
-        """Commit offsets as this member; they are on the broker when this returns.
+        """Commit offsets as this member. They are durable on the broker when this method returns.
 
         Raises:
-            MemberFenced: another sole member has come.
-            TopicNotFound: a topic is gone.
+            MemberFenced: another sole member has joined.
+            TopicNotFound: a topic no longer exists.
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         with self._commit_lock:
             self._commit(positions, self._name, deadline)
 
     def try_commit(self, positions: Mapping[Partition, int]) -> bool:
-        """Let offsets be committed some time soon; False where the last ones are still on their way."""
+        """Commit offsets asynchronously. Return False if the previous commit is still pending."""
         if not positions or not self._commit_lock.acquire(blocking=False):
             return False
         try:
@@ -163,7 +165,10 @@ class GroupMember:
             self._commit_lock.release()
 
     def close(self, positions: Mapping[Partition, int] | None = None) -> None:
-        """Leave the group; a sole member says so in offsets that it commits a last time."""
+        """Leave the group.
+
+        A sole member first commits offsets without its name, which announces that it leaves.
+        """
         if self._closing.is_set():
             return
         if self._sole and positions and self._partitions is not None:
@@ -175,12 +180,12 @@ class GroupMember:
         self._closing.set()
         self._thread.join(_CLOSE_S)
 
-    # -- the thread of the member ----------------------------------------------------------------------
+    # -- member thread ---------------------------------------------------------------------------------
 
     def _run(self) -> None:
         joined: frozenset[str] = frozenset()
         while not self._closing.is_set():
-            # Here, because a call of another thread waits for ever while this one polls, again and again.
+            # Subscribe in this thread. A call of another thread could wait forever while this one polls.
             if joined != self._wanted:
                 joined = self._wanted
                 self._subscribe(joined)
@@ -209,13 +214,13 @@ class GroupMember:
                 self._failure = error
                 self._partitions = None
                 self._lock.notify_all()
-            self._closing.wait(1.0)  # what is fatal is told at every poll
+            self._closing.wait(1.0)  # a fatal error is reported at every poll
 
     def _on_assign(self, consumer: Consumer, added: list[TopicPartition]) -> None:
         began = [TopicPartition(one.topic, one.partition, 0) for one in added]
         consumer.incremental_assign(began)
         if began:
-            consumer.pause(began)  # nothing is read here
+            consumer.pause(began)  # this consumer reads no records
         with self._lock:
             self._partitions = (self._partitions or frozenset()) | {
                 (one.topic, one.partition) for one in added
@@ -224,17 +229,17 @@ class GroupMember:
         log.info("assigned group=%s partitions=%d of=%d", self._group, len(added), len(self._partitions))
 
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
-        with self._lock:  # waits for whoever is inside steady
+        with self._lock:  # waits for threads inside steady
             consumer.incremental_unassign(taken)
-            if not self._sole:  # a sole one has all of them for as long as it is there
+            if not self._sole:  # a sole member keeps all partitions until it leaves
                 gone = {(one.topic, one.partition) for one in taken}
                 self._partitions = (self._partitions or frozenset()) - gone
         log.info("revoked group=%s partitions=%d", self._group, len(taken))
 
     def _on_lost(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
-        self._partitions = None  # whoever is inside steady: another one may have them by now
+        self._partitions = None  # also for threads inside steady, because another member may own them already
         if self._sole:
-            # Before it lets go of them: then it would join again, and fence whoever has come meanwhile.
+            # Unsubscribe before the unassign. Otherwise the consumer would rejoin and fence its successor.
             consumer.unsubscribe()
             self.is_given_up = True
         consumer.incremental_unassign(taken)
@@ -294,7 +299,7 @@ class GroupMember:
                     raise unavailable(_COMMIT, deadline, None, self._complaints)
 
     def _prove_membership(self) -> None:
-        """Returns when the broker has been asked whether this is a member still."""
+        """Ask the broker whether this is still a member of the group."""
         deadline = Deadline.after_ms(self._session_ms)
         asked_at = time.monotonic()
         while self._heard_at < asked_at and not deadline.over:
@@ -307,7 +312,7 @@ class GroupMember:
             if not last:
                 self._is_doubtful = False
                 return
-            # What was committed last, once more: the broker takes it from a member of this generation only.
+            # Repeat the last commit. The broker accepts it only from a member of the current generation.
             self._request(last, self._name)
             self._await_answer(deadline)
             with self._lock:

@@ -1,9 +1,9 @@
-"""What a consumer group has committed, asked and set by a consumer that never joins it.
+"""Committed offsets of a consumer group, read and set by a consumer that never joins the group.
 
-Not by an AdminClient: librdkafka's requests about the offsets of groups end the process when a broker
-restarts. ListConsumerGroupOffsets does if it is answered by a broker that is not the coordinator (SIGSEGV,
-librdkafka issue 5040); it and AlterConsumerGroupOffsets do if they are answered after their timeout (SIGABRT,
-librdkafka issue 4605).
+An AdminClient is not used, because librdkafka's requests about group offsets crash the process when a broker
+restarts. ListConsumerGroupOffsets crashes if a broker responds that is not the coordinator (SIGSEGV,
+librdkafka issue 5040). It and AlterConsumerGroupOffsets crash if the response arrives after their timeout
+(SIGABRT, librdkafka issue 4605).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from spark_cursor_source.kafka.error_codes import (
     unavailable,
 )
 
-# A consumer does not end before its last request does: neither one that was sent, nor a commit that waits for
-# the coordinator, which librdkafka keeps for a session's time, and meanwhile takes a whole processor.
+# A consumer closes only after its last request has ended: a request in flight, or a commit that waits for the
+# coordinator. librdkafka keeps such a commit for the session timeout and uses a whole CPU core meanwhile.
 _ENDS_SOON: Mapping[str, object] = {
-    "group.protocol": "classic",  # in the other the session's time is the brokers' to say
+    "group.protocol": "classic",  # with the other protocol the brokers set the session timeout
     "session.timeout.ms": 1_000,
     "heartbeat.interval.ms": 300,
 }
@@ -43,7 +43,7 @@ _COMMIT = "commit offsets of group"
 _ONE_REQUEST_S = 2.0
 _PAUSE_S = 0.02
 _POLL_S = 0.002
-_DENIAL_MS = 3_000  # a topic, or a permission, that was just made may be unknown for about this long
+_DENIAL_MS = 3_000  # a new topic or permission may be unknown for about this long
 _NOT_NOW = RETRIABLE | UNKNOWN_TOPIC
 _HAS_MEMBERS = frozenset(
     {
@@ -57,31 +57,32 @@ _HAS_MEMBERS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
-    """What a consumer group has committed for a partition."""
+    """Committed offset of a consumer group for a partition, with its metadata."""
 
     position: int
     metadata: str
 
 
 class _Answer:
-    """What has become of the last commit.
+    """Result of the last commit.
 
-    An object of its own: a consumer that knew its owner would be left to the garbage collector, which may
-    run in a thread of another client's, and that client would be dumb until this one has ended.
+    This is a separate object without a reference to the consumer. A consumer in a reference cycle would be
+    left to the garbage collector, which may run in a thread of another client and block that client until
+    this consumer has closed.
     """
 
     def __init__(self) -> None:
         self.awaited = False
-        self.failed: list[tuple[str, KafkaError]] = []  #: (topic, why)
+        self.failed: list[tuple[str, KafkaError]] = []  #: (topic, error)
 
     def __call__(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         self.awaited, self.failed = False, failures_of_commit(error, partitions)
 
 
 class GroupOffsets:
-    """The offsets of one group. It is kept: to find the coordinator takes longest.
+    """Offsets of one group. Keep the instance, because the search for the coordinator takes most of the time.
 
-    Where ``stable``, offsets that an open transaction is about to set are waited for.
+    If ``stable``, reads wait for open transactions that set offsets.
     """
 
     def __init__(self, config: Mapping[str, Any], group: str, *, stable: bool = True) -> None:
@@ -96,13 +97,13 @@ class GroupOffsets:
         }
         patient = {"socket.timeout.ms": _REQUEST_TIMEOUT_MS, **config}
         self._consumer: Consumer = open_client(Consumer, consumer_config(patient, settings))
-        self._lock = threading.Lock()  # of the two calls
-        self._denied: KafkaError | None = None  # since something last succeeded
+        self._lock = threading.Lock()  # one call at a time, committed() or commit()
+        self._denied: KafkaError | None = None  # authorization error since the last success
 
     def committed(
         self, partitions: Iterable[tuple[str, int]], deadline: Deadline
     ) -> dict[tuple[str, int], CommittedOffset]:
-        """The positions of those of the partitions that have one.
+        """Return the committed offset of each partition that has one.
 
         Raises:
             KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -112,12 +113,13 @@ class GroupOffsets:
             return self._committed(wanted, deadline)
 
     def commit(self, positions: Mapping[tuple[str, int], int], deadline: Deadline) -> None:
-        """Set the positions; they are on the broker when this returns.
+        """Commit offsets. They are durable on the broker when this method returns.
 
         Raises:
             GroupInUse: the group has members.
-            TopicNotFound: a topic is gone.
-            KafkaUnavailable: not done in time; it may be done later, and before any other commit.
+            TopicNotFound: a topic no longer exists.
+            KafkaUnavailable: the commit did not finish in time. It may still be applied, but before any later
+                commit.
             NotAuthorized, KafkaRefused
         """
         offsets = [TopicPartition(topic, number, at) for (topic, number), at in sorted(positions.items())]
@@ -151,7 +153,7 @@ class GroupOffsets:
     def _commit(self, offsets: list[TopicPartition], deadline: Deadline) -> None:
         denial: Deadline | None = None
         while offsets:
-            # One at a time: librdkafka tries again what was not answered, and an older position could win.
+            # One commit at a time: librdkafka retries unanswered commits, and an older offset could win.
             self._await_answer(deadline)
             self._answer.awaited, self._answer.failed = True, []
             try:
@@ -175,7 +177,7 @@ class GroupOffsets:
                 raise unavailable(_COMMIT, deadline, None, self._complaints)
 
     def _raise_what_stays(self, denial: Deadline | None) -> None:
-        """The error of the last answer that waiting does not change, if there is one."""
+        """Raise the error of the last response if a retry cannot resolve it."""
         for topic, error in self._answer.failed:
             if error.code() in _HAS_MEMBERS:
                 raise GroupInUse(self._group)
@@ -191,7 +193,7 @@ class GroupOffsets:
         deadline.pause(_PAUSE_S)
 
     def _poll(self, operation: str, deadline: Deadline) -> None:
-        # That the group may not be seen is a message, and told once; the requests just time out.
+        # The consumer reports a missing right on the group once, as a message. The requests only time out.
         told = self._consumer.poll(_POLL_S)
         error = told.error() if told is not None else None
         if error is not None and error.code() in UNAUTHORIZED:

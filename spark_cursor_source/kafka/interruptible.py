@@ -1,7 +1,7 @@
-"""Clients whose calls end with KeyboardInterrupt where the user presses Ctrl-C.
+"""Kafka clients whose calls raise KeyboardInterrupt on Ctrl-C.
 
-confluent-kafka runs the handler of a signal inside its calls, and some of them fail with a SystemError then:
-"returned NULL without setting an exception", or "returned a result with an exception set".
+confluent-kafka runs signal handlers inside its calls. Some calls then fail with a SystemError: "returned NULL
+without setting an exception", or "returned a result with an exception set".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-# It only fills a queue and runs no handler; producers call it once a message.
+# These calls only fill a queue and run no signal handler. Producers make one call per message.
 _AS_THEY_ARE = frozenset({"produce", "produce_batch"})
 
 
@@ -37,7 +37,7 @@ def _with_interruptible_calls(client: type) -> type:
     return type(f"Interruptible{client.__name__}", (client,), replaced)
 
 
-#: what is opened for what is asked for
+#: client class -> interruptible subclass that is opened instead
 INTERRUPTIBLE: dict[object, type] = {
     client: _with_interruptible_calls(client) for client in (Producer, Consumer, AdminClient)
 }

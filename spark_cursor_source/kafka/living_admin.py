@@ -1,4 +1,4 @@
-"""An AdminClient that finds its controller and its brokers again after it has lost them."""
+"""AdminClient that recovers after it has lost its controller and its brokers."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from confluent_kafka import KafkaException, admin
 
 from spark_cursor_source.kafka.config import open_client
 
-LOOK_ANEW_S = 1.5  #: a call that waits for so long makes the client look for its controller again
+LOOK_ANEW_S = 1.5  #: a call that waits for this long triggers a metadata refresh
 _ONE_LOOK_S = 1.0
 
 
 class LivingAdmin:
-    """An AdminClient, replaced by another one when it has no broker left to ask. Threads may share it.
+    """AdminClient that is replaced when it has no broker left. Threads may share it.
 
-    librdkafka sends most administrative requests to one broker, which it calls the controller. It looks for
-    another one only with its next metadata request, and a client that knows no topics makes none by itself
-    for five minutes: the calls wait that long for a broker that is gone. So a call that waits asks for
-    metadata.
+    librdkafka sends most admin requests to one broker, the controller. It only looks for a new controller
+    with its next metadata request. A client without topics makes that request every five minutes, so calls
+    would wait that long for a dead broker. A call that waits therefore requests metadata.
 
-    A lone broker that was fenced for a moment answers that there are no brokers. librdkafka then lets go of
-    the only one it knows, and in some cases never adds it again. Nothing but another client helps then. The
-    client is replaced only by one that does reach the brokers, so an outage replaces none.
+    A single broker that was fenced for a moment returns an empty broker list. librdkafka then drops its only
+    known broker and in some cases never adds it again. Only a new client helps then. The client is replaced
+    only by one that reaches the brokers, so an outage alone does not replace it.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -34,7 +33,7 @@ class LivingAdmin:
         self.client = self._open()
 
     def look_anew(self, timeout_s: float) -> None:
-        """Ask for metadata, for at most ``timeout_s``; no effect while another thread does."""
+        """Request metadata for at most ``timeout_s``. No effect while another thread does so."""
         if not self._looking.acquire(blocking=False):
             return
         try:

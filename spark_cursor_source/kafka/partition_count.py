@@ -1,4 +1,4 @@
-"""How many partitions a topic has, as a producer is told."""
+"""Partition count of a topic, requested through a producer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _ONE_REQUEST_S = 10.0
 def partition_count(
     producer: Producer, topic: str, deadline: Deadline, *, denial: Deadline | None = None
 ) -> int:
-    """Ask until the brokers say; that there is no such topic is believed when ``denial`` is over, or at once.
+    """Return the partition count. Retry until the brokers report it.
 
-    Brokers that make topics by themselves (``auto.create.topics.enable``) make one that is asked for.
+    An unknown topic is an error after ``denial`` is over, or immediately without ``denial``. Brokers with
+    ``auto.create.topics.enable`` create a topic that does not exist.
 
     Raises:
-        KafkaException: an answer that waiting does not change, or the last one before the deadline.
+        KafkaException: an error that a retry does not resolve, or the last error before the deadline.
     """
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Clients that a process keeps between tasks, each handed to one borrower at a time."""
+"""Pool of clients that a process keeps between tasks. Each client has one borrower at a time."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ ClientT = TypeVar("ClientT")
 
 
 class ClientPool(Generic[ClientT]):
-    """Clients nobody uses, by their configuration; at most ``kept``, and all are ended with the process."""
+    """Pool of idle clients by configuration.
+
+    It keeps at most ``kept`` and closes them when the process ends.
+    """
 
     def __init__(self, end: Callable[[ClientT], None], *, kept: int) -> None:
         self._end, self._kept = end, kept
         self._lock = threading.Lock()
-        self._clients: list[tuple[Configuration, ClientT]] = []  # the one used last is last
+        # ordered by last use, the most recent at the end
+        self._clients: list[tuple[Configuration, ClientT]] = []
         self._lost_in_fork: list[tuple[Configuration, ClientT]] = []
         os.register_at_fork(after_in_child=self._forget)
         atexit.register(self.close)
 
     def take(self, key: Configuration) -> ClientT | None:
-        """One of this configuration, or None."""
+        """Take a client of this configuration, or None."""
         with self._lock:
             for index in reversed(range(len(self._clients))):
                 if self._clients[index][0] == key:
@@ -32,7 +36,7 @@ class ClientPool(Generic[ClientT]):
         return None
 
     def put(self, key: Configuration, client: ClientT) -> None:
-        """Keep it for the next borrower; the one that was used longest ago may end for it."""
+        """Return a client to the pool. If the pool is full, the least recently used client is closed."""
         with self._lock:
             self._clients.append((key, client))
             evicted = self._clients[: -self._kept]
@@ -41,14 +45,14 @@ class ClientPool(Generic[ClientT]):
             self._end(oldest)
 
     def close(self) -> None:
-        """End all that are kept."""
+        """Close all idle clients."""
         with self._lock:
             closing, self._clients = self._clients, []
         for _, client in closing:
             self._end(client)
 
     def _forget(self) -> None:
-        # A forked child has the parent's clients without their threads: neither usable nor closable, and
-        # kept, because even their deallocation would hang.
+        # A forked child has the parent's clients without their threads. It can neither use nor close them.
+        # They are kept, because even their deallocation would hang.
         self._lock = threading.Lock()
         self._lost_in_fork, self._clients = self._clients, []

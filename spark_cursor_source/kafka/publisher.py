@@ -1,4 +1,4 @@
-"""Records whose senders are told of each by itself, when the brokers have confirmed it."""
+"""Producer with a separate confirmation for each record."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _FULL_S = 0.01
 
 
 class Publisher:
-    """A producer for all threads of a client; a thread of its own hears what brokers say.
+    """Producer for all threads of a client. A background thread polls the delivery reports.
 
-    It is idempotent where every in-sync replica is to confirm, as it is unless ``acks`` says less.
+    The producer is idempotent if all in-sync replicas confirm, which is the default. Other values of ``acks``
+    turn idempotence off.
     """
 
     def __init__(self, config: Mapping[str, Any], *, timeout_ms: int, acks: str = "all") -> None:
@@ -44,7 +45,7 @@ class Publisher:
         self._closed = False
 
     def put(self, topic: str, partition: int, *, key: bytes, value: bytes, deadline: Deadline) -> int:
-        """Append a record, and wait until every in-sync replica has it; its offset.
+        """Append a record, wait until every in-sync replica has it, and return its offset.
 
         Raises:
             as :meth:`put_all`.
@@ -57,11 +58,11 @@ class Publisher:
     def put_all(
         self, topic: str, records: Iterable[tuple[int, bytes, bytes | None]], deadline: Deadline
     ) -> list[Message]:
-        """Append (partition, key, value) records, and wait until every in-sync replica has them.
+        """Append (partition, key, value) records and wait until every in-sync replica has them.
 
         Raises:
             ClientClosed
-            KafkaUnavailable: no answer in time. They may be there all the same, or come later.
+            KafkaUnavailable: no response in time. The records may still be appended, now or later.
             NotAuthorized, KafkaRefused
         """
         operation = f"write to '{topic}'"
@@ -80,7 +81,7 @@ class Publisher:
             raise refusal(error, operation="write", resource=topic) from raised
 
     def close(self) -> None:
-        """Wait for what is on its way, at most for the timeout, and end the producer."""
+        """Wait for pending records, at most for the timeout, and close the producer."""
         with self._lock:
             producer, self._producer = self._producer, None
             self._closed = True
@@ -101,11 +102,11 @@ class Publisher:
         headers: Sequence[tuple[str, bytes | None]] = (),
         deadline: Deadline,
     ) -> Future[Message]:
-        """Hand over a record; the future has the message as the brokers confirmed it, or a KafkaException.
+        """Send a record. The future returns the confirmed message or raises a KafkaException.
 
         Raises:
             ClientClosed
-            KafkaException: the producer does not take it.
+            KafkaException: the producer rejects the record.
         """
         producer = self._open()
         confirmed: Future[Message] = Future()
@@ -148,7 +149,10 @@ class Publisher:
         confirmed.set_exception(KafkaException(error))
 
     def _let_go(self, producer: Producer, error: KafkaError) -> None:
-        """After a fatal error a producer takes nothing more; the next record opens another."""
+        """Drop the producer after a fatal error, because it accepts no more records.
+
+        The next record opens another.
+        """
         if not error.fatal() and error.code() != KafkaError._FATAL:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""A range of offsets of one partition as lists of messages, whatever lies between: gaps, ends, restarts."""
+"""Reader of an offset range of one partition. It handles gaps, partition ends and broker restarts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ log = logging.getLogger(__name__)
 
 STALL_TIMEOUT_MS = PATIENCE_MS
 
-_BATCH_MESSAGES = 1_000  # about what a processor's cache holds
+_BATCH_MESSAGES = 1_000  # about the size of a CPU cache
 _BATCH_BYTES = 16 << 20
 _WAIT_S = 0.25
 _ASK_TIMEOUT_S = 10.0
-# A broker that comes back, or lags in metadata, denies topics and offsets that exist: asked again this long.
+# A broker that restarts or has stale metadata reports existing topics and offsets as unknown. Retry for this
+# long.
 _DENIAL_MS = 10_000
 _TOPIC, _OFFSET, _PERMISSION = "topic", "offset", "permission"
 _LOOK_MS = 2_000
@@ -37,7 +38,7 @@ _UNKNOWN_TOPIC = frozenset(
 _OUT_OF_RANGE = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
 )
-# About groups, and a reader that is assigned its partition takes part in none.
+# Errors about groups, which do not concern a reader with an assigned partition.
 _NOT_OURS = frozenset(
     {
         KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -73,20 +74,21 @@ def read_range(
     on_removed: Removed | None = None,
     stall_timeout_ms: int = STALL_TIMEOUT_MS,
 ) -> Generator[list[Message]]:
-    """All records with ``start <= offset < stop`` that the partition has, in order, in lists of up to 1,000.
+    """Yield all records with ``start <= offset < stop`` of the partition, in order, in lists of up to 1,000.
 
-    Offsets without a record (transaction markers, aborted or compacted records) are passed over, also at the
-    end. The consumer needs ``enable.partition.eof`` and ``auto.offset.reset=error`` (``reader_config`` of
-    ``kafka.consumers`` has both), must have no subscription, and is left without an assignment.
+    Offsets without a record (transaction markers, aborted or compacted records) are skipped, also at the end.
+    The consumer needs ``enable.partition.eof`` and ``auto.offset.reset=error`` (``reader_config`` of
+    ``kafka.consumers`` has both). It must have no subscription, and has no assignment afterwards.
 
-    Where retention has removed records before they were read, ``on_removed(first, next)`` is told the range;
-    without it that is an error. A broker that is away is waited for.
+    If retention has deleted records before they were read, ``on_removed(first, next)`` is called with the
+    range. Without ``on_removed`` that is an error. The reader waits for unavailable brokers.
 
     Raises:
-        RecordsGone: removed records without ``on_removed``, or the partition ends before ``start``.
+        RecordsGone: records were deleted and ``on_removed`` is not given, or the partition ends before
+            ``start``.
         TopicGone: the topic or the partition was deleted.
-        ReadStalled: nothing new for ``stall_timeout_ms``.
-        ReadRefused: no permission, no login, unreadable records.
+        ReadStalled: no progress for ``stall_timeout_ms``.
+        ReadRefused: a permission is missing, the login fails, or records are unreadable.
     """
     if start >= stop:
         return
@@ -100,11 +102,11 @@ def read_range(
     except KafkaException as cause:
         raise ReadRefused(topic, partition, reading.position, str(cause)) from cause
     finally:
-        consumer.unassign()  # or the client would go on to fetch what nobody reads
+        consumer.unassign()  # stops the fetcher of the client
 
 
 class _Reading:
-    """Where one read stands, and what to do about each answer that is no record."""
+    """State of one read, with the handling of errors and partition ends."""
 
     def __init__(
         self,
@@ -120,7 +122,7 @@ class _Reading:
         self._topic, self._partition, self._stop = topic, partition, stop
         self._on_removed = on_removed
         self._stall_timeout_ms = stall_timeout_ms
-        self._batch = _BATCH_MESSAGES // 10  # until the size of a message is known
+        self._batch = _BATCH_MESSAGES // 10  # small until the message size is known
         self._progress_ms = _now_ms()
         self._looked_ms = self._progress_ms
         self._denied_since_ms: dict[str, int] = {}
@@ -131,8 +133,11 @@ class _Reading:
         self._consumer.assign([TopicPartition(self._topic, self._partition, self.position)])
 
     def next_messages(self) -> list[Message]:
-        """The next records, or none: then an end or an error was dealt with, or nothing came for a moment."""
-        # All that is there, without waiting for a batch to fill: gaps can mean that it never does.
+        """Return the next records.
+
+        Empty after a partition end, a handled error or a short wait without records.
+        """
+        # Take the available records without waiting for a full batch. With gaps it may never fill.
         messages = self._consumer.consume(self._batch, 0) or self._consumer.consume(1, _WAIT_S)
         if not messages:
             self._check_stall()
@@ -159,7 +164,10 @@ class _Reading:
             self._denied_since_ms.clear()
 
     def _sift(self, messages: list[Message]) -> list[Message]:
-        """The records before, between and after events. A position that an event moves back repeats none."""
+        """Return the records and handle the events between them.
+
+        No record is repeated if an event resets the position.
+        """
         records: list[Message] = []
         for message in messages:
             error = message.error()
@@ -171,13 +179,13 @@ class _Reading:
                 self._last = f"the partition ended at offset {message.offset()}"
                 self._advance(offset_of(message))
             elif self._deal_with(error):
-                break  # assigned anew: what else stands in this list comes again
+                break  # the partition was reassigned, so the rest of this list is fetched again
         if not records:
             self._check_stall()
         return records
 
     def _deal_with(self, error: KafkaError) -> bool:
-        """What an error calls for; whether the partition was assigned anew."""
+        """Handle an error. Return True if the partition was reassigned."""
         code = error.code()
         if code in _NOT_OURS:
             return False
@@ -222,7 +230,7 @@ class _Reading:
             raise RecordsGone(self._topic, self._partition, wanted, (low, high))
 
     def _look_for_topic_now_and_then(self) -> None:
-        # librdkafka does not always say that a topic it reads was deleted: it just has nothing more to fetch.
+        # librdkafka does not always report the deletion of a topic. It may only return no more records.
         was_denied = _TOPIC in self._denied_since_ms
         if not was_denied and _now_ms() - max(self._looked_ms, self._progress_ms) < _LOOK_MS:
             return
@@ -230,7 +238,7 @@ class _Reading:
             self.assign()
 
     def _look_for_topic(self) -> bool:
-        """Whether the topic is there, as far as one can tell; denied for too long, it is gone."""
+        """Return True if the topic seems to exist. Raise TopicGone if it has been missing for too long."""
         exists = self._exists()
         self._looked_ms = _now_ms()
         if exists:
@@ -242,7 +250,7 @@ class _Reading:
         return exists
 
     def _denied_too_long(self, what: str) -> bool:
-        """Whether the broker has denied it for a while; else waits a little before it is asked again."""
+        """Return True if the broker has denied it for too long, else wait before the next request."""
         if _now_ms() - self._denied_since_ms.setdefault(what, _now_ms()) >= min(
             _DENIAL_MS, self._stall_timeout_ms // 2
         ):
@@ -267,7 +275,7 @@ class _Reading:
         return self._partition in found.partitions
 
     def _deal_with_denied_permission(self, error: KafkaError) -> None:
-        # A consumer that was assigned a topic which it may not see is told nothing, and waits.
+        # A consumer with an assigned topic that it may not see receives no error and waits.
         if error.code() in UNAUTHORIZED:
             self._last = f"{error.name()}: {error.str()}"
             if self._denied_too_long(_PERMISSION):
@@ -288,14 +296,14 @@ def offset_of(message: Message) -> int:
 
 
 def place_of(message: Message) -> tuple[int, int]:
-    """Partition and offset of a record."""
+    """Return partition and offset of a record."""
     return message.partition(), offset_of(message)  # type: ignore[return-value]  # as above
 
 
 def columns_of(
     messages: Sequence[Message],
 ) -> tuple[list[int], list[int], list[bytes | None], list[bytes | None]]:
-    """Offsets, timestamps in ms, keys and values of records."""
+    """Return offsets, timestamps in ms, keys and values of records."""
     times_ms = [timestamp_ms for _, timestamp_ms in map(Message.timestamp, messages)]
     offsets: list[int] = list(map(Message.offset, messages))  # type: ignore[arg-type]
     keys, values = list(map(Message.key, messages)), list(map(Message.value, messages))

@@ -1,4 +1,4 @@
-"""Ranges of several partitions of a topic, read at once and seldom."""
+"""Reader of offset ranges of several partitions of a topic, for infrequent reads."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _AT_ONCE = 500
 _WAIT_S = 0.1
 _ONE_REQUEST_S = 10.0
 _LOOK_MS = 2_000
-_DENIAL_MS = 10_000  # a broker that comes back denies topics and offsets that exist, for a while
+_DENIAL_MS = 10_000  # a broker that restarts may deny existing topics and offsets for this long
 _OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
-# About the group, and a reader that is assigned its partitions takes part in none.
+# Errors about groups, which do not concern a reader with assigned partitions.
 _OF_GROUPS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 
 class RangeReader:
-    """A consumer for many short reads; it fetches nothing in between.
+    """Consumer for many short reads. It does not fetch between them.
 
-    With ``committed``, records of open and aborted transactions are left out.
+    With ``committed``, records of open and aborted transactions are skipped.
     """
 
     def __init__(
@@ -53,19 +53,19 @@ class RangeReader:
                     "error_cb": self._complaints,
                     "isolation.level": "read_committed" if committed else "read_uncommitted",
                     "fetch.queue.backoff.ms": 2,
-                    "fetch.wait.max.ms": 5,  # how long the end of a partition takes to be told
+                    "fetch.wait.max.ms": 5,  # delay of the report of a partition end
                 },
             ),
         )
 
     def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Generator[Message]:
-        """The records of ``{partition: (start, stop)}``, in order within a partition.
+        """Yield the records of ``{partition: (start, stop)}``, in order within a partition.
 
-        Records that retention has removed are passed over. A partition that stays shorter than its range, as
-        after the topic was made again, is read to its end.
+        Records that retention has deleted are skipped. A partition that stays shorter than its range, for
+        example after the topic was recreated, is read to its end.
 
         Raises:
-            KafkaUnavailable: nothing new for the stall timeout.
+            KafkaUnavailable: no progress for the stall timeout.
             TopicNotFound, NotAuthorized, KafkaRefused
         """
         reading = _Reading(self._consumer, self._complaints, topic, ranges, self._stall_timeout_ms)
@@ -79,7 +79,7 @@ class RangeReader:
             self._consumer.unassign()
 
     def close(self) -> None:
-        """End the consumer."""
+        """Close the consumer."""
         self._consumer.close()
 
 
@@ -97,7 +97,7 @@ class _Reading:
         self._positions = {number: start for number, (start, _) in ranges.items()}
         self._stops = {number: stop for number, (_, stop) in ranges.items()}
         self.unfinished = {number for number, (start, stop) in ranges.items() if start < stop}
-        self._short: set[int] = set()  # partitions that ended within their range, when they were last read
+        self._short: set[int] = set()  # partitions whose end was below the stop at the last read
         self._denial: Deadline | None = None
         self._last: KafkaError | None = None
         self._stall = Deadline.after_ms(stall_timeout_ms)
@@ -112,7 +112,7 @@ class _Reading:
         )
 
     def next_records(self) -> list[Message]:
-        """The next records of the ranges, or none: then ends or errors were dealt with, or nothing came."""
+        """Return the next records. Empty after partition ends, handled errors or a wait without records."""
         messages = self._consumer.consume(_AT_ONCE, 0) or self._consumer.consume(1, _WAIT_S)
         if not messages:
             self._check_stall()
@@ -120,7 +120,7 @@ class _Reading:
         for message in messages:
             number, offset, error = message.partition(), message.offset(), message.error()
             if number is not None and number not in self._positions:
-                continue  # an error of the range before, which was told late
+                continue  # a late error of the previous range
             if error is None or error.code() == KafkaError._PARTITION_EOF:
                 assert number is not None
                 assert offset is not None
@@ -133,7 +133,7 @@ class _Reading:
                     self._advance(number, offset)
                     self._short.add(number)
             elif self._deal_with(error, number):
-                break  # assigned anew: what else stands in this list comes again
+                break  # the partitions were reassigned, so the rest of this list is fetched again
         return records
 
     def _advance(self, number: int, position: int) -> None:
@@ -146,7 +146,7 @@ class _Reading:
             self.unfinished.discard(number)
 
     def _deal_with(self, error: KafkaError, number: int | None) -> bool:
-        """What an error calls for; whether the partitions were assigned anew."""
+        """Handle an error. Return True if the partitions were reassigned."""
         code = error.code()
         if code in _OF_GROUPS:
             return False
@@ -177,7 +177,10 @@ class _Reading:
             self._next_look = Deadline.after_ms(_LOOK_MS)
 
     def _look_at_topic(self) -> None:
-        """A consumer is not told that it may not see a topic, nor always that the topic was deleted."""
+        """Check topic and permission.
+
+        A consumer is not told of a missing right, nor always of a deleted topic.
+        """
         try:
             found = self._consumer.list_topics(self._topic, timeout=self._stall.left_s(most=_ONE_REQUEST_S))
         except KafkaException as unanswered:
@@ -217,7 +220,7 @@ class _Reading:
         )
 
     def _denied_for_long(self) -> bool:
-        """Whether the broker has denied for a while; else waits a little before it is asked again."""
+        """Return True if the broker has denied it for too long, else wait before the next request."""
         if self._denial is None:
             self._denial = Deadline.after_ms(min(_DENIAL_MS, self._stall_timeout_ms // 2))
         self._denial.pause(_WAIT_S)

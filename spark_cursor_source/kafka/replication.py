@@ -1,4 +1,4 @@
-"""Topics that are replicated less than their cluster allows: found, and told in the log."""
+"""Detection of topics with weaker replication than the cluster allows, with a warning in the log."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ log = logging.getLogger(__name__)
 def weak_topics(
     calls: AdminRequests, topics: Iterable[str], *, servers: str, deadline: Deadline
 ) -> tuple[WeakTopic, ...]:
-    """Those of the topics that are there and could have more replicas, or wait for more of them.
+    """Return the existing topics that could have more replicas or a higher ``min.insync.replicas``.
 
-    ``servers`` stands in the commands that cure it. Settings that this principal may not read are unknown.
+    ``servers`` is used in the commands that repair a topic. Settings that this principal may not read count
+    as unknown.
     """
     found, _ = describe_topics(calls, sorted(set(topics)), deadline=deadline)
     replicas = {
@@ -45,7 +46,7 @@ def weak_topics(
 def warn_of_weak_topics(
     calls: AdminRequests, topics: Iterable[str], *, servers: str, deadline: Deadline
 ) -> None:
-    """Tell of each in the log."""
+    """Log a warning for each such topic."""
     for weak in weak_topics(calls, topics, servers=servers, deadline=deadline):
         log.warning("%s (event=weak_topic topic=%s)", weak, weak.topic)
 

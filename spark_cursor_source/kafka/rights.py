@@ -1,4 +1,4 @@
-"""Rights on topics, asked about together; operations have the names that ``kafka-acls.sh`` takes."""
+"""Rights on topics, checked together. Operations have the names of ``kafka-acls.sh``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from confluent_kafka import KafkaError, TopicCollection
 from spark_cursor_source.kafka.admin_requests import ADMIN_TYPES, AdminRequests
 from spark_cursor_source.kafka.deadline import Deadline
 
-#: operations on a topic, as ``kafka-acls.sh --operation`` takes them
+#: operations on a topic, as values of ``kafka-acls.sh --operation``
 CREATE, DESCRIBE, DESCRIBE_CONFIGS, READ, WRITE = "Create", "Describe", "DescribeConfigs", "Read", "Write"
 
 Rights = dict[str, tuple[str, ...]]  #: topic -> operations
 
-_MADE = (CREATE, DESCRIBE, DESCRIBE_CONFIGS)  # of control topics, which are made and checked on first use
+_MADE = (CREATE, DESCRIBE, DESCRIBE_CONFIGS)  # for control topics, which are created and checked on first use
 
 _ENUM = {
     DESCRIBE: "DESCRIBE",
@@ -26,7 +26,7 @@ _ENUM = {
 }
 _HIDDEN = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED})
 _NOT_THERE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
-# Refused for another reason than a right: whoever makes the topic is told.
+# Refusals for other reasons than a missing right. The later creation of the topic reports them.
 _MAY_BE_MADE = frozenset(
     {
         KafkaError.INVALID_CONFIG,
@@ -42,7 +42,7 @@ _MAY_BE_MADE = frozenset(
 def of_consumer(
     *, markers: str, redeliveries: str, cursors: str, streams: str, queues: Collection[str]
 ) -> Rights:
-    """What reads a queue under a subscription, and acks, must be allowed."""
+    """Return the rights to read a queue under a subscription and to ack."""
     return dict.fromkeys(queues, (DESCRIBE, READ)) | {
         markers: (*_MADE, WRITE),
         redeliveries: (CREATE, DESCRIBE, READ),
@@ -52,7 +52,7 @@ def of_consumer(
 
 
 def of_consumer_v1(*, markers: str, streams: str, queues: Collection[str]) -> Rights:
-    """The same where the tracker is kafka-mq-go's."""
+    """Return the rights to read and ack with kafka-mq-go's tracker."""
     return dict.fromkeys(queues, (DESCRIBE, READ)) | {
         markers: (*_MADE, READ, WRITE),
         streams: (DESCRIBE, READ),
@@ -60,13 +60,16 @@ def of_consumer_v1(*, markers: str, streams: str, queues: Collection[str]) -> Ri
 
 
 def of_producer(*, streams: str, queues: Collection[str]) -> Rights:
-    """What writes messages to queues must be allowed; brokers that make missing topics ask for Create too."""
+    """Return the rights to write messages to queues.
+
+    Brokers that create missing topics automatically require Create too.
+    """
     rights: Rights = dict.fromkeys(queues, (DESCRIBE, WRITE))
     return rights | {streams: (DESCRIBE, READ)}
 
 
 def of_tracker(*, markers: str, redeliveries: str, cursors: str) -> Rights:
-    """What the tracker must be allowed before it can do anything."""
+    """Return the rights that the tracker needs before it can start."""
     return {
         markers: (*_MADE, READ, WRITE),
         redeliveries: (CREATE, DESCRIBE, WRITE),
@@ -75,7 +78,7 @@ def of_tracker(*, markers: str, redeliveries: str, cursors: str) -> Rights:
 
 
 def of_dead_letters(letters: Mapping[str, Collection[str]]) -> Rights:
-    """What the tracker must be allowed to give messages up: ``{queue topic: its dead-letter topics}``."""
+    """Return the tracker's rights to write dead letters, for ``{queue topic: its dead-letter topics}``."""
     rights: Rights = dict.fromkeys(letters, (DESCRIBE, READ))
     return rights | {one: (CREATE, DESCRIBE, WRITE) for names in letters.values() for one in names}
 
@@ -83,10 +86,10 @@ def of_dead_letters(letters: Mapping[str, Collection[str]]) -> Rights:
 def missing_rights(
     calls: AdminRequests, wanted: Mapping[str, Collection[str]], *, deadline: Deadline
 ) -> tuple[list[tuple[str, str]], list[str]]:
-    """The (topic, operation) pairs among ``{topic: operations}`` that this principal does not have.
+    """Return the missing (topic, operation) pairs among ``{topic: operations}``, and the visible topics.
 
-    The second part of the result are the topics that are there and may be seen. Create is asked about only
-    where the topic is missing; a topic that may not be seen may be missing too.
+    The visible topics exist and may be described. Create is only checked if the topic is missing. A topic
+    that may not be described may be missing too.
 
     Raises:
         KafkaUnavailable, KafkaRefused
@@ -108,7 +111,7 @@ def missing_rights(
         elif name in not_to_be_made:
             missing.append((name, CREATE))
         elif name in described:
-            # None: the brokers check no rights, or are too old to tell.
+            # None: the brokers do not check rights, or are too old to report them.
             allowed = described[name].authorized_operations
             missing += [
                 (name, operation)
@@ -130,7 +133,7 @@ def _describe(calls: AdminRequests, names: Sequence[str], timeout_s: float) -> M
 
 
 def _not_to_be_made(calls: AdminRequests, names: Sequence[str], deadline: Deadline) -> Collection[str]:
-    """Those of the topics that may not be created; nothing is created."""
+    """Return the topics that this principal may not create. No topic is created."""
 
     def request(names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
         new = [ADMIN_TYPES.NewTopic(name, num_partitions=1, replication_factor=-1) for name in names]

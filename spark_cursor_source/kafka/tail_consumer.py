@@ -1,4 +1,4 @@
-"""The tail of a queue topic, read on and on: partitions come and go, and each has a position of its own."""
+"""Continuous reader of the tail of a queue topic, with a read position for each assigned partition."""
 
 from __future__ import annotations
 
@@ -29,23 +29,25 @@ from spark_cursor_source.kafka.range_consumer import offset_of
 log = logging.getLogger(__name__)
 
 _ONE_REQUEST_S = 10.0
-_DENIAL_MS = 10_000  # a broker that comes back denies topics and offsets that exist, for a while
+_DENIAL_MS = 10_000  # a broker that restarts may deny existing topics and offsets for this long
 _AGAIN_S = 0.25
 _OUT_OF_RANGE = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
 )
-_OF_GROUPS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})  # a reader takes part in none
+# a reader with assigned partitions is in no group
+_OF_GROUPS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 
-Removed = Callable[[int, int, int], None]  #: of this partition, from this offset, up to before that one
+#: called with (partition, first removed offset, next remaining offset)
+Removed = Callable[[int, int, int], None]
 
 
-#: a Kafka record, for who must not know the Kafka client: key, value, headers, offset, timestamp
+#: a Kafka record, for code that must not import the Kafka client: key, value, headers, offset, timestamp
 Record = Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """What was read of a partition: all its records in ``[start, stop)``, between which there may be gaps."""
+    """Records of a partition in ``[start, stop)``. The range may contain gaps."""
 
     partition: int
     start: int
@@ -53,14 +55,14 @@ class Fetched:
     messages: list[Message]
 
     def of_queue(self, queue_id: bytes | None) -> list[Message]:
-        """Its messages of a queue id, or all of them."""
+        """Return the messages of a queue id, or all messages if it is None."""
         if queue_id is None:
             return self.messages
         return [message for message in self.messages if message.key() == queue_id]
 
 
 def _by_partition(messages: list[Message]) -> dict[int, list[Message]]:
-    """Those of each partition, which come in long runs."""
+    """Group messages by partition. They arrive in long runs of one partition."""
     numbers = np.fromiter(map(Message.partition, messages), np.int64, len(messages))
     edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(messages)]
     found: dict[int, list[Message]] = {}
@@ -70,7 +72,7 @@ def _by_partition(messages: list[Message]) -> dict[int, list[Message]]:
 
 
 def offsets_of(messages: Sequence[Message]) -> OffsetSet:
-    """The offsets of messages of one partition, which only ascend."""
+    """Return the offsets of messages of one partition, which are in ascending order."""
     first, last = offset_of(messages[0]), offset_of(messages[-1])
     if last - first == len(messages) - 1:
         return OffsetSet.of((first, last + 1))
@@ -78,9 +80,9 @@ def offsets_of(messages: Sequence[Message]) -> OffsetSet:
 
 
 class TailConsumer:
-    """A consumer that is given partitions and positions, and is in no group; one thread's.
+    """Consumer with assigned partitions and positions, outside of any group. Not thread-safe.
 
-    ``on_removed`` is told what retention has taken before it was read.
+    ``on_removed`` is called for offsets that retention has deleted before they were read.
     """
 
     def __init__(
@@ -103,12 +105,12 @@ class TailConsumer:
         self._held: frozenset[int] = frozenset()
 
     def follow(self, positions: Mapping[int, int]) -> None:
-        """Read these partitions too, or anew, from these positions on."""
+        """Read these partitions from these positions, also if they were read before."""
         self._positions |= positions
         self._assign()
 
     def leave(self, partitions: Iterable[int]) -> None:
-        """Read these partitions no more."""
+        """Stop reading these partitions."""
         gone = [number for number in partitions if self._positions.pop(number, None) is not None]
         for number in gone:
             self._denials.pop(number, None)
@@ -116,24 +118,25 @@ class TailConsumer:
             self._assign()
 
     def pause(self, partitions: frozenset[int]) -> None:
-        """Read nothing of these partitions until the next call; their positions stay."""
+        """Pause exactly these partitions until the next call. Their positions are kept."""
         if partitions != self._held:
             self._held = partitions
             if self._positions:
                 self._assign()
 
     def read(self, most: int, wait_s: float) -> list[Fetched]:
-        """The next records, at most so many; none, where none come in time.
+        """Return the next records, at most ``most``. Empty if none arrive within ``wait_s``.
 
         Raises:
             TopicGone: the topic or a partition was deleted.
-            QueueTopicEndsEarlier: a partition ends before its position, as of a topic made anew.
+            QueueTopicEndsEarlier: a partition ends before its position, for example after the topic was
+                recreated.
             NotAuthorized, KafkaRefused
         """
         return self._read(most, wait_s) if self._positions else []
 
     def _read(self, most: int, wait_s: float) -> list[Fetched]:
-        # All that is there, without waiting for a batch to fill: gaps can mean that it never does.
+        # Take the available records without waiting for a full batch. With gaps it may never fill.
         messages = self._consumer.consume(most, 0) or self._consumer.consume(1, wait_s)
         if not messages:
             return []
@@ -142,7 +145,7 @@ class TailConsumer:
         return [self._advance(number, some) for number, some in _by_partition(messages).items()]
 
     def close(self) -> None:
-        """End the consumer."""
+        """Close the consumer."""
         self._consumer.close()
 
     def _advance(self, number: int, messages: list[Message]) -> Fetched:
@@ -152,7 +155,7 @@ class TailConsumer:
         return Fetched(partition=number, start=start, stop=stop, messages=messages)
 
     def _sift(self, messages: list[Message]) -> list[Fetched]:
-        """Records and ends; what an error calls for is done, and its partition read anew."""
+        """Handle partition ends and errors in a list of messages, and return the records."""
         starts: dict[int, int] = {}
         records: dict[int, list[Message]] = {}
         anew = False
@@ -177,7 +180,7 @@ class TailConsumer:
         ]
 
     def _deal_with(self, error: KafkaError, number: int | None) -> bool:
-        """Whether partitions are to be assigned anew."""
+        """Handle an error. Return True if partitions must be reassigned."""
         code = error.code()
         if code in _OF_GROUPS:
             return False
@@ -210,7 +213,7 @@ class TailConsumer:
             raise QueueTopicEndsEarlier(self._topic, number, position, high)
 
     def _denied_for_long(self, number: int) -> bool:
-        """Whether the broker has denied for a while; else waits a little before it is asked again."""
+        """Return True if the broker has denied it for too long, else wait before the next request."""
         denial = self._denials.setdefault(number, Deadline.after_ms(_DENIAL_MS))
         denial.pause(_AGAIN_S)
         return denial.over

@@ -1,4 +1,4 @@
-"""A transactional producer that is made anew whenever it is not sure what became of a transaction."""
+"""Transactional producer that is replaced whenever the outcome of a transaction is unknown."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ from spark_cursor_source.kafka.error_codes import (
 
 log = logging.getLogger(__name__)
 
-CALL_TIMEOUT_MS = 10_000  #: of one call about a transaction; after it the producer is made anew
+CALL_TIMEOUT_MS = 10_000  #: timeout of one transactional call; after it the producer is replaced
 
-# Longer than any attempt: a coordinator that ends a transaction itself fences the producer as a rival would.
+# Longer than any attempt. A coordinator that aborts a transaction on timeout fences the producer, which looks
+# like a rival.
 _TRANSACTION_TIMEOUT_MS = 300_000
 _LEAST_S = 0.5
 _POLL_S = 0.05
-_PAUSE_S = 0.2  # between tries
-_STALLED = 3  # timeouts of a call without a record that is taken
-_GRACE_S = 1.0  # for a call to return by itself once its timeout is over
+_PAUSE_S = 0.2  # between attempts
+_STALLED = 3  # number of call timeouts without progress before a flush fails
+_GRACE_S = 1.0  # extra time for a call to return by itself after its timeout
 
-#: neither waiting nor a new producer changes these
+#: errors that neither a retry nor a new producer resolves
 _HOPELESS = UNAUTHORIZED | {
     KafkaError.INVALID_CONFIG,
     KafkaError.INVALID_GROUP_ID,
@@ -66,7 +67,10 @@ class Record:
 
 
 class Uncertain(Exception):
-    """The transaction failed or may have succeeded; its producer is gone. For the outbox, never for users."""
+    """Unknown outcome: the transaction failed or may have succeeded. Its producer is closed.
+
+    The outbox handles this error. Users never receive it.
+    """
 
     def __init__(self, operation: str, error: KafkaError) -> None:
         super().__init__(f"{operation}: {shown(error)}")
@@ -75,7 +79,10 @@ class Uncertain(Exception):
 
 
 class TransactionalProducer:
-    """One ``transactional.id``, that of a consumer group: opening it fences whoever opened it before."""
+    """Producer with a group's name as ``transactional.id``.
+
+    Opening it fences the previous producer of that id.
+    """
 
     def __init__(
         self,
@@ -87,12 +94,12 @@ class TransactionalProducer:
     ) -> None:
         self._id = group
         self._call_timeout_s = call_timeout_ms / 1000
-        # A transaction that takes longer than its timeout is ended by the brokers.
+        # The brokers abort a transaction that exceeds its timeout.
         self._stall_s = min(_STALLED * call_timeout_ms, transaction_timeout_ms // 2) / 1000
         self.complaints = ErrorCallback()
         self._config = producer_config(
-            # Brokers are kept when all are down: librdkafka would find them anew, but not let go of the
-            # group's coordinator of before, which is then never connected to again (its issue 5511).
+            # Keep the brokers when all are down. A rebootstrap would find them again, but librdkafka would
+            # keep the old coordinator entry and never reconnect to it (librdkafka issue 5511).
             {"retry.backoff.ms": 20, "linger.ms": 0, "metadata.recovery.strategy": "none", **config},
             {
                 "error_cb": self.complaints,
@@ -105,7 +112,7 @@ class TransactionalProducer:
         self._group_metadata: Any = None
         self._producer: Producer | None = None
         self._undelivered: KafkaError | None = None
-        self._delivered: list[Message] | None = None  # kept where somebody inspects them
+        self._delivered: list[Message] | None = None  # only kept for the ``inspect`` argument of commit
         self._written_to: set[str] = set()
 
     @property
@@ -113,9 +120,11 @@ class TransactionalProducer:
         return self._producer is not None
 
     def open(self, deadline: Deadline) -> None:
-        """Become the only producer of the id; an unfinished transaction of an earlier one is ended first.
+        """Open the producer as the only one of its id.
 
-        A broker that is away is waited for.
+        An unfinished transaction of a previous one is aborted.
+
+        The call waits for unavailable brokers.
 
         Raises:
             KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -127,10 +136,10 @@ class TransactionalProducer:
                 self.wait(failed, deadline)
 
     def wait(self, failed: Uncertain, deadline: Deadline) -> None:
-        """A pause before another try.
+        """Pause before another attempt.
 
         Raises:
-            KafkaUnavailable: there is no time left for one.
+            KafkaUnavailable: the deadline is over.
         """
         if deadline.over:
             raise unavailable(failed.operation, deadline, failed.error, self.complaints) from failed
@@ -144,13 +153,16 @@ class TransactionalProducer:
         *,
         inspect: Callable[[Sequence[Message]], bool] | None = None,
     ) -> bool:
-        """Write the records and the group's positions, all or nothing; whether they were written.
+        """Write the records and the group's offsets atomically.
 
-        ``inspect`` is given the records as the brokers have them, before they count, and may take them back.
+        Return False if ``inspect`` has rejected them.
+
+        ``inspect`` is called with the records as the brokers have stored them, before the commit. If it
+        returns False, the transaction is aborted.
 
         Raises:
             TrackerFenced: another producer of the id was opened later.
-            Uncertain: not done, or perhaps done.
+            Uncertain: the transaction failed or may have succeeded.
             NotAuthorized, KafkaRefused
         """
         producer = self._producer
@@ -180,7 +192,7 @@ class TransactionalProducer:
             raise
 
     def discard(self) -> None:
-        """Throw the producer away; the next to open the id ends what it left unfinished."""
+        """Close the producer. The next producer of the id aborts its unfinished transaction."""
         producer, self._producer = self._producer, None
         if producer is not None:
             abandon(producer)
@@ -218,29 +230,32 @@ class TransactionalProducer:
                 producer.poll(_POLL_S)
 
     def _flush(self, producer: Producer, deadline: Deadline) -> None:
-        """Wait until the brokers have all records, as long as they take any.
+        """Wait until the brokers have all records, as long as records are accepted.
 
-        The commit would flush them too, but within the timeout of one call: many records on a slow way, or
-        under a quota, would never be committed.
+        The commit would also flush, but only within the timeout of one call. Many records on a slow network
+        or under a quota would then never be committed.
         """
         left, stalled = len(producer), self._stall(deadline)
         while left:
             if stalled.over:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            # Not flush(): it goes on calling back after a callback has raised, as for a fatal error it does.
+            # Not flush(), which continues to call back after a callback has raised, as on a fatal error.
             producer.poll(_POLL_S)
             if len(producer) < left:
                 stalled = self._stall(deadline)
             left = len(producer)
         if (undelivered := self._undelivered) is not None:
             if undelivered.code() == KafkaError._PURGE_QUEUE:
-                # The transaction has failed before the record was sent, and its end says why.
+                # The transaction failed before the record was sent. Its commit raises the reason.
                 self._undelivered = None
                 producer.commit_transaction(self._left_s(deadline))
             raise KafkaException(undelivered)
 
     def _stall(self, deadline: Deadline) -> Deadline:
-        """How long the next record may take; a quota may hold one back for longer than a call lasts."""
+        """Return the deadline for the next record.
+
+        A quota can delay a record for longer than one call lasts.
+        """
         return Deadline.after_ms(int(deadline.left_s(most=self._stall_s) * 1000))
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
@@ -254,7 +269,8 @@ class TransactionalProducer:
         if error.code() == KafkaError._FATAL:
             error = self._fatal_error(error)
         if error.code() not in FENCED and self._undelivered is not None:
-            error = self._undelivered  # the transaction says that records failed, and this says why
+            # the transaction only reports failed records, and this error has the reason
+            error = self._undelivered
         self.discard()
         if error.code() in FENCED:
             return TrackerFenced(self._id)
@@ -269,7 +285,7 @@ class TransactionalProducer:
         return self._id
 
     def _fatal_error(self, error: KafkaError) -> KafkaError:
-        """The reason of a fatal error, which calls about transactions tell and others do not."""
+        """Return the reason of a fatal error, which only transactional calls report."""
         assert self._producer is not None
         try:
             self._producer.abort_transaction(1.0)
@@ -279,7 +295,7 @@ class TransactionalProducer:
 
 
 def end_transactions(config: Mapping[str, Any], group: str, deadline: Deadline) -> None:
-    """Fence whoever has the group's ``transactional.id``, and end what it left unfinished.
+    """Fence the current producer of the group's ``transactional.id`` and abort its open transaction.
 
     Raises:
         KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -292,10 +308,10 @@ def end_transactions(config: Mapping[str, Any], group: str, deadline: Deadline) 
 
 
 def _returned_within(timeout_s: float, call: Callable[[], None]) -> None:
-    """Make a call that may not keep to its timeout: librdkafka can wait for a coordinator for ever.
+    """Run a call that may exceed its timeout, because librdkafka can wait for a coordinator forever.
 
-    (Its issue 5456.) A call that does not return is left behind with its producer, in a thread that holds
-    no process up.
+    See librdkafka issue 5456. A call that does not return is abandoned with its producer, in a daemon thread
+    that does not block the exit of the process.
     """
     failures: list[KafkaException] = []
 
