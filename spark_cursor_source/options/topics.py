@@ -151,7 +151,7 @@ STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 def read_selection(reader: OptionReader) -> TopicSelection | None:
     """Read the topic selection.
 
-    Exactly one of subscribe, subscribePattern and assign may be given, else None.
+    At most one of subscribe, subscribePattern and assign may be given. None if none of them is given.
 
     >>> read_selection(OptionReader({"subscribe": "orders, returns"}, known=SELECTIONS))
     Subscribe(topics=('orders', 'returns'))
