@@ -1,6 +1,6 @@
 """Writes the reference pages that follow from the code: ``python -m tools.reference``.
 
-``docs/reference/cli.md``, ``errors.md`` and ``log-events.md`` are generated. A test compares them with the code.
+The pages are ``cli.md``, ``errors.md`` and ``log-events.md``. A test compares them with the code.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ def errors_page() -> str:
     parts = [
         "# Errors\n",
         NOTE,
-        "Every error of the library derives from `CursorqError`. Import them from `spark_cursor_source.errors`.",
-        "The text of an error states the facts and the next move. The facts are also attributes of the error.\n",
+        "Every error of the library derives from `CursorqError`. Import errors from",
+        "`spark_cursor_source.errors`. The text of an error states the facts and the next move. The facts are",
+        "also attributes of the error.\n",
     ]
     for name in sorted(errors.__all__):
         error = getattr(errors, name)
@@ -118,8 +119,8 @@ def log_events_page() -> str:
     parts = [
         "# Log events\n",
         NOTE,
-        "Each log line is a sentence with an `event=` name and fields. The names are stable; the sentences may",
-        "change. Set the level of the logger `spark_cursor_source` to choose what you see.\n",
+        "Each log line is a sentence with an `event=` name and fields. The names are stable. The sentences",
+        "may change. Set the level of the logger `spark_cursor_source` to choose what you see.\n",
     ]
     by_event: defaultdict[str, list[LogLine]] = defaultdict(list)
     for line in log_lines():

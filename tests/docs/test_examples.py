@@ -1,4 +1,4 @@
-"""The Python blocks of README and docs, and the examples of docstrings: each runs as a reader would run it."""
+"""The Python blocks of README and docs, and the examples of docstrings, run as a reader would run them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Reader:
         return f"{name}-{self._tag}"
 
     def adapted(self, code: str) -> str:
-        """The code with this broker, this page's topics and subscriptions, and a directory for checkpoints."""
+        """The code with this broker, this page's own names, and a directory for checkpoints."""
         code = code.replace("broker:9092", self._servers).replace("/checkpoints/", f"{self._directory}/")
         return re.sub(r'"(orders|jobs|billing|mails)\b', lambda name: f'"{self.own(name[1])}', code)
 
