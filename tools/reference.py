@@ -64,7 +64,7 @@ def errors_page() -> str:
         "# Errors\n",
         NOTE,
         "Every error of the library derives from `CursorqError`. Import errors from",
-        "`spark_cursor_source.errors`. The text of an error states the facts and the next move. The facts are",
+        "`spark_cursor_source.errors`. The text of an error states the facts and the next move. Facts are",
         "also attributes of the error.\n",
     ]
     for name in sorted(errors.__all__):
