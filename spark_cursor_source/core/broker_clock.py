@@ -1,4 +1,4 @@
-"""Broker time, told by what the broker wrote and carried on by a monotonic clock.
+"""Broker time, taken from broker timestamps and advanced by a monotonic clock.
 
 Wall clocks of two machines are never compared: the only wall-clock readings here are the broker's own.
 """
@@ -9,12 +9,13 @@ from collections import deque
 
 
 class BrokerClock:
-    """A lower bound of the broker's present time that never runs backwards.
+    """Lower bound of the current broker time that never runs backwards.
 
-    Each record's append time says "the broker's clock had passed this when it was read". The best of the
-    readings of the last ten minutes is carried on, by a ten-thousandth less than the time that passes here:
-    two clocks which drift apart by less than that cannot lead ahead, however long the log is quiet. An older
-    reading is dropped, so that a new leader with a slower clock is believed in the end.
+    When a record is read, the broker's clock has passed the append time of the record. The clock keeps the
+    best reading of the last ten minutes. It advances that reading by the elapsed local time, less one
+    ten-thousandth. If two clocks drift apart by less than that, the result never runs ahead, however long the
+    log is quiet. Older readings are dropped, so that the clock follows a new leader with a slower clock in
+    the end.
 
     >>> clock = BrokerClock()
     >>> clock.now_ms(monotonic_ms=5) is None
@@ -25,33 +26,35 @@ class BrokerClock:
     """
 
     MEMORY_MS = 600_000
-    DRIFT = 10_000  #: one part in so many: more than the clocks of two computers drift apart
+    DRIFT = 10_000  #: 1/10,000: more than the clocks of two computers drift apart
 
     def __init__(self, now_ms: int | None = None) -> None:
-        """Begin at ``now_ms``, a reading of this same clock from before a restart, or at nothing."""
+        """Starts at ``now_ms``, a reading of this clock from before a restart; None starts without a time."""
         self._last_ms = now_ms
-        self._leads: deque[tuple[int, int]] = deque()  # (monotonic, lead of the broker), leads falling
+        # (monotonic ms, lead of the broker in ms); the leads descend
+        self._leads: deque[tuple[int, int]] = deque()
         self._epoch: int | None = None
-        self._led_since: int | None = None  # monotonic, when a new leader's epoch was first seen
-        self._ahead: int | None = 0  # of the clock of this epoch's leader; None: no reading of it yet
+        self._led_since: int | None = None  # monotonic ms of the first record of a new epoch
+        self._ahead: int | None = 0  # lead of this epoch's leader in ms; None: no reading yet
 
     def observe(self, *, broker_ms: int, monotonic_ms: int, epoch: int | None = None) -> None:
-        """Take note of a broker timestamp that was read at ``monotonic_ms``.
+        """Records a broker timestamp that was read at ``monotonic_ms``.
 
-        ``epoch`` is that of the leader which wrote it. A new leader has another clock: time goes on from
-        where it is, and how far the new clock is ahead or behind is taken from what it says.
+        ``epoch`` is the leader epoch of the broker that wrote the timestamp. A new leader has another clock:
+        time continues from its current value, and the lead or lag of the new clock is derived from its
+        timestamps.
         """
         lead = broker_ms - self._at_least(monotonic_ms)
         if epoch is not None:
             if self._epoch is not None and epoch < self._epoch:
-                return  # an earlier leader's record, read again
+                return  # a record of an earlier leader, read again
             lead -= self._ahead_of(epoch, lead, monotonic_ms)
         while self._leads and self._leads[-1][1] <= lead:
             self._leads.pop()
         self._leads.append((monotonic_ms, lead))
 
     def now_ms(self, *, monotonic_ms: int) -> int | None:
-        """The broker's time, at the latest of all that is known; None before the first reading."""
+        """Returns the best known lower bound of the broker time, or None before the first reading."""
         while len(self._leads) > 1 and self._leads[0][0] < monotonic_ms - self.MEMORY_MS:
             self._leads.popleft()
         if self._leads:
@@ -60,7 +63,7 @@ class BrokerClock:
         return self._last_ms
 
     def _ahead_of(self, epoch: int, lead: int, monotonic_ms: int) -> int:
-        """How far the clock of an epoch's leader is ahead of this one; negative: behind."""
+        """Returns the lead of an epoch's leader over this clock in ms; negative if the leader is behind."""
         if self._epoch is None:
             self._epoch = epoch
         if epoch > self._epoch and (now := self.now_ms(monotonic_ms=monotonic_ms)) is not None:
@@ -69,7 +72,7 @@ class BrokerClock:
         if self._ahead is None:
             self._ahead = lead - self._leads[0][1]
         elif self._led_since is not None and monotonic_ms - self._led_since < self.MEMORY_MS:
-            # The first readings may be of records that were read late: the clock is further ahead, then.
+            # The first records may have been read late, so later ones can show a larger lead.
             self._ahead = max(self._ahead, lead - self._leads[0][1])
         return self._ahead
 

@@ -1,4 +1,4 @@
-"""The unit that everything is kept for: one subscription's view of one topic-partition."""
+"""Cell: one subscription's view of one topic-partition, and the unit of all stored state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Cell:
     """One (subscription, topic, partition).
 
-    Its text form is the Kafka record key of everything about it, as Liftbridge's cursors use it.
+    The text form is the Kafka record key of all records of the cell, as in Liftbridge's cursors stream.
 
     >>> cell = Cell(subscription="billing", topic="orders", partition=3)
     >>> cell.key
@@ -25,15 +25,15 @@ class Cell:
 
     @property
     def key(self) -> bytes:
-        """``<subscription>,<topic>,<partition>`` in UTF-8."""
+        """Record key: ``<subscription>,<topic>,<partition>`` in UTF-8."""
         return f"{self.subscription},{self.topic},{self.partition}".encode()
 
     @classmethod
     def from_key(cls, key: bytes) -> Cell:
-        """The cell of a record key.
+        """Returns the cell of a record key.
 
         Raises:
-            ValueError: the key is not UTF-8 of three parts with a partition number at the end.
+            ValueError: the key is not UTF-8, or not three parts with a partition number at the end.
         """
         subscription, topic, partition = key.decode().rsplit(",", 2)
         if not partition.isascii() or not partition.isdigit() or not topic:
@@ -41,7 +41,7 @@ class Cell:
         return cls(subscription=subscription, topic=topic, partition=int(partition))
 
     def control_partition(self, partitions: int) -> int:
-        """The partition of a control topic that holds this cell: CRC32-IEEE(key) mod ``partitions``.
+        """Returns the partition of a control topic that holds this cell: CRC32-IEEE(key) mod ``partitions``.
 
         >>> Cell(subscription="billing", topic="orders", partition=3).control_partition(8)
         7
@@ -53,5 +53,5 @@ class Cell:
 
 
 def control_partition(key: bytes, partitions: int) -> int:
-    """CRC32-IEEE(key) mod ``partitions``, Liftbridge's choice for its cursors stream."""
+    """Returns CRC32-IEEE(key) mod ``partitions``, as Liftbridge does for its cursors stream."""
     return zlib.crc32(key) % partitions

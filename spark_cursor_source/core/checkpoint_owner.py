@@ -1,4 +1,4 @@
-"""Whose positions a checkpoint holds."""
+"""Owner of the positions in a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from spark_cursor_source.errors import CheckpointOfAnother
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOwner:
-    """The subscription of a query and its control topics, by the options that name them.
+    """Options that identify the subscription of a query and its control topics.
 
-    The positions in a checkpoint mean something to this subscription only: another one that went on from them
-    would never see the messages below.
+    The positions in a checkpoint are valid for this subscription only. Another subscription that resumed from
+    them would skip the messages below them.
 
     >>> owner = CheckpointOwner({"subscription": "billing", "markersTopic": "markers"})
     >>> owner.check(CheckpointOwner({"subscription": "billing"}))
@@ -26,10 +26,12 @@ class CheckpointOwner:
     options: Mapping[str, str]
 
     def check(self, written_by: CheckpointOwner | None) -> None:
-        """Refuse a checkpoint of somebody else; one that names nobody was written by an older version.
+        """Rejects a checkpoint of another owner.
+
+        A checkpoint without an owner is from an older version and passes.
 
         Raises:
-            CheckpointOfAnother
+            CheckpointOfAnother: an option differs from the option that the checkpoint was written with.
         """
         if written_by is None:
             return

@@ -1,4 +1,4 @@
-"""What is closed at the end of its ``with`` block."""
+"""Base class for objects that close at the end of a ``with`` block."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class ClosedAtExit(ABC):
-    """Something with a ``close()``, which may be called more than once.
+    """Object with a ``close()`` method, which may be called more than once.
 
     >>> class Door(ClosedAtExit):
     ...     def close(self) -> None:

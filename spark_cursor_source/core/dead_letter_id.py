@@ -1,4 +1,4 @@
-"""The identity of a dead letter: which message it is of, and whose."""
+"""Identity of a dead letter: its message and its subscription."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from hashlib import blake2b
 
 
 def letter_id(*, topic: str, partition: int, offset: int, subscription: str, original_ms: int | None) -> int:
-    """A number that all dead letters of one message and one subscription share, and no others.
+    """Returns a number that all dead letters of one message and one subscription share, and no others.
 
-    A tracker that dies between its copies and its commit writes a dead letter a second time. The timestamp
-    of the message counts, too: a queue topic that was made again has other messages at the same offsets.
+    A tracker that dies between its copies and its commit writes a dead letter a second time. The message
+    timestamp is part of the identity, because a recreated queue topic has other messages at the same offsets.
 
     >>> one = {"topic": "orders", "partition": 0, "offset": 7, "subscription": "billing"}
     >>> letter_id(**one, original_ms=5) == letter_id(**one, original_ms=5) != letter_id(**one, original_ms=6)

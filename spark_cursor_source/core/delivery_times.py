@@ -1,6 +1,7 @@
-"""When the messages of a cell were first delivered, in few numbers.
+"""First delivery times of the messages of a cell, in compact form.
 
-First deliveries go in the order of the offsets, so the time of them is a function in steps: one step a batch.
+First deliveries follow the order of offsets. Their time is a step function of the offset, with one step per
+batch.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from operator import itemgetter
 
-MOST_STEPS = 100  #: more are merged, those that are nearest in time first
+MOST_STEPS = 100  #: limit of steps; beyond it, the steps that are nearest in time are merged
 
 
 @dataclass(frozen=True, slots=True)
 class FirstDeliveries:
-    """Broker times of first deliveries, by the offset from which on each holds.
+    """Broker times of first deliveries, each with the offset where it begins to apply.
 
     >>> known = UNKNOWN.then(10, 1_000).then(20, 2_000)
     >>> [known.at(offset) for offset in (9, 10, 19, 20, 10**9)]
@@ -24,10 +25,10 @@ class FirstDeliveries:
     (((20, 2000),), ())
     """
 
-    steps: tuple[tuple[int, int], ...] = ()  #: (first offset, broker ms; 0: not known), ascending
+    steps: tuple[tuple[int, int], ...] = ()  #: (first offset, broker ms; 0: unknown), ascending
 
     def then(self, offset: int, at_ms: int) -> FirstDeliveries:
-        """With what was first delivered at ``at_ms``: every offset from ``offset`` on."""
+        """Returns a copy in which every offset from ``offset`` on was first delivered at ``at_ms``."""
         before = tuple(step for step in self.steps if step[0] < offset)
         if at_ms == (before[-1][1] if before else 0):
             return FirstDeliveries(before)
@@ -39,13 +40,13 @@ class FirstDeliveries:
         return FirstDeliveries(steps)
 
     def since(self, offset: int | None) -> FirstDeliveries:
-        """What of it is about ``offset`` and later ones; None: about nothing."""
+        """Returns the part for ``offset`` and later offsets; for None, an empty part."""
         if offset is None or not self.steps:
             return UNKNOWN
         return FirstDeliveries(self.steps[max(self._place(offset), 0) :])
 
     def at(self, offset: int) -> int | None:
-        """When this offset was first delivered; None: not known."""
+        """Returns the first delivery time of this offset in broker ms, or None if unknown."""
         place = self._place(offset)
         return self.steps[place][1] or None if place >= 0 else None
 
@@ -53,4 +54,4 @@ class FirstDeliveries:
         return bisect_right(self.steps, offset, key=itemgetter(0)) - 1
 
 
-UNKNOWN = FirstDeliveries()  #: of a cell of which nothing is known
+UNKNOWN = FirstDeliveries()  #: no first delivery time is known

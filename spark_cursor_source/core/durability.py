@@ -1,4 +1,4 @@
-"""How many replicas keep an acknowledged write, and which topics have fewer than their cluster can give."""
+"""Replication of topics: the settings of new topics, and a check of existing topics."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-COPIES = 3  #: replicas of a topic that this library makes, where there are so many brokers
-IN_SYNC = 2  #: replicas that have a record before it is acknowledged
+COPIES = 3  #: replicas of a topic that this library creates, if the cluster has enough brokers
+IN_SYNC = 2  #: replicas that must have a record before it is acknowledged
 
 
 def settings_for(copies: int) -> dict[str, object]:
-    """The settings of a topic with so many replicas.
+    """Returns the topic settings for that number of replicas.
 
     >>> settings_for(3), settings_for(1)
     ({'min.insync.replicas': 2}, {})
@@ -22,13 +22,13 @@ def settings_for(copies: int) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeakTopic:
-    """A topic whose acknowledged records one broken disk, or one failover, may lose."""
+    """Topic that one broken disk or one failover may cause to lose acknowledged records."""
 
     topic: str
     replication: int  #: replicas of the partition that has the fewest
-    min_insync: int | None  #: None: the brokers do not tell
+    min_insync: int | None  #: None: the brokers do not report it
     brokers: int
-    cure: str  #: the command
+    cure: str  #: shell command that fixes the topic
 
     def __str__(self) -> str:
         known = "" if self.min_insync is None else f" and min.insync.replicas {self.min_insync}"
@@ -46,7 +46,9 @@ def weakness_of(
     brokers: Collection[int],
     servers: str,
 ) -> WeakTopic | None:
-    """Why a topic is weaker than its cluster allows, by the replicas of each partition; None: it is not.
+    """Returns the weakness of a topic compared to the cluster's capacity, or None if it has none.
+
+    ``replicas`` has the broker ids of each partition's replicas; the first one leads.
 
     >>> weakness_of("m", {0: [1, 2, 3]}, min_insync=2, brokers=[1, 2, 3], servers="k:9092")
     >>> weakness_of("m", {0: [1, 2, 3]}, min_insync=1, brokers=[1, 2, 3], servers="k:9092").cure
@@ -86,7 +88,10 @@ min.insync.replicas=2'
 
 
 def _grown(replicas: Sequence[int], brokers: Sequence[int], wanted: int, number: int) -> list[int]:
-    """The replicas, the first of which leads, and further ones; each partition starts with another broker."""
+    """Returns the replicas followed by further brokers, up to ``wanted``.
+
+    The first replica stays the leader. Each partition starts with another broker, to spread the load.
+    """
     turn = number % len(brokers)
     others = [broker for broker in [*brokers[turn:], *brokers[:turn]] if broker not in replicas]
     return [*replicas, *others][: max(wanted, len(replicas))]

@@ -6,7 +6,7 @@ import re
 
 from spark_cursor_source.errors import InvalidDuration
 
-# Nineteen digits hold every 64-bit number, and keep a hostile text from becoming a huge one.
+# 19 digits cover every 64-bit number and bound the size of a number in hostile input.
 _DURATION = re.compile(r"([0-9]{1,19})(ms|s|m|h|d)")
 _SPARKS = re.compile(r"(?: +[0-9]{1,19} +(?:week|day|hour|minute|second|millisecond)s?)+", re.IGNORECASE)
 _SPARKS_PARTS = re.compile(r"([0-9]+) +([a-z]+)")
@@ -23,10 +23,10 @@ _UNIT_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 
 
 def parse_duration(text: str) -> int:
-    """The milliseconds of a duration; no signs, fractions or bare numbers.
+    """Returns the milliseconds of a duration; signs, fractions and bare numbers are invalid.
 
-    Besides our short form it takes what Spark takes for ``trigger(processingTime=)``: whole numbers with
-    units in words, after ``interval`` or not.
+    Besides the short form, the function accepts the durations of Spark's ``trigger(processingTime=)``: whole
+    numbers with units in words, with or without a leading ``interval``.
 
     >>> parse_duration("500ms"), parse_duration("30s"), parse_duration("2h")
     (500, 30000, 7200000)
@@ -35,6 +35,9 @@ def parse_duration(text: str) -> int:
     >>> parse_duration("30")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     spark_cursor_source.errors.options.InvalidDuration: '30' is no duration; write ...
+
+    Raises:
+        InvalidDuration: the text is not a duration, or its milliseconds exceed 64 bits.
     """
     match = _DURATION.fullmatch(text)
     if match is not None:
@@ -57,10 +60,13 @@ def _parse_sparks(text: str) -> int:
 
 
 def format_duration(duration_ms: int) -> str:
-    """The shortest exact text of a duration; ``parse_duration`` gives the number back.
+    """Returns the shortest exact text of a duration; ``parse_duration`` reverses it.
 
     >>> format_duration(90_000), format_duration(7_200_000), format_duration(1_500), format_duration(0)
     ('90s', '2h', '1500ms', '0s')
+
+    Raises:
+        InvalidDuration: the duration is negative.
     """
     if duration_ms < 0:
         raise InvalidDuration(f"{duration_ms}ms")

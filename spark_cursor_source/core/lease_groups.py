@@ -1,4 +1,4 @@
-"""Outstanding messages in groups: those of one share a deadline, a delivery count, and what else there is."""
+"""Groups of outstanding messages with the same deadline, delivery count and other attributes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Group = TypeVar("_Group", Lease, Delayed, Available, HeldLetters)
 
 
 class LeaseGroups(Generic[_Group]):
-    """The offsets of each group of one kind; a group that has none left is gone.
+    """Offsets of each group of one kind; empty groups are removed.
 
     >>> groups = LeaseGroups([(Available(1, died=False), OffsetSet.of((0, 5)))])
     >>> groups.add(Available(2, died=False), OffsetSet.of((7, 9)))
@@ -37,15 +37,15 @@ class LeaseGroups(Generic[_Group]):
         return len(self._offsets)
 
     def in_order(self) -> tuple[tuple[_Group, OffsetSet], ...]:
-        """The groups and their offsets, by group, whatever came first."""
+        """Returns the groups and their offsets, sorted by group."""
         return tuple(sorted(self._offsets.items(), key=lambda item: item[0]))
 
     def add(self, group: _Group, offsets: OffsetSet) -> None:
-        """Put offsets into a group."""
+        """Adds offsets to a group."""
         self._offsets[group] = self._offsets.get(group, EMPTY) | offsets
 
     def remove(self, group: _Group, offsets: OffsetSet) -> None:
-        """Take offsets out of a group that has them."""
+        """Removes offsets from a group that contains them."""
         rest = self._offsets[group] - offsets
         if rest:
             self._offsets[group] = rest
@@ -53,15 +53,15 @@ class LeaseGroups(Generic[_Group]):
             del self._offsets[group]
 
     def take(self, offsets: OffsetSet) -> int:
-        """Take offsets out of whichever groups have them; how many there were."""
+        """Removes offsets from all groups and returns the number of removed offsets."""
         taken = 0
         for group, held in self:
-            # Most groups have none of them, and their bitmaps are spared a copy.
+            # Most groups have none of the offsets; this saves a copy of their bitmaps.
             if found := held & offsets:
                 self.remove(group, found)
                 taken += len(found)
         return taken
 
     def offsets(self) -> Iterable[OffsetSet]:
-        """The offsets of each group."""
+        """Returns the offsets of each group."""
         return self._offsets.values()

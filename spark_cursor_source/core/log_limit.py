@@ -1,4 +1,4 @@
-"""A limit on how many lines of one kind go to a log."""
+"""Rate limit for log lines of one kind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 
 
 class LogLimit:
-    """At most ``most`` lines in any ``window_ms``; those that are left out are counted for the next one.
+    """Admits at most ``most`` lines in any ``window_ms``; the next admitted line reports the suppressed ones.
 
     >>> few = LogLimit(most=2, window_ms=60_000)
     >>> [few.admit(at) for at in (0, 10, 20, 30, 60_000, 60_005)]
@@ -19,7 +19,7 @@ class LogLimit:
         self._left_out = 0
 
     def admit(self, now_ms: int) -> int | None:
-        """How many were left out before this line, or None where it is left out too."""
+        """Returns the number of lines suppressed before this line, or None to suppress this line too."""
         while self._shown and now_ms - self._shown[0] >= self._window_ms:
             self._shown.popleft()
         if len(self._shown) >= self._most:

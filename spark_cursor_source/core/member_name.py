@@ -1,4 +1,4 @@
-"""What a member of a subscription's consumer group says of itself, in a place that Kafka's own tools show."""
+"""Name of a member of a subscription's consumer group, in a form that Kafka's own tools show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MARK = "cursorq"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberName:
-    """Who a member is: its client.id, and the metadata of the offsets that it commits.
+    """Identity of a member: its client.id, and the metadata of the offsets that it commits.
 
     >>> name = MemberName(
     ...     type=SubscriptionType.SHARED, host="web-7", process="41@4026531836", query_id="q1",
@@ -24,16 +24,16 @@ class MemberName:
 
     type: SubscriptionType
     host: str
-    process: str  #: its id, the boot of its machine and the space of such ids: alive or dead there only
-    query_id: str  #: the run id of its planner, or of its queue client
-    since: str  #: by the clock of its host, ISO 8601: to be read by people
+    process: str  #: process id, boot id of the machine, and process id namespace
+    query_id: str  #: run id of its planner or queue client
+    since: str  #: start time by the clock of the host, ISO 8601, for display only
 
     def __str__(self) -> str:
         return f"{_MARK} {self.type.value} {self.host} {self.process} {self.query_id} {self.since}"
 
     @classmethod
     def parse(cls, text: str) -> MemberName | None:
-        """The name in a text, None where it is nobody's of ours."""
+        """Returns the name in a text, or None if the text is not a member name of this library."""
         mark, *parts = text.split(" ")
         if mark != _MARK or len(parts) != 5 or parts[0] not in list(SubscriptionType):
             return None

@@ -1,4 +1,4 @@
-"""A cursor as clients see it: a position under a name, without what a tracker knows of it."""
+"""Cursor from a client's view: a named position, without tracker state."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.errors import CursorFenced, CursorOfTracker
 
-NO_OFFSET = -1  #: where nobody has set a cursor
+NO_OFFSET = -1  #: offset of a cursor that was never set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedCursor:
-    """The last offset that the reader ``cell.subscription`` is done with, -1 before the first.
+    """Last offset that the reader ``cell.subscription`` has processed; -1 before the first.
 
-    ``epoch`` is the fence it was set with, None without one; ``of_tracker``: it is a subscription's, and the
-    offset is its mark-delete position.
+    ``epoch`` is the fencing epoch of the last update; None: no fencing. With ``of_tracker``, the cursor
+    belongs to a subscription and the offset is its mark-delete position.
     """
 
     cell: Cell
@@ -24,7 +24,7 @@ class NamedCursor:
     of_tracker: bool = False
 
     def check_settable(self, epoch: int | None) -> None:
-        """That it may be set with this epoch; one without a fence may be set by all.
+        """Checks that the cursor may be set with this epoch; any client may set a cursor without an epoch.
 
         >>> cell = Cell(subscription="mailer", topic="orders", partition=0)
         >>> NamedCursor(cell=cell, offset=5, epoch=2).check_settable(2)
@@ -33,8 +33,8 @@ class NamedCursor:
         spark_cursor_source.errors.client.CursorFenced: cursor 'mailer,orders,0' was set with epoch 2, ...
 
         Raises:
-            CursorFenced: the epoch is lower, or there is none.
-            CursorOfTracker: nobody but a tracker may.
+            CursorFenced: the cursor has an epoch, and the given epoch is lower or missing.
+            CursorOfTracker: the cursor belongs to a subscription, and only a tracker may set it.
         """
         if self.of_tracker:
             raise CursorOfTracker(str(self.cell))

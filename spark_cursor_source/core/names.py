@@ -1,4 +1,4 @@
-"""Names: of topics, of subscriptions, and of the dead-letter topic that a template makes of both."""
+"""Names of topics and subscriptions, and of the dead-letter topic built from both by a template."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PLACEHOLDERS = frozenset({"topic", "subscription"})
 
 
 def why_no_topic(name: str) -> str | None:
-    """Why Kafka would refuse a topic of this name; None when it would not.
+    """Returns the reason why Kafka would reject this topic name, or None if the name is valid.
 
     >>> why_no_topic("orders") is None
     True
@@ -33,7 +33,9 @@ def why_no_topic(name: str) -> str | None:
 
 
 def why_no_subscription(name: str) -> str | None:
-    """Why this cannot name a subscription; None when it can. A cell's text form is split at commas.
+    """Returns the reason why this subscription name is invalid, or None if it is valid.
+
+    Commas are invalid, because the text form of a cell is split at commas.
 
     >>> why_no_subscription("billing") is None, why_no_subscription("a,b")
     (True, 'a subscription has only the characters A-Z a-z 0-9 . _ -')
@@ -46,7 +48,7 @@ def why_no_subscription(name: str) -> str | None:
 
 
 def why_no_template(template: str) -> str | None:
-    """Why this is no template of a dead-letter topic; None when it is one.
+    """Returns the reason why this dead-letter topic template is invalid, or None if it is valid.
 
     >>> why_no_template("{topic}-{subscription}-DLQ") is None, why_no_template("{queue}")
     (True, 'only {topic} and {subscription} can stand in braces')
@@ -62,7 +64,7 @@ def why_no_template(template: str) -> str | None:
 
 
 def is_literal(template: str) -> bool:
-    """Whether a dead-letter template names one topic for every queue topic and subscription.
+    """True if a dead-letter template names one topic for every queue topic and subscription.
 
     >>> is_literal("dead"), is_literal("{topic}-dead")
     (True, False)
@@ -71,7 +73,9 @@ def is_literal(template: str) -> bool:
 
 
 def holds_dead_letters(template: str, topic: str, is_queue: Callable[[str], bool]) -> bool:
-    """Whether a topic of this name is where the dead letters of some queue topic go, for any subscription.
+    """True if a topic of this name receives the dead letters of a queue topic, for any subscription.
+
+    ``is_queue`` tells whether a topic name is a queue topic.
 
     >>> is_queue = re.compile("orders.*").fullmatch
     >>> holds_dead_letters("{topic}-{subscription}-DLQ", "orders-billing-DLQ", lambda t: bool(is_queue(t)))
@@ -83,7 +87,7 @@ def holds_dead_letters(template: str, topic: str, is_queue: Callable[[str], bool
         return False
     if "{topic}" not in template:
         return True
-    # A name such as a-b-c-DLQ reads in several ways (a-b and c, a and b-c): any that is a queue counts.
+    # A name such as a-b-c-DLQ is ambiguous (a-b and c, a and b-c): any reading with a queue topic counts.
     spans = ((start, end) for start in range(len(topic)) for end in range(start + 1, len(topic) + 1))
     origins = {topic[start:end] for start, end in spans}
     return any(is_queue(origin) and _matches(template, topic, origin=origin) for origin in origins)
@@ -98,7 +102,7 @@ def _matches(template: str, topic: str, *, origin: str | None) -> bool:
 
 
 def dead_letter_topic(template: str, *, topic: str, subscription: str) -> str:
-    """The dead-letter topic of one queue topic and subscription.
+    """Returns the dead-letter topic of one queue topic and subscription.
 
     >>> dead_letter_topic("{topic}-{subscription}-DLQ", topic="orders", subscription="billing")
     'orders-billing-DLQ'
@@ -107,7 +111,7 @@ def dead_letter_topic(template: str, *, topic: str, subscription: str) -> str:
 
 
 def why_no_dead_letters(template: str, *, topic: str, subscription: str) -> str | None:
-    """Why the dead letters of a topic and subscription have nowhere to go; None when they have.
+    """Returns the reason why the dead-letter topic of a queue topic and subscription is invalid, or None.
 
     >>> why_no_dead_letters("{topic}-{subscription}-DLQ", topic="orders", subscription="s" * 240)
     'its dead letters of orders go to a topic of 251 characters: a topic name has at most 249 characters'

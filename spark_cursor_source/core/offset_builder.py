@@ -1,4 +1,4 @@
-"""Offsets that come in many runs, kept in the memory that their set needs."""
+"""Builder of an offset set from many ranges, with the memory of the set alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FOLD_AT = 50_000
 
 
 class OffsetSetBuilder:
-    """A set that grows by half-open runs; a run is a tuple of a hundred bytes only until it is folded.
+    """Set that grows by half-open ranges; a range takes about 100 bytes until it is folded into the set.
 
     >>> gathered = OffsetSetBuilder()
     >>> gathered.add([(0, 2), (5, 7)])
@@ -29,7 +29,7 @@ class OffsetSetBuilder:
             self.whole()
 
     def whole(self) -> OffsetSet:
-        """All that was added."""
+        """Returns the set of all added offsets."""
         if self._runs:
             self._folded |= OffsetSet.of(*self._runs)
             self._runs = []

@@ -1,8 +1,8 @@
 """Offsets of one topic-partition and immutable sets of them.
 
-A set of a million offsets in random order costs about a megabyte and a contiguous one a few bytes, because
-the elements live in a 64-bit Roaring bitmap. Ranges are half-open and a position names the *next* offset,
-as everywhere in Kafka.
+A set of a million offsets in random order takes about 1 MB, and a contiguous set a few bytes, because a
+64-bit Roaring bitmap stores the offsets. Ranges are half-open. A position is the *next* offset, as everywhere
+in Kafka.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, NewType
 
 from pyroaring import BitMap64
 
-Offset = NewType("Offset", int)  #: of a record in a queue topic
-MarkerOffset = NewType("MarkerOffset", int)  #: of a record in the markers topic
+Offset = NewType("Offset", int)  #: offset of a record in a queue topic
+MarkerOffset = NewType("MarkerOffset", int)  #: offset of a record in the markers topic
 
-OFFSET_LIMIT = 2**63 - 1  #: offsets are below it, so that the position after each is signed 64-bit too
-MAX_RANGE = 2**40  #: a range of more offsets, which nobody has, would take gigabytes
+OFFSET_LIMIT = 2**63 - 1  #: offsets are below this, so that the next position is a signed 64-bit number too
+MAX_RANGE = 2**40  #: a longer range, which no log has, would take gigabytes
 
 
 class OffsetSet:
@@ -36,15 +36,16 @@ class OffsetSet:
     __slots__ = ("_bits",)
 
     def __init__(self, bits: BitMap64) -> None:
-        """Take over ``bits``, which nobody changes any more. Use :meth:`of` or :meth:`from_offsets`."""
+        """Takes over ``bits``, which must not change afterwards. Use :meth:`of` or :meth:`from_offsets`."""
         self._bits = bits
 
     @classmethod
     def of(cls, *ranges: tuple[int, int]) -> OffsetSet:
-        """The union of half-open ranges ``(start, stop)``; an empty range adds nothing.
+        """Returns the union of half-open ranges ``(start, stop)``; an empty range adds nothing.
 
         Raises:
-            ValueError: a bound is negative or above ``OFFSET_LIMIT``, or a range longer than ``MAX_RANGE``.
+            ValueError: a bound is negative or above ``OFFSET_LIMIT``, or a range is longer than
+                ``MAX_RANGE``.
         """
         bits = BitMap64()
         for start, stop in ranges:
@@ -58,7 +59,9 @@ class OffsetSet:
 
     @classmethod
     def from_offsets(cls, offsets: Iterable[int]) -> OffsetSet:
-        """The set of the given offsets, in any order, repeated or not (a numpy uint64 array is fastest).
+        """Returns the set of the given offsets, in any order, with or without duplicates.
+
+        A numpy uint64 array is the fastest input.
 
         >>> OffsetSet.from_offsets([7, 3, 4, 7]).ranges
         ((3, 5), (7, 8))
@@ -79,40 +82,40 @@ class OffsetSet:
 
     @classmethod
     def from_roaring(cls, data: bytes) -> OffsetSet:
-        """Read the portable 64-bit Roaring serialization, strictly.
+        """Reads the portable 64-bit Roaring serialization, strictly.
 
         Raises:
-            ValueError: the bytes are not the one serialization of a set of valid offsets: empty, cut short,
-                followed by more, or inconsistent.
+            ValueError: the bytes are not exactly the serialization of a set of valid offsets: they are empty,
+                truncated, followed by more bytes, or inconsistent.
         """
         try:
             bits = BitMap64.deserialize(data)
         except (IndexError, ValueError) as cause:
             raise ValueError(f"{len(data)} bytes are not a 64-bit Roaring bitmap") from cause
-        # The library reads a prefix and skips over counts and positions it has no need of. What it does not
-        # write back to the byte was not written by a Roaring library.
+        # The library reads a prefix and ignores counts and positions that it does not need. Bytes that do
+        # not round-trip exactly were not written by a Roaring library.
         if bits.serialize() != data:
             raise ValueError(f"{len(data)} bytes are not exactly one 64-bit Roaring bitmap")
         return cls._checked(bits)
 
     def to_roaring(self) -> bytes:
-        """The portable 64-bit Roaring serialization, runs compressed."""
+        """Returns the portable 64-bit Roaring serialization, with runs compressed."""
         bits = self._bits.copy()
         bits.run_optimize()
         return bytes(bits.serialize())
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """The set as sorted, disjoint, non-adjacent half-open ranges."""
+        """Sorted, disjoint, non-adjacent half-open ranges of the set."""
         return tuple(self.iter_ranges())
 
     def iter_ranges(self) -> Iterator[tuple[int, int]]:
-        """The ranges one by one, in order; for the cost of the ranges, not of the offsets."""
+        """Returns an iterator over the ranges in order; its cost depends on the ranges, not the offsets."""
         starts, stops = self._edges()
         return zip(starts.to_array(), stops.to_array(), strict=True)
 
     def count_ranges(self) -> int:
-        """How many ranges there are, without building them.
+        """Returns the number of ranges without building them.
 
         >>> OffsetSet.of((0, 10**9), (10**9 + 1, 10**10)).count_ranges()
         2
@@ -120,22 +123,22 @@ class OffsetSet:
         return len(self._edges()[0])
 
     def _edges(self) -> tuple[BitMap64, BitMap64]:
-        """Where ranges start and where they stop."""
+        """Returns the starts and the stops of the ranges."""
         moved = self._bits.shift(1)
         return self._bits - moved, moved - self._bits
 
     @property
     def first(self) -> int | None:
-        """The smallest offset, or None of an empty set."""
+        """Smallest offset, or None if the set is empty."""
         return int(self._bits.min()) if self._bits else None
 
     @property
     def last(self) -> int | None:
-        """The largest offset, or None of an empty set."""
+        """Largest offset, or None if the set is empty."""
         return int(self._bits.max()) if self._bits else None
 
     def below(self, position: int) -> OffsetSet:
-        """The offsets smaller than ``position``."""
+        """Returns the offsets smaller than ``position``."""
         first, last = self.first, self.last
         if last is None or last < position:
             return self
@@ -146,7 +149,7 @@ class OffsetSet:
         return OffsetSet(bits)
 
     def starting_at(self, position: int) -> OffsetSet:
-        """The offsets equal to or larger than ``position``."""
+        """Returns the offsets equal to or larger than ``position``."""
         first = self.first
         if first is None or position <= first:
             return self
@@ -155,10 +158,13 @@ class OffsetSet:
         return OffsetSet(bits)
 
     def chunks(self, most: int) -> Iterator[OffsetSet]:
-        """Disjoint pieces in ascending order that together are the set, each of at most ``most`` offsets.
+        """Yields disjoint pieces of the set in ascending order, each of at most ``most`` offsets.
 
         >>> [piece.ranges for piece in OffsetSet.of((0, 5)).chunks(2)]
         [((0, 2),), ((2, 4),), ((4, 5),)]
+
+        Raises:
+            ValueError: ``most`` is below 1.
         """
         if most < 1:
             raise ValueError(f"pieces of {most} offsets")
@@ -167,17 +173,17 @@ class OffsetSet:
             first, last = int(self._bits[index]), int(self._bits[index + size - 1])
             if (last - first) // 2**16 <= size:
                 yield self & OffsetSet.of((first, last + 1))
-            else:  # so far apart that a window over them has more containers than they are
+            else:  # sparse offsets: a window over them has more containers than offsets
                 yield OffsetSet(BitMap64(islice(self._bits.iter_equal_or_larger(first), size)))
 
     def to_array(self) -> array[int]:
-        """All offsets in ascending order as an ``array('Q')``: 8 bytes each, readable as a buffer."""
+        """Returns all offsets in ascending order as an ``array('Q')``: 8 bytes each, readable as a buffer."""
         values: array[int] = self._bits.to_array()
         return values
 
     @staticmethod
     def union(sets: Iterable[OffsetSet]) -> OffsetSet:
-        """The union of any number of sets.
+        """Returns the union of any number of sets.
 
         >>> OffsetSet.union([]).ranges
         ()
@@ -188,7 +194,7 @@ class OffsetSet:
         return OffsetSet(bits)
 
     def isdisjoint(self, other: OffsetSet) -> bool:
-        """Whether no offset is in both sets."""
+        """True if no offset is in both sets."""
         return bool(self._bits.isdisjoint(other._bits))
 
     def __or__(self, other: OffsetSet) -> OffsetSet:
@@ -227,11 +233,11 @@ class OffsetSet:
         return f"OffsetSet.of{self.ranges}"
 
 
-EMPTY = OffsetSet(BitMap64())  #: the set of no offsets
+EMPTY = OffsetSet(BitMap64())  #: the empty set
 
 
 def isqrt_ceil(number: int) -> int:
-    """The smallest integer whose square is at least ``number``.
+    """Returns the smallest integer whose square is at least ``number``.
 
     >>> [isqrt_ceil(n) for n in (1, 2, 4, 5, 10_000)]
     [1, 2, 2, 3, 100]

@@ -1,8 +1,8 @@
-"""What dead runs left leased, where the source acks for the sink (``ackMode`` batch or cumulative).
+"""Leases of dead runs, if the source acks for the sink (``ackMode`` batch or cumulative).
 
-A run may die after Spark has committed its last batch and before the source has ended the messages of it: the
-next run ends them. But only those of batches that *this* checkpoint knows as committed: one that is lost or
-old knows nothing of the last batches, and to end theirs would lose them.
+A run may die after Spark has committed its last batch and before the source has acked the messages of that
+batch. The next run acks them. It acks only the batches that *this* checkpoint knows as committed: a lost or
+old checkpoint does not know the last batches, and acking their messages would lose them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from spark_cursor_source.core.tracker import Redeliver
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanedLeases:
-    """What a run finds at its beginning."""
+    """Leases of dead runs at the start of a run."""
 
-    committed: Mapping[Cell, OffsetSet]  #: leased by dead runs, in batches that Spark has committed
-    unsure: frozenset[Cell]  #: cells with other outstanding messages: "all up to here" would end them too
+    committed: Mapping[Cell, OffsetSet]  #: messages leased by dead runs, in batches that Spark has committed
+    unsure: frozenset[Cell]  #: cells with other outstanding messages, which a cumulative ack would end
 
 
 def orphaned_leases(
@@ -34,11 +34,11 @@ def orphaned_leases(
     replayed: Mapping[Cell, OffsetSet],
     delivered: Mapping[Cell, OffsetSet],
 ) -> OrphanedLeases:
-    """What dead runs left, by the cursors as they were when the run began.
+    """Returns the leases of dead runs, by the cursors at the start of this run.
 
-    ``end`` is where the batches end that Spark has committed, None without a checkpoint. ``later`` are the
-    announcements after it: what they name was taken by batches that this checkpoint has never seen. A batch
-    that was ``replayed`` speaks for all its messages, and this run has those that it ``delivered``.
+    ``end`` is the end of the batches that Spark has committed, None without a checkpoint. ``later`` are the
+    announcements after ``end``: batches unknown to this checkpoint took their messages. ``replayed`` messages
+    are left to their replayed batch. ``delivered`` messages belong to this run.
     """
     announced: dict[Cell, OffsetSet] = {}
     for one in later:
@@ -51,7 +51,7 @@ def orphaned_leases(
         known = dead.below(position) - announced.get(cell, EMPTY) - replayed.get(cell, EMPTY)
         if known:
             committed[cell] = known
-        others = cursor.outstanding - cursor.leased  # they wait, or are dead letters that are held
+        others = cursor.outstanding - cursor.leased  # delayed, available, or held dead letters
         if (dead | others) - known - delivered.get(cell, EMPTY):
             unsure.add(cell)
     return OrphanedLeases(committed=committed, unsure=frozenset(unsure))

@@ -1,4 +1,4 @@
-"""What a handler may say of a message, where it is neither acked nor given back at once."""
+"""Outcomes that a handler returns for a message that is neither acked nor released at once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from spark_cursor_source.errors import InvalidDuration, InvalidOption
 
 
 def check_delay_ms(delay_ms: int) -> int:
-    """A delay that a released message can wait; the tracker would cut a longer one in silence.
+    """Returns a delay that a released message can have; the tracker would cut a longer one silently.
 
     Raises:
-        InvalidDuration: it is negative.
-        InvalidOption: it is above 12 h.
+        InvalidDuration: the delay is negative.
+        InvalidOption: the delay is above 12 h.
     """
     if delay_ms > MAX_LEASE_MS:
         next_move = "release for 12h at most, or append the message again with deliverAt"
@@ -26,7 +26,7 @@ def check_delay_ms(delay_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give the message back; it is available again after ``delay`` (Pulsar's negative acknowledgement).
+    """Releases the message; it is available again after ``delay`` (Pulsar's negative acknowledgement).
 
     >>> Release(delay="30s").delay_ms
     30000
@@ -44,14 +44,14 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Send the message to the dead letters now."""
+    """Sends the message to the dead-letter topic now."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Decide nothing: the lease goes on, and some other job acks, or it runs out."""
+    """Makes no decision: the lease goes on until another job acks the message or the lease expires."""
 
 
 Outcome = Release | Reject | Leave | bool | None

@@ -1,4 +1,4 @@
-"""What a batch may hold while partitions of its queues are paused."""
+"""Limits of a batch while partitions of its queue topics are paused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def paused_queue_ends(
     origin: Mapping[TopicPartition, int],
     paused: Collection[TopicPartition],
 ) -> Mapping[TopicPartition, int]:
-    """The ends up to which the queue is read: a paused partition goes no further than it is.
+    """Returns the end of the batch in each queue partition; a paused partition does not advance.
 
     >>> paused_queue_ends({("t", 0): 9, ("t", 1): 9}, {("t", 0): 4, ("t", 1): 4}, {("t", 0)})
     {('t', 0): 4, ('t', 1): 9}

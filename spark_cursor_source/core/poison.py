@@ -1,13 +1,14 @@
-"""Which messages are planned apart, because one of them may be what kills the process.
+"""Isolation of messages that may have killed their process.
 
-A message that takes its process along gets no chance to say so: the whole batch dies with it. So messages
-whose last delivery ended with the death of its run are suspects. At the last delivery but one they go in
-groups of about the square root of their number. At the last delivery each goes alone. Suspects that come to
-their last delivery without having been in such a group go in one first, and get one delivery more after the
-death of their group. So a death costs about twice the square root of the batch's size in batches, and a
-poison message dead-letters itself only.
+A message that kills its process cannot be identified: the whole batch dies with the process. Messages whose
+last delivery ended with the death of their run are therefore suspects. In the last delivery but one, suspects
+are delivered in groups of about the square root of their number. In the last delivery, each suspect is
+delivered alone. Suspects that reach their last delivery without such a group are delivered in a group first,
+and get one more delivery after the death of their group. One death therefore costs about twice the square
+root of the batch size in batches, and a poison message dead-letters only itself.
 
-With ``maxDeliveries`` 1 nothing is told apart: all that a dying process held has had its only delivery.
+With ``maxDeliveries`` 1, no isolation is possible: all messages of a dead process have had their only
+delivery.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ from collections.abc import Iterator
 
 from spark_cursor_source.core.offsets import OffsetSet, isqrt_ceil
 
-UNLIMITED_SUSPECT_DELIVERIES = 5  #: where there is no limit, suspects part at this delivery all the same
-MAX_ANNOUNCED = 16_384  #: offsets in one redelivery record
+UNLIMITED_SUSPECT_DELIVERIES = 5  #: delivery that isolates suspects if no limit is set
+MAX_ANNOUNCED = 16_384  #: limit of offsets in one announcement
 
 
 def max_group_size(
     next_delivery: int, *, max_deliveries: int | None, suspects: int, grouped: bool = False
 ) -> int | None:
-    """How many suspects may share a batch in their next delivery; None: any number, with others.
+    """Returns how many suspects may share a batch in their next delivery.
 
-    ``grouped`` ones died in a group of suspects already.
+    None means no limit, and other messages may join. ``grouped`` suspects have already died in a group of
+    suspects.
 
     >>> [max_group_size(n, max_deliveries=5, suspects=10_000) for n in (2, 3, 4, 5)]
     [None, None, 100, 100]
@@ -36,7 +38,7 @@ def max_group_size(
     if left > 1:
         return None
     group = max(isqrt_ceil(suspects), 1)
-    # Groups of few save no batch, and would cost the limit one delivery more.
+    # Small groups save no batches, and would need one delivery more than the limit.
     if left < 1 and (grouped or suspects <= 2 * group):
         return 1
     return group
@@ -45,7 +47,7 @@ def max_group_size(
 def isolation_groups(
     offsets: OffsetSet, delivery_count: int, *, died: bool, max_deliveries: int | None, grouped: bool = False
 ) -> Iterator[tuple[OffsetSet, bool]]:
-    """The groups in which available messages are announced, and whether each is to be planned alone."""
+    """Yields the groups in which available messages are announced, each with True if it is planned alone."""
     most = None
     if died:
         most = max_group_size(

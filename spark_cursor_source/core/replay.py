@@ -1,4 +1,4 @@
-"""What a batch holds when the run that planned it has died: DESIGN's rules of replay."""
+"""Contents of a replayed batch, whose planning run has died: DESIGN's rules of replay."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def plan_replay(
     *,
     cursors: Mapping[Cell, CursorSnapshot],
 ) -> BatchPlan:
-    """The batch between two offsets after the run that planned it died.
+    """Plans the batch between two offsets again after the run that planned it died.
 
-    The first time, the same messages less those that have ended or that a handler gave back with a delay;
-    what was replayed before, or would come near its last delivery in company, is handed back. ``records`` are
-    those of every run.
+    The first replay has the same messages, except those that have ended or that a handler released with a
+    delay. Messages that were replayed before are released instead, as are messages that would come near their
+    last delivery together with others. ``records`` are the announcements to all runs.
     """
     read_positions = {cell: cursor.read_position for cell, cursor in cursors.items()}
     planned: dict[Cell, dict[int, OffsetSet]] = {}
@@ -54,19 +54,19 @@ def _replay_cell(
     again: dict[int, OffsetSet] = {}
     back: dict[int, OffsetSet] = {}
     groups: list[tuple[Lease | Available | Delayed, OffsetSet]] = [*cursor.leases, *cursor.available]
-    # The backoff of a delivery whose run died is not waited for: this batch is where the messages belong.
+    # Messages of a dead run do not wait for their backoff, because they belong to this batch.
     groups += [(delay, offsets) for delay, offsets in cursor.delayed if delay.died]
     batch = OffsetSet.union(planned.values())
     for group, offsets in groups:
         count = group.delivery_count
         if cursor.max_deliveries is not None and count >= cursor.max_deliveries:
-            continue  # no Start would hold it: its lease runs out and it is a dead letter
+            continue  # no deliveries left: a dead letter follows when the lease expires
         same = offsets & planned.get(count, EMPTY)
         if same:
             again[count] = again.get(count, EMPTY) | same
         later = (offsets & batch) - same
-        # Leased with another count than planned: this batch was replayed before. Available ones were
-        # announced to this run already.
+        # A lease with another count than planned means that this batch was replayed before. Available
+        # messages were already announced to this run.
         if later and isinstance(group, Lease):
             back[count] = back.get(count, EMPTY) | later
     return (
@@ -78,7 +78,7 @@ def _replay_cell(
 def _keep_apart(
     deliveries: list[Delivery], hand_backs: list[HandBack], cursors: Mapping[Cell, CursorSnapshot]
 ) -> BatchPlan:
-    """Suspects near their last delivery are handed back, unless they are few enough to be replayed."""
+    """Releases suspects near their last delivery, unless they are few enough to be replayed."""
     size = sum(len(delivery.offsets) for delivery in deliveries)
     kept: list[Delivery] = []
     alone = False
@@ -98,10 +98,10 @@ def _keep_apart(
 
 
 def _company(delivery: Delivery, cursor: CursorSnapshot) -> int | None:
-    """How many may be in a replay with these suspects; None: any number."""
+    """Returns the maximum size of a replay with these suspects; None: no limit."""
     count, limit = delivery.delivery_count, cursor.max_deliveries
     if count == 1 or (count == 2 and limit is not None and count < limit):
-        return None  # a batch of first deliveries is the same batch once more, unless it would be the last
+        return None  # first deliveries are replayed as the same batch, unless it is their last delivery
     groups: list[tuple[Lease | Available | Delayed, OffsetSet]]
     groups = [*cursor.leases, *cursor.available, *cursor.delayed]
     grouped = any(group.grouped and not held.isdisjoint(delivery.offsets) for group, held in groups)

@@ -1,4 +1,4 @@
-"""A slice: the messages of one partition that are delivered together, all for the same time."""
+"""Slices: messages of one partition that are delivered together with the same delivery count."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_cursor_source.core.offsets import OffsetSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyShare:
-    """One of several equal shares of all keys; messages without a key are of one key.
+    """One of several equal shares of all keys; messages without a key count as one key.
 
     >>> [KeyShare(index=index, of=2).takes(b"customer 7") for index in range(2)]
     [False, True]
@@ -34,5 +34,5 @@ class Slice:
     topic: str
     partition: int
     offsets: OffsetSet
-    delivery_count: int  #: of this delivery: 1 the first time
-    share: KeyShare | None = None  #: only the messages of these keys; the others are for other tasks
+    delivery_count: int  #: count of this delivery, 1 for the first
+    share: KeyShare | None = None  #: keys that this task keeps, other tasks keep the rest; None: all keys

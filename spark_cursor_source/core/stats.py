@@ -1,4 +1,4 @@
-"""Where subscriptions stand, as one value: what pulsar-admin's ``topics stats`` tells of a topic."""
+"""Statistics of subscriptions, like pulsar-admin's ``topics stats``."""
 
 from __future__ import annotations
 
@@ -13,30 +13,29 @@ from spark_cursor_source.core.durability import WeakTopic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStats:
-    """One partition of a subscription; numbers of messages, but for positions and times."""
+    """Statistics of one partition of a subscription, in messages except for positions and times."""
 
     cell: Cell
-    mark_delete: int  #: everything up to it, itself included, is acknowledged; -1: nothing is
+    mark_delete: int  #: every offset up to this one, inclusive, is acknowledged; -1: none is
     read_position: int  #: the first offset that was never leased
-    log_end: int | None  #: the offset after the last that can be read; None: the topic is gone
+    log_end: int | None  #: offset after the last readable one; None: the topic is gone
     outstanding: int  #: delivered and not acknowledged: leased + available + held
-    leased: int  #: of these, under a lease
-    available: int  #: of these, to be delivered again, now or after a delay
-    delayed: int  #: of the available ones, those whose delay is not over
-    held: int  #: dead letters that wait for the breaker to close, or could not be written
-    trouble: str | None  #: why dead letters could not be written; None: all could
-    next_try_ms: int | None  #: when, in broker time, they are tried again
-    ack_holes: int  #: ranges of acknowledged offsets above the mark-delete position
-    oldest_unacked_ms: (
-        int | None
-    )  #: timestamp of the first message outstanding or unread; None: there is none
-    owner: str | None  #: the run that redeliveries go to
-    owner_seen_ms: int | None  #: broker time of its last marker; one that has nothing to do writes none
+    leased: int  #: outstanding messages under a lease
+    available: int  #: outstanding messages to redeliver, now or after a delay
+    delayed: int  #: available messages whose delay is not over
+    held: int  #: dead letters that wait for the breaker to close or for a retry
+    trouble: str | None  #: error of dead letters that could not be written; None: no error
+    next_try_ms: int | None  #: broker time of the next retry of these dead letters
+    ack_holes: int  #: number of acknowledged ranges above the mark-delete position
+    #: timestamp of the first outstanding or unread message; None: all messages are acknowledged
+    oldest_unacked_ms: int | None
+    owner: str | None  #: run that receives redeliveries
+    owner_seen_ms: int | None  #: broker time of the owner's last marker; an idle owner writes none
     totals: Totals
 
     @classmethod
     def of(cls, cursor: CursorSnapshot, *, log_end: int | None, oldest_ms: int | None) -> PartitionStats:
-        """Of a cursor, and what the log says."""
+        """Returns the statistics of a cursor, completed with values of the log."""
         leased, available = len(cursor.leased), len(cursor.waiting)
         held = sum(len(offsets) for _, offsets in cursor.held)
         return cls(
@@ -60,7 +59,7 @@ class PartitionStats:
 
     @property
     def backlog(self) -> int | None:
-        """Outstanding and never read, gaps of the log among the latter; None: the topic is gone."""
+        """Outstanding and unread messages, log gaps among the unread included; None: the topic is gone."""
         if self.log_end is None:
             return None
         return self.outstanding + max(0, self.log_end - self.read_position)
@@ -68,71 +67,70 @@ class PartitionStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStats:
-    """A member of the subscription's group: the broker heard of it within its session timeout."""
+    """Member of the subscription's group, seen by the broker within its session timeout."""
 
     client_id: str
-    query_id: str | None  #: None: a consumer that is not ours
-    type: str | None  #: of the subscription, as it asked for it
-    host: str  #: its name, or its address where it tells none
-    since: str | None  #: by the clock of its host, ISO 8601
-    partitions: tuple[int, ...]  #: of this topic, that are its own now
-    last_seen_ms: int | None  #: broker time of its last marker about these
+    query_id: str | None  #: None: not a consumer of this library
+    type: str | None  #: subscription type that the member requested
+    host: str  #: host name, or the address if the name is unknown
+    since: str | None  #: start time by the clock of the host, ISO 8601
+    partitions: tuple[int, ...]  #: partitions of this topic currently assigned to the member
+    last_seen_ms: int | None  #: broker time of the member's last marker for these partitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionStats:
-    """One subscription of one topic."""
+    """Statistics of one subscription of one topic."""
 
     topic: str
     subscription: str
     partitions: tuple[PartitionStats, ...]
     consumers: tuple[ConsumerStats, ...]
-    newest_ms: (
-        int | None
-    )  #: the latest instant the brokers have told: of a marker, or of a message of the topic
+    #: latest known broker timestamp, of a marker or of a message of the topic
+    newest_ms: int | None
 
     def total(self, count: str) -> int:
-        """The sum over the partitions, of a count such as ``leased``, or of one of the totals."""
+        """Returns the sum over the partitions of a count such as ``leased``, or of one of the totals."""
         of_totals = count in {field.name for field in fields(Totals)}
         return sum(getattr(one.totals if of_totals else one, count) for one in self.partitions)
 
     @property
     def trouble(self) -> str | None:
-        """Why dead letters could not be written, of the first partition where it is so; None: all could."""
+        """Error of dead letters that could not be written, from the first such partition; None: no error."""
         return next((one.trouble for one in self.partitions if one.trouble is not None), None)
 
     @property
     def backlog(self) -> int | None:
-        """Messages that are not acknowledged, the unread ones included; None: the topic is gone."""
+        """Unacknowledged messages, including unread ones; None: the topic is gone."""
         parts = [one.backlog for one in self.partitions if one.backlog is not None]
         return sum(parts) if parts else None
 
     @property
     def oldest_unacked_ms(self) -> int | None:
-        """The timestamp of the oldest message that is not acknowledged; None: there is none."""
+        """Timestamp of the oldest unacknowledged message; None: all messages are acknowledged."""
         times = (one.oldest_unacked_ms for one in self.partitions)
         return min((time for time in times if time is not None), default=None)
 
     @property
     def oldest_unacked_age_ms(self) -> int | None:
-        """How old that one was at the latest instant that the brokers told; no clock of ours is asked."""
+        """Age of the oldest unacknowledged message at the latest broker timestamp; no local clock is used."""
         if self.oldest_unacked_ms is None or self.newest_ms is None:
             return None
         return max(0, self.newest_ms - self.oldest_unacked_ms)
 
 
 SUMMED = ("outstanding", "leased", "available", "delayed", "held", "ack_holes")
-_UNKNOWN = ("unknown_ends", "unknown_settlements")  # shown in a line where there are some
+_UNKNOWN = ("unknown_ends", "unknown_settlements")  # a text line shows these only if not zero
 TOTALS = tuple(field.name for field in fields(Totals))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReappendTrouble:
-    """Messages that could not be appended to their queue topic again; the tracker tries on."""
+    """Messages that could not be appended to their queue topic again; the tracker retries."""
 
     topic: str  #: the queue topic
     messages: int
-    trouble: str  #: why they could not
+    trouble: str  #: error of the last attempt
 
     def __str__(self) -> str:
         return f"{self.topic}: {self.messages} messages are not appended again, because {self.trouble}"
@@ -140,19 +138,19 @@ class ReappendTrouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """A snapshot of subscriptions, by topic and name."""
+    """Snapshot of the statistics of subscriptions, by topic and name."""
 
     subscriptions: tuple[SubscriptionStats, ...]
-    weak_topics: tuple[WeakTopic, ...] = ()  #: control topics with fewer replicas than their cluster allows
-    markers_unread: int | None = None  #: markers that no tracker has read yet; None: it may not be asked
+    weak_topics: tuple[WeakTopic, ...] = ()  #: control topics with fewer replicas than the cluster allows
+    markers_unread: int | None = None  #: markers that no tracker has read yet; None: not authorized
     reappend_troubles: tuple[ReappendTrouble, ...] = ()
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """As ``{"topics": {topic: {"subscriptions": {name: …}}}}``, the way Pulsar nests them.
+        """Returns JSON ``{"topics": {topic: {"subscriptions": {name: …}}}}``, nested as in Pulsar.
 
         ``weak_control_topics`` lists the control topics that have too few replicas, each with its cure.
-        ``markers_unread`` is how many markers no tracker has read yet. ``reappend_troubles`` is there where
-        messages could not be appended again.
+        ``markers_unread`` is the number of markers that no tracker has read yet. ``reappend_troubles`` is
+        present if messages could not be appended again.
         """
         topics: dict[str, dict[str, dict[str, Any]]] = {}
         for one in self.subscriptions:
@@ -168,7 +166,7 @@ class Stats:
         return json.dumps(told, indent=indent)
 
     def to_text(self) -> str:
-        """A line for each subscription, each control topic that has too few replicas, and unread markers."""
+        """Returns a line for each subscription, each warning, each trouble, and the unread markers."""
         lines = [*map(_line, self.subscriptions), *(f"warning: {one}" for one in self.weak_topics)]
         lines += [f"trouble: {one}" for one in self.reappend_troubles]
         if self.markers_unread:

@@ -1,4 +1,4 @@
-"""What brokers say of streams, as the client hands it on."""
+"""Metadata of brokers and streams, as returned by the client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """A broker, and where it listens."""
+    """Broker and its address."""
 
     id: int
     host: str
@@ -17,35 +17,35 @@ class Broker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamInfo:
-    """A stream: a Kafka topic, whoever has made it."""
+    """Stream: a Kafka topic, created by this library or by any other client."""
 
-    subject: str  #: that it listens to: its name, unless it was created with another
+    subject: str  #: subject of the stream: its name, unless it was created with another subject
     partitions: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMetadata:
-    """The brokers and the streams that there are at one moment."""
+    """Brokers and streams of a cluster at one moment."""
 
     brokers: tuple[Broker, ...]
-    streams: Mapping[str, StreamInfo]  #: by name; without the topics of the brokers themselves
+    streams: Mapping[str, StreamInfo]  #: by name, without the internal topics of the brokers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMetadata:
-    """A partition of a stream at one moment; brokers are named by their ids."""
+    """Partition of a stream at one moment. Brokers are given by their ids."""
 
     stream: str
     partition: int
-    leader: int | None  #: None while there is none
+    leader: int | None  #: None while the partition has no leader
     replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]  #: those of the replicas that have every confirmed message
-    oldest_offset: int  #: of the first message that retention has left, or else of the next one
-    high_watermark: int  #: the position after the last message that every in-sync replica has
+    in_sync: tuple[int, ...]  #: replicas that have every confirmed message
+    oldest_offset: int  #: offset of the first retained message, or of the next message if none is retained
+    high_watermark: int  #: position after the last message that every in-sync replica has
 
-    paused: bool  #: it is not delivered until something is published to it
-    readonly: bool  #: nothing can be published to it
-    # Each by the broker's clock, None where there was no such event; a message's is its publisher's, unless
+    paused: bool  #: not delivered until a message is published to the partition
+    readonly: bool  #: the partition rejects published messages
+    # Times by the broker's clock; None: no such event. The time of a message is from its publisher, unless
     # the stream stamps messages with LogAppendTime.
     last_message_ms: int | None
     last_pause_change_ms: int | None
@@ -53,5 +53,5 @@ class PartitionMetadata:
 
     @property
     def newest_offset(self) -> int:
-        """The offset before the high watermark, -1 in a stream that never had a message."""
+        """Offset before the high watermark; -1 in a stream that never had a message."""
         return self.high_watermark - 1

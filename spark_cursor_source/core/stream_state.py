@@ -1,4 +1,4 @@
-"""What a stream is beyond its Kafka topic: what it listens to, and which of its partitions rest."""
+"""State of a stream beyond its Kafka topic: settings, and paused or readonly partitions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ StreamPartition = tuple[str, int]  #: (stream, partition)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSettings:
-    """What a stream was created with that a topic has no setting for."""
+    """Creation settings of a stream that have no equivalent topic setting."""
 
-    subject: str | None = None  #: that it listens to; None: its name
-    optimistic_concurrency: bool = False  #: whether a publisher may say which offset it expects
-    retention_messages: int | None = None  #: how many messages each partition keeps at least; None: all
+    subject: str | None = None  #: subject of the stream; None: its name
+    optimistic_concurrency: bool = False  #: publishers may pass the offset that they expect
+    retention_messages: int | None = None  #: minimum number of messages that each partition keeps; None: all
 
     @property
     def kept_offsets(self) -> int | None:
-        """How many offsets hold so many messages: where each can be a transaction, its mark takes one too."""
+        """Number of offsets that hold the retained messages; None: no limit.
+
+        With optimistic concurrency each message can be a transaction, and its transaction marker takes an
+        offset too.
+        """
         if self.retention_messages is None:
             return None
         return self.retention_messages * (2 if self.optimistic_concurrency else 1)
@@ -28,18 +32,18 @@ class StreamSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """Whether a partition is delivered and takes messages; the times are the broker's."""
+    """Pause and readonly state of a partition. Times are broker times."""
 
     paused: bool = False
-    resume_all: bool = False  #: a message to any partition of the stream ends the pause of this one
-    pause_changed_ms: int | None = None  #: when it was last paused or resumed; None: never
+    resume_all: bool = False  #: a message to any partition of the stream resumes this one
+    pause_changed_ms: int | None = None  #: time of the last pause or resume; None: never
     readonly: bool = False
-    readonly_changed_ms: int | None = None  #: when it was last made readonly or writable; None: never
+    readonly_changed_ms: int | None = None  #: time of the last change of ``readonly``; None: never
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamConfigured:
-    """A record of the streams topic: a stream has these settings; None: it has none, as one that is gone."""
+    """Record of the streams topic: the settings of a stream; None: no settings, as for a deleted stream."""
 
     stream: str
     settings: StreamSettings | None
@@ -47,7 +51,7 @@ class StreamConfigured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paused:
-    """A record of the streams topic: a partition was paused or resumed. None: as if it never was."""
+    """Record of the streams topic: a partition was paused or resumed; None clears the pause state."""
 
     place: StreamPartition
     paused: bool | None
@@ -56,7 +60,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeReadonly:
-    """A record of the streams topic: a partition was made readonly, or writable. None: as if it never was."""
+    """Record of the streams topic: a partition was made readonly or writable; None clears the state."""
 
     place: StreamPartition
     readonly: bool | None
@@ -70,7 +74,7 @@ _WORKING = PartitionState()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamView:
-    """What the records say, the later ones before the earlier ones.
+    """State of the streams according to their records; later records override earlier ones.
 
     >>> view = StreamView().after([(Paused(place=("orders", 1), paused=True), 5)])
     >>> view.state(("orders", 1)).paused, view.state(("orders", 0)).paused
@@ -78,10 +82,11 @@ class StreamView:
     """
 
     settings: Mapping[str, StreamSettings] = field(default_factory=dict)
-    states: Mapping[str, Mapping[int, PartitionState]] = field(default_factory=dict)  #: stream -> partition
+    #: stream -> partition -> state
+    states: Mapping[str, Mapping[int, PartitionState]] = field(default_factory=dict)
 
     def after(self, records: Iterable[tuple[StreamRecord, int]]) -> StreamView:
-        """The view with more records, each with the broker's time when it was written."""
+        """Returns the view with more records, each with the broker time of its append."""
         settings, states = dict(self.settings), dict(self.states)
         for record, at_ms in records:
             if isinstance(record, StreamConfigured):
@@ -96,20 +101,20 @@ class StreamView:
         return StreamView(settings=settings, states=states)
 
     def of(self, stream: str) -> StreamSettings:
-        """The settings of a stream; those of any topic where nobody has said more."""
+        """Returns the settings of a stream, or the defaults of any topic if it has no record."""
         return self.settings.get(stream, _ORDINARY)
 
     def state(self, place: StreamPartition) -> PartitionState:
-        """The state of a partition: neither paused nor readonly where nobody has said so."""
+        """Returns the state of a partition; without a record it is neither paused nor readonly."""
         stream, number = place
         return self.states.get(stream, {}).get(number, _WORKING)
 
     def paused_in(self, stream: str) -> frozenset[int]:
-        """The partitions of a stream that are paused."""
+        """Returns the paused partitions of a stream."""
         return frozenset(number for number, state in self.states.get(stream, {}).items() if state.paused)
 
     def resumed_by(self, place: StreamPartition) -> list[int]:
-        """The partitions whose pause ends with a message to ``place``.
+        """Returns the partitions that a message to ``place`` resumes.
 
         >>> places = [("orders", 0), ("orders", 1)]
         >>> pauses = [(Paused(place=place, paused=True, resume_all=True), 5) for place in places]
@@ -124,16 +129,16 @@ class StreamView:
         )
 
     def check_writable(self, place: StreamPartition) -> None:
-        """That messages may be added to a partition.
+        """Checks that messages may be appended to a partition.
 
         Raises:
-            ReadonlyPartition: they may not.
+            ReadonlyPartition: the partition is readonly.
         """
         if self.state(place).readonly:
             raise ReadonlyPartition(*place)
 
     def records_of(self, stream: str) -> list[StreamRecord]:
-        """The records that undo all that is known of a stream."""
+        """Returns the records that clear all known state of a stream."""
         undone: list[StreamRecord] = []
         if stream in self.settings:
             undone.append(StreamConfigured(stream=stream, settings=None))

@@ -1,4 +1,4 @@
-"""A subscription's consumer group, and who takes part in it: the four types of Pulsar's subscriptions."""
+"""Consumer group of a subscription, and the four subscription types of Pulsar."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ DEFAULT_GROUP_ID_PREFIX = "cursorq"
 
 
 class SubscriptionType(enum.StrEnum):
-    """Which queries of a subscription get messages (option subscriptionType); Pulsar's names and meaning."""
+    """Distribution of messages over the queries of a subscription (option subscriptionType), as in Pulsar."""
 
-    EXCLUSIVE = "exclusive"  #: one; a second one is refused
-    FAILOVER = "failover"  #: one; a second one waits and takes over
-    SHARED = "shared"  #: all, each its partitions
-    KEY_SHARED = "key_shared"  #: the same, and all messages of a key go to one task, in order
+    EXCLUSIVE = "exclusive"  #: one query; a second query is rejected
+    FAILOVER = "failover"  #: one query; a second query is a standby and takes over
+    SHARED = "shared"  #: all queries, each with its own partitions
+    KEY_SHARED = "key_shared"  #: as SHARED, and one task gets all messages of a key, in order
 
     @property
     def is_sole(self) -> bool:
-        """Whether one query has all partitions."""
+        """True if one query has all partitions."""
         return self in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 
 
 def group_id(prefix: str, subscription: str) -> str:
-    """The consumer group of a subscription.
+    """Returns the consumer group of a subscription.
 
     >>> group_id("cursorq", "billing")
     'cursorq-billing'
@@ -31,7 +31,9 @@ def group_id(prefix: str, subscription: str) -> str:
 
 
 def tracker_group(markers_topic: str) -> str:
-    """The consumer group of the tracker of a markers topic, and its transactional id: there is one tracker.
+    """Returns the consumer group of a markers topic's tracker, which is also its transactional id.
+
+    A markers topic has one tracker.
 
     >>> tracker_group("__cursorq_markers")
     'cursorq-tracker-__cursorq_markers'

@@ -1,19 +1,19 @@
-"""When a consumer that hands out messages one by one lets a suspect go with nothing beside it.
+"""Turns of suspects in a consumer that delivers messages one by one.
 
-The rule of :mod:`admission` where there are no batches: what is held is waited for, then the suspect goes,
-and what becomes of it is waited for. Each of the two takes a turn of some seconds at most. Then the others
-go, for as long as the suspect kept them waiting.
+The rule is that of :mod:`admission`, without batches. The consumer waits until leased messages are settled,
+delivers the suspect alone, and waits until the suspect is settled. Each wait takes a turn of a few seconds at
+most. Other messages then get as much time as the suspect kept them waiting.
 """
 
 from __future__ import annotations
 
 from enum import Enum, auto
 
-TURN_MS = 5_000  #: a handler that takes longer goes on, and others go beside it
+TURN_MS = 5_000  #: a handler that takes longer continues, and other messages are delivered beside it
 
 
 class Turn(Enum):
-    """What a consumer does next."""
+    """Next action of a consumer."""
 
     OTHERS = auto()  #: deliver anything but suspects
     WAIT = auto()  #: deliver nothing yet
@@ -21,7 +21,7 @@ class Turn(Enum):
 
 
 class SuspectTurns:
-    """Told the time, and what there is; one consumer's.
+    """Turns of one consumer; the caller passes in the time and the waiting messages.
 
     >>> turns = SuspectTurns(lease_ms=60_000)
     >>> [turns.next(ms, suspect=True, held=held, others=True).name for ms, held in ((0, True), (900, False))]
@@ -32,16 +32,16 @@ class SuspectTurns:
 
     def __init__(self, *, lease_ms: int) -> None:
         self._lease_ms, self._turn_ms = lease_ms, min(lease_ms, TURN_MS)
-        self._began_ms: int | None = None  # the suspect's turn
-        self._went_ms: int | None = None  # the suspect, whose outcome is waited for
-        self._waited_ms = 0  # for held messages, in earlier turns of this suspect
+        self._began_ms: int | None = None  # start of the suspect's turn
+        self._went_ms: int | None = None  # delivery of the suspect, while its outcome is pending
+        self._waited_ms = 0  # time spent waiting in earlier turns of this suspect
         self._others_until_ms = 0
 
     def next(self, now_ms: int, *, suspect: bool, held: bool, others: bool) -> Turn:
-        """What to do now.
+        """Returns the next action.
 
-        ``suspect`` says whether one waits, ``held`` whether messages are leased and not settled, ``others``
-        whether anything else went just now.
+        ``suspect`` is true if a suspect waits, ``held`` if messages are leased and not settled, and
+        ``others`` if another message was delivered just now.
         """
         if self._went_ms is not None:
             if held and now_ms < self._went_ms + self._turn_ms:
@@ -58,7 +58,7 @@ class SuspectTurns:
             self._yield_to_others(now_ms)
             self._waited_ms = waited_ms
             return Turn.OTHERS
-        # Nothing is held; or a lease's time was waited for what is, and it is not to wait for ever.
+        # No messages are leased, or the suspect has waited for a whole lease and must not wait forever.
         self._went_ms, self._waited_ms = now_ms, 0
         return Turn.SUSPECT
 

@@ -1,6 +1,6 @@
-"""How the messages of a batch are shared out to Spark's tasks.
+"""Split of the messages of a batch into Spark tasks.
 
-Follows ``KafkaOffsetRangeCalculator`` of Spark's Kafka source where the meaning is the same.
+Follows ``KafkaOffsetRangeCalculator`` of Spark's Kafka source where the options have the same meaning.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spark_cursor_source.core.slices import KeyShare, Slice
 def split(
     deliveries: Iterable[Delivery], *, min_partitions: int | None, max_records: int | None
 ) -> list[tuple[Slice, ...]]:
-    """The slices of each Spark task: one task a queue partition, more where the options ask for it.
+    """Returns the slices of each Spark task: one task per queue partition, or more if the options ask for it.
 
     As in Spark, ``min_partitions`` splits in proportion to size and ``max_records`` bounds a task.
     """
@@ -45,9 +45,10 @@ def split(
 
 
 def split_by_key(deliveries: Iterable[Delivery], *, min_partitions: int | None) -> list[tuple[Slice, ...]]:
-    """The slices of each Spark task where all messages of a key go to one task, in the order of offsets.
+    """Returns the slices of each Spark task, with all messages of a key in one task, in offset order.
 
-    A queue partition that is split has every task read all of it, and keep the keys of its share.
+    If a queue partition is split, each of its tasks reads the whole partition and keeps the keys of its
+    share.
     """
     by_partition: dict[TopicPartition, list[Delivery]] = {}
     for delivery in deliveries:
@@ -73,7 +74,7 @@ def split_by_key(deliveries: Iterable[Delivery], *, min_partitions: int | None) 
 
 
 def _in_order(deliveries: Iterable[Delivery]) -> Iterator[tuple[int, OffsetSet]]:
-    """(delivery count, offsets) of deliveries of one cell, cut so that the offsets only ascend."""
+    """Yields (delivery count, offsets) of one cell's deliveries, cut so that the offsets ascend."""
     waiting = [(one.delivery_count, one.offsets) for one in deliveries if one.offsets]
     while waiting:
         waiting.sort(key=lambda one: one[1].first or 0)

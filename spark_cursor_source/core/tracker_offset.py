@@ -1,4 +1,4 @@
-"""The position of the tracker in the markers topic, and the broker's time it has seen there."""
+"""Position of the tracker in the markers topic, with the broker time seen there."""
 
 from __future__ import annotations
 
@@ -8,30 +8,33 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerOffset:
-    """Where the tracker is: what a batch reads and what time it is are in it, so a replay is the same."""
+    """Position of the tracker.
 
-    tracker_id: str  #: of this tracker's checkpoint
-    next: Mapping[int, int]  #: the next marker of each markers partition
-    now_ms: Mapping[int, int] = field(default_factory=dict)  #: broker time, where it is known
-    #: partitions whose leases run out in the batch that ends here, because it reads all there was at now_ms
+    The position fixes the markers and the time of a batch, so a replay of the batch is identical.
+    """
+
+    tracker_id: str  #: id of this tracker, from its checkpoint
+    next: Mapping[int, int]  #: offset of the next marker of each markers partition
+    now_ms: Mapping[int, int] = field(default_factory=dict)  #: broker time of each partition, if known
+    #: partitions that the batch that ends here reads to their end at ``now_ms``, so that leases can expire
     settled: frozenset[int] = frozenset()
-    resumed: bool = True  #: False only where the cursors are still to be read
-    #: of partitions with new markers: broker time when the last of the markers before them had been read, and
-    #: when these were; a leader whose clock is ahead or behind writes other times
+    resumed: bool = True  #: False only until the tracker has read the cursors
+    #: by partition with new markers: broker times when the previous markers and when the new ones were read.
+    #: A leader whose clock is ahead or behind writes append times outside these bounds.
     read_between: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    #: of the cursors topic that the batches up to here wrote to; empty: not told, as by earlier versions
+    #: id of the cursors topic that the batches up to here wrote to; empty: unknown, as in earlier versions
     cursors_id: str = ""
 
     def rewrites(self, before: TrackerOffset) -> bool:
-        """Whether the batch that ends here writes all cursors: the topic was made anew since ``before``."""
+        """True if the batch that ends here writes all cursors, because the cursors topic was recreated."""
         return before.resumed and bool(before.cursors_id) and before.cursors_id != self.cursors_id
 
 
 def append_time(at_ms: int, between: tuple[int, int]) -> int:
-    """When a marker was appended, by the clock that leases are judged by.
+    """Returns the append time of a marker, by the clock that decides on lease expiry.
 
-    A time that cannot be, because the leader's clock is another one, is that at which the marker was read:
-    its lease then ends a little late, and never early.
+    An append time outside ``between`` is from a leader with a different clock. The function then returns the
+    time when the marker was read: the lease expires a little late, never early.
 
     >>> [append_time(at_ms, (100, 130)) for at_ms in (110, 190, 40)]
     [110, 130, 130]
@@ -41,7 +44,9 @@ def append_time(at_ms: int, between: tuple[int, int]) -> int:
 
 
 def limit_markers(start: Mapping[int, int], ends: Mapping[int, int], most: int | None) -> dict[int, int]:
-    """Up to where a batch reads, at most about ``most`` markers, shared evenly by those that have more.
+    """Returns the end of a batch in each partition, for a limit of about ``most`` markers.
+
+    Partitions with a larger backlog share the limit evenly.
 
     >>> limit_markers({0: 0, 1: 10, 2: 7}, {0: 100, 1: 12, 2: 7}, 10)
     {0: 8, 1: 12, 2: 7}
