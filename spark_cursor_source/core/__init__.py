@@ -1,5 +1,5 @@
-"""The queue protocol as pure rules and values: markers, leases, cursors, batches, the tracker's states.
+"""The queue protocol as pure rules and values: markers, leases, cursors, batches and tracker states.
 
-Nothing here does I/O or asks for the time: callers pass broker times and broker answers in. Decisions come
-back as values. It imports ``errors`` only. ``wire`` turns the values into bytes.
+The package does no I/O and reads no clock: callers pass in broker times and broker responses. Decisions are
+returned as values. The package imports only ``errors``. ``wire`` turns the values into bytes.
 """

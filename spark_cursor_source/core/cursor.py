@@ -142,7 +142,7 @@ class CursorSnapshot:
 
     @property
     def next_event_ms(self) -> int | None:
-        """Broker time of the next expiry of a lease, delay, message or breaker pause; None if there is none.
+        """Broker time of the next expiry of a lease, delay, message or breaker pause; None if none is set.
 
         The next retry of dead letters that could not be written counts too. While the breaker is open, leases
         and messages do not expire and dead letters are not retried.

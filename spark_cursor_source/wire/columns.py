@@ -1,4 +1,4 @@
-"""Columns of whole numbers as bytes, each number in as few as the largest needs."""
+"""Columns of integers as bytes, each number in the width that the largest number needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Column = npt.NDArray[np.int64]
 
 
 def pack(column: Column) -> bytes:
-    """The least of the numbers, what each is above it, and the width of these.
+    """Returns the smallest number, the difference of each number to it, and the width of a difference.
 
     >>> pack(np.array([1_000_000, 1_000_003])).hex(" ")
     '40 42 0f 00 00 00 00 00 00 03 01'
@@ -28,10 +28,10 @@ def pack(column: Column) -> bytes:
 
 
 def unpack(data: bytes) -> Column:
-    """The numbers of such bytes.
+    """Returns the numbers of a packed column.
 
     Raises:
-        ValueError: they are not.
+        ValueError: the bytes are not a packed column.
     """
     if not data:
         return np.empty(0, np.int64)

@@ -1,4 +1,4 @@
-"""Cursors to record values and back: one record where it fits, parts where it does not."""
+"""Cursors as record values: one record if the cursor fits, several parts if not."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from spark_cursor_source.wire.first_deliveries import decode_first_deliveries, e
 from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
 
 VERSION = 1
-PART_MARK = b"#"  #: between a cell's key and a part's number, in the key of a part's record
+PART_MARK = b"#"  #: separates the cell's key and the part number in the record key of a part
 
 
 def encode(cursor: CursorSnapshot) -> bytes:
-    """The whole cursor in one piece. Its size follows its holes, not its backlog."""
+    """Returns the whole cursor as bytes. The size depends on the ack holes, not on the backlog."""
     runs = sorted({lease.run_id for lease, _ in cursor.leases} | {cursor.owner or ""} - {""})
     place = {run: at for at, run in enumerate(runs, start=1)}
     return CursorPb(
@@ -124,11 +124,11 @@ def _breaker(breaker: Breaker) -> BreakerPb:
 
 
 def decode(value: bytes) -> CursorSnapshot:
-    """The cursor of such bytes.
+    """Returns the cursor of a whole record value.
 
     Raises:
-        LaterCursorVersion: they are, of a version that is not known here.
-        InvalidControlRecord: they are not a cursor of a subscription.
+        LaterCursorVersion: the value is a cursor of a later version than this library reads.
+        InvalidControlRecord: the value is not a cursor of a subscription.
     """
     try:
         pb = CursorPb.FromString(value)
@@ -228,7 +228,10 @@ def _run(runs: Sequence[str], place: int) -> str:
 
 
 def _check(cursor: CursorSnapshot) -> None:
-    """That no offset counts twice or is unseen, no group comes twice, and no number is out of its bounds."""
+    """Checks the offsets, groups and numbers of a cursor.
+
+    No offset may count twice or be unseen, no group may occur twice, and no number may be out of bounds.
+    """
     groups: list[tuple[Lease | Delayed | Available | HeldLetters, OffsetSet]]
     groups = [*cursor.leases, *cursor.delayed, *cursor.available, *cursor.held]
     kinds = (cursor.leases, cursor.delayed, cursor.available, cursor.held)
@@ -249,10 +252,10 @@ def _check(cursor: CursorSnapshot) -> None:
 
 
 def to_records(key: bytes, whole: bytes, *, max_bytes: int) -> list[tuple[bytes, bytes]]:
-    """Records (key, value) that together hold ``whole``, none above about ``max_bytes``.
+    """Returns records (key, value) that together hold ``whole``, each of about ``max_bytes`` at most.
 
-    Those of one cursor are written in one transaction; a reader that meets parts of two of them sees it by
-    the checksum.
+    The records of one cursor are written in one transaction. If a reader gets parts of two cursors, the
+    checksum reveals it.
     """
     if len(whole) <= max_bytes:
         return [(key, whole)]
@@ -268,10 +271,10 @@ def to_records(key: bytes, whole: bytes, *, max_bytes: int) -> list[tuple[bytes,
 
 
 def from_records(records: Mapping[bytes, bytes], key: bytes) -> bytes | None:
-    """What :func:`to_records` was given, from the latest value of each record key; None if there is none.
+    """Returns the ``whole`` of :func:`to_records`, from the latest value of each key; None without a record.
 
     Raises:
-        InvalidControlRecord: parts are missing or of different cursors.
+        InvalidControlRecord: parts are missing, or belong to different cursors.
     """
     whole = records.get(key)
     if whole is None or whole:
@@ -297,5 +300,5 @@ def _part(value: bytes) -> CursorPartPb:
 
 
 def cell_keys(keys: Iterable[bytes]) -> list[bytes]:
-    """The keys of whole cursors among record keys: all but those of parts."""
+    """Returns the record keys of whole cursors in order, without the keys of parts."""
     return sorted(key for key in keys if PART_MARK not in key.rsplit(b",", 1)[-1])

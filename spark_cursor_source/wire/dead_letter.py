@@ -1,4 +1,4 @@
-"""A decision to dead-letter as bytes, between the tracker's state and its outbox; stored nowhere."""
+"""Dead-letter decisions as bytes, from the tracker's state to its outbox; they are not stored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
 
 
 def encode(dead_letter: DeadLetter) -> bytes:
-    """Bytes of the decision."""
+    """Returns the bytes of a decision."""
     return DeadLetterPb(
         subscription=dead_letter.cell.subscription,
         topic=dead_letter.cell.topic,
@@ -26,7 +26,7 @@ def encode(dead_letter: DeadLetter) -> bytes:
 
 
 def decode(data: bytes) -> DeadLetter:
-    """The decision of such bytes.
+    """Returns the decision of such bytes.
 
     >>> from spark_cursor_source.core.offsets import OffsetSet
     >>> cell = Cell(subscription="s", topic="t", partition=1)

@@ -1,8 +1,8 @@
-"""When a message is due that asks, in its headers, for a later first delivery.
+"""Due time of a message whose headers ask for a later first delivery.
 
-``deliverAt`` names an instant: milliseconds since 1970, or ISO 8601 with an offset. ``deliverAfter`` is a
-duration, counted from the record's timestamp; in a copy, from the timestamp that the message had. A message
-with both is due when both say so.
+``deliverAt`` is a time: milliseconds since 1970, or ISO 8601 with a UTC offset. ``deliverAfter`` is a
+duration. It counts from the record's timestamp, or in a copy from the original timestamp of the message. A
+message with both headers is due at the later time.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ _MILLISECONDS = re.compile(r"[0-9]{1,19}")
 
 
 class Due(NamedTuple):
-    """What the headers of a message say of its first delivery."""
+    """Due time that the headers of a message ask for."""
 
-    at_ms: int | None  #: None: nothing, so at once
-    unreadable: str | None = None  #: a header whose value is no time; it counts for nothing
+    at_ms: int | None  #: None: no due time, so the message is due at once
+    unreadable: str | None = None  #: header with an invalid value, which is ignored
 
 
 def due(headers: Iterable[tuple[str, bytes | None]], timestamp_ms: int | None) -> Due:
-    """What the headers of a record with that timestamp ask for; the last header of a name counts.
+    """Returns the due time from the headers and the timestamp of a record.
+
+    If a header occurs several times, the last one counts.
 
     >>> due([("deliverAfter", b"30s")], 1_000_000)
     Due(at_ms=1030000, unreadable=None)
@@ -57,7 +59,9 @@ def due(headers: Iterable[tuple[str, bytes | None]], timestamp_ms: int | None) -
 
 
 def deliver_at(at_us: int) -> tuple[str, bytes]:
-    """The header of a message that is due at an instant, in microseconds since 1970; never before it.
+    """Returns the header of a message that is due at ``at_us``, in microseconds since 1970.
+
+    Rounds up to milliseconds, so that the message is never due too early.
 
     >>> deliver_at(1_795_248_000_000_001), deliver_at(-1)
     (('deliverAt', b'1795248000001'), ('deliverAt', b'0'))
@@ -72,7 +76,7 @@ def _instant(value: bytes | None) -> int | None:
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
-            return None  # of which place on earth?
+            return None  # ambiguous without a UTC offset
         return -(-(moment - _EPOCH) // timedelta(milliseconds=1))
     except (ValueError, OverflowError):
         return None

@@ -1,4 +1,4 @@
-"""Times of first deliveries inside other records, as differences: a few bytes a step."""
+"""First delivery times inside other records, as differences of a few bytes per step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_cursor_source.wire.control_pb2 import FirstDeliveries as FirstDeliver
 
 
 def encode_first_deliveries(first: FirstDeliveries) -> FirstDeliveriesPb | None:
-    """The message that holds them; None where nothing is known.
+    """Returns the protobuf message of the times, or None if no time is known.
 
     >>> known = FirstDeliveries(((10, 1_700_000_000_000), (300, 1_700_000_002_250)))
     >>> pb = encode_first_deliveries(known)
@@ -25,10 +25,10 @@ def encode_first_deliveries(first: FirstDeliveries) -> FirstDeliveriesPb | None:
 
 
 def decode_first_deliveries(pb: FirstDeliveriesPb) -> FirstDeliveries:
-    """What such a message holds.
+    """Returns the times of a protobuf message.
 
     Raises:
-        InvalidControlRecord: its steps do not ascend.
+        InvalidControlRecord: the steps of the message do not ascend.
     """
     offsets, times_ms = list(accumulate(pb.offsets)), list(accumulate(pb.at_ms))
     if (

@@ -1,7 +1,7 @@
-"""Markers to bytes and back. Decoding is strict: what is not surely a marker is never taken for one.
+"""Markers to bytes and back. Decoding is strict: bytes that may not be a marker are rejected.
 
-Two versions share one protobuf message. V1 is what kafka-mq-go writes, one marker a message, keyed by queue
-id; V2 is one marker for a set of messages of a cell, keyed by the cell.
+Two versions share one protobuf message. V1 is the format of kafka-mq-go: one marker per message, keyed by
+queue id. V2 is one marker for a set of messages of a cell, keyed by the cell.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ V1, V2 = 0, 1
 START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO, RESUME, HOLD, LOG_END, DELETE, WITHHOLD = (
     range(13)
 )
-MAX_REASON = 500  #: characters of a reason that are kept
+MAX_REASON = 500  #: longest reason that a marker keeps, in characters
 MAX_DUE_MS = 253_402_300_800_000  #: the end of the year 9999
-MAX_DELIVERY_COUNT = 10**9  #: no message was delivered more often; leaves room to count on in 32 bits
+MAX_DELIVERY_COUNT = 10**9  #: limit of delivery counts; further deliveries still fit in 32 bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkerV1:
-    """One marker of kafka-mq-go: ``type`` is START, END or KEEPALIVE of one message of a queue."""
+    """Marker of kafka-mq-go: ``type`` is START, END or KEEPALIVE of one message of a queue."""
 
     queue_id: bytes
     type: int
@@ -57,7 +57,7 @@ class MarkerV1:
 
 
 def encode_v1(marker: MarkerV1) -> bytes:
-    """The bytes that kafka-mq-go writes.
+    """Returns the bytes that kafka-mq-go writes for this marker.
 
     >>> encode_v1(MarkerV1(queue_id=b"q1", type=END, partition=3, offset=0)).hex(" ", 2)
     '1001 1a02 0803'
@@ -71,7 +71,7 @@ def encode_v1(marker: MarkerV1) -> bytes:
 
 
 def encode(marker: Marker) -> bytes:
-    """A marker of V2; its record key is ``marker.cell.key``.
+    """Returns the bytes of a V2 marker; its record key is ``marker.cell.key``.
 
     >>> cell = Cell(subscription="s", topic="t", partition=0)
     >>> marker = End(cell=cell, offsets=OffsetSet.of((3, 9)))
@@ -128,16 +128,16 @@ def _encode_withhold(pb: MarkerPb, marker: Withhold) -> None:
 
 
 def kept(reason: str) -> str:
-    """As much of a reason as a marker holds."""
-    # Reasons come from exceptions, whose text may hold halves of surrogate pairs that UTF-8 has no bytes for.
+    """Returns the part of a reason that a marker keeps."""
+    # Reasons come from exceptions, whose text may hold lone surrogates that UTF-8 cannot encode.
     return reason[:MAX_REASON].encode(errors="replace").decode()
 
 
 def decode(key: bytes | None, value: bytes | None) -> Marker | MarkerV1:
-    """The marker of a record of the markers topic.
+    """Returns the marker of a record of the markers topic.
 
     Raises:
-        InvalidMarker: it is to be quarantined; the error says why.
+        InvalidMarker: the record is not a valid marker and must be quarantined; the error gives the reason.
     """
     if key is None:
         raise InvalidMarker("the record has no key")
@@ -159,7 +159,7 @@ def decode(key: bytes | None, value: bytes | None) -> Marker | MarkerV1:
 
 
 def decode_folded(value: bytes) -> Marker:
-    """A marker that :func:`encode` wrote from a decoded one, without its record key."""
+    """Returns a marker that :func:`encode` wrote from a decoded one, without its record key."""
     pb = MarkerPb.FromString(value)
     cell = Cell(subscription=pb.subscription, topic=pb.topic, partition=pb.message_id.partition)
     return _decode_v2(cell.key, pb)
@@ -187,7 +187,7 @@ def _decode_v2(key: bytes, pb: MarkerPb) -> Marker:
     cell = Cell(subscription=pb.subscription, topic=pb.topic, partition=pb.message_id.partition)
     if key != cell.key:
         raise InvalidMarker(f"the record key is not the cell {cell}")
-    # A name that no option takes and no topic has: its cell could be neither read back nor served.
+    # No option accepts such a name and no topic has it: the cell could not be decoded or served.
     for name, why in (
         (pb.subscription, why_no_subscription(pb.subscription)),
         (pb.topic, why_no_topic(pb.topic)),

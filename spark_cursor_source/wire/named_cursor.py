@@ -1,4 +1,4 @@
-"""Plain cursors to record values and back: Liftbridge's four fields, and an epoch where there is a fence."""
+"""Plain cursors as record values: Liftbridge's four fields, and an epoch if the cursor is fenced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_cursor_source.wire.control_pb2 import LeaseTable as LeaseTablePb
 
 
 def encode(cursor: NamedCursor) -> bytes:
-    """The value of the record whose key is the cell's.
+    """Returns the record value; the record key is the cell's key.
 
     >>> cell = Cell(subscription="mailer", topic="orders", partition=3)
     >>> encode(NamedCursor(cell=cell, offset=7)).hex(" ", 1)
@@ -28,10 +28,10 @@ def encode(cursor: NamedCursor) -> bytes:
 
 
 def decode(value: bytes, cell: Cell) -> NamedCursor:
-    """What a record under the cell's key says, be it a client's, Liftbridge's or a tracker's of any version.
+    """Returns the cursor in a record of the cell's key, from a client, Liftbridge or any tracker version.
 
     Raises:
-        InvalidControlRecord: it is no cursor, or that of another cell.
+        InvalidControlRecord: the value is not a cursor, or is the cursor of another cell.
     """
     try:
         pb = CursorPb.FromString(value)

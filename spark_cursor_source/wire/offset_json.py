@@ -1,4 +1,4 @@
-"""The source's position as the JSON that Spark keeps in its offset log: one line, nothing but positions."""
+"""Position of the source as the JSON that Spark keeps in its offset log, on one line."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ VERSION = 1
 
 
 def encode(offset: SourceOffset, owner: CheckpointOwner | None = None) -> dict[str, Any]:
-    """Objects of plain JSON, keys sorted, so that equal positions are equal text.
+    """Returns plain JSON objects with sorted keys, so that equal positions have equal text.
 
-    The ``owner`` stands beside the positions, so that nobody else goes on from them.
+    The ``owner`` is stored beside the positions, so that no other subscription resumes from them.
 
     >>> encode(SourceOffset(queue={("orders", 0): 5}, redeliveries={1: 7}, topic_ids={"orders": "x"}))
     {'v': 1, 'queue': {'orders': {'0': 5}}, 'redeliveries': {'1': 7}, 'ids': {'orders': 'x'}}
@@ -41,10 +41,10 @@ def encode(offset: SourceOffset, owner: CheckpointOwner | None = None) -> dict[s
 
 
 def owner_of(stored: Mapping[str, Any]) -> CheckpointOwner | None:
-    """Who wrote such JSON; None where an older version did, which did not say.
+    """Returns the owner of such JSON; None if an older version wrote it without an owner.
 
     Raises:
-        InvalidOffset: it is no position of the source.
+        InvalidOffset: the owner is malformed, so the JSON is not a position of the source.
     """
     owner = stored.get("owner")
     if owner is None:
@@ -55,10 +55,10 @@ def owner_of(stored: Mapping[str, Any]) -> CheckpointOwner | None:
 
 
 def decode(stored: Mapping[str, Any]) -> SourceOffset:
-    """The position of such JSON.
+    """Returns the position of such JSON.
 
     Raises:
-        InvalidOffset: it is none.
+        InvalidOffset: the JSON is not a position of the source.
     """
     try:
         if stored["v"] != VERSION:

@@ -1,6 +1,6 @@
-"""Sets of offsets inside stored records: as ranges while these are few, else as a Roaring bitmap.
+"""Offset sets inside stored records: ranges if they are few, otherwise a Roaring bitmap.
 
-A range costs a few bytes whatever its length, so that a cursor's size follows its holes, not its backlog.
+A range takes a few bytes at any length, so the size of a cursor depends on its ack holes, not on its backlog.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from spark_cursor_source.errors import InvalidControlRecord
 
 _RANGES, _ROARING = 0, 1
 _MAX_RANGES = 512
-_MAX_OFFSETS = 2**36  #: more are not outstanding anywhere, and a few false bytes could name them
+_MAX_OFFSETS = 2**36  #: more are never outstanding, but a few corrupt bytes could name them
 
 
 def encode_offsets(offsets: OffsetSet) -> bytes:
-    """Bytes of the set.
+    """Returns the bytes of a set.
 
     >>> encode_offsets(OffsetSet.of((5, 10**9))).hex()
     '0005fa93ebdc03'
@@ -31,10 +31,10 @@ def encode_offsets(offsets: OffsetSet) -> bytes:
 
 
 def decode_offsets(data: bytes) -> OffsetSet:
-    """The set of such bytes.
+    """Returns the set of such bytes.
 
     Raises:
-        InvalidControlRecord: they are not.
+        InvalidControlRecord: the bytes are not a set of offsets.
     """
     try:
         if data[0] == _ROARING:

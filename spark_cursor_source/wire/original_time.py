@@ -1,4 +1,4 @@
-"""The header of a copy that says which timestamp the message had."""
+"""Header of a message copy with the original timestamp."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ Headers = Iterable[tuple[str, bytes | None]]
 
 
 def original_ms(headers: Headers, timestamp_ms: int | None) -> int | None:
-    """The timestamp of the message as its producer wrote it; the record's own, where the record is no copy.
+    """Returns the timestamp that the producer gave the message; for a record that is not a copy, its own.
 
-    A copy has a new timestamp: the brokers remove a record by its timestamp, however lately it was appended.
+    A copy has a new timestamp, because brokers delete records by timestamp, however recently they were
+    appended.
 
     >>> original_ms([("cursorq-timestamp", b"1000")], 5_000), original_ms([], 5_000)
     (1000, 5000)
@@ -29,7 +30,7 @@ def original_ms(headers: Headers, timestamp_ms: int | None) -> int | None:
 
 
 def timestamp_header(at_ms: int | None) -> list[tuple[str, bytes | None]]:
-    """The header of a copy; none where it is not known which timestamp the message had.
+    """Returns the header of a copy, or no header if the original timestamp is unknown.
 
     >>> timestamp_header(1_000), timestamp_header(None)
     ([('cursorq-timestamp', b'1000')], [])

@@ -1,6 +1,6 @@
-"""Reports of tasks on the redeliveries topic.
+"""Task reports as records of the redeliveries topic.
 
-Each is also an announcement of no messages to no run, so that versions that know no reports pass over it.
+Each report is also an announcement of no messages to no run, so that versions without reports skip it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VERSION = 1
 
 
 def encode(report: ReadReport) -> bytes:
-    """The record value of a report.
+    """Returns the record value of a report.
 
     >>> one = ReadReport(cell=Cell(subscription="s", topic="t", partition=0), batch="r#1", task=0)
     >>> decode(encode(one)) == one
@@ -35,7 +35,7 @@ def encode(report: ReadReport) -> bytes:
 
 
 def decode(value: bytes | None) -> ReadReport | None:
-    """The report of a record value; None where it is none."""
+    """Returns the report of a record value, or None if the value is not a report."""
     try:
         pb = RedeliveryPb.FromString(value or b"")
     except DecodeError:

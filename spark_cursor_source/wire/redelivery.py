@@ -1,4 +1,4 @@
-"""Records of the redeliveries topic; the record key is the cell."""
+"""Announcements as records of the redeliveries topic; the record key is the cell's key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSION = 1
 
 
 def encode(redeliver: Redeliver) -> bytes:
-    """The record value of an announcement.
+    """Returns the record value of an announcement.
 
     >>> cell = Cell(subscription="s", topic="t", partition=0)
     >>> from spark_cursor_source.core.offsets import OffsetSet
@@ -35,10 +35,10 @@ def encode(redeliver: Redeliver) -> bytes:
 
 
 def decode(value: bytes | None) -> Redeliver:
-    """The announcement of a record value.
+    """Returns the announcement of a record value.
 
     Raises:
-        InvalidControlRecord: it is none.
+        InvalidControlRecord: the value is not an announcement.
     """
     try:
         pb = RedeliveryPb.FromString(value or b"")

@@ -1,4 +1,4 @@
-"""Records of redriven dead letters to values and back."""
+"""Records of redriven dead letters to bytes and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSION = 1
 
 
 def redriven_cell(topic: str, partition: int) -> Cell:
-    """The cell whose key the record of a partition of dead letters has.
+    """Returns the cell whose key is the record key for a partition of a dead-letter topic.
 
     >>> redriven_cell("orders-billing-DLQ", 3).key
     b'cursorq-redrive,orders-billing-DLQ,3'
@@ -23,7 +23,7 @@ def redriven_cell(topic: str, partition: int) -> Cell:
 
 
 def encode(cell: Cell, topic_id: str, offsets: OffsetSet) -> bytes:
-    """The value of the record: the offsets of the dead letters that were redriven.
+    """Returns the record value: the offsets of the redriven dead letters.
 
     >>> decode(encode(redriven_cell("dead", 0), "id", OffsetSet.of((0, 3), (7, 8))), "id").ranges
     ((0, 3), (7, 8))
@@ -42,11 +42,11 @@ def encode(cell: Cell, topic_id: str, offsets: OffsetSet) -> bytes:
 
 
 def decode(value: bytes, topic_id: str) -> OffsetSet:
-    """The offsets of such a value; none where it is about another topic of the same name.
+    """Returns the offsets of a record value; none if the value is about another topic of the same name.
 
     Raises:
-        LaterCursorVersion: this version of the library cannot read it.
-        InvalidControlRecord: it is no such record.
+        LaterCursorVersion: the value has a later version than this library reads.
+        InvalidControlRecord: the value is not a record of redriven dead letters.
     """
     try:
         pb = RedrivenOffsets.FromString(value)

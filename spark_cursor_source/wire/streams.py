@@ -1,4 +1,4 @@
-"""Records of the streams topic to bytes and back: the key says of what, the value what is so now."""
+"""Records of the streams topic to bytes and back: the key names the state, the value is its latest value."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.wire.control_pb2 import Stream as StreamPb
 
 VERSION = 1
-CLOCK_KEY = b","  #: of records that say nothing: what they are written for is the time they get
+CLOCK_KEY = b","  #: key of records without content, written only to get a broker timestamp
 
 _PAUSED = "paused"
 _READONLY = "readonly"
 
 
 def key_of(record: StreamRecord) -> bytes:
-    """The record key; a name of a stream has no comma.
+    """Returns the record key; stream names have no comma.
 
     >>> key_of(Paused(place=("orders", 3), paused=True))
     b'orders,3,paused'
@@ -38,7 +38,7 @@ def key_of(record: StreamRecord) -> bytes:
 
 
 def encode(record: StreamRecord) -> bytes | None:
-    """The record value; None, a tombstone, for what is as if it never was.
+    """Returns the record value; None, a tombstone, for a record that clears a state.
 
     >>> encode(MadeReadonly(place=("orders", 3), readonly=True)).hex(" ", 1)
     '08 01 20 01'
@@ -63,10 +63,10 @@ def encode(record: StreamRecord) -> bytes | None:
 
 
 def decode(key: bytes, value: bytes | None) -> StreamRecord:
-    """The record of these bytes.
+    """Returns the record of a key and value.
 
     Raises:
-        InvalidControlRecord: it is none, or one of a later version.
+        InvalidControlRecord: the bytes are not a record of the streams topic, or are one of a later version.
     """
     stream, place, what = _parsed(key)
     try:

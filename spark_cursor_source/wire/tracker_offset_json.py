@@ -1,4 +1,4 @@
-"""The tracker's position as the JSON of Spark's offset log."""
+"""Position of the tracker as the JSON of Spark's offset log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSION = 1
 
 
 def encode(offset: TrackerOffset) -> dict[str, Any]:
-    """Objects of plain JSON.
+    """Returns plain JSON objects.
 
     >>> encode(TrackerOffset(tracker_id="t", next={0: 5}, now_ms={0: 9}, settled=frozenset({0})))
     {'v': 1, 'tracker': 't', 'next': {'0': 5}, 'now': {'0': 9}, 'settled': [0], 'resumed': True}
@@ -37,7 +37,7 @@ def encode(offset: TrackerOffset) -> dict[str, Any]:
 
 
 def digest(offset: TrackerOffset) -> str:
-    """A short text that another position, or the same at another time, does not have.
+    """Returns a short text that differs for another position, and for the same position at another time.
 
     >>> from dataclasses import replace
     >>> one = TrackerOffset(tracker_id="t", next={0: 5}, now_ms={0: 9})
@@ -48,10 +48,10 @@ def digest(offset: TrackerOffset) -> str:
 
 
 def decode(stored: Mapping[str, Any]) -> TrackerOffset:
-    """The position of such JSON.
+    """Returns the position of such JSON.
 
     Raises:
-        InvalidOffset: it is none.
+        InvalidOffset: the JSON is not a position of a tracker.
     """
     try:
         if stored["v"] != VERSION:
