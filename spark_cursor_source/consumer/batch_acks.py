@@ -71,9 +71,10 @@ class SourceAcks:
     def _ends_of_the_dead(
         self, batch: BatchPlan | None, committed: SourceOffset | None, end: SourceOffset
     ) -> list[Marker]:
-        """Returns acks for what dead runs left leased in batches that Spark has committed, once per run.
+        """Returns, once per run, acks of messages that dead runs left leased in committed batches.
 
-        The reads of those runs' tasks are unknown, so the headers of all these messages are examined.
+        Spark has committed these batches. The reads of those runs' tasks are unknown, so the headers of all
+        these messages are examined.
         """
         if self._looked_back or not self._run.answers or not self._is_sole:
             # In a shared subscription, leases of dead runs cannot be distinguished from leases of live

@@ -28,7 +28,6 @@ class ClientLeases:
     [((0, 1),)]
     >>> held.keep_alives(now_ms=13 * 3_600_000, lease_ms=60_000), len(held)
     ([], 0)
-
     """
 
     def __init__(self) -> None:

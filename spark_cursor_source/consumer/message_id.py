@@ -23,7 +23,6 @@ def needed_columns(options: AckOptions, *, by_column: bool = False) -> tuple[str
     >>> options = AckOptions(kafka=KafkaOptions({}), subscription="s", lease_ms=60_000)
     >>> needed_columns(options), needed_columns(options, by_column=True)[-1]
     (('topic', 'partition', 'offset'), 'delivery_count')
-
     """
     if options.marker_version is MarkerVersion.V1:
         return MESSAGE_ID_V1

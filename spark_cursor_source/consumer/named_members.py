@@ -27,13 +27,13 @@ class NamedMember:
 def named_members(topics: ClusterAdmin, group: str, partitions: Iterable[Partition]) -> list[NamedMember]:
     """Returns the members of a group, sorted by client id.
 
-    ``partitions`` are partitions for which the group commits offsets.
+    ``partitions`` are the partitions with committed offsets of the group.
     """
     found = []
     for info in sorted(topics.group_members(group), key=lambda one: (one.client_id, sorted(one.partitions))):
         said = {info.client_id}
         if (info.instance_id or "").startswith(SOLE):
-            # The broker shows a static member with the client.id of its first predecessor. Its commits
+            # The broker lists a static member with the client.id of its first predecessor. Its commits
             # contain its own name.
             committed = topics.committed_with_metadata(group, partitions)
             said = {one.metadata for one in committed.values() if one.metadata} or said

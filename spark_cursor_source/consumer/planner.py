@@ -217,7 +217,7 @@ class Planner:
 
     @property
     def report_to(self) -> ReportTo | None:
-        """Where the first task of the batch in progress reports a complete read; None if it reports none."""
+        """Destination of the first task's report that it has read all; None if tasks do not report."""
         return self._unread.report_to
 
     def completed(self, end: SourceOffset) -> None:

@@ -27,7 +27,7 @@ class SourceTopics:
     def __init__(
         self, options: SourceOptions, topics: ClusterAdmin, *, may_be_recreated: bool = True
     ) -> None:
-        """If ``may_be_recreated`` is False, a recreated topic is always an error."""
+        """Without ``may_be_recreated``, a recreated topic is always an error."""
         self._options = options
         self._may_be_recreated = may_be_recreated and not options.fail_on_data_loss
         self._topics = topics

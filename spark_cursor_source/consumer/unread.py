@@ -71,7 +71,7 @@ class UnreadMessages:
 
     @property
     def report_to(self) -> ReportTo | None:
-        """Where the first task of the batch in progress reports; None if tasks do not report."""
+        """Destination of the first task's report for the batch in progress; None if tasks do not report."""
         return self._batch.to if self._batch is not None else None
 
     def releases(self) -> list[Release]:
