@@ -1,5 +1,5 @@
-"""The marker formats of other systems: kafka-mq-go (V1) and kmq.
+"""Marker formats of other systems: kafka-mq-go (V1) and kmq.
 
-It holds their leases, their batch planner, and re-appending for consumers that read only the tail of a topic.
-This package imports ``consumer`` and the rooms below.
+The package contains their leases, the V1 batch planner, and re-appending for consumers that read only the
+tail of a topic. It imports ``consumer`` and the layers below.
 """

@@ -1,4 +1,4 @@
-"""The tail of a queue topic as an ordinary member of a consumer group reads it, beside kafka-mq-go's own."""
+"""Reader of a queue topic's tail as a consumer group member, next to kafka-mq-go's own consumers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _MOVED = frozenset(
         KafkaError.UNKNOWN_MEMBER_ID,
     }
 )
-# As kafka-mq-go's consumers: of two assignors, those that take all partitions away first.
+# The assignors of kafka-mq-go's consumers. Both are eager: they revoke all partitions before a rebalance.
 _EAGER = "range,roundrobin"
 
 
 class GroupReader(TailConsumer):
-    """A consumer whose partitions the group assigns; one thread's. It begins where the group has committed.
+    """Consumer with group-assigned partitions that starts at the committed offsets. Not thread-safe.
 
-    ``on_revoked`` is called inside of :meth:`read`, when the partitions have gone to other members.
+    ``on_revoked`` is called inside :meth:`read` after the partitions were assigned to other members.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class GroupReader(TailConsumer):
         }
         super().__init__(config, topic, isolation=isolation, on_removed=on_removed, settings=settings)
         self._group, self._on_revoked = group, on_revoked
-        self._new: list[int] = []  # assigned, and not read yet
+        self._new: list[int] = []  # assigned partitions that are not read yet
         self._is_paused = False
         self._consumer.subscribe(
             [topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
         )
 
     def read(self, most: int, wait_s: float) -> list[Fetched]:
-        """The next records, as :meth:`QueueReader.read`; the member joins and stays in the group by it."""
+        """Returns the next records, like :meth:`QueueReader.read`. Calls keep the member in the group."""
         if self._is_paused:
             self._consumer.resume(self._consumer.assignment())
             self._is_paused = False
@@ -66,17 +66,17 @@ class GroupReader(TailConsumer):
         return self._read(most, wait_s)
 
     def stay(self) -> None:
-        """Stay in the group, and read nothing for now."""
+        """Keeps the group membership without reading records."""
         if not self._is_paused:
             self._consumer.pause(self._consumer.assignment())
             self._is_paused = True
         self._read(1, 0)
 
     def commit(self, deadline: Deadline) -> bool:
-        """Commit what was read; False where it is others' by now.
+        """Commits the read positions. Returns False if the partitions belong to other members now.
 
         Raises:
-            KafkaUnavailable: not in time; it may be committed all the same.
+            KafkaUnavailable: the commit was not confirmed in time; it may have succeeded.
             NotAuthorized, KafkaRefused
         """
         offsets = [TopicPartition(self._topic, number, at) for number, at in self._positions.items()]
@@ -98,12 +98,12 @@ class GroupReader(TailConsumer):
         return True
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        # Where they begin is asked outside of this callback: what it raises would leave them unread.
+        # Start positions are read outside this callback: an exception here would leave the partitions unread.
         self._new = [one.partition for one in partitions]
         consumer.assign([])
 
     def _begin(self) -> None:
-        """Read what was assigned, each partition from where the group is, or else from its beginning."""
+        """Starts reading new partitions at the group's committed offset, or else at the beginning."""
         asked = Deadline.after_ms(_ASK_MS)
         places = [TopicPartition(self._topic, number) for number in self._new]
         try:

@@ -1,6 +1,6 @@
-"""Leases of single messages, in columns: the state behind the markers of kafka-mq-go (V1) and of kmq.
+"""Columnar leases of single messages: the state behind the markers of kafka-mq-go (V1) and kmq.
 
-Their rules, one line each; a message is open from its first Start to its End:
+The rules, in one line each. A message is open from its first Start to its End:
 
 ===========  =======================================================================================
 not open     + Start -> open, at the Start's place in the log · KeepAlive or End -> ignored
@@ -8,7 +8,7 @@ open         + Start or KeepAlive -> its deadline moves, its place does not · +
              + now > deadline -> due: appended to the queue topic again, and not open any more
 ===========  =======================================================================================
 
-There are no positions and no order between queues, as there: a Start opens whatever it names.
+As in kafka-mq-go and kmq, the state has no positions and no order between queues: a Start opens any message.
 """
 
 from __future__ import annotations
@@ -21,54 +21,54 @@ import numpy.typing as npt
 
 from spark_cursor_source.core.marker import MAX_LEASE_MS
 
-START, END, KEEP_ALIVE = 0, 1, 2  #: kinds of markers, numbered as kafka-mq-go does
-_OPEN = 3  # a lease that is in the table, among the markers that come after it
+START, END, KEEP_ALIVE = 0, 1, 2  #: marker kinds with the numbers of kafka-mq-go
+_OPEN = 3  # kind of a lease already in the table, sorted among newer markers
 
 Column = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MessageMarkers:
-    """Markers of one message each, all of one markers partition, in the order of its log."""
+    """Single-message markers of one markers partition, in log order."""
 
-    sequences: Column  #: their own offsets, ascending
-    at_ms: Column  #: when the broker appended them
+    sequences: Column  #: offsets of the markers, ascending
+    at_ms: Column  #: append time at the broker, in ms
     kinds: Column  #: START, END or KEEP_ALIVE
-    partitions: Column  #: of the queue topic
-    offsets: Column  #: of the message
-    leases_ms: Column  #: of Starts and KeepAlives; cut to 12 h
+    partitions: Column  #: partitions of the queue topic
+    offsets: Column  #: offsets of the messages
+    leases_ms: Column  #: leases of Starts and KeepAlives in ms, limited to 12 h
 
     def __len__(self) -> int:
         return len(self.sequences)
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int, int, int, int]]) -> MessageMarkers:
-        """Markers of rows (sequence, at_ms, kind, partition, offset, lease_ms)."""
+        """Returns the markers of rows (sequence, at_ms, kind, partition, offset, lease_ms)."""
         columns = np.array(rows, np.int64).reshape(-1, 6).T
         return cls(**{field.name: columns[at] for at, field in enumerate(fields(cls))})
 
     @classmethod
     def concatenated(cls, parts: Sequence[MessageMarkers]) -> MessageMarkers:
-        """The markers of all the parts, each of which comes after the one before."""
+        """Returns the markers of all parts, in the given order."""
         return cls(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)})
 
     def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> MessageMarkers:
         return MessageMarkers(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
     def sorted(self) -> MessageMarkers:
-        """In the order of the log, where they were put together out of it."""
+        """Returns the markers in log order."""
         if (self.sequences[1:] > self.sequences[:-1]).all():
             return self
         return self[np.argsort(self.sequences, kind="stable")]
 
     def starting_at(self, sequence: int) -> MessageMarkers:
-        """Those from a place in the log on."""
+        """Returns the markers from ``sequence`` on."""
         return self[int(np.searchsorted(self.sequences, sequence)) :]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LeaseTable:
-    """The open messages of one markers partition; a new one is ``LeaseTable.resume(None)``.
+    """Open messages of one markers partition. ``LeaseTable.resume(None)`` returns an empty table.
 
     >>> table = LeaseTable.resume(None).apply(
     ...     MessageMarkers.of([(7, 0, START, 0, 40, 30_000), (8, 5, START, 0, 41, 10_000)]))
@@ -79,18 +79,18 @@ class LeaseTable:
     ([41], [40])
     """
 
-    next_marker: int  #: the first marker that is not in the table
-    partitions: Column  #: of the queue topic; rows are in the order of (partition, offset)
+    next_marker: int  #: offset of the first marker that is not applied yet
+    partitions: Column  #: partitions of the queue topic; rows are ordered by (partition, offset)
     offsets: Column
-    deadlines_ms: Column  #: in broker time
-    starts: Column  #: where in the markers partition the Start is
+    deadlines_ms: Column  #: deadlines in broker time
+    starts: Column  #: offsets of the Starts in the markers partition
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     @classmethod
     def resume(cls, table: LeaseTable | None) -> LeaseTable:
-        """The table as it was; an empty one if there is none."""
+        """Returns the given table, or an empty table for None."""
         if table is not None:
             return table
         none = np.empty(0, np.int64)
@@ -98,22 +98,22 @@ class LeaseTable:
 
     @property
     def commit_position(self) -> int:
-        """The first marker that a tracker without a state would have to read: kafka-mq-go commits it."""
+        """First marker that a tracker without state has to read. kafka-mq-go commits this offset."""
         return int(self.starts.min()) if len(self) else self.next_marker
 
     @property
     def next_event_ms(self) -> int | None:
-        """The first deadline."""
+        """The earliest deadline."""
         return int(self.deadlines_ms.min()) if len(self) else None
 
     def apply(self, markers: MessageMarkers) -> LeaseTable:
-        """The table after these markers; those that are in it already are passed over."""
+        """Returns the table after these markers. Markers that are already applied are skipped."""
         markers = markers.starting_at(self.next_marker)
         if not len(markers):
             return self
         partitions = np.concatenate([self.partitions, markers.partitions])
         offsets = np.concatenate([self.offsets, markers.offsets])
-        # Stable: within a message the log's order stays, and its open lease comes first.
+        # A stable sort keeps log order within a message, with its open lease first.
         order = np.lexsort((offsets, partitions))
         partitions, offsets = partitions[order], offsets[order]
         kinds = np.concatenate([np.full(len(self), _OPEN), markers.kinds])[order]
@@ -136,9 +136,9 @@ class LeaseTable:
         )
 
     def expire(self, now_ms: int, *, most: int | None = None) -> tuple[LeaseTable, LeaseTable]:
-        """The leases that are over, in the order of their deadlines and at most so many; and the rest.
+        """Returns the expired leases, ordered by deadline and at most ``most``, and the remaining table.
 
-        A deadline has passed when now is *after* it.
+        A lease expires when ``now_ms`` is greater than its deadline.
         """
         over = np.flatnonzero(self.deadlines_ms < now_ms)
         due = over[np.argsort(self.deadlines_ms[over], kind="stable")][:most]
@@ -161,7 +161,7 @@ class LeaseTable:
 def _lives(
     partitions: Column, offsets: Column, kinds: Column
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """The first and last row of each life: a message's markers up to an End, or to its last one."""
+    """Returns the first and last row of each run of a message's markers up to an End or the last marker."""
     ends_life = np.ones(len(kinds), bool)
     ends_life[:-1] = (partitions[1:] != partitions[:-1]) | (offsets[1:] != offsets[:-1]) | (kinds[:-1] == END)
     lasts = np.flatnonzero(ends_life)

@@ -1,4 +1,4 @@
-"""Lease tables to record values and back: about 13 bytes a lease, no payload."""
+"""Encoding of lease tables in records: about 13 bytes per lease, without payloads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ VERSION = 1
 
 
 def table_cell(queue_topic: str, markers_topic: str, markers_partition: int) -> Cell:
-    """Whose cursor a table is: the queue topic's in the markers topic.
+    """Returns the cell whose cursor record stores a table.
+
+    The queue topic takes the place of the subscription, and the markers topic that of the topic.
 
     >>> table_cell("orders", "orders-markers", 3).key
     b'orders,orders-markers,3'
@@ -24,9 +26,10 @@ def table_cell(queue_topic: str, markers_topic: str, markers_partition: int) -> 
 
 
 def encode_record(table: LeaseTable, cell: Cell, *, trouble: str = "", troubled: int = 0) -> bytes:
-    """The value of the record in the cursors topic whose key is the cell's; a plain position, too.
+    """Returns the record value of a table for the cursors topic.
 
-    It also says why messages could not be appended again, and how many.
+    The value can also be read as a plain position. It includes the reason why messages could not be appended
+    again, and their number.
     """
     pb = _message(table)
     pb.stream, pb.partition, pb.cursor_id = cell.topic, cell.partition, cell.subscription
@@ -35,7 +38,7 @@ def encode_record(table: LeaseTable, cell: Cell, *, trouble: str = "", troubled:
 
 
 def encode(table: LeaseTable) -> bytes:
-    """Bytes of the table.
+    """Returns the encoded table.
 
     >>> from spark_cursor_source.interop.lease_table import MessageMarkers, START
     >>> table = LeaseTable.resume(None).apply(MessageMarkers.of([(7, 0, START, 0, 40, 30_000)]))
@@ -46,10 +49,10 @@ def encode(table: LeaseTable) -> bytes:
 
 
 def decode_trouble(value: bytes) -> tuple[str, int]:
-    """Why messages of the table of a record value could not be appended again, and how many.
+    """Returns why messages of a table record could not be appended again, and their number.
 
     Raises:
-        LaterCursorVersion, InvalidControlRecord: as :func:`decode`.
+        LaterCursorVersion, InvalidControlRecord: see :func:`decode`.
     """
     pb = _parsed(value)
     return pb.trouble, pb.troubled
@@ -68,11 +71,11 @@ def _message(table: LeaseTable) -> LeaseTablePb:
 
 
 def decode(value: bytes) -> LeaseTable:
-    """The table of a record value.
+    """Returns the table of a record value.
 
     Raises:
-        LaterCursorVersion: it is one, of a version that is not known here.
-        InvalidControlRecord: it is none.
+        LaterCursorVersion: the table has a version that this release does not know.
+        InvalidControlRecord: the value is not a lease table.
     """
     pb = _parsed(value)
     try:

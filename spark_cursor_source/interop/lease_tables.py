@@ -1,4 +1,4 @@
-"""The lease tables of a queue topic, from the cursors topic."""
+"""Lease tables of a queue topic, read from the cursors topic."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from spark_cursor_source.topics.cursors import CursorTable
 
 
 class LeaseTables:
-    """What the tail of the cursors topic knows of them; refreshing it is its owner's business."""
+    """View of the lease tables in a :class:`CursorTable`. The caller refreshes the cursor table."""
 
     def __init__(self, tail: CursorTable, queue_topic: str, markers_topic: str) -> None:
         self._tail = tail
         self._queue_topic = queue_topic
         self._markers_topic = markers_topic
-        self._next_events: dict[int, tuple[bytes, int | None]] = {}  # partition -> record, its next event
+        # by markers partition: record value and its earliest deadline
+        self._next_events: dict[int, tuple[bytes, int | None]] = {}
 
     def values(self) -> dict[int, bytes]:
-        """The record of each markers partition that has one."""
+        """Returns the record value of each markers partition that has one."""
         prefix = wire.table_cell(self._queue_topic, self._markers_topic, 0).key[:-1]
         found: dict[int, bytes] = {}
         for key in self._tail.record_keys():
@@ -29,7 +30,7 @@ class LeaseTables:
         return found
 
     def next_events(self) -> dict[int, int | None]:
-        """The first deadline of each table."""
+        """Returns the earliest deadline of each table."""
         for partition, value in self.values().items():
             known = self._next_events.get(partition)
             if known is None or known[0] != value:
@@ -38,13 +39,13 @@ class LeaseTables:
 
 
 def reappend_troubles(tail: CursorTable, markers_topic: str) -> tuple[ReappendTrouble, ...]:
-    """Why messages of a markers topic's lease tables could not be appended again, as they said last."""
+    """Returns the last recorded reasons why messages of a markers topic could not be appended again."""
     found: dict[tuple[str, str], int] = {}
     for key in tail.record_keys():
         try:
             cell = Cell.from_key(key)
         except ValueError:
-            continue  # of another program, or a part of a cursor
+            continue  # a record of another program, or a part of a cursor
         value = tail.value(key) if cell.topic == markers_topic else None
         try:
             trouble, messages = ("", 0) if value is None else wire.decode_trouble(value)

@@ -1,7 +1,7 @@
-"""Markers of single messages, many at a time: kafka-mq-go's (V1, protobuf) and kmq's (fixed bytes).
+"""Codec for many single-message markers: kafka-mq-go's (V1, protobuf) and kmq's (fixed bytes).
 
-Nearly every marker has the one form that its writer gives it; whole columns of those are taken apart at once,
-and what looks in any way different is left to a decoder that looks at one marker, strictly.
+Nearly all markers have the usual form of their writer. Those are decoded as whole columns. All others go to a
+strict decoder for single markers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spark_cursor_source.interop.lease_table import END, KEEP_ALIVE, START, Colu
 from spark_cursor_source.wire.columns import pack, unpack
 from spark_cursor_source.wire.marker import MarkerV1
 
-_TYPE, _MESSAGE_ID, _LEASE, _KEY, _VALUE = 0x10, 0x1A, 0x20, 0x2A, 0x32  # tags of fields 2 to 6
+_TYPE, _MESSAGE_ID, _LEASE, _KEY, _VALUE = 0x10, 0x1A, 0x20, 0x2A, 0x32  # protobuf tags of fields 2 to 6
 _ID_PARTITION, _ID_OFFSET = 0x08, 0x10
 _KMQ_END, _KMQ_START = b"\0", b"\1"
 _LENGTH = struct.Struct(">I")
@@ -35,7 +35,7 @@ def usual_v1(
     keys: Sequence[bytes | None],
     values: Sequence[bytes | None],
 ) -> tuple[MessageMarkers, list[int]]:
-    """The V1 markers among records that have kafka-mq-go's own form, and the places of all other records.
+    """Decodes V1 markers in kafka-mq-go's usual form. Also returns the indexes of all other records.
 
     >>> markers, others = usual_v1([7, 8], [0, 0], [b"q1", None], [bytes.fromhex("1001 1a020803"), b"?"])
     >>> markers.kinds.tolist(), markers.partitions.tolist(), others
@@ -65,19 +65,19 @@ def usual_v1(
 
 
 def row_of(sequence: int, at_ms: int, marker: MarkerV1) -> Row:
-    """One V1 marker as a row of :class:`MessageMarkers`."""
+    """Returns a V1 marker as a row of :class:`MessageMarkers`."""
     return sequence, at_ms, marker.type, marker.partition, marker.offset, marker.redeliver_after_ms
 
 
 def kmq_row(sequence: int, at_ms: int, key: bytes | None, value: bytes | None) -> Row:
-    """One marker of kmq as a row.
+    """Returns a kmq marker as a row of :class:`MessageMarkers`.
 
     >>> kmq_row(7, 0, bytes.fromhex("00000003 0000000000000028"), b"\\0")
     (7, 0, 1, 3, 40, 0)
 
     Raises:
-        InvalidMarker: it is to be quarantined; the error says why. kmq itself takes any value that does not
-            begin with 01 for an acknowledgement.
+        InvalidMarker: the record must be quarantined; the error contains the reason. kmq itself accepts any
+            value that does not begin with 01 as an ack.
     """
     if key is None or len(key) != _KMQ_KEY.size:
         raise InvalidMarker("the record key is not kmq's partition and offset of 12 bytes")
@@ -95,12 +95,12 @@ def kmq_row(sequence: int, at_ms: int, key: bytes | None, value: bytes | None) -
 
 
 def kmq_end(partition: int, offset: int) -> tuple[bytes, bytes]:
-    """Key and value of kmq's End of a message."""
+    """Returns key and value of kmq's End of a message."""
     return _KMQ_KEY.pack(partition, offset), _KMQ_END
 
 
 def kmq_start(partition: int, offset: int, lease_ms: int) -> tuple[bytes, bytes]:
-    """Key and value of kmq's Start of a message.
+    """Returns key and value of kmq's Start of a message.
 
     >>> kmq_row(7, 0, *kmq_start(3, 40, 2_000))
     (7, 0, 0, 3, 40, 2000)
@@ -109,7 +109,7 @@ def kmq_start(partition: int, offset: int, lease_ms: int) -> tuple[bytes, bytes]
 
 
 def encode(markers: MessageMarkers) -> bytes:
-    """Bytes of columns of markers, between the tracker's source and its state; stored nowhere.
+    """Encodes marker columns for the way from the tracker's source to its state. The bytes are never stored.
 
     >>> markers = MessageMarkers.of([(7, 0, START, 3, 40, 60_000)])
     >>> decode(encode(markers)).offsets.tolist()
@@ -120,7 +120,7 @@ def encode(markers: MessageMarkers) -> bytes:
 
 
 def decode(data: bytes) -> MessageMarkers:
-    """The markers of such bytes."""
+    """Decodes the bytes of :func:`encode`."""
     columns: dict[str, Column] = {}
     at = 0
     for field in fields(MessageMarkers):
@@ -131,29 +131,29 @@ def decode(data: bytes) -> MessageMarkers:
 
 
 class _Fields:
-    """Protobuf messages read side by side, field by field, from the first to the last."""
+    """Parallel reader of many protobuf messages, field by field in ascending order."""
 
     def __init__(self, values: Sequence[bytes | None]) -> None:
         present = [value or b"" for value in values]
-        # Reading past the last value meets zeros, which are the tag of no field.
+        # Padding for reads past the last value: zero is not a valid tag.
         self._bytes = np.frombuffer(b"".join(present) + bytes(16), np.uint8)
         lengths = np.fromiter(map(len, present), np.int64, len(present))
         self._ends = np.cumsum(lengths)
         self.place = self._ends - lengths
-        self.broken: _Mask = np.zeros(len(present), bool)  #: a field that goes beyond its message
+        self.broken: _Mask = np.zeros(len(present), bool)  #: messages with a field that exceeds the message
 
     @property
     def left(self) -> Column:
-        """Bytes of each message that were not read."""
+        """Number of unread bytes of each message."""
         return self._ends - self.place
 
     def at(self, tag: int) -> _Mask:
-        """Whether the next field is this one."""
+        """True for messages whose next field has this tag."""
         there: _Mask = (self._byte() == tag) & (self.left > 0)
         return there
 
     def one_byte(self, tag: int) -> Column:
-        """A number below 128, 0 where the field is missing. A longer one makes the message broken."""
+        """Reads a number below 128, 0 if the field is missing. Larger numbers mark the message as broken."""
         there = self.at(tag)
         self.place = self.place + there
         found = np.where(there, self._byte(), 0)
@@ -162,13 +162,13 @@ class _Fields:
         return found
 
     def number(self, tag: int, *, until: Column | None = None) -> Column:
-        """A varint below 2**63, 0 where the field is missing or would begin at ``until``."""
+        """Reads a varint below 2**63, 0 if the field is missing or begins at or after ``until``."""
         there = self.at(tag) if until is None else self.at(tag) & (self.place < until)
         self.place = self.place + there
         return self._varint(there)
 
     def skip(self, tag: int) -> None:
-        """Pass over bytes."""
+        """Skips a length-delimited field."""
         there = self.at(tag)
         self.place = self.place + there
         length = self._varint(there)

@@ -1,8 +1,9 @@
-"""The driver's side of a query whose tracker is kafka-mq-go's: V1 markers, one for each message.
+"""Planner for queries with kafka-mq-go's tracker: V1 markers, one for each message.
 
-Their tracker takes a message over with its Start, value and all, and appends it to the queue topic again when
-its lease is over. So this planner asks nobody what is outstanding, and its one duty is that no message gets a
-second Start: their tracker would deliver it again though it has ended, and again.
+That tracker takes over a message with its Start, including the value. When the lease expires, it appends the
+message to the queue topic again. So this planner needs no information about outstanding messages. Its duty is
+to write at most one Start for each message: after a second Start, the tracker would deliver a message again
+although it has ended.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ from spark_cursor_source.topics.data_loss import report_loss
 from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1
 
 log = logging.getLogger(__name__)
-_PIECE = 100_000  # offsets whose Starts are written before their leases are extended with the others
+_PIECE = 100_000  # number of offsets started before their leases join the lease extension
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """Messages of one queue id and partition that the batch in progress has started."""
+    """Messages of one queue id and partition, started by the batch in progress."""
 
     queue_id: bytes
     partition: int
@@ -50,11 +51,11 @@ class Started:
 
 
 class PlannerV1:
-    """One run: from the first question of Spark to the last."""
+    """One run of a query, from Spark's first call to its last."""
 
-    now_ms = 0  #: not known: a message whose headers ask for a later delivery is delivered at once
-    outstanding = None  #: not known either
-    tracker_silent_ms = None  #: kafka-mq-go's tracker is not watched
+    now_ms = 0  #: unknown; a message with a delayed-delivery header is delivered immediately
+    outstanding = None  #: unknown
+    tracker_silent_ms = None  #: unknown; kafka-mq-go's tracker is not monitored
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -83,20 +84,21 @@ class PlannerV1:
         self._lease_extender: LeaseExtender[Started] = LeaseExtender(self._extend, lease_ms=options.lease_ms)
         self._batch_delay = MinOffsetsDelay(options)
         self._began = False
-        self._next: dict[TopicPartition, int] = {}  # the first offset that was not planned
-        self._started: dict[int, OffsetSet] = {}  # at or above it, by partition: they have their Starts
+        self._next: dict[TopicPartition, int] = {}  # next offset to plan, by partition
+        # offsets at or above the next offset that already have a Start, by partition
+        self._started: dict[int, OffsetSet] = {}
         self._asked_for_latest = False
         self._beginning: SourceOffset | None = None
         self._in_progress: list[Started] = []
         self._last_ends: Mapping[TopicPartition, int] = {}
         self._bound: Mapping[TopicPartition, int] | None = None
 
-    report_to: ReportTo | None = None  #: nobody asks what a task has read
+    report_to: ReportTo | None = None  #: tasks do not report their reads
 
-    # -- what Spark asks -------------------------------------------------------------------------------
+    # -- calls from Spark ----------------------------------------------------------------------------------
 
     def initial_offset(self) -> SourceOffset:
-        """Where a query without a checkpoint begins: the same answer again, in this run and in the next."""
+        """Returns the offset where a query without a checkpoint begins, the same in this run and the next."""
         if self._beginning is None:
             self._queue.refresh()
             held = self._membership.wait_for_assignment(self._queue.partitions)
@@ -107,7 +109,7 @@ class PlannerV1:
         return self._beginning
 
     def latest_offset(self, start: SourceOffset, *, max_offsets: int | None) -> SourceOffset:
-        """Up to where the next batch goes; ``start`` where there is nothing to deliver."""
+        """Returns the end offset of the next batch, or ``start`` if no message can be delivered."""
         self._begin(start)
         self._asked_for_latest = True
         self.completed(start)
@@ -125,10 +127,11 @@ class PlannerV1:
         return self._offset({**start.queue, **queue}, start.topic_ids, start.begun_elsewhere(origin))
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[tuple[Slice, ...]]:
-        """The slices of each task of a batch, a Start of each message acknowledged by the broker.
+        """Returns the slices of each task of a batch, after the broker has acknowledged all Starts.
 
-        Called once a batch, after Spark has logged its offsets and before any row of it reaches anybody. What
-        a run that died has started belongs to the tracker, which brings it back: it is not in the batch.
+        Each message has one Start. Spark calls this once per batch, after it has logged the batch's offsets
+        and before any row of the batch is read. Messages started by a dead run are excluded: the tracker owns
+        them and redelivers them.
         """
         self._begin(start)
         held = self._sync(start)
@@ -145,9 +148,11 @@ class PlannerV1:
         for tp, within in batch.items():
             for count, offsets in self._start(tp, within, self._started.get(tp[1], EMPTY)):
                 counts.setdefault((tp, count), []).append(offsets)
-        # Start before the rows: a crash in between delivers twice; the other order, never.
+        # Start markers are written before the rows are read. A crash in between delivers twice. In the other
+        # order, a crash would lose messages.
         self._sender.flush()
-        # As in kafka-mq-go, a Start takes a message from the queue: not even a lost checkpoint repeats it.
+        # As in kafka-mq-go, a Start removes a message from the queue. Committed positions prevent a second
+        # Start even if the checkpoint is lost.
         positions = {tp: past for tp, (_, past) in batch.items()}
         self._next |= positions
         self._group.keep(positions)
@@ -162,22 +167,25 @@ class PlannerV1:
         )
 
     def completed(self, end: SourceOffset) -> None:
-        """Spark has committed the batch that ends here; asked often, because Spark's commit comes late."""
+        """Handles Spark's commit of a batch.
+
+        Also called at every trigger, because Spark's commit call comes late.
+        """
         self._lease_extender.untrack()
         batch, self._in_progress = self._in_progress, []
         if batch and self._options.ack_mode is AckMode.BATCH:
             self._send(_markers(batch, END))
 
     def bound_by_now(self) -> None:
-        """Trigger.AvailableNow: deliver what is there at the first question after this, then nothing more."""
+        """Implements Trigger.AvailableNow: the next :meth:`latest_offset` fixes the end of the input."""
         self._batch_delay.drain = True
 
     def latest_known(self) -> SourceOffset:
-        """The ends that the last question found, for Spark's progress reports."""
+        """Returns the end offsets found by the last :meth:`latest_offset`, for Spark's progress reports."""
         return SourceOffset(queue=self._last_ends, redeliveries={})
 
     def close(self) -> None:
-        """Stop extending leases and close the clients. What is still leased runs out."""
+        """Stops lease extension and closes the clients. Remaining leases expire."""
         self._lease_extender.stop()
         self._membership.close()
         self._sender.close()
@@ -188,7 +196,7 @@ class PlannerV1:
     def _start(
         self, tp: TopicPartition, within: Range, without: OffsetSet
     ) -> Iterator[tuple[int, OffsetSet]]:
-        """(delivery count, offsets) of what is started of a range, in pieces; their leases are kept."""
+        """Starts a range in pieces and extends their leases. Yields (delivery count, offsets)."""
         topic, partition = tp
         without_key = 0
 
@@ -214,9 +222,10 @@ class PlannerV1:
             )
 
     def _pass_over_started(self, positions: Mapping[TopicPartition, int], start: SourceOffset) -> None:
-        """Whatever has a Start of what earlier batches were logged with, above where reading goes on.
+        """Finds messages of earlier logged batches that already have a Start, above the next offset.
 
-        It was not planned when it was logged; or it was, and this was no member any more that could commit.
+        Such a batch was logged and not planned. Or it was planned, but the query had left the group and could
+        not commit.
         """
         doubtful = {tp: (at, start.queue[tp]) for tp, at in positions.items() if at < start.queue.get(tp, 0)}
         if doubtful:
@@ -227,7 +236,10 @@ class PlannerV1:
     def _started_in(
         self, batch: Mapping[TopicPartition, Range], *, since: Mapping[int, int]
     ) -> dict[int, OffsetSet]:
-        """The messages of these ranges, by partition, that have a Start among the markers ``since``."""
+        """Returns the messages of these ranges that have a Start, by partition.
+
+        ``since`` are the first offsets to read in the markers topic.
+        """
         ranges = {p: (since.get(p, 0), at) for p, at in self._markers_ends().items()}
         reader = RangeReader(client_config(self._options.kafka, "consumer"), committed=False)
         try:
@@ -251,7 +263,7 @@ class PlannerV1:
         self._began = True
 
     def _sync(self, start: SourceOffset) -> bool:
-        """Whether the subscription is this query's; what is new to it goes on where the group is."""
+        """True if the query holds the subscription. New partitions continue at committed offsets."""
         held = self._membership.assigned_partitions(self._queue.partitions)
         new = held - self._next.keys()
         if new:
@@ -288,7 +300,7 @@ class PlannerV1:
         return self._last_ends
 
     def _markers_ends(self) -> dict[int, int]:
-        # Uncommitted: behind somebody's open transaction our own Starts would not be found.
+        # Uncommitted ends: an open transaction of another producer would hide this query's Starts.
         ends = self._topics.end_offsets(self._markers, committed=False)
         return {number: at for (_, number), at in ends.items()}
 
@@ -299,7 +311,7 @@ class PlannerV1:
         self._send(_markers(held, KEEPALIVE, lease_ms=self._options.lease_ms))
 
     def _send(self, markers: Iterator[MarkerV1]) -> None:
-        """Write markers; they are on the broker when this returns."""
+        """Writes markers. Returns after the broker has confirmed them."""
         self._sender.send(markers)
         self._sender.flush()
 

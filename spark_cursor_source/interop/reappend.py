@@ -1,4 +1,4 @@
-"""Messages appended to their queue topic again, for consumers that read nothing but its tail."""
+"""Re-appends messages to their queue topic, for consumers that read only its tail."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ _REPLACED = (*_COUNTS, HEADER_PARTITION, HEADER_OFFSET, HEADER_TIMESTAMP)
 
 
 class Reappender:
-    """Appends messages again, and makes dead letters of those that were at their last delivery.
+    """Appends expired messages again. Messages at their last delivery become dead letters.
 
-    A crash before the Ends are written appends once more: each copy names the message it is of, in the
-    headers ``cursorq-partition`` and ``cursorq-offset``, and how often it came back.
+    A crash before the Ends are written repeats copies. Each copy names its original message in the headers
+    ``cursorq-partition`` and ``cursorq-offset``, and includes its redelivery count.
     """
 
     def __init__(
@@ -73,21 +73,21 @@ class Reappender:
         self._troubles = ReappendPauses()
         self._markers_topic = markers_topic
         self._dead_letter_topics = DeadLetterTopics(topics)
-        # The record itself, whatever became of its transaction: a consumer was given it.
+        # Reads records even from aborted transactions, because a consumer has received them.
         self._reader = RangeReader(config, committed=False, stall_timeout_ms=patience_ms)
-        # Over all partitions, as kafka-mq-go's own producers spread the messages of a queue.
+        # Copies are spread over all partitions, like the messages of kafka-mq-go's own producers.
         self._copies = MessageCopier(config, patience_ms=patience_ms, settings={"partitioner": "random"})
-        self.lost = 0  #: messages of which neither a record nor a Start is left
+        self.lost = 0  #: messages lost because both their record and their Start are gone
 
     def reappend(self, due: Mapping[int, LeaseTable]) -> list[Record]:
-        """Append what is due of each markers partition; when this returns the brokers have confirmed it.
+        """Appends the due messages of each markers partition. Returns after the brokers have confirmed them.
 
-        Returns the markers that say so: the Ends of these messages. A message that cannot be read or copied
-        gets a Start instead, with a lease that is longer each time: it stays open and is tried again, and it
-        holds up no other. A topic that answers late is left alone for a while.
+        Returns the markers to write: an End for each appended message. A message that cannot be read or
+        copied gets a Start instead, with an increasing lease. Such a message stays open for a retry and does
+        not block others. A topic that responds slowly is skipped for a while.
 
         Raises:
-            KafkaUnavailable, NotAuthorized, KafkaRefused: of the markers topic.
+            KafkaUnavailable, NotAuthorized, KafkaRefused: the markers topic failed.
         """
         wanted = _places(due)
         if (why := self._troubles.closed) is not None:
@@ -119,16 +119,16 @@ class Reappender:
         return [*ends, *starts.values()]
 
     def trouble(self, markers_partition: int) -> tuple[str, int]:
-        """Why messages of a markers partition could not be appended lately, and how many."""
+        """Returns why messages of a markers partition could not be appended recently, and their number."""
         return self._troubles.of(markers_partition)
 
     def close(self) -> None:
-        """End the clients."""
+        """Closes the clients."""
         self._reader.close()
         self._copies.discard()
 
     def _start_afresh(self) -> None:
-        """Find out anew what is there, with a new producer."""
+        """Discards the producer and the cached topics, to look them up again."""
         self._copies.discard()
         self._dead_letter_topics.forget()
 
@@ -161,7 +161,7 @@ class Reappender:
             self._start_afresh()
 
     def _try_the_refused_alone(self, batch: Batch) -> None:
-        """A broker refuses what was sent together for one of it."""
+        """Retries refused messages alone. A broker rejects a whole produce batch because of one record."""
         until = Deadline.after_ms(self._patience_ms)
         refused, batch.refused = batch.refused, {}
         for message_id, (found, error) in refused.items():
@@ -179,9 +179,10 @@ class Reappender:
         pauses: Mapping[MessageId, int],
         kept: Mapping[MessageId, Found],
     ) -> dict[MessageId, Record]:
-        """A Start of each message that has a pause, with what its first one says and this lease.
+        """Returns a new Start for each message with a pause, which becomes the lease.
 
-        Of those that are ``kept`` it is known what they are, where their first Start is gone.
+        The content is that of the first Start. ``kept`` contains messages that were read before. They are
+        used if the first Start is gone.
 
         Raises:
             KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -208,9 +209,9 @@ class Reappender:
     def _find(
         self, wanted: Mapping[MessageId, tuple[int, int]], batch: Batch
     ) -> Iterator[tuple[MessageId, Found]]:
-        """Each message from the queue topic or, where retention has taken it, from its Start.
+        """Yields each message from the queue topic, or from its Start if retention has removed the message.
 
-        What is in a partition without a leader fails at once: nobody waits for it.
+        Messages in a partition without a leader fail immediately instead of waiting.
         """
         left, topic = dict(wanted), self._options.queue_topic
         there, leaderless = readable(self._topics.within(self._soon()), topic, _by_partition(left))
@@ -231,7 +232,7 @@ class Reappender:
                         original_ms=original_ms_of(message),
                     ),
                 )
-        if not left or self._options.marker_format is MarkerFormat.KMQ:  # whose Starts hold no payload
+        if not left or self._options.marker_format is MarkerFormat.KMQ:  # kmq's Starts contain no payload
             return
         for message_id, start in self._starts({start: message_id for message_id, start in left.items()}):
             yield message_id, Found(key=start.key, value=start.value, headers=[], original_ms=None)
@@ -239,7 +240,7 @@ class Reappender:
     def _starts(
         self, places: Mapping[tuple[int, int], MessageId]
     ) -> Iterator[tuple[MessageId, marker_wire.MarkerV1]]:
-        """The V1 Starts that stand at these places of the markers topic, as far as they are left."""
+        """Yields the V1 Starts at these positions of the markers topic that still exist."""
         wanted = still_there(self._topics, self._markers_topic, _by_partition(places))
         for message in self._records(self._markers_topic, wanted):
             expected = places.get(place_of(message))
@@ -248,7 +249,7 @@ class Reappender:
                 yield expected, start
 
     def _records(self, topic: str, there: Mapping[int, OffsetSet]) -> Iterator[Message]:
-        """The records at these places and between them."""
+        """Yields the records at these positions and between them."""
         for ranges in reading_rounds(there):
             yield from self._reader.read(topic, ranges)
 
@@ -303,7 +304,7 @@ class Reappender:
             self._dead_letter_topics.partition_for(target, partition),
             key=found.key,
             value=found.value,
-            # Without its count: one that is sent back later begins anew.
+            # The redelivery count is removed, so that a redriven message starts at zero.
             headers=[
                 *_own_left_out(found.headers),
                 *dead_letter_headers(letter, offset, first_delivery_ms=None, original_ms=found.original_ms),
@@ -316,7 +317,8 @@ class Reappender:
         if self._options.marker_format is MarkerFormat.KMQ:
             return [Record(self._markers_topic, markers_partition, *kmq_end(partition, offset))]
         if not queue_id:
-            return []  # of no queue, and nobody could read its End; the table has forgotten it all the same
+            # without a queue id, no consumer can read an End; the lease table has dropped the message anyway
+            return []
         end = marker_wire.MarkerV1(
             queue_id=queue_id, type=marker_wire.END, partition=partition, offset=offset
         )
@@ -324,7 +326,7 @@ class Reappender:
 
 
 def _places(due: Mapping[int, LeaseTable]) -> dict[MessageId, tuple[int, int]]:
-    """Of each message where its Start is: markers partition and offset."""
+    """Returns the position of each message's Start: markers partition and offset."""
     return {
         (partition, offset): (markers_partition, start)
         for markers_partition, table in due.items()
@@ -346,7 +348,7 @@ def _own_left_out(headers: Headers) -> Headers:
 
 
 def _start_of(message: Message, message_id: MessageId) -> marker_wire.MarkerV1 | None:
-    """The V1 Start in a record of the markers topic, if it is that of the message."""
+    """Returns the V1 Start in a record of the markers topic; None if it is not that message's Start."""
     try:
         marker = marker_wire.decode(message.key(), message.value())
     except InvalidMarker:

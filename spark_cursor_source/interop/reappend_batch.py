@@ -1,4 +1,4 @@
-"""The messages of one call that are to be appended again, and what becomes of each."""
+"""Messages of one re-append call, and the result of each."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class Found:
     key: bytes | None
     value: bytes | None
     headers: Headers
-    original_ms: int | None  #: its timestamp, that of the first copy's message; None: only its Start is left
+    #: original timestamp in ms, also for a copy of a copy; None if only the Start exists
+    original_ms: int | None
 
     def as_start(self, message_id: MessageId) -> MarkerV1:
-        """Its V1 Start, with the message in it."""
+        """Returns the V1 Start that contains this message."""
         partition, offset = message_id
         key = self.key or b""
         return MarkerV1(
@@ -36,18 +37,18 @@ class Found:
 
 @dataclass(slots=True)
 class Batch:
-    """What becomes of the messages of one call."""
+    """Results of the messages of one call."""
 
-    keys: dict[MessageId, bytes | None] = field(default_factory=dict)  #: of those that were found
+    keys: dict[MessageId, bytes | None] = field(default_factory=dict)  #: keys of messages that were found
     unanswered: dict[MessageId, Found] = field(default_factory=dict)
     refused: dict[MessageId, tuple[Found, KafkaError]] = field(default_factory=dict)
-    failed: dict[MessageId, str] = field(default_factory=dict)  #: why
-    kept: dict[MessageId, Found] = field(default_factory=dict)  #: of those that failed, what was found
-    alone: set[MessageId] = field(default_factory=set)  #: those that failed for a reason of their own
-    no_dead_letters: str | None = None  #: why none can be written
+    failed: dict[MessageId, str] = field(default_factory=dict)  #: reason of each failed message
+    kept: dict[MessageId, Found] = field(default_factory=dict)  #: content of failed messages that were found
+    alone: set[MessageId] = field(default_factory=set)  #: messages whose failure concerns no other message
+    no_dead_letters: str | None = None  #: reason why no dead letter can be written
 
     def telling(self, message_id: MessageId, found: Found) -> Told:
-        """Who is told what became of the copy of a message."""
+        """Returns the delivery callback for the copy of a message."""
 
         def told(error: KafkaError | None) -> None:
             self.unanswered.pop(message_id, None)
@@ -58,7 +59,7 @@ class Batch:
         return told
 
     def fail(self, message_id: MessageId, found: Found, why: str, *, alone: bool = False) -> None:
-        """Remember why a message that was found is not copied; ``alone``: no other is concerned."""
+        """Records why a found message was not copied. ``alone``: the cause concerns no other message."""
         if alone:
             self.alone.add(message_id)
         self.failed[message_id] = why

@@ -1,4 +1,4 @@
-"""Messages that could not be appended again: when each is tried the next time, and what is said of it."""
+"""Backoff and error reports for messages that could not be appended again."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from spark_cursor_source.topics.retry_pauses import pause_ms
 
 log = logging.getLogger(__name__)
 
-_LATE_MS = 1_000  # a topic that takes longer to fail is left alone for a while
-_FORGOTTEN_MS = 60_000  # after its next try was due, a message that did not come was ended by its consumer
+_LATE_MS = 1_000  # a topic that takes longer to fail is skipped for a while
+# a message not seen this long after its next try was due counts as ended by its consumer
+_FORGOTTEN_MS = 60_000
 
-MessageId = tuple[int, int]  # partition and offset in the queue topic
+MessageId = tuple[int, int]  # (partition, offset) in the queue topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class _Trouble:
 
 
 class ReappendPauses:
-    """Counts the tries of each message that failed. A tracker that starts again counts from nothing.
+    """Counts the failed tries of each message. The counts restart at zero with the tracker.
 
     >>> troubles = ReappendPauses()
     >>> too_large = {(0, 7): "too large"}
@@ -46,9 +47,9 @@ class ReappendPauses:
 
     @property
     def closed(self) -> str | None:
-        """Why nothing is to be tried now; None where it is.
+        """Reason why re-appending is suspended now; None if it is not suspended.
 
-        A topic that answers late holds up everything else, so that it is left alone for a while.
+        A topic that responds slowly blocks all other work, so it is skipped for a while.
         """
         if self._closed is None or self._closed[1].over:
             return None
@@ -62,10 +63,10 @@ class ReappendPauses:
         alone: Collection[MessageId],
         spent_ms: int,
     ) -> dict[MessageId, int]:
-        """How long each message is to wait for its next try.
+        """Records failures. Returns the pause of each message until its next try, in ms.
 
-        ``alone`` are those whose trouble is their own, and not that of a topic. ``spent_ms`` is how long the
-        try took.
+        Messages in ``alone`` failed for a cause of their own instead of a cause of their topic. ``spent_ms``
+        is the duration of the try.
         """
         pauses = {}
         for one, why in whys.items():
@@ -81,20 +82,20 @@ class ReappendPauses:
         return pauses
 
     def put_off(self, wanted: Collection[MessageId], why: str) -> dict[MessageId, int]:
-        """How long messages that were not tried are to wait."""
+        """Returns the pause in ms of messages that were not tried."""
         left_ms = 0 if self._closed is None else int(self._closed[1].left_s() * 1000)
         pauses = dict.fromkeys(wanted, max(left_ms, 1))
         self._log(dict.fromkeys(wanted, why), pauses)
         return pauses
 
     def succeeded(self, message_ids: Iterable[MessageId]) -> None:
-        """Forget the tries of these messages."""
+        """Forgets the failures of these messages."""
         if self._troubles:
             for message_id in message_ids:
                 self._troubles.pop(message_id, None)
 
     def of(self, markers_partition: int) -> tuple[str, int]:
-        """Why messages of a markers partition could not be appended, and how many."""
+        """Returns why messages of a markers partition could not be appended, and their number."""
         for one in [one for one, trouble in self._troubles.items() if trouble.forgotten.over]:
             del self._troubles[one]
         whys = [one.why for one in self._troubles.values() if one.markers_partition == markers_partition]

@@ -1,15 +1,15 @@
-"""The header that says how often a message was appended again."""
+"""Redelivery count header of messages that were appended again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-HEADER_REDELIVERY_COUNT = "cursorq-redelivery-count"  #: a number as text
-KMQ_HEADER_REDELIVERY_COUNT = "kmq-redelivery-count"  #: kmq's: one byte, or four where it needs them
+HEADER_REDELIVERY_COUNT = "cursorq-redelivery-count"  #: decimal text
+KMQ_HEADER_REDELIVERY_COUNT = "kmq-redelivery-count"  #: kmq's header: one byte, or four for larger counts
 
 
 def redelivery_count(headers: Iterable[tuple[str, bytes | None]]) -> int:
-    """How often the message with these headers came back; 0 where none says so, or none that can be read.
+    """Returns the redelivery count in these headers; 0 without a valid count.
 
     >>> redelivery_count([("cursorq-redelivery-count", b"2")]), redelivery_count([])
     (2, 0)
@@ -27,7 +27,7 @@ def redelivery_count(headers: Iterable[tuple[str, bytes | None]]) -> int:
 
 
 def encode_kmq_count(count: int) -> bytes:
-    """The number as kmq writes it.
+    """Encodes a count like kmq.
 
     >>> encode_kmq_count(3), encode_kmq_count(200)
     (b'\\x03', b'\\x00\\x00\\x00\\xc8')

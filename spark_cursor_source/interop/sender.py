@@ -1,4 +1,4 @@
-"""Markers as kafka-mq-go writes them, one for each message, confirmed by the brokers."""
+"""Producer of markers in kafka-mq-go's format: one per message, confirmed by the brokers."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer, cach
 from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1, encode_v1
 
 _ANY_PARTITION = -1
-# As kafka-mq-go's producer is set up: all markers of a queue id are in the partition of its key.
+# kafka-mq-go's producer setting: all markers of a queue id go to the partition of their key.
 _PARTITIONER = {"partitioner": "murmur2_random"}
 _DEFAULTS = {
-    # A Start holds its message: whether that is too large is for the topic to say.
+    # A Start contains its message, so the size limit is left to the topic.
     "message.max.bytes": 1_000_000_000,
     "queue.buffering.max.kbytes": 64 << 10,
 }
 
 
 class MarkerSenderV1(ConfirmedProducer):
-    """Sends markers of V1, each to the partition that kafka-mq-go's producer would choose.
+    """Sends V1 markers, each to the partition that kafka-mq-go's producer would choose.
 
-    What kafka-mq-go's tracker cannot bear is never written: each marker has a message id and a queue id, and
-    a lease of more than 12 h is cut to 12 h.
+    Markers that kafka-mq-go's tracker cannot process are never written. Each marker has a message id and a
+    queue id, and a lease above 12 h is limited to 12 h.
     """
 
     def __init__(self, config: Mapping[str, Any], topic: str, partitions: int) -> None:
         super().__init__({**_DEFAULTS, **config}, topic, partitions, settings=_PARTITIONER)
 
     def send(self, markers: Iterable[MarkerV1]) -> int:
-        """Hand markers to the producer, those of a queue id in the order given; how many they are.
+        """Queues markers in the producer, in order for each queue id. Returns their number.
 
         Raises:
             InvalidMarker: a marker has no queue id.
@@ -55,9 +55,10 @@ def _cut(marker: MarkerV1) -> MarkerV1:
 
 
 def in_v1(marker: Marker, queue_id: bytes) -> Iterator[MarkerV1]:
-    """What a consumer says of messages of a queue, one marker for each.
+    """Yields the V1 markers of a consumer's marker, one for each message.
 
-    A release is a lease that is over after its delay; without a delay the lease is left as it is.
+    A release becomes a lease that expires after its delay. A release without a delay leaves the lease
+    unchanged.
     """
     match marker:
         case End(cell=cell, offsets=offsets):
@@ -79,5 +80,5 @@ def in_v1(marker: Marker, queue_id: bytes) -> Iterator[MarkerV1]:
 
 
 def cached_sender_v1(config: Mapping[str, Any], topic: str, partitions: int) -> MarkerSenderV1:
-    """The sender that this process keeps for such a configuration; tasks of a worker process share it."""
+    """Returns this process's sender for a configuration. Tasks of a worker process share one sender."""
     return cached(MarkerSenderV1, config, topic, partitions)

@@ -1,4 +1,4 @@
-"""Rows that say what became of messages, as V1 markers: one for each message, for kafka-mq-go's tracker."""
+"""Settlement rows as V1 markers: one for each message, for kafka-mq-go's tracker."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1
 class SettlementV1:
     """Acks, releases and extensions of one task.
 
-    Rows have key, topic, partition and offset, and where present ``action`` and ``delay_ms``, as those of
-    :class:`~spark_cursor_source.consumer.settlement.Settlement`. A release is a lease that is over after its
-    delay; without a delay the message is left to the lease that it has.
+    Rows have the columns ``key``, ``topic``, ``partition`` and ``offset``, and optionally ``action`` and
+    ``delay_ms``, see :class:`~spark_cursor_source.consumer.settlement.Settlement`. A release becomes a lease
+    that expires after its delay. A release without a delay leaves the lease unchanged.
     """
 
     def __init__(self, options: AckOptions) -> None:
@@ -29,12 +29,12 @@ class SettlementV1:
         self.settled = 0
 
     def add(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Take in rows; columns beyond those that count are passed over.
+        """Adds rows. Other columns are ignored.
 
         Raises:
-            NullMessageId: a row does not say which message it is.
-            RejectRefused, UnknownAction: the column action has a word that V1 has no marker for.
-            InvalidDuration, InvalidOption: a delay is negative, or above 12 h.
+            NullMessageId: a row has a null in its message id.
+            RejectRefused, UnknownAction: the column ``action`` contains a word without a V1 marker.
+            InvalidDuration, InvalidOption: a delay is negative or above 12 h.
         """
         if rows.num_rows == 0:
             return
@@ -54,7 +54,7 @@ class SettlementV1:
         self.settled += table.num_rows
 
     def markers(self) -> Iterator[MarkerV1]:
-        """What was added, in the order of the rows."""
+        """Yields the markers of the added rows, in row order."""
         default = (self._options.action or AckAction.ACK).value
         for table in self._rows:
             for batch in table.to_batches():
@@ -81,11 +81,11 @@ class SettlementV1:
                         )
 
     def send(self, markers_partitions: int) -> None:
-        """Write the markers; they are on the broker when this returns.
+        """Writes the markers. Returns after the broker has confirmed them.
 
         Raises:
-            MarkersNotDurable: they are not; the messages keep their leases.
-            InvalidMarker: a key is empty, so the message is of no queue id.
+            MarkersNotDurable: the markers are not confirmed; the messages keep their leases.
+            InvalidMarker: a key is empty, so the message has no queue id.
         """
         sender = cached_sender_v1(
             client_config(self._options.kafka, "producer"), self._options.markers_topic, markers_partitions

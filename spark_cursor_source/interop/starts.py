@@ -1,4 +1,4 @@
-"""The Starts of V1: a batch is read, and each of its messages goes into a marker of its own."""
+"""V1 Starts: reads a batch and writes a marker that contains each message."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ Range = tuple[int, int]
 
 
 class StartedRange:
-    """What became of the messages of a range: which have a Start now, and whose they are."""
+    """Messages of a range that have a Start now, by queue id and by delivery count."""
 
     def __init__(self) -> None:
         self._by_queue: dict[bytes, array[int]] = {}
         self._by_count: dict[int, array[int]] = {}
-        self.without_key = 0  #: messages that belong to no queue id
+        self.without_key = 0  #: number of messages without a queue id
 
     def add(self, queue_id: bytes, offset: int, count: int) -> None:
-        """A message has its Start; offsets only ascend."""
+        """Adds a started message. Offsets must ascend."""
         self._by_queue.setdefault(queue_id, array("Q")).append(offset)
         self._by_count.setdefault(count, array("Q")).append(offset)
 
     @property
     def by_queue(self) -> dict[bytes, OffsetSet]:
-        """The started offsets of each queue id."""
+        """The started offsets by queue id."""
         return {queue_id: OffsetSet.from_offsets(one) for queue_id, one in self._by_queue.items()}
 
     @property
     def by_count(self) -> dict[int, OffsetSet]:
-        """The started offsets for each delivery count."""
+        """The started offsets by delivery count."""
         return {count: OffsetSet.from_offsets(one) for count, one in self._by_count.items()}
 
 
 class StartWriter:
-    """Writes the Starts of messages; what it has written is confirmed when the sender was flushed."""
+    """Writes the Starts of messages. They are confirmed after a flush of the sender."""
 
     def __init__(
         self, config: Mapping[str, str], sender: MarkerSenderV1, *, queue_id: bytes | None, lease_ms: int
@@ -65,10 +65,10 @@ class StartWriter:
         without: OffsetSet = EMPTY,
         on_removed: Removed,
     ) -> StartedRange:
-        """Read a range of the queue topic and write a Start for each message but those ``without``.
+        """Reads a range of the queue topic and writes a Start for each message that is not in ``without``.
 
-        Messages of other queue ids are passed over, and so are those without a key, which are counted.
-        Raises what ``read_range`` and ``MarkerSenderV1.send`` raise.
+        Messages of other queue ids are skipped. Messages without a key are skipped and counted. Raises the
+        errors of ``read_range`` and ``MarkerSenderV1.send``.
         """
         started = StartedRange()
         with borrowed_consumer(self._config) as consumer:
@@ -101,20 +101,22 @@ class StartWriter:
 
 
 def delivery_count_of(message: Message) -> int:
-    """How often the message was delivered, with this time: a copy says in a header how often it came back."""
+    """Returns the delivery count of a message, this delivery included, from the header of its copies."""
     headers: Any = message.headers()  # a list of pairs, or None
     if not headers:
         return 1
     try:
         return min(redelivery_count(headers) + 1, MAX_DELIVERY_COUNT)
     except ValueError:
-        return 1  # more digits than Python takes for a number: anybody can write a header
+        return 1  # more digits than Python's int() accepts: any producer can write this header
 
 
 def started_in(
     reader: RangeReader, markers_topic: str, ranges: Mapping[int, Range], batch: Mapping[int, Range]
 ) -> dict[int, OffsetSet]:
-    """Which messages of ``batch`` ``{queue partition: range}`` have a Start in ranges of the markers topic.
+    """Returns the messages of ``batch`` that have a Start in the given ranges of the markers topic.
+
+    ``batch`` maps queue partitions to offset ranges.
 
     Raises:
         KafkaUnavailable, TopicNotFound, NotAuthorized, KafkaRefused
@@ -124,7 +126,7 @@ def started_in(
         try:
             marker = decode(record.key(), record.value())
         except InvalidMarker:
-            continue  # the tracker says what it cannot read
+            continue  # the tracker reports invalid markers
         if not isinstance(marker, MarkerV1) or marker.type != START:
             continue
         first, past = batch.get(marker.partition, (0, 0))
