@@ -73,7 +73,6 @@ class DeadLetterFilter:
         (True, False)
         >>> bank.takes("max-deliveries", 0, error="BankClosed"), bank.takes("rejected", 2_000, error="Bank")
         (False, False)
-
         """
         return (
             (self.since_ms is None or timestamp_ms >= self.since_ms)
@@ -279,7 +278,7 @@ class _Redrive:
                 self._producer.open(deadline)
                 now = self._store.read()[number]
                 if now == after:
-                    break  # the commit succeeded without its response reaching us
+                    break  # the commit succeeded, but its response was lost
                 if now != self._done[number]:
                     raise RedriveFenced(self._topic) from failed  # another redrive has committed since
         self._done[number] = after

@@ -57,7 +57,6 @@ def at_offsets(topic: str, offsets: Mapping[int, int]) -> Position:
 
     >>> at_offsets("orders", {1: 40, 0: 17})
     FromPositions(positions=(('orders', 0, 17), ('orders', 1, 40)))
-
     """
     return FromPositions(positions=tuple((topic, number, at) for number, at in sorted(offsets.items())))
 
@@ -74,7 +73,6 @@ class Subscriptions(ClosedAtExit):
     ...     subscriptions.seek("billing", "orders", at_time(1_700_000_000_000))
     {0: 812, 1: 790}
     {0: 640, 1: 655}
-
     """
 
     def __init__(
