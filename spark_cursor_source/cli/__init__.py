@@ -1,7 +1,7 @@
-"""The ``cursorq`` command: parse, make one call, print. The only part of the package that prints.
+"""The ``cursorq`` command: parses arguments, makes one call, prints. Only this package prints.
 
-A subcommand is a module with a function that adds its parser and sets ``run`` on it; all are listed in
-``SUBCOMMANDS``.
+A subcommand is a module with a function that adds its parser and sets ``run`` on it. ``SUBCOMMANDS`` lists
+these functions.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SUBCOMMANDS: tuple[Callable[[Subcommands], None], ...] = (
 )
 
 
-INTERRUPTED = 130  #: as a shell says it
+INTERRUPTED = 130  #: a shell's exit code after Ctrl-C
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command.
+    """Runs the command and returns the exit code.
 
-    The result is 0 when it did its work, 1 on an error of ours (told on stderr), 2 on wrong usage, and 130
-    after Ctrl-C.
+    The exit code is 0 on success, 1 after an error of this package (printed on stderr), 2 after wrong usage,
+    and 130 after Ctrl-C.
     """
     parser = argparse.ArgumentParser(prog="cursorq", description="Individual-ack queues on Kafka for Spark.")
     subcommands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -1,4 +1,4 @@
-"""``python -m spark_cursor_source.cli``, where ``cursorq`` is not installed."""
+"""``python -m spark_cursor_source.cli``, for environments without the ``cursorq`` script."""
 
 from __future__ import annotations
 

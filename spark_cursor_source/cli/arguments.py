@@ -1,4 +1,4 @@
-"""What several subcommands take: which cluster, and which control topics."""
+"""Arguments shared by several subcommands: the cluster and the control topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Say which cluster, and which control topics."""
+    """Adds the arguments for the cluster and the control topics."""
     parser.add_argument("--bootstrap-servers", help="default: as in the file, or localhost:9092")
     parser.add_argument("--config-file", help="a properties file with what else the Kafka clients need")
     parser.add_argument("--markers-topic", default=DEFAULT_MARKERS_TOPIC)
@@ -20,7 +20,7 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
 
 
 def kafka_of(arguments: argparse.Namespace) -> dict[str, str]:
-    """The options of Kafka clients for that cluster."""
+    """Returns the Kafka client options for the given cluster."""
     given = {"bootstrap.servers": arguments.bootstrap_servers, "config.file": arguments.config_file}
     kafka = {name: value for name, value in given.items() if value is not None}
     return kafka or {"bootstrap.servers": "localhost:9092"}

@@ -1,4 +1,4 @@
-"""``cursorq broker``: a development broker, or a cluster of them."""
+"""``cursorq broker``: runs a development broker or cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def add_broker(subcommands: Subcommands) -> None:
-    """Add ``cursorq broker``."""
+    """Adds ``cursorq broker``."""
     parser = subcommands.add_parser(
         "broker",
         help="run a development Kafka broker until Ctrl-C",

@@ -1,4 +1,4 @@
-"""``cursorq demo``: everything at work, a crash, and a verdict."""
+"""``cursorq demo``: runs a broker, a consumer and a tracker with a crash, and prints a verdict."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from spark_cursor_source.cli.arguments import Subcommands
 
 
-LEAST_MESSAGES = 1_000  #: one of every kind
+LEAST_MESSAGES = 1_000  #: enough messages for every kind of fate
 
 
 def add_demo(subcommands: Subcommands) -> None:
-    """Add ``cursorq demo``."""
+    """Adds ``cursorq demo``."""
     parser = subcommands.add_parser(
         "demo",
         help="broker, messages, consumer, tracker, a crash: a live table and a verdict",
@@ -57,4 +57,4 @@ def _demo(arguments: argparse.Namespace) -> int:
         scenario = Scenario(messages=arguments.messages, time_limit_s=arguments.time_limit)
         return demo(scenario, Console(), keep=arguments.keep)
     except KeyboardInterrupt:
-        return 130  # as a shell says it
+        return 130  # a shell's exit code after Ctrl-C

@@ -1,4 +1,4 @@
-"""``cursorq resume``: close a breaker, and have dead letters tried again."""
+"""``cursorq resume``: closes a breaker and retries dead letters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def add_resume(subcommands: Subcommands) -> None:
-    """Add ``cursorq resume``."""
+    """Adds ``cursorq resume``."""
     parser = subcommands.add_parser(
         "resume",
         help="close the breaker of a subscription, try its held dead letters again",
@@ -42,7 +42,7 @@ def _resume(arguments: argparse.Namespace) -> int:
 
 
 def text_of(subscription: str, resumed: ClosedBreakers) -> str:
-    """What was done, in a line."""
+    """Returns one line about the result."""
     if not any(resumed):
         return f"no breaker of {subscription} is open, and no dead letters of it wait to be written again"
     told = f"no breaker of {subscription} is open"

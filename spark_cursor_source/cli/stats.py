@@ -1,4 +1,4 @@
-"""``cursorq stats``: where subscriptions stand."""
+"""``cursorq stats``: prints the state of subscriptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_stats(subcommands: Subcommands) -> None:
-    """Add ``cursorq stats``."""
+    """Adds ``cursorq stats``."""
     parser = subcommands.add_parser(
         "stats",
         help="where subscriptions stand, and who reads them",

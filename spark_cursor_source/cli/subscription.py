@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add_subscription(subcommands: Subcommands) -> None:
-    """Add ``cursorq subscription``."""
+    """Adds ``cursorq subscription``."""
     parser = subcommands.add_parser(
         "subscription",
         help="create, seek, skip and delete subscriptions",
