@@ -1,6 +1,6 @@
 """Tools for development and tests: an embedded Kafka broker, test messages, and the demo.
 
-No other room but ``cli`` imports this one. A production job needs nothing of it.
+Only ``cli`` imports this package. Production jobs do not need it.
 """
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka

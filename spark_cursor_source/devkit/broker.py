@@ -1,8 +1,7 @@
-"""A real Apache Kafka for development and tests: one broker or a cluster, in child processes, on loopback.
+"""Apache Kafka for development and tests: one broker or a cluster, in child processes, on loopback.
 
-The three beats of a start: find a Java and the jars (``runtime``), format the storage if it is new,
-run each broker (``node``) under its keeper (``keeper``), which ends it when this process
-ends, however it ends.
+A start has three steps: find Java and the jars (``runtime``), format new storage, and run each broker
+(``node``) under its keeper (``keeper``). The keeper kills the broker when this process ends for any reason.
 """
 
 from __future__ import annotations
@@ -40,21 +39,21 @@ def _say(line: str) -> None:
 
 
 class EmbeddedKafka:
-    """A Kafka (KRaft) of one broker, or of ``brokers``, as child processes; none outlives this process.
+    """A Kafka (KRaft) of one or more brokers as child processes, which end with this process.
 
-    ``port`` is the client port on 127.0.0.1, in a cluster that of broker 1; the next ports are the others'
-    (``None``: free ones, kept from the first start). ``data_dir`` is kept and used again, and formatted only
-    if new (``None``: a temporary one, removed by :meth:`close`). ``properties`` are further broker settings
-    and win over the ones made here; the client listener is named ``CLIENT``, so
-    ``{"listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT", ...}`` secures it, with
-    ``client_config`` telling the readiness check how to log in. ``heap_mb`` is the heap of a JVM in MiB
-    (default: 512, in a cluster 256), ``ready_timeout_s`` the seconds a start may take (60, in a cluster 120).
-    ``progress`` gets a line of text per step of the very first start, which downloads the jars (default:
-    written to stderr).
+    ``port`` is the client port on 127.0.0.1, in a cluster that of broker 1. Further brokers use the next
+    ports. ``None`` selects free ports, which later starts use again. ``data_dir`` is kept, reused, and
+    formatted only if new. ``None`` selects a temporary directory, which :meth:`close` removes. ``properties``
+    are additional broker settings and override the defaults. The client listener is named ``CLIENT``, so
+    ``{"listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT", ...}`` secures it, and
+    ``client_config`` contains the login of the readiness check. ``heap_mb`` is the heap of a JVM in MiB
+    (default: 512, in a cluster 256). ``ready_timeout_s`` is the timeout of a start in seconds (default: 60,
+    in a cluster 120). ``progress`` receives a line of text per step of the very first start, which downloads
+    the jars (default: written to stderr).
 
-    The brokers of a cluster have the ids 1, 2, 3 and so on, and each is a controller, too. With three or more
-    of them a topic has three replicas and ``min.insync.replicas`` 2, unless it is made with others. The
-    methods ``start``, ``stop``, ``kill``, ``pause`` and ``resume`` take the id of a broker, or mean all.
+    The brokers of a cluster have the ids 1, 2, 3 and so on, and each is also a controller. With three or more
+    brokers, topics have three replicas and ``min.insync.replicas`` 2 by default. The methods ``start``,
+    ``stop``, ``kill``, ``pause`` and ``resume`` take the id of a broker; without one, they apply to all.
 
     :meth:`start` raises JavaNotFound, JarsNotResolved, PortTaken or BrokerNotReady.
 
@@ -99,54 +98,61 @@ class EmbeddedKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` of every broker, the same for all starts; before the first BrokerNotRunning."""
+        """``host:port`` of every broker, the same for all starts.
+
+        Raises BrokerNotRunning before the first start.
+        """
         if not self._ports.bootstrap_servers:
             raise BrokerNotRunning("bootstrap_servers")
         return self._ports.bootstrap_servers
 
     @property
     def pid(self) -> int:
-        """Process id of the broker's JVM, in a cluster of broker 1's. Raises BrokerNotRunning."""
+        """Process id of the JVM of the broker, or of broker 1. Raises BrokerNotRunning."""
         return self._node(1, "pid").require("pid").pid
 
     @property
     def pids(self) -> dict[int, int]:
-        """Process id of each broker that exists, by the broker's id."""
+        """Process ids of existing brokers, by broker id."""
         found = {number: node.process for number, node in self._nodes.items() if node.running}
         return {number: process.pid for number, process in found.items() if process is not None}
 
     @property
     def running(self) -> bool:
-        """Whether the broker's process, or one of the cluster's, exists (a paused one does)."""
+        """True if the process of at least one broker exists, paused or not."""
         return any(node.running for node in self._nodes.values())
 
     @property
     def data_dir(self) -> Path:
-        """The data, settings and logs; before the first start, raises BrokerNotRunning."""
+        """Directory of data, settings and logs. Raises BrokerNotRunning before the first start."""
         if self._directory is None:
             raise BrokerNotRunning("data_dir")
         return self._directory
 
     @property
     def log_path(self) -> Path:
-        """The log (warnings and worse) of the broker, or of broker 1; before the start BrokerNotRunning."""
+        """Log file (warnings and errors) of the broker, or of broker 1.
+
+        Raises BrokerNotRunning before the first start.
+        """
         return self._node(1, "log_path").log_path
 
     def log_tail(self, lines: int = 30, *, broker: int = 1) -> str:
-        """The last lines of a broker's log; before the first start, raises BrokerNotRunning."""
+        """Returns the last lines of a broker's log. Raises BrokerNotRunning before the first start."""
         return self._node(broker, "log_tail()").log_tail(lines)
 
     def prepare(self) -> None:
-        """Get from the network what a start needs; returns at once when all is there.
+        """Downloads the files that a start needs. Returns immediately if all exist.
 
         Raises JavaNotFound, JarsNotResolved.
         """
         find_runtime(self._progress)
 
     def start(self, broker: int | None = None) -> Self:
-        """Start the brokers, or one, and wait until each is named in a metadata answer.
+        """Starts all brokers, or one, and waits until a metadata response contains each of them.
 
-        No effect on one that runs. Of a cluster a majority must run: with fewer, a broker does not get ready.
+        Running brokers are not affected. A majority of a cluster must run: with fewer, a broker does not
+        become ready.
 
         Raises JavaNotFound, JarsNotResolved, PortTaken, BrokerNotReady.
         """
@@ -167,7 +173,7 @@ class EmbeddedKafka:
             except BrokerNotReady as failure:
                 if "Address already in use" not in failure.log_tail:
                     raise
-                # Somebody took a port between our look and the broker's bind.
+                # Another process took a port between the check and the broker's bind.
                 self._ports.check(wanted, failure)
                 if attempts_left == 0:
                     raise
@@ -175,15 +181,15 @@ class EmbeddedKafka:
         return self
 
     def stop(self, broker: int | None = None, *, timeout_s: float = 30.0) -> None:
-        """End the brokers, or one, cleanly (SIGTERM), after ``timeout_s`` seconds by force.
+        """Stops all brokers, or one, cleanly (SIGTERM), and by force after ``timeout_s`` seconds.
 
-        The data stays.
+        The data is kept.
         """
         nodes = self._chosen(broker)
         for node in nodes:
             node.tell_to_end()
         until = time.monotonic() + timeout_s
-        # Those that are left without a majority ask the controllers for leave in vain.
+        # Brokers left without a majority wait in vain for the controllers' permission to shut down.
         minority = max(0, len(nodes) - 1) // 2
         while sum(node.running for node in nodes) > minority and time.monotonic() < until:
             time.sleep(0.02)
@@ -191,20 +197,23 @@ class EmbeddedKafka:
             node.end(min(_GRACE_S, max(0.0, until - time.monotonic())))
 
     def kill(self, broker: int | None = None) -> None:
-        """End the brokers, or one, as a crash would (SIGKILL); the data stays. Raises BrokerNotRunning.
+        """Kills all brokers, or one, like a crash (SIGKILL). The data is kept. Raises BrokerNotRunning.
 
-        The next start takes 3 s longer: the controller first waits for the dead broker's session to end.
+        The next start takes 3 s longer, because the controller waits for the dead broker's session timeout.
         """
         for node in self._alive(broker, "kill()"):
             node.kill()
 
     def restart(self) -> Self:
-        """Stop cleanly if running, then start on the same ports and data. Raises what ``start`` raises."""
+        """Stops the brokers cleanly if running, then starts them on the same ports and data.
+
+        Raises the errors of ``start``.
+        """
         self.stop()
         return self.start()
 
     def pause(self, broker: int | None = None) -> None:
-        """Freeze the brokers, or one (SIGSTOP): connections stay, nothing is answered.
+        """Pauses all brokers, or one (SIGSTOP): connections stay open without responses.
 
         Raises BrokerNotRunning.
         """
@@ -212,12 +221,12 @@ class EmbeddedKafka:
             node.require("pause()").pause()
 
     def resume(self, broker: int | None = None) -> None:
-        """Let the paused brokers, or one, run on (SIGCONT). Raises BrokerNotRunning."""
+        """Resumes all paused brokers, or one (SIGCONT). Raises BrokerNotRunning."""
         for node in self._alive(broker, "resume()"):
             node.require("resume()").signal(signal.SIGCONT)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait at most ``timeout_s`` seconds for the end of a broker; whether it came.
+        """Waits at most ``timeout_s`` seconds for the end of a broker. Returns True if one has ended.
 
         Raises BrokerNotRunning.
         """
@@ -232,9 +241,9 @@ class EmbeddedKafka:
         return True
 
     def close(self) -> None:
-        """Stop, and remove the data directory if it is a temporary one."""
+        """Stops the brokers, and removes a temporary data directory."""
         if len(self._numbers) > 1 and self._kept_dir is None and self.running:
-            self.kill()  # an orderly end is for data that is kept
+            self.kill()  # a clean shutdown is only necessary for data that is kept
         self.stop()
         if self._kept_dir is None and self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
@@ -242,19 +251,19 @@ class EmbeddedKafka:
             self._nodes.clear()
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """Id of the broker that leads a partition; None while there is no leader, or no such partition."""
+        """Returns the id of the leader of a partition; None without a leader or without such a partition."""
         return leader_of(self._to_ask(), topic, partition)
 
     def coordinator(self, group: str) -> int | None:
-        """Id of the broker that coordinates a consumer group; None before the cluster's first group."""
+        """Returns the id of the coordinator of a consumer group; None before the cluster's first group."""
         return group_coordinator(self._to_ask(), group)
 
     def transaction_coordinator(self, transactional_id: str) -> int | None:
-        """Id of the broker that coordinates a producer's transactions; None before the first."""
+        """Returns the id of the coordinator of a transactional id; None before the first transaction."""
         return transaction_coordinator(self._to_ask(), transactional_id)
 
     def controller(self) -> int | None:
-        """Id of the broker that is the elected controller; None while there is none."""
+        """Returns the id of the elected controller; None if no controller is elected."""
         answering = {number: node.directory for number, node in self._nodes.items() if node.answering}
         found = active_controller(answering.values())
         return found if found in answering else None
@@ -294,14 +303,14 @@ class EmbeddedKafka:
         return self._nodes[number]
 
     def _to_ask(self) -> dict[str, str]:
-        """The configuration of a client that asks the brokers which can answer."""
+        """Returns the configuration of a client for brokers that respond."""
         answering = [number for number, node in self._nodes.items() if node.answering]
         if not answering:
             raise BrokerNotRunning("a question to the brokers")
         return {**self._client_config, "bootstrap.servers": self._ports.addresses(answering)}
 
     def _place(self) -> None:
-        """Have a directory, and one for each broker of a cluster in it."""
+        """Creates the data directory, and in a cluster one subdirectory per broker."""
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="cursorq-kafka-"))
             weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
@@ -347,12 +356,13 @@ class EmbeddedKafka:
 def _jvm(brokers: int, heap_mb: int | None) -> list[str]:
     if brokers == 1:
         return [f"-Xmx{512 if heap_mb is None else heap_mb}m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
-    # Several start at once on a few cores: the quick compiler, and a collector with one thread.
+    # Several JVMs start in parallel on a few cores, so use only the quick compiler and a single-threaded
+    # collector.
     return [f"-Xmx{256 if heap_mb is None else heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
 
 def _check_directory(directory: Path, brokers: int) -> None:
-    """Refuse the data of a Kafka with another number of brokers, whose ids and voters are others."""
+    """Rejects the data of a Kafka with another number of brokers, because ids and voters differ."""
     of_one = (directory / "logs").is_dir()
     of_several = len(list(directory.glob("broker-*/logs")))
     if (brokers == 1 and of_several) or (brokers > 1 and (of_one or of_several not in (0, brokers))):

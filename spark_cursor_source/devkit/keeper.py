@@ -1,9 +1,9 @@
-"""The process between us and the broker, so that the broker never outlives us.
+"""Keeper process between this process and the broker: the broker never outlives this process.
 
-Run as a script: ``python -I -S keeper.py <directory to remove or ''> <log file> <command...>``.
-It starts the command, writes its process id to stdout, and exits with its exit code. Its stdin is a
-lifeline: nobody writes to it, and when it closes (the parent ended, in whatever way) the broker is killed at
-once and the directory is removed. Standard library only, because it must start in milliseconds.
+Run as a script: ``python -I -S keeper.py <directory to remove or ''> <log file> <command...>``. It starts the
+command, writes its process id to stdout, and exits with its exit code. Its stdin is a lifeline without data.
+When stdin closes because the parent has ended in any way, the keeper kills the broker immediately and removes
+the directory. Standard library only, because it must start in milliseconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _end_with_keeper() -> Callable[[], None] | None:
-    """What the broker runs before it is exec'ed: on Linux, ask the kernel to kill it with the keeper."""
+    """Returns the function to run before exec: on Linux, the kernel kills the broker with the keeper."""
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None)
@@ -29,13 +29,13 @@ def _end_with_keeper() -> Callable[[], None] | None:
 
 
 def _end_group() -> None:
-    """End what the command has started and left behind, and this process with it."""
-    if os.getpgrp() == os.getpid():  # a group of our own, as KeptProcess makes it
+    """Kills processes that the command has left behind, and this process with them."""
+    if os.getpgrp() == os.getpid():  # only in a process group of the keeper's own, created by KeptProcess
         os.killpg(0, signal.SIGKILL)
 
 
 def keep(doomed_directory: str, log_path: str, command: list[str]) -> int:
-    """Run ``command`` until it ends or the parent does; its exit code (negative: a signal)."""
+    """Runs ``command`` until it or the parent ends. Returns its exit code (negative: a signal)."""
     parent = os.getppid()
     told_to_end: list[int] = []
     wake, wake_writer = os.pipe()
@@ -52,7 +52,7 @@ def keep(doomed_directory: str, log_path: str, command: list[str]) -> int:
         readable, _, _ = select.select([0, wake], [], [], 1.0)
         if wake in readable:
             os.read(wake, 512)
-        # A forked child of the parent may hold the lifeline open, so the parent's id is looked at too.
+        # A forked child of the parent may hold the lifeline open, so the parent's id is checked too.
         if 0 in readable or os.getppid() != parent or told_to_end:
             broker.kill()
             broker.wait()

@@ -1,4 +1,4 @@
-"""Messages to a queue topic, confirmed by its brokers: for jobs, demos and notebooks."""
+"""Sends messages to a queue topic, confirmed by its brokers, for jobs, demos and notebooks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _POLL_S = 0.1
 
 @dataclass(slots=True)
 class _Unconfirmed:
-    """What is on its way to the brokers."""
+    """Counts of sent and confirmed messages, and the last error."""
 
     sent: int = 0
     confirmed: int = 0
@@ -34,7 +34,7 @@ class _Unconfirmed:
 
 
 def ensure_topic(kafka: Mapping[str, str], topic: str, *, partitions: int) -> int:
-    """Make the topic if it is not there; how many partitions it has."""
+    """Creates the topic if it does not exist. Returns its partition count."""
     topics = ClusterAdmin(client_config(kafka, "admin"))
     topics.create({topic: (partitions, {})})
     return topics.describe([topic])[topic].partitions
@@ -43,10 +43,10 @@ def ensure_topic(kafka: Mapping[str, str], topic: str, *, partitions: int) -> in
 def send_messages(
     kafka: Mapping[str, str], topic: str, messages: Iterable[tuple[bytes | None, bytes | None]]
 ) -> int:
-    """Append (key, value) messages, those of one key to one partition; how many the brokers have confirmed.
+    """Appends (key, value) messages, those of one key to one partition. Returns the confirmed number.
 
     Raises:
-        MessagesNotDurable: not all are confirmed.
+        MessagesNotDurable: not all messages are confirmed.
     """
     producer = open_client(Producer, {"linger.ms": "20", **client_config(kafka, "producer")})
     unconfirmed = _Unconfirmed()

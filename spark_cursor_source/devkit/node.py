@@ -20,9 +20,9 @@ from spark_cursor_source.errors import BrokerError, BrokerNotReady, BrokerNotRun
 
 
 class BrokerNode:
-    """A broker with its id, in a directory of its own; a started one runs under its keeper.
+    """A broker with its id and its own directory. A started broker runs under its keeper.
 
-    ``doomed`` is the directory that the keeper removes when this process ends without a :meth:`stop`.
+    ``doomed`` is the directory that the keeper removes if this process ends without a :meth:`stop`.
     """
 
     def __init__(self, number: int, directory: Path, *, doomed: Path | None) -> None:
@@ -34,12 +34,12 @@ class BrokerNode:
 
     @property
     def running(self) -> bool:
-        """Whether the process exists (a paused one does)."""
+        """True if the process exists, paused or not."""
         return self.process is not None and self.process.alive
 
     @property
     def answering(self) -> bool:
-        """Whether the process exists and is not paused."""
+        """True if the process exists and is not paused."""
         return self.process is not None and self.process.alive and not self.process.paused
 
     @property
@@ -47,29 +47,29 @@ class BrokerNode:
         return self.directory / "broker.log"
 
     def log_tail(self, lines: int = 30) -> str:
-        """The last lines of the log."""
+        """Returns the last lines of the log."""
         text = self.log_path.read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-lines:])
 
     def require(self, wanted: str) -> KeptProcess:
-        """The running process. Raises BrokerNotRunning."""
+        """Returns the running process. Raises BrokerNotRunning."""
         if self.process is None or not self.process.alive:
             raise BrokerNotRunning(wanted)
         return self.process
 
     def forget_ended(self) -> None:
-        """Close the pipes of a process that ended by itself."""
+        """Closes the pipes of a process that ended by itself."""
         if self.process is not None:
             self.process.kill()
             self.process = None
 
     @property
     def is_new(self) -> bool:
-        """Whether the directory has yet to be formatted."""
+        """True if the directory is not formatted yet."""
         return not any(self.directory.glob("*/meta.properties"))
 
     def format(self, runtime: BrokerRuntime, settings: Path, cluster: str) -> None:
-        """Make the directory one of a broker. Raises BrokerNotReady."""
+        """Formats the directory for a broker. Raises BrokerNotReady."""
         archive = [f"-XX:SharedArchiveFile={runtime.archive}"] if runtime.archive.is_file() else []
         # fmt: off
         command = [
@@ -84,7 +84,7 @@ class BrokerNode:
             raise BrokerNotReady("Kafka's format tool refused the data directory", str(self.log_path), tail)
 
     def format_like(self, other: BrokerNode) -> None:
-        """The same as a copy of another one's storage, which takes no JVM."""
+        """Formats the directory as a copy of another broker's storage, without a JVM."""
         shutil.copytree(other.directory / "logs", self.directory / "logs", dirs_exist_ok=True)
         identity = self.directory / "logs/meta.properties"
         own = {"node.id": str(self.number), "directory.id": random_id()}
@@ -97,7 +97,7 @@ class BrokerNode:
         identity.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def launch(self, runtime: BrokerRuntime, settings: Path, jvm: Sequence[str]) -> None:
-        """Start the process with these options of the JVM."""
+        """Starts the process with these JVM options."""
         if runtime.archive.is_file():
             self._dumped, archive_flag = None, f"-XX:SharedArchiveFile={runtime.archive}"
         else:
@@ -120,13 +120,13 @@ class BrokerNode:
         deadline: float,
         timeout_s: float,
     ) -> None:
-        """Wait for the port, then for a metadata answer that names all these brokers."""
+        """Waits for the port, then for a metadata response that contains all these brokers."""
         admin: AdminClient | None = None
         while time.monotonic() < deadline:
             if not self.running:
                 raise self._not_ready("the broker ended while it was starting")
             if admin is None:
-                # No client before the port is open: its reconnects back off and cost more than the wait.
+                # No client before the port is open: its reconnect backoff takes longer than this wait.
                 if not accepts(port):
                     time.sleep(0.02)
                     continue
@@ -139,17 +139,17 @@ class BrokerNode:
                     return
             except KafkaException:
                 pass
-            time.sleep(0.02)  # not yet; the deadline ends this
+            time.sleep(0.02)  # not ready yet; the deadline ends the loop
         raise self._not_ready(f"the broker answered no metadata request in {timeout_s:g} s")
 
     def tell_to_end(self) -> None:
-        """SIGTERM; a paused process is resumed for it."""
+        """Sends SIGTERM. Resumes a paused process first."""
         if self.process is not None and self.process.alive:
             self.process.signal(signal.SIGCONT)
             self.process.signal(signal.SIGTERM)
 
     def end(self, timeout_s: float) -> None:
-        """Wait for the end of a process that was told to end; after ``timeout_s`` seconds by force."""
+        """Waits for the process to end after SIGTERM. Kills it after ``timeout_s`` seconds."""
         if self.process is None:
             return
         clean = self.process.wait(timeout_s)
@@ -159,7 +159,7 @@ class BrokerNode:
             _keep_archive(*self._dumped)
 
     def kill(self) -> None:
-        """SIGKILL. Raises BrokerNotRunning."""
+        """Sends SIGKILL. Raises BrokerNotRunning."""
         self.require("kill()").kill()
         self.process = None
 
@@ -176,7 +176,7 @@ def _keep_archive(dumped: Path, archive: Path) -> None:
     if not dumped.is_file() or archive.exists():
         return
     archive.parent.mkdir(parents=True, exist_ok=True)
-    # Copied beside it and renamed: another broker may be starting from the same name.
+    # Moved next to the target and renamed, because another broker may be starting from the same file.
     beside = archive.with_suffix(f".{os.getpid()}")
     shutil.move(dumped, beside)
     os.replace(beside, archive)

@@ -1,4 +1,4 @@
-"""The ports of the brokers: chosen at the first start, the same at every later one."""
+"""Ports of the brokers: chosen at the first start and kept for later starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spark_cursor_source.errors import BrokerNotReady, PortTaken
 
 
 class BrokerPorts:
-    """A client port and a controller port for each broker; ``first`` is broker 1's client port, if given."""
+    """Client and controller ports of each broker. ``first`` is broker 1's client port, if given."""
 
     def __init__(self, numbers: Collection[int], first: int | None) -> None:
         self._numbers = numbers
@@ -23,17 +23,20 @@ class BrokerPorts:
         return self.addresses(self.client) if self._kept else ""
 
     def addresses(self, numbers: Collection[int]) -> str:
-        """``host:port`` of these brokers, for clients."""
+        """Returns ``host:port`` of these brokers, for clients."""
         return ",".join(f"{HOST}:{self.client[number]}" for number in numbers)
 
     def check(self, starting: Collection[int], cause: BrokerNotReady | None = None) -> None:
-        """Raise PortTaken for a port of the ``starting`` ones that must be theirs and is another's."""
+        """Raises PortTaken if another process uses a fixed port of the ``starting`` brokers."""
         for number, port in (self.client if self._kept else self._given).items():
             if number in starting and not is_free(port):
                 raise PortTaken(port) from cause
 
     def choose(self) -> None:
-        """Choose what was not given and is not kept; a lone broker's controller port is new each time."""
+        """Chooses ports that are neither given nor kept.
+
+        A single broker gets a new controller port at each start.
+        """
         taken: set[int] = set()
 
         def free() -> int:
@@ -47,5 +50,5 @@ class BrokerPorts:
             self.controller = {number: free() for number in self._numbers}
 
     def keep(self) -> None:
-        """Have the same from now on: the brokers have started with them."""
+        """Keeps the present ports for later starts, after the brokers have started with them."""
         self._kept = True

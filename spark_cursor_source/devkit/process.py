@@ -1,4 +1,4 @@
-"""The broker's process, and its ports."""
+"""Process of a broker, and helpers for free ports."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from spark_cursor_source.errors import BrokerError, BrokerNotReady
 
 HOST = "127.0.0.1"
 
-# Below the ports that systems hand out to clients (32768 and up on Linux). A client that retries a port of
-# that range while the broker is away can get the very same port as its own end: it connects to itself, and
-# the broker cannot come back.
+# Below the ephemeral port range of clients (32768 and up on Linux). A client that reconnects to a port of
+# that range while the broker is down can get the same port as its source port. It then connects to itself,
+# and the broker cannot bind the port again.
 _FREE_PORTS = range(20_000, 32_000)
 
-_AT_WORK = frozenset("RSD")  # running, waiting for something, or for a disk
+_AT_WORK = frozenset("RSD")  # running, sleeping, or in disk wait
 
 
 class KeptProcess:
-    """A command under the keeper: ``pid`` is the command's own process id."""
+    """A command under the keeper. ``pid`` is the process id of the command itself."""
 
     def __init__(
         self,
@@ -39,7 +39,8 @@ class KeptProcess:
         env: Mapping[str, str] | None = None,
     ) -> None:
         kept_by = [sys.executable, "-I", "-S", str(keeper.__file__), str(doomed or ""), str(log)]
-        # A session of its own: Ctrl-C in the terminal is for us; we end the broker in order.
+        # A separate session: Ctrl-C in the terminal reaches this process only, which stops the broker in
+        # order.
         self._keeper = subprocess.Popen(
             [*kept_by, *command],
             cwd=cwd,
@@ -60,13 +61,13 @@ class KeptProcess:
         return self._keeper.poll() is None
 
     def signal(self, number: signal.Signals) -> None:
-        # It may end between our look and the signal.
+        # The process may end between the check and the signal.
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def pause(self) -> None:
-        """SIGSTOP, and the wait for its effect: its threads run on until one of them gets the signal."""
+        """Sends SIGSTOP and waits for its effect: threads run until one of them receives the signal."""
         self.signal(signal.SIGSTOP)
         while self.alive and self._state() in _AT_WORK:
             time.sleep(0.001)
@@ -76,7 +77,7 @@ class KeptProcess:
         return self._state() == "T"
 
     def _state(self) -> str:
-        """A letter of proc(5); none where the system does not tell."""
+        """Returns the state letter of proc(5); empty if the system does not provide it."""
         with contextlib.suppress(OSError):
             _, _, fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")
             return fields.split()[0]
@@ -90,13 +91,13 @@ class KeptProcess:
         return True
 
     def kill(self) -> None:
-        """SIGKILL if alive; in any case the keeper is gone and its pipes are closed afterwards."""
+        """Sends SIGKILL if alive. Afterwards the keeper has ended and its pipes are closed."""
         self.signal(signal.SIGKILL)
         self._close()
 
     def kill_all(self) -> None:
-        """The same for the command and all it has started, as far as that is still in its process group."""
-        # The keeper is reaped by nobody else, so the group's id is still its own.
+        """Kills the command and all processes that it has started within its process group."""
+        # Only this process reaps the keeper, so the group id cannot have been reused.
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._keeper.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Questions about a running embedded cluster: who leads a partition, a group, a transaction, the cluster."""
+"""Queries to a running embedded cluster: leaders, coordinators and the controller."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ _TRANSACTIONS = "__transaction_state"
 
 
 def leader_of(config: Mapping[str, str], topic: str, partition: int) -> int | None:
-    """Id of the broker that leads a partition; None while there is no leader, or no such partition."""
+    """Returns the id of the leader of a partition; None without a leader or without such a partition."""
     return _leaders(config, topic).get(partition)
 
 
 def group_coordinator(config: Mapping[str, str], group: str) -> int | None:
-    """Id of the broker that coordinates a consumer group; None before the first group of the cluster."""
+    """Returns the id of the coordinator of a consumer group; None before the cluster's first group."""
     return _coordinator(config, _GROUPS, group)
 
 
 def transaction_coordinator(config: Mapping[str, str], transactional_id: str) -> int | None:
-    """Id of the broker that coordinates a producer's transactions; None before the cluster's first one."""
+    """Returns the id of the coordinator of a transactional id; None before the first transaction."""
     return _coordinator(config, _TRANSACTIONS, transactional_id)
 
 
 def active_controller(directories: Iterable[Path]) -> int | None:
-    """Id of the elected controller by what the brokers of these directories know; None while there is none.
+    """Returns the id of the elected controller known to these brokers' directories; None without one.
 
-    Metadata names any broker as the controller, because every broker forwards; the quorum's own record of
-    its last election is in a file of each controller.
+    Metadata responses can name any broker as the controller, because every broker forwards requests. So the
+    result comes from the file in which each controller records the quorum's last election.
     """
     latest = (-1, -1)
     for directory in directories:
         try:
             found = json.loads((directory / "logs/__cluster_metadata-0/quorum-state").read_bytes())
         except (OSError, ValueError):
-            continue  # none yet, or one that is being written
+            continue  # the file does not exist yet or is being written
         latest = max(latest, (int(found["leaderEpoch"]), int(found["leaderId"])))
     return latest[1] if latest[1] >= 0 else None
 
 
 def java_hash(text: str) -> int:
-    """``String.hashCode``, by which Kafka assigns groups and transactional ids to their partitions.
+    """Returns ``String.hashCode``, by which Kafka assigns groups and transactional ids to partitions.
 
     >>> java_hash("cursorq"), java_hash("polygenelubricants")
     (1126979547, -2147483648)
@@ -63,7 +63,7 @@ def _coordinator(config: Mapping[str, str], topic: str, name: str) -> int | None
     if not leaders:
         return None
     hashed = java_hash(name)
-    # As Kafka's Utils.abs: the number that has no positive counterpart is 0.
+    # Like Kafka's Utils.abs: the number without a positive counterpart becomes 0.
     return leaders.get((0 if hashed == -(1 << 31) else abs(hashed)) % len(leaders))
 
 

@@ -1,8 +1,8 @@
-"""What the embedded broker needs from the machine: a Java, Kafka's jars, and a cache to start fast from.
+"""Runtime of the embedded broker: Java, Kafka's jars, and a cache for fast starts.
 
-The jars come through Spark's own resolver, in a child process, so that everything said in
-spark-defaults.conf (repositories, ivy settings, proxies) holds here too. The classpath is remembered in the
-user's cache directory and is used again as long as every jar in it exists.
+Spark's own resolver fetches the jars in a child process, so the settings of spark-defaults.conf
+(repositories, ivy settings, proxies) apply. The classpath is stored in the user's cache directory and reused
+while all its jars exist.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ KAFKA_VERSION = "4.3.1"
 COORDINATE = f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}"
 OLDEST_JAVA = 17
 
-# Spark's resolver leaves scala-library out because Spark has it; the logging jars are Spark's too, because
-# Kafka's artifact names no slf4j binding and a broker without one is silent when it fails.
+# Spark's resolver omits scala-library because Spark contains it. The logging jars come from Spark too:
+# Kafka's artifact has no slf4j binding, and a broker without one fails silently.
 _FROM_SPARK = (
     "slf4j-api-*.jar",
     "log4j-slf4j2-impl-*.jar",
@@ -44,7 +44,7 @@ _NOT_FROM_KAFKA = re.compile(
     r"_(slf4j-api|log4j-api|log4j-core|log4j-slf4j\w*-impl|scala-library)-[\d.]+\.jar$"
 )
 
-# Runs inside spark-submit, after the resolver and without a SparkContext.
+# Runs in spark-submit after the resolver, without a SparkContext.
 _PRINT_JARS = """\
 from pyspark.conf import SparkConf
 from pyspark.java_gateway import launch_gateway
@@ -54,20 +54,20 @@ print("cursorq-jars=" + SparkConf(_jvm=launch_gateway().jvm).get("spark.jars", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRuntime:
-    """A Java and a classpath that run Kafka, and where their class data archive is kept."""
+    """Java and classpath that run Kafka, and the path of the class data archive."""
 
     java: str
     classpath: str
-    archive: Path  #: class data archive of the JVM; may not exist yet; halves the start time
+    archive: Path  #: class data archive of the JVM, which halves the start time; may not exist yet
 
 
 def cache_directory() -> Path:
-    """The user's cache directory of this library; ``XDG_CACHE_HOME`` moves it."""
+    """Returns the user's cache directory of this library. ``XDG_CACHE_HOME`` changes its location."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cursorq"
 
 
 def find_runtime(progress: Callable[[str], None]) -> BrokerRuntime:
-    """The runtime of the broker; the first time it downloads the jars and says so through ``progress``.
+    """Returns the runtime of the broker. The first call downloads the jars and reports to ``progress``.
 
     Raises JavaNotFound and JarsNotResolved.
     """
@@ -82,7 +82,7 @@ def find_runtime(progress: Callable[[str], None]) -> BrokerRuntime:
 
 
 def find_java() -> tuple[str, str]:
-    """Path and version of the Java to use: JAVA_HOME's, else the one on PATH. Raises JavaNotFound."""
+    """Returns path and version of Java: from JAVA_HOME, or else from PATH. Raises JavaNotFound."""
     home = os.environ.get("JAVA_HOME")
     if home:
         java, where = shutil.which("java", path=str(Path(home) / "bin")), f"java of JAVA_HOME ({home})"
@@ -103,12 +103,12 @@ def find_java() -> tuple[str, str]:
 
 
 def kafka_jars(progress: Callable[[str], None]) -> list[Path]:
-    """The broker's jars, Spark's part first. Raises JarsNotResolved."""
+    """Returns the broker's jars, those from Spark first. Raises JarsNotResolved."""
     return [*_spark_jars(), *(jar for jar in _resolved(progress) if not _NOT_FROM_KAFKA.search(jar.name))]
 
 
 def _spark_home() -> Path:
-    # Found without importing it: nothing but spark/ depends on pyspark's code.
+    # Located without an import: only spark/ depends on pyspark's code.
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise JarsNotResolved(COORDINATE, "pyspark is not installed in this Python")
@@ -130,7 +130,7 @@ def _resolved(progress: Callable[[str], None]) -> list[Path]:
         if jars and all(jar.is_file() for jar in jars):
             return jars
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # none yet, or not ours: resolve and write it anew
+        pass  # the file is missing or invalid: resolve and write it again
     jars = _resolve(progress)
     remembered.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=remembered.parent, delete=False) as fresh:
@@ -140,7 +140,7 @@ def _resolved(progress: Callable[[str], None]) -> list[Path]:
 
 
 def _resolve(progress: Callable[[str], None], timeout_s: float = 900.0) -> list[Path]:
-    """Ask Spark's resolver, which downloads what its ivy directory lacks."""
+    """Runs Spark's resolver, which downloads jars missing in its ivy directory."""
     began = time.monotonic()
     progress(
         f"cursorq: getting Apache Kafka {KAFKA_VERSION} through Spark's resolver (the first time only) ..."

@@ -1,4 +1,4 @@
-"""What the embedded broker is told: its settings and how it logs."""
+"""Settings and log configuration of the embedded broker."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def write_settings(
     controller_ports: Mapping[int, int],
     properties: Mapping[str, object],
 ) -> Path:
-    """Write the ``server.properties`` of a broker into its directory; ``properties`` win.
+    """Writes the ``server.properties`` of a broker into its directory. ``properties`` take precedence.
 
-    ``controller_ports`` are those of all brokers: each of them is a voter of the quorum.
+    ``controller_ports`` contains the ports of all brokers, because each broker is a voter of the quorum.
     """
     voters = (f"{node}@{HOST}:{of}" for node, of in controller_ports.items())
     settings: dict[str, object] = {
@@ -58,14 +58,14 @@ def write_settings(
     }
     path = directory / "server.properties"
     path.unlink(missing_ok=True)
-    # Ours alone: `properties` may hold passwords.
+    # Readable by this user only, because `properties` may contain passwords.
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.writelines(f"{name}={_property(value)}\n" for name, value in settings.items())
     return path
 
 
 def _replication(brokers: int) -> dict[str, object]:
-    """Three copies where there are three brokers; a write is acknowledged when two have it."""
+    """Returns replication settings: three replicas if three brokers exist, with two in-sync replicas."""
     copies, in_sync = min(3, brokers), min(2, brokers)
     settings: dict[str, object] = {
         "offsets.topic.replication.factor": copies,
@@ -86,8 +86,8 @@ def _property(value: object) -> str:
 
 
 def random_id() -> str:
-    """A random id of a cluster or a directory, in Kafka's form."""
+    """Returns a random cluster or directory id in Kafka's format."""
     while True:
         candidate = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        if not candidate.startswith("-"):  # the format tool would read it as an option
+        if not candidate.startswith("-"):  # the format tool would parse a leading dash as an option
             return candidate

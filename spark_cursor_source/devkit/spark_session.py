@@ -1,4 +1,4 @@
-"""A Spark of one's own on this machine, which leaves nothing behind: for demos, examples and trials."""
+"""Local Spark session that leaves no files behind, for demos, examples and trials."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 _END_S = 30.0
-#: for a JVM of a short life on few cores: the second compiler would take more time than it saves
+#: options for a short-lived JVM on few cores: the second compiler would cost more time than it saves
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def python_environment() -> dict[str, str]:
-    """Environment variables under which Spark's Python processes are this Python and find this package.
+    """Returns environment variables that make Spark use this Python and find this package.
 
-    Stream planners are otherwise started as plain ``python3``.
+    Otherwise stream planners start as plain ``python3``.
     """
     package = str(Path(__file__).resolve().parents[2])
     found = [package, os.environ.get("PYTHONPATH")]
@@ -34,9 +34,9 @@ def python_environment() -> dict[str, str]:
 def local_session(
     name: str, scratch: Path, *, cores: int = 2, memory_mb: int = 1024
 ) -> Iterator[SparkSession]:
-    """A session on loopback with all its files below ``scratch``; its JVM ends with the block.
+    """Yields a session on loopback with all its files in ``scratch``. Its JVM ends with the block.
 
-    Sets environment variables of this process: the JVM must not run yet.
+    Sets environment variables of this process, so no JVM may run yet.
     """
     os.environ.update(python_environment())
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -69,7 +69,7 @@ def local_session(
 
 def _end(jvm: subprocess.Popen[bytes]) -> None:
     assert jvm.stdin is not None
-    jvm.stdin.close()  # what the JVM takes for the end of its driver
+    jvm.stdin.close()  # the JVM ends when its stdin closes
     try:
         jvm.wait(_END_S)
     except subprocess.TimeoutExpired:

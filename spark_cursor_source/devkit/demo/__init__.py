@@ -1,1 +1,1 @@
-"""The demo behind ``cursorq demo``: a broker, a consumer that is killed, a tracker, and a verdict."""
+"""The demo of ``cursorq demo``: a broker, a consumer that is killed, a tracker, and a verdict."""

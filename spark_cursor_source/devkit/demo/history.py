@@ -1,4 +1,4 @@
-"""What the markers topic says about every message: each delivery, why there was another, and how it ended."""
+"""History of every message from the markers topic: deliveries, their reasons, and the end."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from spark_cursor_source.consumer.planner import HANDED_BACK
 from spark_cursor_source.core.marker import End, Hello, KeepAlive, Marker, Reject, Release, Start
 
-MessageId = tuple[int, int]  #: partition, offset
+MessageId = tuple[int, int]  #: (partition, offset) in the queue topic
 
 
 class Reason(enum.StrEnum):
-    """Why a message was delivered again."""
+    """Reason of a redelivery."""
 
-    FAILED = "failed"  #: the handler raised
-    RELEASED = "released"  #: the handler gave it back
+    FAILED = "failed"  #: the handler raised an exception
+    RELEASED = "released"  #: the handler released the message
     LEASE_OVER = "lease ran out"
     REPLAYED = "replay after the crash"
-    UNEXPLAINED = "unexplained"  #: what must not be: after its ack, or under a lease that still ran
+    UNEXPLAINED = "unexplained"  #: an error: redelivered after its ack or under a running lease
 
 
 @dataclass(slots=True)
@@ -34,9 +34,9 @@ class _Delivery:
 
 
 class MarkerHistory:
-    """Markers of one subscription and topic, added in the order of the log, and what they amount to.
+    """Aggregates the markers of one subscription and topic, added in log order.
 
-    It is told apart from the tracker's state machine on purpose: what it finds is a second opinion.
+    The code is separate from the tracker's state machine on purpose, as an independent check of its results.
 
     >>> from spark_cursor_source.core.cell import Cell
     >>> from spark_cursor_source.core.offsets import OffsetSet
@@ -56,16 +56,16 @@ class MarkerHistory:
         self._held: set[MessageId] = set()
         self.acked: set[MessageId] = set()
         self.deliveries = 0
-        self.again: Counter[Reason] = Counter()  #: deliveries beyond the first
-        self.runs: dict[str, None] = {}  #: in the order of their beginning
+        self.again: Counter[Reason] = Counter()  #: count of redeliveries by reason
+        self.runs: dict[str, None] = {}  #: run ids in order of their first marker
 
     @property
     def in_flight(self) -> int:
-        """Messages that were delivered and of which nobody has said anything since."""
+        """Number of delivered messages without a settlement since."""
         return len(self._held)
 
     def add(self, marker: Marker, *, at_ms: int) -> None:
-        """Take in the next marker, which the broker appended at ``at_ms``."""
+        """Adds the next marker, with its append time ``at_ms``."""
         match marker:
             case Start():
                 self.runs.setdefault(marker.run_id or "")
@@ -76,7 +76,7 @@ class MarkerHistory:
                 self.acked |= ended
                 self._held -= ended
             case Release():
-                # Without a delay it is an exception's: the tracker's backoff is for those.
+                # A release without a delay follows an exception, so that the tracker's backoff applies.
                 reason = Reason.FAILED if marker.delay_ms is None else Reason.RELEASED
                 self._give_back(marker, reason)
             case Reject():

@@ -1,4 +1,4 @@
-"""The demo's Spark processes: started, killed as a crash would, and never outliving the demo."""
+"""The demo's Spark processes: started, killed like a crash, and never outliving the demo."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from spark_cursor_source.devkit.spark_session import python_environment
 
 
 class SparkProcess:
-    """A worker and its JVM. It ends with the demo, even where the demo itself is killed."""
+    """A worker and its JVM. Both end with the demo, even if the demo is killed."""
 
     def __init__(
         self, name: str, number: int, scenario: Scenario, bootstrap_servers: str, root: Path
     ) -> None:
-        """The ``number``-th process of that name; they share a checkpoint."""
+        """``number`` counts the processes of that ``name``, which share a checkpoint."""
         self.name = name
         directory = root / f"{name}-{number}"
         directory.mkdir()
@@ -48,15 +48,15 @@ class SparkProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """True if the worker is running."""
         return self._process.alive
 
     def log_tail(self, lines: int = 30) -> str:
-        """The last lines that it and its JVM have written, without the frames of Java's stack traces."""
+        """Returns the last output lines of worker and JVM, without the frames of Java stack traces."""
         text = self._log.read_text(encoding="utf-8", errors="replace")
         told = [line for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
         return "\n".join(told[-lines:])
 
     def kill(self) -> None:
-        """SIGKILL for all of it at once: the driver's JVM, its Python, and with them the Python workers."""
+        """Sends SIGKILL to all at once: the driver's JVM, its Python, and with them the Python workers."""
         self._process.kill_all()

@@ -1,4 +1,4 @@
-"""One look at the demo while it runs, as values; :mod:`spark_cursor_source.devkit.demo.render` shows them."""
+"""Snapshot of the running demo; :mod:`spark_cursor_source.devkit.demo.render` displays it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Where one partition of the queue stands; what its cursor says."""
+    """State of one partition of the queue topic, from its cursor."""
 
     partition: int
     produced: int
@@ -22,11 +22,11 @@ class Row:
     dead_lettered: int = 0
     mark_delete: int = -1
     holes: int = 0
-    done: bool = False  #: everything that was produced is acked or dead-lettered
+    done: bool = False  #: True if all produced messages are acked or dead-lettered
 
     @classmethod
     def of(cls, partition: int, produced: int, cursor: CursorSnapshot | None) -> Row:
-        """The row of a partition with ``produced`` messages; without a cursor nothing has happened yet."""
+        """Returns the row of a partition with ``produced`` messages, empty without a cursor."""
         if cursor is None:
             return cls(partition=partition, produced=produced)
         totals = cursor.totals
@@ -47,23 +47,23 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """All partitions at one moment."""
+    """All partitions at one time."""
 
     elapsed_s: float
-    consumer: str  #: what it does, in a word or two
+    consumer: str  #: state of the consumer in one or two words
     tracker: str
     rows: tuple[Row, ...]
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to happen."""
+        """True if all messages of all partitions are finished."""
         return bool(self.rows) and all(row.done for row in self.rows)
 
     def total(self, column: str) -> int:
-        """The sum of a column."""
+        """Returns the sum of a column."""
         return sum(int(getattr(row, column)) for row in self.rows)
 
 
 def rows_of(produced: Mapping[int, int], cursors: Mapping[int, CursorSnapshot]) -> tuple[Row, ...]:
-    """A row for each partition of the queue."""
+    """Returns a row for each partition of the queue topic."""
     return tuple(Row.of(number, end, cursors.get(number)) for number, end in sorted(produced.items()))

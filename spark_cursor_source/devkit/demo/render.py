@@ -1,4 +1,4 @@
-"""The demo's table and verdict as things that rich can show. Nothing here prints."""
+"""The demo's table and verdict as rich renderables. This module does not print."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BROKEN = {"delivered": "deliv-\nered", "redelivered": "redeliv-\nered", "dead_l
 
 
 def title(scenario: Scenario) -> str:
-    """What the demo is about, in a line."""
+    """Returns a one-line description of the demo."""
     return (
         f"{scenario.messages:,} messages in {scenario.partitions} partitions, "
         f"leases of {scenario.lease_s} s, at most {scenario.max_deliveries} deliveries"
@@ -32,13 +32,13 @@ def title(scenario: Scenario) -> str:
 
 
 def table(progress: Progress) -> Table:
-    """A row for each partition, and their sums; what was done is green, what is under way yellow."""
+    """Returns the table of partitions with sums. Finished rows are green, rows in progress yellow."""
     shown = Table(
         title=f"{progress.elapsed_s:3.0f} s · consumer {progress.consumer} · tracker {progress.tracker}",
         title_justify="left",
         show_footer=True,
         box=box.SIMPLE_HEAD,
-        padding=0,  # fits into 80 columns
+        padding=0,  # keeps the table within 80 columns
     )
     shown.add_column("parti-\ntion", footer="all", justify="right")
     for name, header in _COLUMNS.items():
@@ -57,13 +57,13 @@ def table(progress: Progress) -> Table:
 
 
 def line(progress: Progress) -> str:
-    """The sums in one line, for an output that is no terminal."""
+    """Returns the sums in one line, for output that is not a terminal."""
     figures = " · ".join(f"{header} {progress.total(name):,}" for name, header in _COLUMNS.items())
     return f"{progress.elapsed_s:3.0f} s · {figures} · holes {progress.total('holes'):,}"
 
 
 def verdict_view(verdict: Verdict) -> RenderableType:
-    """Each check with its figures, and what they come to."""
+    """Returns the checks with their figures, and the overall result."""
     word = Text("PASSED", "bold green") if verdict.passed else Text("FAILED", "bold red")
     head = Text.assemble("Verdict, from the topics: ", word)
     return Group(head, *map(_check, verdict.checks))

@@ -22,15 +22,16 @@ from spark_cursor_source.devkit.messages import ensure_topic, send_messages
 from spark_cursor_source.errors import DemoProcessEnded
 from spark_cursor_source.options.kafka import KafkaOptions
 
-CRASH_FROM, CRASH_BY = 0.4, 0.8  #: of the messages acked: killed in the middle of a batch, or anyhow
+#: share of acked messages from which the consumer is killed within a batch, and at the latest
+CRASH_FROM, CRASH_BY = 0.4, 0.8
 _LOOK_S = 0.15
 _SHOW_S = 0.6
 
 
 def demo(scenario: Scenario, console: Console, *, keep: Path | None = None) -> int:
-    """The whole demo on a console: 0 if the verdict is that all is as it has to be, else 1.
+    """Runs the whole demo on a console. Returns 0 if the verdict has passed, else 1.
 
-    Logs, checkpoints and the broker's data are left in the directory ``keep``, a new one, if it is given.
+    If ``keep`` is given, logs, checkpoints and the broker's data remain in this new directory.
 
     Raises:
         DemoProcessEnded: a Spark process ended by itself.
@@ -43,7 +44,7 @@ def demo(scenario: Scenario, console: Console, *, keep: Path | None = None) -> i
 
 
 def run_demo(scenario: Scenario, screen: Screen, *, keep: Path | None = None) -> Verdict:
-    """Broker, messages, consumer, tracker, a crash in the middle: to the end, or to the time limit."""
+    """Runs broker, messages, consumer, tracker and a crash until done or until the time limit."""
     began = time.monotonic()
     with ExitStack() as stack:
         if keep is None:
@@ -57,7 +58,7 @@ def run_demo(scenario: Scenario, screen: Screen, *, keep: Path | None = None) ->
 
 
 def _temporary() -> tempfile.TemporaryDirectory[str]:
-    # Whatever dies with a crash may still write while it is removed.
+    # Processes that die in a crash may still write while the directory is removed.
     return tempfile.TemporaryDirectory(prefix="cursorq-demo-", ignore_cleanup_errors=True)
 
 
@@ -103,7 +104,7 @@ class _Demo:
         self._processes[name] = process
 
     def _follow(self, until: Callable[[], bool]) -> bool:
-        """Show how it goes until the condition holds; False if time ran out first."""
+        """Displays progress until the condition holds. Returns False if the time limit passed first."""
         while not until():
             if self._elapsed_s > self._scenario.time_limit_s:
                 self._screen.say(f"not done after {self._elapsed_s:.0f} s: the verdict is on what there is")

@@ -1,4 +1,4 @@
-"""What the demo's messages are, and what its handler makes of each: told by the message's number alone."""
+"""The demo's messages and the handler's outcome of each, derived from the message number alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CUSTOMERS = 499
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """How large a demo is.
+    """Size and limits of a demo.
 
     >>> Scenario(messages=2_000).batch, Scenario(messages=2_000).expected(Fate.REJECTED)
     (200, 4)
@@ -34,20 +34,20 @@ class Scenario:
     partitions: int = 8
     lease_s: int = 15
     max_deliveries: int = 4
-    time_limit_s: float = 105.0  #: then the verdict is on what there is
+    time_limit_s: float = 105.0  #: after this time the verdict is computed from the present state
 
     @property
     def batch(self) -> int:
-        """Most messages in a batch: about ten batches in all."""
+        """Largest number of messages in a batch: about ten batches in total."""
         return max(self.messages // 10, 1)
 
     def expected(self, fate: Fate) -> int:
-        """How many of the messages have it."""
+        """Returns the number of messages with this fate."""
         return sum(fate_of(number) is fate for number in range(self.messages))
 
 
 class Fate(enum.Enum):
-    """What the handler does with a message."""
+    """The handler's outcome of a message."""
 
     PLAIN = "acked at once"
     SLOW = "acked after a while"
@@ -58,7 +58,7 @@ class Fate(enum.Enum):
     REJECTED = "rejected"
 
 
-_FATES = (  # every so many messages, from which number on
+_FATES = (  # (interval in messages, first number, fate)
     (1_000, 1, Fate.FAILS_ALWAYS),
     (500, 2, Fate.REJECTED),
     (100, 3, Fate.FAILS_ONCE),
@@ -69,7 +69,7 @@ _FATES = (  # every so many messages, from which number on
 
 
 def fate_of(number: int) -> Fate:
-    """The fate of a message.
+    """Returns the fate of a message.
 
     >>> fate_of(0), fate_of(1_003), fate_of(1_001)
     (<Fate.PLAIN: 'acked at once'>, <Fate.FAILS_ONCE: 'an exception the first time'>, \
@@ -79,23 +79,23 @@ def fate_of(number: int) -> Fate:
 
 
 def messages(scenario: Scenario) -> Iterator[tuple[bytes, bytes]]:
-    """(key, value) of each message: payments of some customers."""
+    """Yields (key, value) of each message: payments of some customers."""
     for number in range(scenario.messages):
         yield key_of(number), value_of(number)
 
 
 def key_of(number: int) -> bytes:
-    """The customer."""
+    """Returns the customer of a payment as key."""
     return f"customer-{number % _CUSTOMERS}".encode()
 
 
 def value_of(number: int) -> bytes:
-    """The payment."""
+    """Returns the payment as JSON."""
     return json.dumps({"number": number, "amount": 100 + number % 900}).encode()
 
 
 def number_of(value: bytes) -> int:
-    """The number in a payment.
+    """Returns the number in a payment.
 
     >>> number_of(value_of(17))
     17

@@ -1,4 +1,4 @@
-"""Where the demo is shown: a table that changes in a terminal, lines anywhere else."""
+"""Output of the demo: a live table in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_cursor_source.devkit.demo.render import line, table
 
 
 class Screen(Protocol):
-    """Shown between ``__enter__`` and ``__exit__``; lines can be said at any time."""
+    """Output that is active between ``__enter__`` and ``__exit__``. Lines can be printed at any time."""
 
     def say(self, text: str) -> None: ...
 
@@ -27,18 +27,18 @@ class Screen(Protocol):
 
 
 class LiveScreen:
-    """A table that stays where it is; what is said scrolls above it."""
+    """A table at a fixed place; lines scroll above it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, auto_refresh=False)
 
     def say(self, text: str) -> None:
-        """A line of text."""
+        """Prints a line of text."""
         self._console.print(text, highlight=False, markup=False)
 
     def show(self, progress: Progress) -> None:
-        """How it stands now."""
+        """Updates the table."""
         self._live.update(table(progress), refresh=True)
 
     def __enter__(self) -> Self:
@@ -52,7 +52,7 @@ class LiveScreen:
 
 
 class PlainScreen:
-    """A line every few seconds while something changes, and the table at the end."""
+    """Prints a line every few seconds while the state changes, and the table at the end."""
 
     def __init__(self, console: Console, *, every_s: float = 2.0) -> None:
         self._console = console
@@ -61,12 +61,12 @@ class PlainScreen:
         self._due_s = 0.0
 
     def say(self, text: str) -> None:
-        """A line of text."""
+        """Prints a line of text."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
         self._console.file.flush()
 
     def show(self, progress: Progress) -> None:
-        """How it stands now."""
+        """Prints the state if it has changed and the interval has passed."""
         if progress.elapsed_s >= self._due_s and (self._last is None or progress.rows != self._last.rows):
             self._due_s = progress.elapsed_s + self._every_s
             self.say(line(progress))
@@ -83,5 +83,5 @@ class PlainScreen:
 
 
 def screen_of(console: Console) -> Screen:
-    """The screen that fits where the console writes."""
+    """Returns the screen that fits the console's output."""
     return LiveScreen(console) if console.is_terminal else PlainScreen(console)

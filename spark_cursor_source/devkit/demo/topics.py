@@ -1,4 +1,4 @@
-"""What the demo's topics say, read as any program could read them."""
+"""Reader of the demo's topics, with the access of any Kafka client."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ from spark_cursor_source.topics.dead_letters import (
 )
 from spark_cursor_source.wire import marker as marker_wire
 
-Record = tuple[bytes | None, bytes | None]  #: key, value
+Record = tuple[bytes | None, bytes | None]  #: (key, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterRecord:
-    """A record of the dead-letter topic, and what its headers say of its origin."""
+    """A record of the dead-letter topic, and its origin according to its headers."""
 
     record: Record
     origin: MessageId
     reason: str
     error: str
     delivery_count: int
-    of_demo: bool  #: whether topic and subscription are the demo's
+    of_demo: bool  #: True if topic and subscription are the demo's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that a verdict rests on."""
+    """Data on which the verdict is based."""
 
     queue: dict[MessageId, Record]
     history: MarkerHistory
     dead_letters: tuple[DeadLetterRecord, ...]
-    cursors: dict[int, CursorSnapshot]  #: by partition of the queue
+    cursors: dict[int, CursorSnapshot]  #: cursors by partition of the queue topic
 
 
 class DemoTopics:
-    """A reader of the demo's topics; one thread's."""
+    """A reader of the demo's topics. Not thread-safe."""
 
     def __init__(self, kafka: KafkaOptions) -> None:
         consumer = client_config(kafka, "consumer")
@@ -62,28 +62,28 @@ class DemoTopics:
         self._cursors = CursorTable(consumer, DEFAULT_CURSORS_TOPIC)
         self._reader = RangeReader(consumer, committed=True)
         self._read: dict[tuple[str, int], int] = {}
-        self._partitions: dict[str, int] = {}  # of the topics that are there
+        self._partitions: dict[str, int] = {}  # partition counts of existing topics
         self.history = MarkerHistory()
 
     def close(self) -> None:
-        """End the clients."""
+        """Closes the clients."""
         self._cursors.close()
         self._reader.close()
 
     def produced(self) -> dict[int, int]:
-        """The end of each partition of the queue topic."""
+        """Returns the end of each partition of the queue topic."""
         return {number: end for (_, number), end in self._ends(QUEUE_TOPIC).items()}
 
     def cursors(self) -> dict[int, CursorSnapshot]:
-        """The cursor of each partition of the queue topic that has one."""
+        """Returns the existing cursors by partition of the queue topic."""
         if not self._count(DEFAULT_CURSORS_TOPIC):
-            return {}  # neither query has begun
+            return {}  # neither query has started
         self._cursors.refresh()
         found = self._cursors.of(subscription=SUBSCRIPTION, topic=QUEUE_TOPIC)
         return {cell.partition: cursor for cell, cursor in found.items()}
 
     def follow_markers(self) -> MarkerHistory:
-        """The history up to the present end of the markers topic."""
+        """Returns the history up to the present end of the markers topic."""
         for message in self._read_on(DEFAULT_MARKERS_TOPIC):
             try:
                 marker = marker_wire.decode(message.key(), message.value())
@@ -94,7 +94,7 @@ class DemoTopics:
         return self.history
 
     def evidence(self) -> Evidence:
-        """Everything; the dead letters and the queue are read from their beginning."""
+        """Returns all data. Dead letters and the queue topic are read from their beginning."""
         queue = {
             (message.partition(), message.offset()): (message.key(), message.value())
             for message in self._read_on(QUEUE_TOPIC)
@@ -119,7 +119,7 @@ class DemoTopics:
         return self._topics.end_offsets(partitions, committed=True) if partitions else {}
 
     def _count(self, topic: str) -> int:
-        """How many partitions it has; none while it is not there."""
+        """Returns the partition count of a topic, 0 if the topic does not exist."""
         if topic not in self._partitions:
             for name, info in self._topics.existing([topic]).items():
                 self._partitions[name] = info.partitions

@@ -1,4 +1,4 @@
-"""The demo's verdict: computed from the topics alone, whatever the processes say of themselves."""
+"""The demo's verdict, computed from the topics alone instead of the processes' reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spark_cursor_source.devkit.demo.topics import DeadLetterRecord, Evidence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that has to be so, with the figures that show it."""
+    """One required condition, with the figures that prove the result."""
 
     passed: bool
     text: str
@@ -31,20 +31,20 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the topics prove."""
+    """Result of all checks."""
 
     checks: tuple[Check, ...]
-    again: Mapping[Reason, int]  #: deliveries beyond a message's first
+    again: Mapping[Reason, int]  #: count of redeliveries by reason
     deliveries: int
 
     @property
     def passed(self) -> bool:
-        """Whether all of it is as it has to be."""
+        """True if all checks have passed."""
         return all(check.passed for check in self.checks)
 
 
 def judge(evidence: Evidence, scenario: Scenario) -> Verdict:
-    """Hold what happened against what had to happen."""
+    """Compares the evidence with the expected result."""
     return Verdict(
         checks=tuple(_checks(evidence, scenario)),
         again=evidence.history.again,
@@ -94,7 +94,7 @@ def _dead_letters_right(evidence: Evidence, scenario: Scenario) -> Check:
         f"{len(right)} of {len(letters)} whole and with the right reason, "
         f"{len(letters) - len(origins)} copied twice"
     )
-    # A crash of the tracker may repeat a copy; this demo crashes the consumer.
+    # A tracker crash could repeat a copy, but this demo only crashes the consumer.
     return Check(passed=len(right) == len(letters) == len(origins) == failed + rejected, text=text)
 
 

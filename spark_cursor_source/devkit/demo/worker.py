@@ -1,6 +1,7 @@
-"""The demo's two Spark programs: ``python -m spark_cursor_source.devkit.demo.worker consumer|tracker <job>``.
+"""The demo's two Spark programs, consumer and tracker, each in its own process until it is killed.
 
-They are what a user would write, each in a process of its own, and end when they are killed. The job is JSON.
+Usage: ``python -m spark_cursor_source.devkit.demo.worker consumer|tracker <job as JSON>``. The programs are
+written like a user's.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from spark_cursor_source.spark.tracker import start_tracker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a worker is told."""
+    """Parameters of a worker."""
 
     bootstrap_servers: str
-    scratch: str  #: its own directory, a new one for each process
-    checkpoint: str  #: shared by a consumer and its successor
+    scratch: str  #: a new directory for each process
+    checkpoint: str  #: checkpoint directory, shared by a consumer and its successor
     lease_s: int
     batch: int
     max_deliveries: int
 
     @classmethod
     def of(cls, scenario: Scenario, *, bootstrap_servers: str, directory: Path, checkpoint: Path) -> Job:
-        """The job of a process whose files are in ``directory``."""
+        """Returns the job of a process whose files are in ``directory``."""
         return cls(
             bootstrap_servers=bootstrap_servers,
             scratch=str(directory),
@@ -43,13 +44,13 @@ class Job:
 
 
 def consume(job: Job) -> None:
-    """The consumer query: a handler for each message."""
+    """Runs the consumer query with a handler for each message."""
     options = {
         "kafka.bootstrap.servers": job.bootstrap_servers,
         "subscribe": QUEUE_TOPIC,
         "subscription": SUBSCRIPTION,
         "leaseTimeout": f"{job.lease_s}s",
-        "trackerTimeout": "5m",  # the demo has a time limit of its own
+        "trackerTimeout": "5m",  # the demo has its own time limit
         "maxOffsetsPerTrigger": str(job.batch),
     }
     with local_session("cursorq demo consumer", Path(job.scratch)) as spark:
@@ -65,7 +66,7 @@ def consume(job: Job) -> None:
 
 
 def track(job: Job) -> None:
-    """The tracker query."""
+    """Runs the tracker query."""
     with local_session("cursorq demo tracker", Path(job.scratch)) as spark:
         options = {
             "kafka.bootstrap.servers": job.bootstrap_servers,
@@ -78,7 +79,7 @@ def track(job: Job) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the worker of that name until the end."""
+    """Runs the worker with the given name until it ends."""
     name, job = arguments
     {"consumer": consume, "tracker": track}[name](Job(**json.loads(job)))
 
