@@ -1,4 +1,4 @@
-"""Acks of a whole batch: Spark folds the rows into 64-bit words itself, and no row goes through Python."""
+"""Acks of a whole batch. Spark aggregates the rows into 64-bit words, so no row passes through Python."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from spark_cursor_source.spark.actions import markers_partitions
 from spark_cursor_source.topics.markers import cached_sender
 
 _WORD = 64
-_FULL = -1  # a word of 64 set bits, as a signed number
-_REDUCERS = 4  # a word is 64 messages at best: there is little to shuffle
+_FULL = -1  # a word with all 64 bits set, as a signed number
+_REDUCERS = 4  # few shuffle partitions are enough: one word covers up to 64 messages
 
 
 def ack_batch(batch: DataFrame, options: AckOptions) -> None:
-    """Acknowledge every row's message of a batch; durable when this returns.
+    """Acks the message of every row of a batch. The acks are durable on return.
 
-    What comes to the driver is one word for each 64 offsets in a row, or for each row where they are sparse.
+    The driver collects one word per 64 consecutive offsets, or one word per row if offsets are sparse.
 
     Raises:
-        MissingColumns, NullMessageId: a row does not say which message it is.
-        UnknownSubscription, NotOfSubscription, NoSuchMessages: there is nothing that an ack could end.
-        MarkersNotDurable: the broker did not take the markers; the leases go on.
+        MissingColumns, NullMessageId: a row does not identify its message.
+        UnknownSubscription, NotOfSubscription, NoSuchMessages: the messages to ack do not exist.
+        MarkersNotDurable: the broker did not store the markers. The leases continue.
     """
     require_columns(batch.columns, MESSAGE_ID, AckAction.ACK.value)
     words = (
@@ -57,7 +57,7 @@ def ack_batch(batch: DataFrame, options: AckOptions) -> None:
 
 
 def ends(words: pa.Table, subscription: str) -> Iterator[End]:
-    """The Ends of rows (topic, partition, word, bits), which stand for the offsets ``64 * word + bit``.
+    """Yields the Ends of rows (topic, partition, word, bits) with the offsets ``64 * word + bit``.
 
     >>> rows = {"topic": ["t", "t"], "partition": [0, 0], "word": [2, 0], "bits": [0b11, -1]}
     >>> [(str(end.cell), end.offsets.ranges) for end in ends(pa.table(rows), "s")]

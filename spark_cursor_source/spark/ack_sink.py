@@ -1,4 +1,4 @@
-"""AckSink: a foreachBatch function that acks what your function has dealt with."""
+"""AckSink: foreachBatch functions that ack the messages processed by an application's function."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ BatchFunction = Callable[[DataFrame, int], object]
 
 
 class AckSink:
-    """``foreachBatch(AckSink(fn))``: ``fn(batch_df, batch_id)`` returns and every row is acked.
+    """Acks every row of a batch after ``fn(batch_df, batch_id)`` returns: ``foreachBatch(AckSink(fn))``.
 
-    The options of the source come with its rows, but for secrets: a source that has some has its sink given
-    the same ``options``. A sink of another subscription is refused before ``fn`` is called.
+    The rows carry the options of their source, except secrets. If the source has secret options, pass the
+    same ``options`` to the sink. A sink for another subscription is refused before ``fn`` is called.
 
-    ``fn`` raises and nothing is acked: the query fails as Spark queries do, and the leases bring the messages
-    back. With ``persist`` (the default) the batch is kept while ``fn`` runs, so that several actions on it
-    read Kafka once. Acks are durable before Spark hears that the batch is done.
+    If ``fn`` raises, no row is acked and the query fails. The messages are redelivered when their leases
+    expire. With ``persist`` (the default), the batch is kept while ``fn`` runs, so that several actions on
+    the batch read Kafka once. Acks are durable before Spark commits the batch.
 
     Raises:
-        AckedBySource: the options say that the source acks.
+        AckedBySource: the options select an ack mode in which the source acks.
     """
 
     def __init__(
@@ -62,27 +62,28 @@ class AckSink:
         then: BatchFunction | None = None,
         result: str | None = None,
     ) -> PerRowSink:
-        """A sink that calls ``fn(message)`` on the executors, where ``message`` has the row's fields.
+        """Returns a sink that calls ``fn(message)`` on the executors. ``message`` has the row's fields.
 
-        ``fn`` returns None or True to ack, False to release now, ``Release(delay="30s")``,
-        ``Reject("reason")`` or ``Leave()``. An exception releases that row with the tracker's backoff and the
-        exception as its reason (with V1 markers, which know neither, it leaves the row to its lease); the
-        others go on.
+        ``fn`` returns None or True to ack, False to release immediately, ``Release(delay="30s")``,
+        ``Reject("reason")`` or ``Leave()``. An exception releases its row with the tracker's backoff and the
+        exception as reason. Other rows are not affected. V1 markers have no backoff and no reason: there,
+        the lease of the row is left to expire.
 
-        ``then(outcomes, batch_id)`` is given a row for each message: topic, partition, offset,
-        delivery_count, action, delay_ms, reason (before them key, with V1 markers), and ``result`` where its
-        type is given in DDL: then ``fn`` may return a value of that type, which acks. The outcomes count only
-        after ``then`` has returned, so a result is written before its message is acked.
+        ``then(outcomes, batch_id)`` receives one row per message: topic, partition, offset, delivery_count,
+        action, delay_ms, reason. With V1 markers, the column key precedes them. ``result`` is a DDL type. If
+        ``result`` is given, the rows have a column ``result``, and ``fn`` may return a value of that type,
+        which acks. The outcomes are settled after ``then`` returns, so a result is written before its message
+        is acked.
         """
         return PerRowSink(fn, options, then=then, result=result)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Spark's foreachBatch function."""
-        # All that can be refused is refused here: what fn has done once would be done again.
+        """Processes one micro-batch. Spark calls this foreachBatch function."""
+        # All checks run before fn. After a later failure, the retried batch would repeat the effects of fn.
         options = options_of(batch.schema, self._options)
         action = (options.action or AckAction.ACK).value
         require_columns(batch.columns, needed_columns(options), action)
-        markers_partitions(options)  # names a missing right
+        markers_partitions(options)  # raises NotAuthorized for missing rights
         with kept(batch) if self._persist else nullcontext(batch) as rows:
             self._is_checked = self._is_checked or check_cells_of(rows, options)
             self._fn(rows, batch_id)
@@ -98,7 +99,7 @@ class AckSink:
 
 
 class PerRowSink:
-    """What :meth:`AckSink.per_row` returns: a foreachBatch function."""
+    """ForeachBatch function of :meth:`AckSink.per_row`."""
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class PerRowSink:
         self._is_checked = False
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Spark's foreachBatch function."""
+        """Processes one micro-batch. Spark calls this foreachBatch function."""
         fn, options = self._fn, options_of(batch.schema, self._options)
         ids = outcome_ids(options)
         require_columns(batch.columns, ids, "per_row")
@@ -133,7 +134,7 @@ class PerRowSink:
             result_type = to_arrow_type(DataType.fromDDL(self._result))
             schema = f"{schema}, result {self._result}"
         outcomes = batch.mapInArrow(lambda rows: handle(rows, fn, ids, result_type), schema)
-        # Kept, because the handler must not be called once for the write and once for the acks.
+        # The outcomes are kept, so that the write and the acks do not each call the handler.
         with computed_once(outcomes) as rows:
             if self._then is not None:
                 self._then(rows, batch_id)
@@ -141,12 +142,12 @@ class PerRowSink:
 
 
 def options_of(schema: StructType, given: AckOptions | None) -> AckOptions:
-    """The options of a sink for rows of such a schema: those given, or those of the rows' own source.
+    """Returns the sink options for rows of this schema: ``given``, or the options carried by the rows.
 
     Raises:
-        SinkOfAnotherSource: those given are for another subscription, markers topic or marker format.
-        OptionsNotCarried: none are given, and the rows do not carry all that their source has.
-        AckedBySource: the source acks by itself.
+        SinkOfAnotherSource: ``given`` is for another subscription, markers topic or marker format.
+        OptionsNotCarried: ``given`` is None, and the rows do not carry all options of their source.
+        AckedBySource: the source acks its own messages.
     """
     origin = origin_of(schema)
     if origin is None:
@@ -159,12 +160,13 @@ def options_of(schema: StructType, given: AckOptions | None) -> AckOptions:
 
 
 def check_cells_of(rows: DataFrame, options: AckOptions) -> bool:
-    """Look, once for a query whose rows do not say their source, whether the subscription reads them.
+    """Checks that the subscription reads the partitions of the rows. False if no row was available to check.
 
-    False where there was no row to look at.
+    The check is needed once per query, and only for rows that do not carry their source.
 
     Raises:
-        UnknownSubscription, NotOfSubscription: it does not, so its acks would end nothing.
+        UnknownSubscription, NotOfSubscription: the subscription does not read these partitions, so its acks
+            would have no effect.
     """
     if options.cursors_topic is None or options.marker_version is MarkerVersion.V1:
         return True

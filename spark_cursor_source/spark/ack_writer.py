@@ -1,4 +1,4 @@
-"""``df.write.format("cursorq")``: each row says what becomes of a message."""
+"""``df.write.format("cursorq")`` with settlements: each row settles one message."""
 
 from __future__ import annotations
 
@@ -29,29 +29,31 @@ from spark_cursor_source.options.source import AckMode
 from spark_cursor_source.spark.actions import markers_partitions
 from spark_cursor_source.spark.settling import settlement_of
 
-_Column = Any  # of pyarrow, which has no types
+_Column = Any  # a pyarrow column; pyarrow has no type annotations
 
 
 @dataclass
 class Settled(WriterCommitMessage):
-    """How many rows a task has settled; their markers are on the broker."""
+    """Commit message of a task: the number of settled rows, whose markers are stored."""
 
     rows: int
 
 
 class RowMarkers:
-    """Which columns of a DataFrame say what, and the task that makes markers of its rows.
+    """Columns of a settlement DataFrame, and the task that converts its rows to markers.
 
-    ``topic``, ``partition`` and ``offset`` say which message a row is; release, reject and extend need its
-    ``delivery_count`` too and count only for that delivery. With V1 markers it is ``key`` that is needed in
-    addition, always. What is done is said by the option action for
-    all rows, else by the column ``action`` for each, else it is ack; in the same way ``delay`` (a duration
-    such as "30s") or ``delay_ms``, of a release, and ``reason``, of a release or reject. A release without a
-    delay is for now; one whose delay is null waits as long as the tracker's backoff says. Columns may be of
-    any type that can be read as the one that is needed; other columns are passed over.
+    ``topic``, ``partition`` and ``offset`` identify the message of a row. Release, reject and extend also
+    need ``delivery_count`` and apply only to that delivery. V1 markers always need ``key``
+    in addition to the message id, and no ``delivery_count``.
+
+    The option ``action`` sets the action of all rows. Without the option, the column ``action`` sets the
+    action of each row; the default is ack. In the same way, ``delay`` (a duration such as "30s") or
+    ``delay_ms`` sets the delay of a release, and ``reason`` the reason of a release or reject. A release
+    without a delay is immediate. A release with a null delay uses the tracker's backoff. Columns are cast to
+    the required types. Other columns are ignored.
 
     Raises:
-        MissingColumns: a column that is needed is not there.
+        MissingColumns: a required column is missing.
         OverwriteRefused: the mode is overwrite.
     """
 
@@ -72,11 +74,11 @@ class RowMarkers:
         self._markers_partitions = markers_partitions(options)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Settle every row; the markers are on the broker when this returns.
+        """Settles every row. The markers are stored on return.
 
         Raises:
-            UnfitColumn, NullMessageId, UnknownAction: a row does not say which message, or what.
-            MarkersNotDurable: the brokers did not take the markers; the leases go on.
+            UnfitColumn, NullMessageId, UnknownAction: a row has no valid message id or action.
+            MarkersNotDurable: the brokers did not store the markers. The leases continue.
         """
         settlement = settlement_of(self._options)
         for batch in batches:
@@ -100,13 +102,15 @@ class RowMarkers:
 
 
 class AckWriter(RowMarkers, DataSourceArrowWriter):
-    """``df.write.format("cursorq").options(**options).option("action", "ack").mode("append").save()``.
+    """Batch writer of settlements. See :class:`RowMarkers` for the columns.
 
-    Durable when ``save`` returns. See :class:`RowMarkers` for the columns. A task that Spark repeats writes
-    its markers again, which changes nothing: an ack is an ack, and the others name their delivery.
+    ``df.write.format("cursorq").options(**options).option("action", "ack").mode("append").save()``
+
+    The settlements are durable when ``save`` returns. A repeated Spark task writes its markers again without
+    effect: acks are idempotent, and other markers name their delivery.
 
     Raises:
-        KafkaUnavailable: the brokers cannot be connected to.
+        KafkaUnavailable: the brokers are unreachable.
     """
 
     def __init__(self, options: AckOptions, columns: Sequence[str], *, overwrite: bool) -> None:
@@ -116,10 +120,10 @@ class AckWriter(RowMarkers, DataSourceArrowWriter):
 
 
 class AckStreamWriter(RowMarkers, DataSourceStreamArrowWriter):
-    """``df.writeStream.format("cursorq")``: the same for each micro-batch.
+    """Streaming writer of settlements, ``df.writeStream.format("cursorq")``: settles each micro-batch.
 
     Raises:
-        AckedBySource: the options say that the source acks.
+        AckedBySource: the options select an ack mode in which the source acks.
     """
 
     def __init__(self, options: AckOptions, columns: Sequence[str], *, overwrite: bool) -> None:
@@ -135,7 +139,7 @@ def _to(kind: pa.DataType) -> Callable[[_Column], _Column]:
 def _actions(column: _Column) -> _Column:
     words = pc.utf8_lower(column.cast(pa.string()))
     if words.null_count:
-        # Not taken for the default: a condition that nobody thought of would acknowledge the message.
+        # A null action must not default to ack: an unhandled case in a CASE expression would ack the message.
         raise UnknownAction("null")
     return words
 

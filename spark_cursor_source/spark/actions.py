@@ -1,4 +1,4 @@
-"""ack, release, reject and extend on any DataFrame that names messages."""
+"""Ack, release, reject and extend the messages named by the rows of any DataFrame."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ SETTLED_SCHEMA = "settled BIGINT"
 
 
 def ack(df: DataFrame, options: Mapping[str, str] | None = None) -> int:
-    """Acknowledge every row's message; durable when this returns. The number of rows.
+    """Acks the message of every row. Returns the number of rows. The acks are durable on return.
 
-    ``df`` has topic, partition and offset. Rows of a source carry its ``options``, but for secrets. Acking
-    what is acked already changes nothing, and an ack counts whoever holds the lease (Pulsar's individual
-    acknowledgement). Any job may do it, at any time.
+    ``df`` has the columns topic, partition and offset. Rows of a source carry its ``options``, except
+    secrets. Any job may ack at any time, regardless of the lease holder, as in Pulsar's individual
+    acknowledgement. Acking an acked message has no effect.
 
     Raises:
-        MissingColumns, NullMessageId: a row does not say which message it is.
-        UnknownSubscription, NotOfSubscription, NoSuchMessages: there is no such message to ack.
-        MarkersNotDurable: the broker did not take the markers; the leases go on.
+        MissingColumns, NullMessageId: a row does not identify its message.
+        UnknownSubscription, NotOfSubscription, NoSuchMessages: the message to ack does not exist.
+        MarkersNotDurable: the broker did not store the markers. The leases continue.
     """
     return run_action(df, _options(df, options, action="ack"))
 
@@ -40,19 +40,29 @@ def ack(df: DataFrame, options: Mapping[str, str] | None = None) -> int:
 def release(
     df: DataFrame, options: Mapping[str, str] | None = None, delay: str | None = None, reason: str = ""
 ) -> int:
-    """Give the messages back, now or after ``delay``; for the delivery that ``delivery_count`` names only."""
+    """Releases the message of every row immediately, or after ``delay`` (such as "30s").
+
+    A release applies only to the delivery given by the column ``delivery_count``. Returns the number of rows.
+    """
     extra = {"delay": delay or "0s"} | ({"reason": reason} if reason else {})
     return run_action(df, _options(df, options, action="release", **extra))
 
 
 def reject(df: DataFrame, options: Mapping[str, str] | None = None, reason: str = "") -> int:
-    """Send the messages to the dead letters now; for the delivery that ``delivery_count`` names only."""
+    """Moves the message of every row to the dead letters immediately.
+
+    A reject applies only to the delivery given by the column ``delivery_count``. Returns the number of rows.
+    """
     extra = {"reason": reason} if reason else {}
     return run_action(df, _options(df, options, action="reject", **extra))
 
 
 def extend(df: DataFrame, options: Mapping[str, str] | None = None, lease: str | None = None) -> int:
-    """Let the leases last ``lease`` (default ``leaseTimeout``) from now; for the delivery named only."""
+    """Extends the lease of every row's message to ``lease`` (default ``leaseTimeout``) from now.
+
+    An extension applies only to the delivery given by the column ``delivery_count``. Returns the number of
+    rows.
+    """
     extra = {"lease": lease} if lease else {}
     return run_action(df, _options(df, options, action="extend", **extra))
 
@@ -64,12 +74,12 @@ def _options(df: DataFrame, given: Mapping[str, str] | None, **extra: str) -> Ac
             raise OptionsNotCarried(())
         given = origin.sink_options()
     parsed = AckOptions.parse({**given, **extra})
-    # Another subscription may be acked with the same rows; then the cursors are asked whether there is one.
+    # The rows may be acked for another subscription. The cursors topic then shows whether it exists.
     return replace(parsed, cursors_topic=None) if origin is not None and origin.is_of(parsed) else parsed
 
 
 def run_action(df: DataFrame, options: AckOptions) -> int:
-    """Settle every row of ``df`` as the options, or its column action, say."""
+    """Settles every row of ``df`` with the action of the options or of the column ``action``."""
     meet_brokers(options.kafka)
     partitions = markers_partitions(options)
     settled = with_details(df, options).mapInArrow(
@@ -80,7 +90,7 @@ def run_action(df: DataFrame, options: AckOptions) -> int:
 
 
 def with_details(df: DataFrame, options: AckOptions) -> DataFrame:
-    """The columns of ``df`` that count, and those that the options say for every row."""
+    """Selects the columns of ``df`` that a settlement needs, and adds constant columns from the options."""
     action = options.action or AckAction.ACK
     by_column = options.action is None and "action" in df.columns
     needed = needed_columns(options, by_column=by_column)
@@ -96,7 +106,7 @@ def with_details(df: DataFrame, options: AckOptions) -> DataFrame:
         columns.append(F.col("delivery_count").cast("int").alias("delivery_count"))
     if by_column:
         columns.append(F.lower(F.col("action")).alias("action"))
-    # What the options say goes before a column of the same name, as in a batch write.
+    # An option takes precedence over a column of the same name, as in a batch write.
     if options.reason is not None:
         columns.append(F.lit(options.reason).alias("reason"))
     elif by_column and "reason" in df.columns:
@@ -111,7 +121,7 @@ def with_details(df: DataFrame, options: AckOptions) -> DataFrame:
 
 
 def markers_partitions(options: AckOptions) -> int:
-    """How many partitions the markers topic has; asked once a process, for it is fixed once used."""
+    """Returns the partition count of the markers topic, which is fixed. The result is cached per process."""
     return _markers_partitions(
         tuple(sorted(client_config(options.kafka, "admin").items())), options.markers_topic
     )

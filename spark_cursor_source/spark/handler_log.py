@@ -1,4 +1,4 @@
-"""The exceptions of handlers, in the log of the executor: a few a minute, and how many more there were."""
+"""Rate-limited log of handler exceptions on executors. Each line counts the suppressed ones before it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _lock = threading.Lock()
 
 
 def report_failure(topic: str, partition: int, offset: int, delivery_count: int, why: str) -> None:
-    """Log the exception that a handler raised for a message, unless this process has just logged others.
+    """Logs the exception that a handler raised for a message, unless the rate limit is reached.
 
-    The line names the message and holds nothing of it but what the handler put into the text.
+    The line identifies the message. It has no message content except the text of the exception.
     """
     with _lock:
         left_out = _few.admit(int(time.monotonic() * 1000))

@@ -1,4 +1,4 @@
-"""A batch that is computed once, whatever is done with it."""
+"""Keeps a batch, so that several actions compute its rows once."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def kept(df: DataFrame) -> Iterator[DataFrame]:
-    """``df`` with its rows kept, in memory or on local disk, from the first action on it to the block's end.
+    """Keeps the rows of ``df`` in memory or on local disk, from the first action to the end of the block.
 
-    A local checkpoint keeps the rows as they come, which costs a copy; ``persist`` would turn them into
-    columns and back, which costs about as much as reading Kafka again. Rows that an executor takes along when
-    it dies are not computed again: the batch fails, and its replay delivers what is not acked.
+    A local checkpoint stores rows unchanged at the cost of a copy. ``persist`` would convert the rows to
+    columns and back, which costs about as much as another Kafka read. If an executor dies, its rows are not
+    recomputed: the batch fails, and its replay delivers the messages that are not acked.
 
-    A server that keeps nothing, as serverless compute, computes the rows again for every action.
+    Serverless compute refuses local checkpoints. There, every action computes the rows again.
     """
     rows = _keep(df)
     try:
@@ -33,7 +33,7 @@ def kept(df: DataFrame) -> Iterator[DataFrame]:
 
 @contextmanager
 def computed_once(df: DataFrame) -> Iterator[DataFrame]:
-    """:func:`kept`, where nothing may be computed twice: a server that keeps nothing sends the rows here."""
+    """Like :func:`kept`, but never computes rows twice. Collects them here if the server cannot keep them."""
     rows = _keep(df)
     if rows is None:
         yield df.sparkSession.createDataFrame(df.toArrow(), schema=df.schema)
@@ -53,8 +53,8 @@ def _keep(df: DataFrame) -> DataFrame | None:
 
 
 def _drop(rows: DataFrame) -> None:
-    # Spark would drop them when the garbage collector finds the plan, which for a stream is too late. A
-    # client of Spark Connect has no hold of the plan, and tells the server when the DataFrame is gone.
+    # Spark drops the rows when the plan is garbage-collected, which is too late for a stream. A Spark Connect
+    # client has no access to the plan, and notifies the server when the DataFrame is gone.
     jdf: Any = getattr(rows, "_jdf", None)
     if jdf is not None:
         jdf.logicalPlan().rdd().unpersist(False)

@@ -1,4 +1,4 @@
-"""The tracker's state of one markers partition beside its cells: the lease table of single messages."""
+"""Tracker state of V1 queues: the lease table of one markers partition."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, Va
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop.lease_table import LeaseTable, MessageMarkers
 
-MOST_DUE = 20_000  #: messages of a partition that a batch appends again; what is left is due in the next one
+MOST_DUE = 20_000  #: maximum messages of a partition that a batch appends again; the rest wait for the next
 
 
 class MessageLeases:
-    """One lease table, and beside it its next deadline, so that a tick without one does not load it."""
+    """A lease table and its next deadline. A tick before that deadline does not load the table."""
 
     def __init__(self, handle: StatefulProcessorHandle) -> None:
         self._table: ValueState = handle.getValueState("lease_table", "table BINARY")
@@ -28,10 +28,10 @@ class MessageLeases:
         *,
         anyway: bool = False,
     ) -> tuple[LeaseTable, bytes] | None:
-        """Take in a batch of markers: what is to be appended again, and the bytes of the table then.
+        """Applies a batch of markers. Returns the expired leases to append again, and the encoded table.
 
-        None where nothing has changed, unless the table is wanted ``anyway``. ``resumed`` is a table to begin
-        with; with ``now_ms`` leases run out.
+        Returns None if nothing changed, unless ``anyway`` is set and a table exists. ``resumed`` replaces the
+        stored table. Leases expire only if ``now_ms`` is given.
         """
         wanted = anyway and self._table.exists()
         if not wanted and not markers and resumed is None and not self._is_due(now_ms):
@@ -49,7 +49,7 @@ class MessageLeases:
         return due, stored
 
     def clear(self) -> None:
-        """Forget the table."""
+        """Clears the table and its deadline."""
         self._table.clear()
         self._next.clear()
 
@@ -63,5 +63,5 @@ class MessageLeases:
 
 
 def _value_of(state: ValueState) -> tuple[Any, ...] | None:
-    """The value, asked for only where there is one: Spark logs a warning of each that is not there."""
+    """Returns the value or None. Checks for existence first, because Spark warns about a missing value."""
     return state.get() if state.exists() else None

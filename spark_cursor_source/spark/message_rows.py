@@ -1,4 +1,4 @@
-"""Rows as messages to send: which columns there may be, and what each becomes."""
+"""Converts DataFrame rows to messages, and checks their columns."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from spark_cursor_source.errors import NoMessageColumn, UnfitMessageColumn
 from spark_cursor_source.topics.message_sender import ANY_PARTITION, Headers, Row
 from spark_cursor_source.wire.deliver_at import DELIVER_AT, deliver_at
 
-_Column = Any  # of pyarrow, which has no types
+_Column = Any  # a pyarrow column; pyarrow has no type annotations
 
 _HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
 def check_columns(schema: StructType, *, topic: str | None) -> None:
-    """That rows can be sent, by the rules of Spark's Kafka sink; ``topic`` is where all go, None if they say.
+    """Checks the columns of rows to send, by the rules of Spark's Kafka sink.
+
+    ``topic`` is the topic of all rows, or None if the column ``topic`` gives it.
 
     Raises:
-        NoMessageColumn: there is no value, or nothing says the topic.
-        UnfitMessageColumn: a column has another type than it must.
+        NoMessageColumn: the column value is missing, or neither option nor column gives the topic.
+        UnfitMessageColumn: a column has the wrong type.
     """
     has = tuple(schema.fieldNames())
     if "value" not in has:
@@ -44,7 +46,7 @@ def check_columns(schema: StructType, *, topic: str | None) -> None:
 
 
 def targets(batch: pa.RecordBatch, topic: str | None) -> set[tuple[str, int | None]]:
-    """Where the rows go: each topic and partition once, None for a partition that the key decides.
+    """Returns the distinct (topic, partition) targets. The partition is None if the key decides it.
 
     Raises:
         UnfitMessageColumn: a row has no topic.
@@ -62,9 +64,10 @@ def targets(batch: pa.RecordBatch, topic: str | None) -> set[tuple[str, int | No
 
 
 def messages(batch: pa.RecordBatch, topic: str | None) -> Iterator[Row]:
-    """Each row as the sender takes it, in order.
+    """Yields each row, in order, in the sender's format.
 
-    ``deliverAt`` becomes the header of that name, after those of the column headers, so that it counts.
+    The column ``deliverAt`` becomes the last header of the same name, so that it takes precedence over the
+    column headers.
 
     Raises:
         UnfitMessageColumn: a header has no key.
@@ -88,7 +91,7 @@ def _where(topic: str | None) -> tuple[str, ...]:
 
 
 def _values(column: _Column) -> list[Any]:
-    # Many times as fast as to_pylist, which makes an object of pyarrow's for each value first.
+    # Much faster than to_pylist, which creates a pyarrow object for each value first.
     values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
     return values
 

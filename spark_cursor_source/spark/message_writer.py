@@ -1,4 +1,4 @@
-"""``df.write.format("cursorq").option("topic", ...)``: each row becomes a message of a queue topic."""
+"""``df.write.format("cursorq").option("topic", ...)``: appends each row to a queue topic as a message."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ from spark_cursor_source.topics.write_rights import check_write_rights
 
 @dataclass
 class Enqueued(WriterCommitMessage):
-    """How many messages a task has written; the brokers have confirmed them."""
+    """Commit message of a task: the number of messages that the brokers have confirmed."""
 
     rows: int
 
 
 class EnqueuedRows:
-    """The task that sends rows: columns key, value, headers, topic, partition, deliverAt, and no others.
+    """Task that sends rows. It uses the columns key, value, headers, topic, partition and deliverAt only.
 
-    At least once: a task that Spark repeats, or a batch that it replays, sends its rows again.
+    Delivery is at least once: a repeated Spark task or a replayed batch sends its rows again.
 
     Raises:
         NoMessageColumn, UnfitMessageColumn
-        NotAuthorized: names all missing rights to the streams topic and the topic of the options.
+        NotAuthorized: rights to the streams topic or the topic of the options are missing. The error lists
+            all of them.
     """
 
     def __init__(self, options: EnqueueOptions, schema: StructType) -> None:
@@ -47,11 +48,11 @@ class EnqueuedRows:
         self._check_rights([] if options.topic is None else [options.topic])
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send every row; every in-sync replica has it when this returns.
+        """Sends every row. On return, every in-sync replica has stored the messages.
 
         Raises:
-            UnfitMessageColumn: a row has no topic, or a header without a key.
-            ReadonlyPartition: a row is for a partition, or by its key could be, that takes no messages.
+            UnfitMessageColumn: a row has no topic, or has a header without a key.
+            ReadonlyPartition: a target partition, or a partition that a row's key may select, is readonly.
             TopicNotFound, NoSuchPartition, MessageRefused, NotAuthorized, MessagesNotDurable
         """
         options = self._options
@@ -78,11 +79,13 @@ class EnqueuedRows:
 
 
 class EnqueueWriter(EnqueuedRows, DataSourceArrowWriter):
-    """``df.write.format("cursorq").option("topic", "orders").mode("append").save()``.
+    """Batch writer of messages.
+
+    ``df.write.format("cursorq").option("topic", "orders").mode("append").save()``
 
     Raises:
         OverwriteRefused: the mode is overwrite.
-        KafkaUnavailable: the brokers cannot be connected to.
+        KafkaUnavailable: the brokers are unreachable.
     """
 
     def __init__(self, options: EnqueueOptions, schema: StructType, *, overwrite: bool) -> None:
@@ -93,8 +96,8 @@ class EnqueueWriter(EnqueuedRows, DataSourceArrowWriter):
 
 
 class EnqueueStreamWriter(EnqueuedRows, DataSourceStreamArrowWriter):
-    """``df.writeStream.format("cursorq").option("topic", "orders")``: the same for each micro-batch.
+    """Streaming writer of messages: ``df.writeStream.format("cursorq").option("topic", "orders")``.
 
-    Spark makes it anew for each micro-batch, so brokers that are away are waited for as within a query.
-    In complete mode each batch appends the whole result, as Spark's Kafka sink does.
+    Spark creates a writer for each micro-batch. The writer therefore waits for unavailable brokers, as a
+    running query does. In complete mode, each batch appends the whole result, as in Spark's Kafka sink.
     """

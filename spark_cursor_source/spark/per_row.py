@@ -1,4 +1,4 @@
-"""The part of ``AckSink.per_row`` that runs on executors: one message, one call, one outcome."""
+"""Executor side of ``AckSink.per_row``: calls the handler for each message and collects the outcomes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_cursor_source.spark.handler_log import report_failure
 from spark_cursor_source.spark.settling import settlement_of
 from spark_cursor_source.wire.marker import MAX_REASON
 
-#: types of the columns that say which delivery of which message an outcome is for
+#: types of the columns that identify the message and delivery of an outcome
 _ID_DDL = {
     "key": "BINARY",
     "topic": "STRING",
@@ -31,17 +31,17 @@ _Described = tuple[str, int | None, str | None]  # action, delay, reason
 
 
 def outcome_ids(options: AckOptions) -> tuple[str, ...]:
-    """The columns of rows, and of their outcomes, that say which delivery of which message they are."""
+    """Returns the columns that identify the message and delivery of a row and of its outcome."""
     return tuple(dict.fromkeys((*needed_columns(options), "delivery_count")))
 
 
 def outcome_ddl(options: AckOptions) -> str:
-    """The columns of outcomes, before the one of results."""
+    """Returns the DDL of the outcome columns, without the column ``result``."""
     return ", ".join([*(f"{name} {_ID_DDL[name]}" for name in outcome_ids(options)), _OUTCOME_DDL])
 
 
 class Message:
-    """One row, read column by column on demand: ``message.value`` costs nothing for who never asks for it."""
+    """One row of a batch. Columns are converted on first access, so unused columns cost nothing."""
 
     __slots__ = ("_columns", "_index")
 
@@ -54,10 +54,10 @@ class Message:
 
     @property
     def attempt(self) -> int:
-        """Which attempt of its Spark task handles the message, from 0.
+        """The attempt number of the Spark task that handles the message, from 0.
 
-        Above 0 an earlier attempt has failed, or was too slow for Spark's speculation, and may have handled
-        the message: ``delivery_count`` counts no attempts.
+        Above 0, an earlier attempt failed or was too slow for Spark's speculation, and may have handled the
+        message. ``delivery_count`` does not count attempts.
         """
         context = TaskContext.get()
         return 0 if context is None else context.attemptNumber()
@@ -66,7 +66,7 @@ class Message:
         return self._columns.of(name)[self._index]
 
     def asDict(self) -> dict[str, Any]:
-        """All fields of the row, as ``pyspark.sql.Row.asDict``."""
+        """Returns all fields of the row, like ``pyspark.sql.Row.asDict``."""
         return {name: self[name] for name in self._columns.names}
 
     def __repr__(self) -> str:
@@ -74,7 +74,7 @@ class Message:
 
 
 class _Columns:
-    """The columns of a record batch as lists, each made when it is first asked for."""
+    """Columns of a record batch as lists. Each column is converted on first access."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
@@ -93,9 +93,9 @@ class _Columns:
 def handle(
     batches: Iterable[pa.RecordBatch], fn: Handler, ids: Sequence[str], result_type: pa.DataType | None
 ) -> Iterator[pa.RecordBatch]:
-    """Call ``fn`` for each row; the outcomes, with its columns ``ids``, in the order of the rows.
+    """Calls ``fn`` for each row. Yields the outcomes in row order, with the columns ``ids``.
 
-    An exception of ``fn`` gives that row back with the tracker's backoff, and its text as the reason.
+    An exception of ``fn`` releases its row with the tracker's backoff. The exception text is the reason.
     """
     for batch in batches:
         if batch.num_rows:
@@ -107,7 +107,7 @@ def _handle_batch(
 ) -> pa.RecordBatch:
     columns = _Columns(batch)
     rows = batch.num_rows
-    odd: dict[int, Any] = {}  # whatever is no plain ack
+    odd: dict[int, Any] = {}  # row index -> outcome other than a plain ack
     for index in range(rows):
         try:
             outcome = fn(Message(columns, index))
@@ -157,7 +157,7 @@ def _describe(outcome: Any, results: list[Any] | None, index: int) -> _Described
 
 
 class _Failed:
-    """A handler's exception, as the reason of a release."""
+    """Outcome of a handler that raised: a release with the exception text as reason."""
 
     def __init__(self, problem: Exception) -> None:
         self.reason = f"{type(problem).__name__}: {problem}"[:MAX_REASON]
@@ -166,7 +166,7 @@ class _Failed:
 def handle_and_settle(
     batches: Iterable[pa.RecordBatch], fn: Handler, options: AckOptions, markers_partitions: int
 ) -> Iterator[pa.RecordBatch]:
-    """:func:`handle`, and the markers of all outcomes flushed before the task ends."""
+    """Runs :func:`handle` and flushes the markers of all outcomes. Yields one row with their number."""
     settlement = settlement_of(options)
     for outcomes in handle(batches, fn, outcome_ids(options), None):
         settlement.add(outcomes)

@@ -1,4 +1,4 @@
-"""The stream reader that Spark pickles: options, and nothing else that would not survive the journey."""
+"""Stream reader of the source. Spark pickles the reader, so its pickled state is only the options."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ from spark_cursor_source.topics.read_reports import report_read
 from spark_cursor_source.wire import offset_json
 
 log = logging.getLogger(__name__)
-UNLIMITED = 2**62  #: messages in a batch
+UNLIMITED = 2**62  #: row limit that stands for an unlimited batch
 
 
 @dataclass(frozen=True)
 class LeasedSlices(InputPartition):
-    """What one task reads; its Start is on the broker already."""
+    """Input of one task: slices whose Start is already stored."""
 
     slices: tuple[Slice, ...]
     markers_partitions: int
-    now_ms: int  #: broker time of the plan: every read of the batch judges by it what is due
-    report_to: ReportTo | None = None  #: where it says that it has read all; None: nobody asks
+    now_ms: int  #: broker time of the plan; every read of the batch compares ``deliverAt`` with this time
+    report_to: ReportTo | None = None  #: target of the task's read report, or None if no report is needed
 
 
 class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The source of ``spark.readStream.format("cursorq")``.
+    """Stream reader of ``spark.readStream.format("cursorq")``.
 
-    On the driver it asks a :class:`Planner`, or a :class:`PlannerV1` where the tracker is kafka-mq-go's, born
-    at the first question; on executors it reads slices.
+    On the driver, the reader delegates to a :class:`Planner`, created on first use. With a kafka-mq-go
+    tracker, the planner is a :class:`PlannerV1`. On executors, the reader reads slices.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -68,7 +68,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._encode(self._driver().initial_offset())
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Never all that is available: Spark then asks for that with Trigger.Once only.
+        # Not ReadAllAvailable: Spark then passes that limit only for Trigger.Once, which latestOffset checks.
         most = self._options.max_offsets_per_trigger
         return ReadMaxRows(UNLIMITED if most is None else most)
 
@@ -86,7 +86,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end is begin else self._encode(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """What Spark shows as ``latestOffset`` in its progress, and never reads again."""
+        """Returns the ``latestOffset`` of Spark's progress reports. Spark never reads the value back."""
         if self._planner is None:
             return None
         shown = offset_json.encode(self._planner.latest_known())
@@ -102,7 +102,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         batch = self._decode(start), self._decode(end)
         if self._planned is not None and self._planned[0] == batch:
-            # A query that uses the stream twice, as in a union of two filters, asks once for each use.
+            # A query that uses the stream twice, as in a union of two filters, requests each batch twice.
             return self._planned[1]
         planner = self._driver()
         planned = planner.plan(*batch)
@@ -135,7 +135,8 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise TypeError(f"a {type(partition).__name__} is no partition of cursorq")
         options = self._options
         if options.marker_version is MarkerVersion.V1:
-            # The queue ids were told apart when the Starts were written; the tracker has what is gone since.
+            # The planner filtered queue ids when it wrote the Starts. The tracker redelivers messages from
+            # its own copies, so missing records need no End.
             yield from self._rows(partition, None, _log_missing, None)
             return
         undelivered: list[Marker] = []
@@ -163,7 +164,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             size += rows.nbytes
             yield rows
         if undelivered:
-            # Offsets that nobody is going to ack: without an End they would stay outstanding for ever.
+            # These offsets deliver no rows and get no ack. Without an End they stay outstanding forever.
             sender = cached_sender(
                 client_config(options.kafka, "producer"), options.markers_topic, partition.markers_partitions
             )
@@ -172,7 +173,10 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report(partition, size)
 
     def _report(self, partition: LeasedSlices, size: int) -> None:
-        """Tell the planner that what is not due of a task has been given back, where that spares it work."""
+        """Reports to the planner that the task has released its messages that are not due.
+
+        Small tasks do not report: the planner reads their messages at lower cost.
+        """
         to, messages = partition.report_to, sum(len(one.offsets) for one in partition.slices)
         if to is not None and to.worth(messages=messages, size=size):
             config = client_config(self._options.kafka, "producer")
@@ -203,7 +207,8 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset_json.encode(offset, self._options.checkpoint_owner)
 
     def _decode(self, stored: dict[str, Any]) -> SourceOffset:
-        # Before any broker is asked: going on from another's positions would skip what this one never had.
+        # Checked before any broker request: a query that continues from another owner's positions would skip
+        # messages that it never received.
         self._options.checkpoint_owner.check(offset_json.owner_of(stored))
         return offset_json.decode(stored)
 

@@ -1,4 +1,4 @@
-"""Secrets in options that Spark would show in plans, its UI and its event log."""
+"""Redaction of secret options that Spark would show in plans, its UI and its event log."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
-#: Spark hides options that match a pattern of its own or this one, which a session may set
+#: Spark redacts options that match its built-in pattern or this pattern, which a session may set
 OPTION = "spark.sql.redaction.options.regex"
 DEFAULT = "(?i)url"
-#: names of Kafka options whose values are secrets and that no pattern of Spark's knows, and keys in PEM
+#: names of secret Kafka options that no pattern of Spark covers, and the header of PEM private keys
 SECRETS = r"(?i)kafka[.](ssl|sasl|https)[.].*(jaas|pem|key|phrase|secret|token|password)|PRIVATE KEY"
 
 
 def hide_secrets(spark: SparkSession) -> None:
-    """Have Spark hide them in whatever it shows of this session's queries.
+    """Makes Spark redact secret options in the output of this session's queries.
 
-    A declarative pipeline may not change its session. It has to have the setting in its specification, and
-    a warning says so.
+    A declarative pipeline cannot change its session. Its specification must contain the setting. This
+    function then logs a warning with the setting.
     """
     _hide_without_session(spark)
     present = spark.conf.get(OPTION, DEFAULT) or DEFAULT
@@ -38,11 +38,11 @@ def hide_secrets(spark: SparkSession) -> None:
 
 
 def _hide_without_session(spark: SparkSession) -> None:
-    """Have Spark hide them also where a plan is printed in a thread without an active session.
+    """Makes Spark also redact plans that are printed in a thread without an active session.
 
-    Such is every Python thread but the one that made the session. Spark reads no session's settings there,
-    only their defaults, and there is no other way to those than by reflection. Spark Connect has no such
-    threads: its server runs all in its session.
+    Every Python thread except the one that created the session has no active session. In such a thread,
+    Spark reads only the default of the setting, which only reflection can change. Spark Connect has no such
+    threads: its server runs everything in the session.
     """
     jvm: Any = getattr(spark, "_jvm", None)
     if jvm is None:
@@ -55,7 +55,7 @@ def _hide_without_session(spark: SparkSession) -> None:
         field = setting.getClass().getDeclaredField("_defaultValue")
         field.setAccessible(True)
         field.set(setting, setting.valueConverter().apply(f"{default}|{SECRETS}"))
-    except (Py4JError, TypeError):  # a Spark that has no such field, or lets nobody reach it
+    except (Py4JError, TypeError):  # this Spark version lacks the field, or denies access
         log.warning(
             "secrets_not_hidden_in_threads: in a thread without an active session explain() and errors may"
             " print PEM keys and passphrases; keep them in a file, and name it in kafka.config.file"

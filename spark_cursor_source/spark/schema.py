@@ -1,4 +1,4 @@
-"""The columns of the source, in Spark's words; the same as Spark's Kafka source, then delivery_count."""
+"""Spark schema of the source: the columns of Spark's Kafka source, then ``delivery_count``."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _DELIVERY_COUNT = StructField("delivery_count", IntegerType())
 
 
 def message_schema(*, include_headers: bool, origin: RowOrigin | None = None) -> StructType:
-    """One row a message; ``headers`` only where it was asked for, as in Spark's Kafka source.
+    """Returns the schema of message rows. ``headers`` is optional, as in Spark's Kafka source.
 
-    The column offset carries the ``origin`` in its metadata, through filters, joins and checkpoints, as far
-    as it is not computed anew.
+    The column ``offset`` carries the ``origin`` in its metadata. The metadata survives filters, joins and
+    checkpoints, but is lost if the column is recomputed.
     """
     headers = (_HEADERS,) if include_headers else ()
     carried = None if origin is None else {METADATA: origin.to_metadata()}
@@ -50,6 +50,6 @@ def message_schema(*, include_headers: bool, origin: RowOrigin | None = None) ->
 
 
 def origin_of(schema: StructType) -> RowOrigin | None:
-    """The source that the column offset of rows comes from, where it still says so."""
+    """Returns the source in the metadata of the column ``offset``, or None if the metadata is missing."""
     fields = (field for field in schema.fields if field.name == _CARRIER)
     return next((RowOrigin.from_metadata(field.metadata or {}) for field in fields), None)

@@ -1,4 +1,4 @@
-"""The choice between V2 and V1 markers for the acks of a task."""
+"""Settles the rows of a task with V2 or V1 markers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from spark_cursor_source.options.marker_format import MarkerVersion
 
 
 def settlement_of(options: AckOptions) -> Settlement | SettlementV1:
-    """An empty settlement, in the markers that the options ask for."""
+    """Returns an empty settlement for the marker version of the options."""
     return SettlementV1(options) if options.marker_version is MarkerVersion.V1 else Settlement(options)
 
 
 def settle(
     batches: Iterable[pa.RecordBatch], options: AckOptions, markers_partitions: int
 ) -> Iterator[pa.RecordBatch]:
-    """The body of a task that settles all its rows: one row with their number comes out."""
+    """Settles all rows of a task. Yields one row with their number."""
     settlement = settlement_of(options)
     for batch in batches:
         settlement.add(batch)

@@ -1,4 +1,4 @@
-"""The data source ``cursorq``: what Spark finds under that name."""
+"""The Spark data source ``cursorq``."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from spark_cursor_source.spark.views.columns import ddl
 from spark_cursor_source.spark.worker_python import check_worker_python
 
 _OF_BATCH_READS = ("view", "endingoffsets")
-# Spark hands these over with the options of a streaming write, and reads them itself.
+# Spark passes these options of a streaming write to the data source, but handles them itself.
 _OF_STREAMING_WRITES = ("checkpointlocation", "queryname")
 
 
 class CursorqDataSource(DataSource):
-    """The queue in all its roles.
+    """Data source ``cursorq``: streaming and batch reads and writes of queues.
 
-    - ``spark.readStream.format("cursorq")``: every message of a topic, under a lease.
-    - ``spark.read.format("cursorq").option("view", ...)``: messages, cursors, outstanding, deadletters or
-      markers; leases and moves nothing. See ``spark.views``.
-    - ``df.write.format("cursorq").option("topic", ...).mode("append").save()``: each row becomes a message;
-      ``df.writeStream`` does the same. See ``spark.enqueue``.
-    - The same with ``action``: acks, releases, rejects or extends the message of each row. See
-      ``spark.writer``.
+    - ``spark.readStream.format("cursorq")``: reads every message of a topic under a lease.
+    - ``spark.read.format("cursorq").option("view", ...)``: reads messages, cursors, stats, outstanding,
+      deadletters or markers. A batch read takes no leases and moves no cursors. See ``spark.views``.
+    - ``df.write.format("cursorq").option("topic", ...).mode("append").save()``: appends each row as a
+      message. ``df.writeStream`` does the same. See ``spark.message_writer``.
+    - The same writes with ``action``: ack, release, reject or extend the message of each row. See
+      ``spark.ack_writer``.
     """
 
     @classmethod
@@ -51,12 +51,12 @@ class CursorqDataSource(DataSource):
         return "cursorq"
 
     def schema(self) -> StructType | str:
-        # Spark does not say here whether it is going to be a batch read or a stream.
+        # Spark does not pass the kind of read, batch or stream. These options mark a batch read.
         if any(option.lower() in _OF_BATCH_READS for option in self.options):
             return ddl(view_columns(self._view_options()))
         try:
             options = self._source_options()
-            client_config(options.kafka)  # what is wrong with it is told before anything starts
+            client_config(options.kafka)  # raises for invalid Kafka options before the query starts
         except MissingOption as missing:
             if missing.option != "subscription":
                 raise
@@ -93,10 +93,10 @@ class CursorqDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("cursorq")`` known to this session; again and again if you like.
+    """Registers ``format("cursorq")`` in this session. Repeated calls are allowed.
 
-    Spark finds the format by itself where this package is installed for its Python. This says early whether
-    it is, and has Spark hide the secrets of Kafka options in plans, UI and event log.
+    Spark finds the format without this call if this package is installed in Spark's Python. This call checks
+    the installation early. It also makes Spark redact secret Kafka options in plans, UI and event log.
 
     Raises:
         PythonWithoutPackage: ``PYSPARK_PYTHON`` is not set, or names a Python without this package.

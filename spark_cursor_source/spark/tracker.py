@@ -1,4 +1,4 @@
-"""The tracker as a streaming query: markers in; redeliveries, cursors and dead letters out."""
+"""The tracker as a streaming query: reads markers and writes redeliveries, cursors and dead letters."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ STATE_PARTITIONS = 4  #: shuffle partitions of a new tracker, unless the session
 
 
 def start_tracker(spark: SparkSession, options: Mapping[str, object]) -> StreamingQuery:
-    """Start the tracker of a markers topic; one is enough for all subscriptions that share the topic.
+    """Starts the tracker of a markers topic. One tracker serves all subscriptions that share the topic.
 
-    It runs in a session of its own, so that its settings (RocksDB state, few state partitions) touch nobody
-    else's. ``options`` are those of :class:`TrackerOptions`, flat or nested.
+    The tracker runs in its own session, so that its settings (RocksDB state, few state partitions) do not
+    affect other queries. ``options`` are those of :class:`TrackerOptions`, flat or nested.
 
     Raises:
-        UnknownOption, InvalidOption, MissingOption: as said there.
-        UnknownKafkaOption, RefusedKafkaOption, ConflictingOptions: of the options for the Kafka clients; a
-            tracker of this checkpoint that runs goes on.
-        PythonWithoutPackage: Spark would start a Python that does not have this package.
-        TrackerOwnedByAnother (by the query): another tracker works on this markers topic; see ``takeOver``.
+        UnknownOption, InvalidOption, MissingOption: an option is not valid for :class:`TrackerOptions`.
+        UnknownKafkaOption, RefusedKafkaOption, ConflictingOptions: an option of the Kafka clients is not
+            valid. A running tracker of this checkpoint continues.
+        PythonWithoutPackage: Spark would start a Python without this package.
+        TrackerOwnedByAnother (by the query): another tracker owns this markers topic; see ``takeOver``.
     """
     parsed = TrackerOptions.parse(options)
-    client_config(parsed.kafka, "producer")  # what is wrong with it is told before anything starts
+    client_config(parsed.kafka, "producer")  # raises for invalid Kafka options before the query starts
     check_worker_python(spark)
     _close_ended()
     session = spark.newSession()
@@ -90,14 +90,14 @@ def start_tracker(spark: SparkSession, options: Mapping[str, object]) -> Streami
     return query
 
 
-_started: list[tuple[StreamingQuery, TrackerBatch]] = []  # of this process
+_started: list[tuple[StreamingQuery, TrackerBatch]] = []  # trackers started by this process
 
 
 def _close_ended() -> None:
-    """End the clients of trackers whose query has ended: a driver may start its tracker again and again."""
+    """Closes the clients of ended trackers. A driver that restarts its tracker would otherwise leak them."""
     for query, batches in list(_started):
         ended = True
-        with suppress(Exception):  # of a session that is gone
+        with suppress(Exception):  # the session of the query may be gone
             ended = not query.isActive
         if ended:
             _started.remove((query, batches))
@@ -105,30 +105,30 @@ def _close_ended() -> None:
 
 
 class TrackerBatch:
-    """Carries out what a batch has decided."""
+    """ForeachBatch function of the tracker: executes the decisions of a batch."""
 
     def __init__(self, options: TrackerOptions) -> None:
         self._options = options
         self._outbox: Outbox | None = None
         self._breakers = BreakerLog()
         self._nowhere = UnmatchedAcksLog()
-        self._lock = threading.Lock()  # a batch that is being carried out keeps its clients
+        self._lock = threading.Lock()  # close() waits for a running batch, which needs its clients
 
     def __reduce__(self) -> tuple[type[TrackerBatch], tuple[TrackerOptions]]:
-        # Spark Connect sends it to where batches are carried out.
+        # Spark Connect pickles this function to the process that executes batches.
         return TrackerBatch, (self._options,)
 
     def __call__(self, decided: DataFrame, batch_id: int) -> None:
-        """Spark's foreachBatch function."""
+        """Executes one micro-batch. Spark calls this foreachBatch function."""
         with self._lock:
             try:
                 self._carry_out(decided, batch_id)
             except BaseException:
-                self._close()  # the query ends, and a new one has clients of its own
+                self._close()  # the query fails now, and a new query opens its own clients
                 raise
 
     def close(self) -> None:
-        """End the clients; another batch opens new ones."""
+        """Closes the Kafka clients. The next batch opens new ones."""
         with self._lock:
             self._close()
 
@@ -171,7 +171,7 @@ class TrackerBatch:
                 case tracker_processor.QUARANTINED:
                     log.warning("marker_quarantined %s", body.decode(errors="replace"))
         if not tracker_id:
-            return  # nothing was read, or the state was only rebuilt: nothing was decided
+            return  # the batch read no markers, or only rebuilt the state: no decisions
         outbox = self._opened(tracker_id)
         if rewritten:
             outbox.look_at_cursors()
@@ -205,7 +205,7 @@ class TrackerBatch:
 
 
 def _watch_settings(policy: RedeliveryPolicy) -> dict[str, str]:
-    """The options of a policy that the source takes: what its driver is to look after."""
+    """Returns the options of a policy that the tracker's source needs on the driver: TTL and breaker."""
 
     def text(duration_ms: int | None) -> str:
         return NONE if duration_ms is None else format_duration(duration_ms)
@@ -218,7 +218,7 @@ def _watch_settings(policy: RedeliveryPolicy) -> dict[str, str]:
 
 
 class _Policies:
-    """``policy_for`` without the rest of the options, to be pickled to executors."""
+    """``policy_for`` without the other options. Pickled to executors."""
 
     def __init__(self, options: TrackerOptions) -> None:
         self._default = options.policy

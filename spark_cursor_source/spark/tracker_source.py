@@ -1,4 +1,4 @@
-"""The tracker's source: the markers topic, folded on executors."""
+"""Spark source of the tracker: reads the markers topic and folds markers on executors."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from spark_cursor_source.tracker.fold import (
 from spark_cursor_source.tracker.planner import AllCursors, MarkersSlice, TrackerPlanner
 from spark_cursor_source.wire import tracker_offset_json
 
-POLICIES = "policies"  #: option with the digest of the policies that batches are decided under
+POLICIES = "policies"  #: option with the digest of the policies that apply to the batches
 SUBSCRIPTIONS = "subscriptions"  #: option with the settings of each subscription, as JSON
 
 
 class MarkerStreamReader(DataSourceStreamReader):
-    """Markers, folded: consecutive Ends of a cell are one row."""
+    """Stream reader of folded markers: consecutive Ends of a cell become one row."""
 
     def __init__(self, options: TrackerOptions, policies: str | None = None) -> None:
-        """``policies`` is the digest of all policies, where ``options`` are only those of the source."""
+        """Takes the digest of all policies, for ``options`` that contain only the source's settings."""
         self._options = options
         self._policies = options.policies_digest if policies is None else policies
         self._planner: TrackerPlanner | None = None
@@ -108,7 +108,7 @@ class MarkerStreamReader(DataSourceStreamReader):
 
 
 class MarkerDataSource(DataSource):
-    """``cursorq-tracker``: what the tracker reads. Not for users: read ``view=markers`` instead."""
+    """Internal data source ``cursorq-tracker``. Applications read ``view=markers`` instead."""
 
     @classmethod
     def name(cls) -> str:
@@ -119,7 +119,7 @@ class MarkerDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options: dict[str, object] = dict(self.options)
-        # As one option: Spark lower-cases keys, and names of subscriptions are told apart by their case.
+        # All subscriptions are one JSON option: Spark lower-cases option keys, and names are case-sensitive.
         if (subscriptions := self.options.get(SUBSCRIPTIONS)) is not None:
             options[SUBSCRIPTIONS] = json.loads(subscriptions)
         policies = self.options.get(POLICIES)

@@ -1,4 +1,4 @@
-"""The tracker's state in Spark: the cells of a markers partition, and what is decided about them."""
+"""Stateful processor of the tracker: stores the cells of a markers partition and emits decisions."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ REDELIVER, DEAD_LETTER, CURSOR, POSITION, QUARANTINED = (
 REAPPEND, LEASE_TABLE = "reappend", "lease_table"
 DELETED = "deleted"
 NO_CELL = "no_cell"
-REWRITTEN = "rewritten"  #: the batch has all cursors of the partition
-_NEVER = -1  #: a cell for which nothing waits for the clock
+REWRITTEN = "rewritten"  #: the batch contains all cursors of the partition
+_NEVER = -1  #: event time of a cell without a timed event
 
 
 class TrackerProcessor(StatefulProcessor):
-    """One state key is one markers partition: all markers of a cell are in one.
+    """Tracker of one markers partition per state key. A cell's markers are all in one partition.
 
-    Kept are the whole cells (as cursors) and, beside them, when each has its next event, so that a tick
-    touches only those that have something due.
+    The state has each cell (as a cursor) and, separately, the time of its next event. A tick therefore loads
+    only the cells with a due event.
     """
 
     def __init__(self, policy_for: Callable[[str], RedeliveryPolicy]) -> None:
@@ -61,13 +61,13 @@ class TrackerProcessor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         (partition,) = key
         trackers: dict[bytes, CellTracker] = {}
-        known: set[bytes] = set()  # cells that were there before this batch
-        nowhere: Counter[tuple[str, str]] = Counter()  # acked by name, and there is no such cell
+        known: set[bytes] = set()  # cells that existed before this batch
+        nowhere: Counter[tuple[str, str]] = Counter()  # messages settled by name whose cell does not exist
         messages: list[MessageMarkers] = []
         table: LeaseTable | None = None
         now_ms: int | None = None
         rewrite = False
-        # A shuffle keeps no order: the marker's offset tells what came first.
+        # A shuffle keeps no order, so rows are sorted by marker offset.
         for row in sorted(rows, key=lambda row: row.sequence):
             match row.kind:
                 case Kind.REWRITE:
@@ -135,7 +135,7 @@ class TrackerProcessor(StatefulProcessor):
     def _wake(
         self, trackers: dict[bytes, CellTracker], known: set[bytes], partition: int, now_ms: int
     ) -> None:
-        """Load the cells for which something is due."""
+        """Loads the cells with a due event."""
         due = [
             bytes(cell_key)
             for (cell_key,), (event_ms,) in self._events.iterator()
@@ -189,9 +189,9 @@ def _encoded(decision: Decision, partition: int) -> tuple[str, int, int, bytes]:
 
 
 def _of_a_sink(marker: Marker) -> int:
-    """How many messages somebody has acked, released, rejected or extended by name.
+    """Returns the number of messages that a sink or client settled by name with this marker.
 
-    What a query says of a subscription that was deleted under it is no mistake of its sink.
+    Markers that a query itself writes count 0. If its subscription was deleted, its sink made no mistake.
     """
     match marker:
         case End(run_id=None) | Release(due_ms=None) | Reject() | KeepAlive(run_id=None):

@@ -1,4 +1,4 @@
-"""Functions that Spark sends to other processes."""
+"""Check of functions that Spark pickles to other processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_cursor_source.errors import HandlerNotPicklable
 
 
 def check_travels(function: Callable[..., Any]) -> None:
-    """Refuse a function that cannot be sent to executors.
+    """Refuses a function that cannot be pickled to executors.
 
     Raises:
         HandlerNotPicklable

@@ -1,4 +1,4 @@
-"""The Python that Spark starts for planners and tasks, which must have this package."""
+"""Check of the Python that Spark starts for planners and tasks: it must have this package."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LOOK_S = 60.0
 
 
 def check_worker_python(spark: SparkSession) -> None:
-    """Refuse a session whose Python processes cannot import this package, while that is still easy to mend.
+    """Refuses a session whose Python processes cannot import this package. The check runs before any query.
 
-    A session of Spark Connect does not tell what its server starts, and is not asked.
+    A Spark Connect session does not expose its server's Python, so it is not checked.
 
     Raises:
         PythonWithoutPackage
@@ -32,7 +32,7 @@ def check_worker_python(spark: SparkSession) -> None:
 
 @lru_cache(maxsize=8)
 def has_package(python: str) -> bool:
-    """Whether the program is a Python that finds this package, started as Spark would start it."""
+    """True if the program, started as Spark starts it, is a Python that finds this package."""
     found = shutil.which(python)
     if found is None:
         return False

@@ -1,8 +1,8 @@
-"""The batch reads of ``spark.read.format("cursorq")``: which view is which reader, with which columns.
+"""Views: the batch reads of ``spark.read.format("cursorq")``, with their readers and columns.
 
-``messages``, ``deadletters`` and ``markers`` are ranges of a log, fixed when a DataFrame first runs, because
-Spark plans one of a Python source once: ``load()`` again for what came later. ``cursors``, ``stats`` and
-``outstanding`` are states, read anew by every action.
+``messages``, ``deadletters`` and ``markers`` read ranges of a log. Spark plans a DataFrame of a Python source
+once, so the ranges are fixed when the DataFrame first runs. Call ``load()`` again to read later records.
+``cursors``, ``stats`` and ``outstanding`` show the current state: every action reads it again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark_cursor_source.spark.views.columns import Columns
 
 
 def view_columns(options: ViewOptions) -> Columns:
-    """Names and types of the columns of a view."""
+    """Returns the names and types of the columns of a view."""
     match options.view:
         case View.MESSAGES:
             return view_messages.columns(options)
@@ -37,7 +37,7 @@ def view_columns(options: ViewOptions) -> Columns:
 
 
 def view_reader(options: ViewOptions) -> DataSourceReader:
-    """What reads a view; each is documented where it is written."""
+    """Returns the reader of a view. Each reader class documents its view."""
     match options.view:
         case View.MESSAGES:
             return view_messages.MessagesReader(options)

@@ -1,4 +1,4 @@
-"""The columns of the views: one list of names and types that Spark and Arrow both read."""
+"""Columns of the views: one list of names and types for both Spark and Arrow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from spark_cursor_source.core.offsets import OffsetSet
 
-Columns = Mapping[str, str]  #: name -> type in Spark's words, in the order of the columns
+Columns = Mapping[str, str]  #: name -> Spark SQL type, in column order
 
 #: half-open ranges of offsets
 RANGES = "ARRAY<STRUCT<start: BIGINT, stop: BIGINT>>"
@@ -52,7 +52,7 @@ _ARROW_TYPES = {
 
 
 def message_columns(*, include_headers: bool) -> dict[str, str]:
-    """The columns of the source, in its order."""
+    """Returns the columns of the stream source, in its order."""
     headers = {"headers": HEADERS} if include_headers else {}
     return {
         "key": "BINARY",
@@ -68,7 +68,7 @@ def message_columns(*, include_headers: bool) -> dict[str, str]:
 
 
 def ddl(columns: Columns) -> str:
-    """The schema as a data source tells it to Spark.
+    """Returns the schema as a DDL string for Spark.
 
     >>> ddl({"topic": "STRING", "partition": "INT"})
     '`topic` STRING, `partition` INT'
@@ -77,12 +77,12 @@ def ddl(columns: Columns) -> str:
 
 
 def arrow_schema(columns: Columns) -> pa.Schema:
-    """The schema of the record batches; equal to what pyspark makes of :func:`ddl`."""
+    """Returns the schema of the record batches. It equals pyspark's conversion of :func:`ddl`."""
     return pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in columns.items()])
 
 
 def rows_batch(columns: Columns, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
-    """Rows of plain values, with an OffsetSet for ranges and milliseconds for a timestamp."""
+    """Converts rows of plain values to a record batch. Ranges are OffsetSets, timestamps are milliseconds."""
     schema = arrow_schema(columns)
     by_column = zip(*rows, strict=True)
     return pa.RecordBatch.from_arrays(
@@ -92,7 +92,7 @@ def rows_batch(columns: Columns, rows: Sequence[Sequence[Any]]) -> pa.RecordBatc
 
 
 def timestamps(values_ms: Iterable[int | None]) -> Any:
-    """Milliseconds as an array of timestamps."""
+    """Converts milliseconds to an array of timestamps."""
     in_us = [None if one is None else one * 1000 for one in values_ms]
     return pa.array(in_us, pa.int64()).cast(_ARROW_TYPES["TIMESTAMP"])
 
@@ -106,7 +106,7 @@ def _array(kind: str, values: Sequence[Any]) -> Any:
 
 
 def _ranges(sets: Sequence[OffsetSet | None]) -> Any:
-    """Sets of offsets as lists of ranges; an object for neither a range nor a bound is kept."""
+    """Converts offset sets to lists of ranges without a Python object per range or bound."""
     known = [one for one in sets if one is not None]
     bounds = np.fromiter(chain.from_iterable(map(_bounds, known)), np.int64)
     counts = [0 if one is None else one.count_ranges() for one in sets]

@@ -1,4 +1,4 @@
-"""The view ``cursors``: where every subscription stands."""
+"""The view ``cursors``: positions and counts of every subscription partition."""
 
 from __future__ import annotations
 
@@ -49,32 +49,32 @@ _HOLES_PER_BATCH = 500_000
 
 
 class CursorsReader(DataSourceReader):
-    """``view=cursors``: one row for each subscription, topic and partition that the tracker knows.
+    """``view=cursors``: one row per subscription, topic and partition known to the tracker.
 
-    Of the given subscription and topics, or of all; read anew by every action::
+    The view shows the given subscription and topics, or all. Every action reads the current state::
 
         subscription STRING, topic STRING, partition INT
-        mark_delete    BIGINT     everything up to it, itself included, is acknowledged; -1: nothing is
+        mark_delete    BIGINT     the offset up to which (inclusive) all messages are acked; -1: none
         read_position  BIGINT     the first offset that was never leased
         ack_holes      ARRAY<STRUCT<start: BIGINT, stop: BIGINT>>
-                                  acknowledged ranges above mark_delete, half-open; all of them
-        outstanding    BIGINT     messages delivered and not acknowledged: leased + available + held
-        leased         BIGINT     of these, under a lease
-        available      BIGINT     of these, to be delivered again, now or after a delay
-        delayed        BIGINT     of the available ones, those whose delay is not over
-        held           BIGINT     dead letters that wait for the breaker to close, or could not be written
-        oldest_unacked TIMESTAMP  of the first message that is outstanding or was never read; null: none
-        log_end        BIGINT     the offset after the last that can be read; null: the topic is gone
-        backlog        BIGINT     outstanding + what was never read; null: the topic is gone
+                                  all acked ranges above mark_delete, half-open
+        outstanding    BIGINT     messages delivered and not acked: leased + available + held
+        leased         BIGINT     outstanding messages under a lease
+        available      BIGINT     outstanding messages to redeliver, immediately or after a delay
+        delayed        BIGINT     available messages whose delay is not over
+        held           BIGINT     dead letters that wait for the breaker to close or for a retried write
+        oldest_unacked TIMESTAMP  time of the first outstanding or never read message; null: none
+        log_end        BIGINT     the offset after the last readable message; null: the topic is gone
+        backlog        BIGINT     outstanding + never read messages; null: the topic is gone
         delivered, acked, redelivered, dead_lettered, expired
-                       BIGINT     messages, since the subscription began; none is counted in two of the last
-                                  three and acked
-        breaker_opened TIMESTAMP  since when the breaker is open, in the broker's time; null: it is closed
-        trouble        STRING     why held dead letters could not be written; null: none of them was tried
-        next_try       TIMESTAMP  when they are tried again, in the broker's time
+                       BIGINT     messages since the subscription began; a message counts in at most one
+                                  of acked, dead_lettered and expired
+        breaker_opened TIMESTAMP  broker time at which the breaker opened; null: closed
+        trouble        STRING     why held dead letters could not be written; null: no failed attempt
+        next_try       TIMESTAMP  broker time of the next attempt to write them
 
-    Offsets that hold no message (transaction markers, compacted records) count in the backlog until they
-    have been read past; where they get older than the TTL before that, they count as expired.
+    Offsets without a message (transaction markers, compacted records) count in the backlog until the read
+    position passes them. If they first become older than the TTL, they count as expired.
     """
 
     def __init__(self, options: ViewOptions) -> None:

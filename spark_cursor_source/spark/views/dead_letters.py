@@ -1,4 +1,4 @@
-"""The view ``deadletters``: messages that were given up, whole, and what is known of their end."""
+"""The view ``deadletters``: dead letters with their content, origin and reason."""
 
 from __future__ import annotations
 
@@ -74,32 +74,32 @@ _NUMBERS = {
 
 
 def columns(options: ViewOptions) -> Columns:
-    """Those of messages, and those of their origin."""
+    """Returns the message columns and the origin columns."""
     return {**message_columns(include_headers=options.include_headers), **ORIGIN}
 
 
 class DeadLettersReader(DataSourceReader):
     """``view=deadletters``: the dead letters of the given topics and subscription.
 
-    They are looked for where deadLetterTopic says; a topic that is not there has none. ``topic``,
-    ``partition``, ``offset`` and ``timestamp`` are those of the dead letter; the key, the value and the
-    headers are the message's own::
+    The option deadLetterTopic names the topics. A missing topic has no dead letters. ``topic``,
+    ``partition``, ``offset`` and ``timestamp`` are those of the dead letter. Key, value and headers are those
+    of the original message::
 
         key, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
         timestampType INT, [headers ARRAY<STRUCT<key: STRING, value: BINARY>>,]
-        delivery_count   INT     how often it was delivered
-        reason           STRING  why it was given up: max-deliveries, rejected
-        subscription     STRING  by which subscription
-        origin_topic     STRING  where the message was; null, as all of these, for a record which the
-        origin_partition INT     tracker did not write
+        delivery_count   INT     number of deliveries
+        reason           STRING  max-deliveries, rejected or expired
+        subscription     STRING  subscription of the dead letter
+        origin_topic     STRING  position of the original message; these columns and all others from
+        origin_partition INT     delivery_count on are null if the tracker did not write the record
         origin_offset    BIGINT
-        error            STRING     what the handler said of the last delivery; null: nothing
-        first_delivery   TIMESTAMP  by the broker's clock; null: not known
+        error            STRING     error of the handler at the last delivery; null: none
+        first_delivery   TIMESTAMP  broker time; null: unknown
         last_delivery    TIMESTAMP
-        origin_timestamp TIMESTAMP  the one that the message had
+        origin_timestamp TIMESTAMP  timestamp of the original message
 
-    A dead letter that a crash of the tracker has written twice is one row, the first. One task reads a
-    partition of the dead letters, whatever minPartitions says.
+    If a crash of the tracker wrote a dead letter twice, only the first one is shown. One task reads each
+    dead-letter partition, regardless of minPartitions.
     """
 
     def __init__(self, options: ViewOptions) -> None:
@@ -107,7 +107,7 @@ class DeadLettersReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         topics = ClusterAdmin(client_config(self._options.kafka, "admin")).meet()
-        # A partition in one task: only then is it known which dead letters are there twice.
+        # One task per partition: duplicates are detected only within a task.
         whole = replace(self._options, min_partitions=None, max_records_per_partition=None)
         names = _names(self._options, topics)
         if not topics.existing(names) and topics.existing([self._options.cursors_topic]):
@@ -124,7 +124,7 @@ class DeadLettersReader(DataSourceReader):
             [partition.slice],
             include_headers=True,
             queue_id=None if options.queue_id is None else options.queue_id.encode(),
-            on_missing=lambda piece, offsets, why: None,  # dead letters have a retention too
+            on_missing=lambda piece, offsets, why: None,  # retention may remove dead letters
         ):
             shown = _shown(once.of(dead_letters(batch, columns(options))), options)
             if shown.num_rows:
@@ -132,7 +132,7 @@ class DeadLettersReader(DataSourceReader):
 
 
 class _Once:
-    """Leaves out the dead letters of messages that had one before."""
+    """Filters duplicate dead letters of the same message."""
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
@@ -152,7 +152,7 @@ class _Once:
         original_us: int | None,
     ) -> bool:
         if topic is None or partition is None or offset is None or subscription is None:
-            return True  # the tracker did not write it
+            return True  # the tracker did not write this record
         one = letter_id(
             topic=topic,
             partition=partition,
@@ -167,12 +167,12 @@ class _Once:
 
 
 def dead_letters(batch: pa.RecordBatch, wanted: Columns) -> pa.RecordBatch:
-    """Messages with their headers, and what these say of their origin, as the columns wanted."""
+    """Converts records with headers to dead-letter rows with the ``wanted`` columns."""
     headers = batch.column("headers")
     columns = {
         name: _from_headers(headers, name) if name in _HEADER_OF else batch.column(name) for name in wanted
     }
-    # A dead letter without that header is of an earlier version, which gave it the message's own timestamp.
+    # Earlier versions wrote no such header, and gave the dead letter the timestamp of the message.
     written = pc.is_valid(columns["reason"])
     own = pc.if_else(written, columns["timestamp"], None)
     columns["origin_timestamp"] = pc.coalesce(columns["origin_timestamp"], own)
@@ -180,10 +180,11 @@ def dead_letters(batch: pa.RecordBatch, wanted: Columns) -> pa.RecordBatch:
 
 
 def _from_headers(headers: Any, name: str) -> Any:
-    """The values of one header, null where it is missing or not what the tracker writes."""
+    """Returns the values of one header. A missing header, or one not written by the tracker, is null."""
     pairs = headers.flatten()
     place = _last_named(headers, _HEADER_OF[name])
-    # What stands before the last reason is not the tracker's: a message may have been a dead letter before.
+    # The tracker's headers start at the last reason header. Headers before it may come from a previous dead
+    # letter of the same message.
     place[place < _last_named(headers, HEADER_REASON)] = -1
     raw = pairs.field("value").take(pa.array(place, mask=place < 0))
     text = pa.array([_text(value) for value in raw.to_pylist()], pa.string())
@@ -197,7 +198,7 @@ def _from_headers(headers: Any, name: str) -> Any:
 
 
 def _last_named(headers: Any, name: str) -> np.ndarray:
-    """Where, among all headers, the last of that name in each row is; -1: nowhere."""
+    """Returns, per row, the index of the last header of that name among all headers; -1: none."""
     named = np.flatnonzero(pc.equal(headers.flatten().field("key"), name).fill_null(False).to_numpy(False))
     place = np.full(len(headers), -1)
     place[pc.list_parent_indices(headers).to_numpy()[named]] = named
@@ -209,7 +210,10 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _shown(batch: pa.RecordBatch, options: ViewOptions) -> pa.RecordBatch:
-    """The rows that the options select; where the name of the topic does not say it, the headers do."""
+    """Returns the rows selected by the options.
+
+    If the topic name does not contain the subscription or the queue topic, the headers are compared.
+    """
     template = options.dead_letter_topic
     if options.subscription is not None and "{subscription}" not in template:
         batch = batch.filter(pc.equal(batch.column("subscription"), options.subscription))
@@ -230,7 +234,7 @@ def _shown(batch: pa.RecordBatch, options: ViewOptions) -> pa.RecordBatch:
 
 
 def _names(options: ViewOptions, topics: ClusterAdmin) -> list[str]:
-    """The topics that the dead letters are in; what the template needs is given, or parsing had refused."""
+    """Returns the dead-letter topics. Option parsing ensures that all template values are given."""
     template, subscription = options.dead_letter_topic, options.subscription or ""
     queues = [""] if options.topics is None or "{topic}" not in template else None
     if queues is None and options.topics is not None:

@@ -1,4 +1,4 @@
-"""The view ``markers``: what happened to which messages, as it was written."""
+"""The view ``markers``: the decoded records of the markers topic."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ COLUMNS: Columns = {
     "error": "STRING",
 }
 _TOPIC, _OFFSETS, _ERROR = (list(COLUMNS).index(name) for name in ("topic", "offsets", "error"))
-_WHY = ("trouble", "reason", "trip")  # the first that a marker has
+_WHY = ("trouble", "reason", "trip")  # the column reason shows the first of these attributes
 _ROWS = 2_000
 _RANGES_PER_BATCH = 500_000
 _TYPES: dict[type[Any], str] = {
@@ -85,29 +85,32 @@ _TYPES: dict[type[Any], str] = {
 
 
 class MarkersReader(DataSourceReader):
-    """``view=markers``: the records of the markers topic that are left, decoded.
+    """``view=markers``: the retained records of the markers topic, decoded.
 
-    Of the given subscription and topics, or of all; what the tracker puts in quarantine is always shown::
+    The view shows markers of the given subscription and topics, or all. Quarantined markers are always
+    shown::
 
-        marker_partition INT, marker_offset BIGINT   where the marker is in the markers topic
-        timestamp        TIMESTAMP  when the broker wrote it
-        version          INT        1: of kafka-mq-go, for one message; 2: for a set of them
+        marker_partition INT, marker_offset BIGINT   position of the marker in the markers topic
+        timestamp        TIMESTAMP  broker time of the marker
+        version          INT        1: kafka-mq-go, for one message; 2: for a set of messages
         type             STRING     START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO,
                                     RESUME, HOLD, LOG_END, DELETE, WITHHOLD
-        subscription     STRING     of version 1: its queue id
-        topic            STRING     null in version 1, which does not say
+        subscription     STRING     in version 1: the queue id
+        topic            STRING     null in version 1, whose markers have no topic
         partition        INT
-        offsets          ARRAY<STRUCT<start: BIGINT, stop: BIGINT>>   of the messages, half-open ranges
-        messages         BIGINT     how many they are
-        delivery_count   INT        the delivery that it is, or is for
+        offsets          ARRAY<STRUCT<start: BIGINT, stop: BIGINT>>   offsets of the messages, half-open
+        messages         BIGINT     number of messages
+        delivery_count   INT        the delivery that the marker starts or settles
         lease_ms, delay_ms BIGINT, run_id STRING
-        reason           STRING     of RELEASE and REJECT; of HOLD: the trip; of WITHHOLD: why the dead
-                                    letters could not be written
-        position         BIGINT     of END_UP_TO, SEEK, HELLO and LOG_END: the next offset
-        due              TIMESTAMP  of a RELEASE of messages that were not due, and not delivered
-        error            STRING     why it is in quarantine; then all that it would say is null
+        reason           STRING     reason of RELEASE and REJECT; trip of HOLD; error of WITHHOLD: why the
+                                    dead letters could not be written
+        position         BIGINT     next offset of END_UP_TO, SEEK, HELLO and LOG_END
+        due              TIMESTAMP  due time of a RELEASE of delayed messages that were not delivered
+        error            STRING     why the marker is in quarantine; then the other columns from version
+                                    on are null
 
-    A subscription or topic that has neither a cursor nor a marker is an error that names those there are.
+    If a given subscription or topic has neither a cursor nor a marker, the read fails with an error that
+    lists the existing names.
     """
 
     def __init__(self, options: ViewOptions) -> None:
@@ -136,9 +139,9 @@ class MarkersReader(DataSourceReader):
             yield rows_batch(COLUMNS, rows)
 
     def _check_names(self, topics: ClusterAdmin, pieces: Iterable[Slice]) -> None:
-        """Refuse names that no cursor has, unless a marker has them: a subscription may have been deleted.
+        """Refuses names without a cursor or marker. A deleted subscription has markers but no cursor.
 
-        Queues of kafka-mq-go have no cursors. Where nobody may read the cursors, nothing is refused.
+        Queues of kafka-mq-go have no cursors. Without the right to read the cursors, all names are accepted.
         """
         options = self._options
         if options.subscription is None and options.topics is None:
@@ -149,16 +152,16 @@ class MarkersReader(DataSourceReader):
         except NotAuthorized:
             return
         except (UnknownSubscription, UnknownQueueTopic):
-            # All markers are read up to the first that has the name; only a name without a cursor costs that.
+            # Only a name without a cursor needs this scan of the markers, up to the first match.
             if not any(self._bears_the_names(row) for piece in pieces for row in self._rows(piece)):
                 raise
 
     def _bears_the_names(self, row: Sequence[Any]) -> bool:
-        """Whether a row that is shown says that it is of the subscription and topics; some say no topic."""
+        """True if a selected row proves that the names exist. Quarantined and some V1 rows do not."""
         return row[_ERROR] is None and (self._options.topics is None or row[_TOPIC] is not None)
 
     def _rows(self, piece: Slice) -> Iterator[Sequence[Any]]:
-        """The rows of the markers that the options select."""
+        """Yields the rows of the markers that the options select."""
         ((start, stop),) = piece.offsets.ranges
         with borrowed_consumer(reader_config(self._options)) as consumer:
             for messages in read_range(
@@ -170,7 +173,7 @@ class MarkersReader(DataSourceReader):
                         yield (piece.partition, message.offset(), message.timestamp()[1], *said)
 
     def _row(self, key: bytes | None, value: bytes | None) -> Sequence[Any] | None:
-        """The columns after the timestamp; None where the options select others."""
+        """Returns the columns after the timestamp, or None if the options do not select the marker."""
         try:
             marker = wire.decode(key, value)
         except InvalidMarker as why:
@@ -191,7 +194,7 @@ def _queue_id(marker: wire.MarkerV1) -> str:
 
 
 def _columns_of_v1(marker: wire.MarkerV1) -> Sequence[Any]:
-    """Its queue id stands for the subscription; its topic it does not know."""
+    """Returns the columns of a V1 marker. The queue id is shown as subscription; the topic is null."""
     kind = {wire.START: Start, wire.END: End, wire.KEEPALIVE: KeepAlive}[marker.type]
     lease_ms = None if kind is End else marker.redeliver_after_ms
     offsets = OffsetSet.of((marker.offset, marker.offset + 1))

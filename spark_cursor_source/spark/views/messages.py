@@ -1,4 +1,4 @@
-"""The view ``messages``: any range of the queue topics, without a lease."""
+"""The view ``messages``: any offset range of the queue topics, without leases."""
 
 from __future__ import annotations
 
@@ -32,31 +32,32 @@ from spark_cursor_source.topics.queue import Missing, arrow_batches
 
 
 def columns(options: ViewOptions) -> Columns:
-    """Those of the stream: key, value, topic, partition, offset, timestamp, timestampType, [headers,]
-    delivery_count.
+    """Returns the columns of the stream source.
+
+    These are key, value, topic, partition, offset, timestamp, timestampType, [headers,] delivery_count.
     """
     return message_columns(include_headers=options.include_headers)
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryCounts:
-    """How often a subscription was given the messages of a partition, as its cursor tells."""
+    """Delivery counts of a partition's messages for one subscription, from its cursor."""
 
     read_position: int
     outstanding: tuple[tuple[int, OffsetSet], ...]
 
     @classmethod
     def of(cls, cursor: CursorSnapshot) -> DeliveryCounts:
-        """Those of all messages of the cursor's cell."""
+        """Returns the delivery counts of all messages of the cursor's cell."""
         return cls(cursor.read_position, tuple(cursor.delivery_counts().items()))
 
     def among(self, offsets: OffsetSet) -> DeliveryCounts:
-        """As much of it as concerns these offsets."""
+        """Returns the delivery counts restricted to these offsets."""
         groups = ((count, outstanding & offsets) for count, outstanding in self.outstanding)
         return DeliveryCounts(self.read_position, tuple(group for group in groups if group[1]))
 
     def look_up(self, offsets: npt.NDArray[np.int64]) -> pa.Array:
-        """The count of each of the offsets, which ascend; null where the subscription is done with it.
+        """Returns the count of each offset. Offsets ascend. Null: the subscription has ended the message.
 
         >>> counts = DeliveryCounts(5, ((2, OffsetSet.of((3, 4))),))
         >>> counts.look_up(np.array([2, 3, 5])).to_pylist()
@@ -76,24 +77,24 @@ NEVER_DELIVERED = DeliveryCounts(0, ())
 
 @dataclass(frozen=True)
 class RangeOfQueue(InputPartition):
-    """Messages of one partition that one task reads."""
+    """Input of one task: messages of one partition and their delivery counts."""
 
     slice: Slice
     counts: DeliveryCounts | None
 
 
 class MessagesReader(DataSourceReader):
-    """``view=messages``: the messages of startingOffsets to endingOffsets; nothing is leased or moved.
+    """``view=messages``: the messages from startingOffsets to endingOffsets, without leases or cursor moves.
 
-    The columns are those of the stream::
+    The columns are those of the stream source::
 
         key, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
         timestampType INT, [headers ARRAY<STRUCT<key: STRING, value: BINARY>>,] delivery_count INT
 
-    ``headers`` are there with includeHeaders=true. ``delivery_count`` is null, unless a subscription is
-    given: then it is how often that subscription had been given the message when the read was planned: 0 for
-    one that it has not come to, null for one that it is done with (acknowledged, a dead letter, or older
-    than the subscription).
+    ``headers`` requires includeHeaders=true. Without the option subscription, ``delivery_count`` is null.
+    With a subscription, it is the number of deliveries to that subscription at planning time: 0 for a message
+    at or above the read position, null for an ended message (acked, a dead letter, or older than the
+    subscription).
     """
 
     def __init__(self, options: ViewOptions) -> None:
@@ -142,11 +143,12 @@ class MessagesReader(DataSourceReader):
 
 
 def message_ranges(options: ViewOptions, topics: ClusterAdmin) -> dict[TopicPartition, tuple[int, int]]:
-    """From where to where each partition is read.
+    """Returns the half-open offset range to read of each partition.
 
     Raises:
-        RecordsGone: retention has removed the records that startingOffsets names.
-        InvalidOption: endingOffsets is beyond the end of the log, or names a partition that is not read.
+        RecordsGone: retention removed records from startingOffsets on.
+        InvalidOption: endingOffsets is beyond the end of the log, or startingOffsets or endingOffsets name a
+            partition that is not selected.
     """
     if options.topics is None:
         return {}

@@ -1,4 +1,4 @@
-"""The view ``outstanding``: every message that was delivered and is not acknowledged."""
+"""The view ``outstanding``: every message that was delivered and is not acked."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ COLUMNS: Columns = {
 _ROWS = 65_536
 
 _Offsets = npt.NDArray[np.int64]
-_State = tuple[str, int, int | None, str | None]  # state, delivery count, deadline, run
+_State = tuple[str, int, int | None, str | None]  # state, delivery count, deadline in ms, run id
 
 
 class OutstandingReader(DataSourceReader):
-    """``view=outstanding``: one row for each message that was delivered and is not acknowledged.
+    """``view=outstanding``: one row per message that was delivered and is not acked.
 
-    Of the given subscription and topics, or of all; read anew by every action::
+    The view shows the given subscription and topics, or all. Every action reads the current state::
 
         subscription STRING, topic STRING, partition INT, offset BIGINT
-        state          STRING     leased; available; delayed: available when its deadline is over;
-                                  held: a dead letter when the breaker closes
-        delivery_count INT        how often it was delivered
-        deadline       TIMESTAMP  when the lease, or the delay, is over, in the broker's time; null: neither
-        run_id         STRING     the run of the source that holds the lease; null: not leased
+        state          STRING     leased; available; delayed: available after its deadline;
+                                  held: a dead letter that waits for the breaker to close or for a retry
+        delivery_count INT        number of deliveries
+        deadline       TIMESTAMP  broker time at which the lease or delay ends; null: neither
+        run_id         STRING     run of the source that holds the lease; null: not leased
 
-    The rows come in no order. They are fit to be acknowledged, released, rejected and extended. Nothing of
-    the queue topics is read: the rows are made from the cursors, in arrays, a million in a second or two.
+    The rows have no order. They can be acked, released, rejected and extended. The view reads cursors, not
+    queue topics, and converts about a million rows in one or two seconds.
     """
 
     def __init__(self, options: ViewOptions) -> None:
@@ -62,7 +62,7 @@ class OutstandingReader(DataSourceReader):
 
 
 def outstanding_batches(cursor: CursorSnapshot) -> Iterator[pa.RecordBatch]:
-    """The outstanding messages of a cursor in batches of tens of thousands of rows."""
+    """Yields the outstanding messages of a cursor in batches of about 65,536 rows."""
     waiting: list[tuple[_State, _Offsets]] = []
     count = 0
     for state, offsets in _groups(cursor):

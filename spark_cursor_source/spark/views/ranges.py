@@ -1,4 +1,4 @@
-"""What the views have in common: which partitions and cells they show, and ranges made into Spark tasks."""
+"""Shared code of the views: selection of partitions and cells, and Spark tasks for ranges."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from spark_cursor_source.topics.cursors import CursorTable
 
 @dataclass(frozen=True)
 class RangeOfLog(InputPartition):
-    """Records of one topic partition that one task reads."""
+    """Input of one task: records of one topic partition."""
 
     slice: Slice
 
 
 def tasks(ranges: Mapping[TopicPartition, tuple[int, int]], options: ViewOptions) -> list[Slice]:
-    """Ranges as tasks: one a partition, more where minPartitions or maxRecordsPerPartition ask for it."""
+    """Splits ranges into tasks: one per partition, or more for minPartitions or maxRecordsPerPartition."""
     whole = [
         Delivery(
             cell=Cell(subscription=options.subscription or "", topic=topic, partition=partition),
@@ -49,7 +49,7 @@ def tasks(ranges: Mapping[TopicPartition, tuple[int, int]], options: ViewOptions
 
 
 def whole_topics(names: Iterable[str], options: ViewOptions, topics: ClusterAdmin) -> list[Slice]:
-    """All records that are left in those of the topics that exist, as tasks."""
+    """Returns tasks for all retained records of the topics. Missing topics are skipped."""
     partitions = [
         (info.name, partition)
         for info in topics.existing(names).values()
@@ -63,11 +63,11 @@ def whole_topics(names: Iterable[str], options: ViewOptions, topics: ClusterAdmi
 def queue_partitions(
     options: ViewOptions, selection: TopicSelection, topics: ClusterAdmin
 ) -> list[TopicPartition]:
-    """The partitions of the queue topics that the options select.
+    """Returns the selected partitions of the queue topics.
 
     Raises:
-        TopicNotFound: a topic that is named does not exist.
-        InvalidOption: a partition that is assigned does not.
+        TopicNotFound: a named topic does not exist.
+        InvalidOption: an assigned partition does not exist.
     """
     infos = topics.describe(queue_topics(options, selection, topics))
     if not isinstance(selection, Assign):
@@ -80,10 +80,10 @@ def queue_partitions(
 
 
 def queue_topics(options: ViewOptions, selection: TopicSelection, topics: ClusterAdmin) -> list[str]:
-    """The queue topics that the options select; those that are named need not exist."""
+    """Returns the selected queue topics. Named topics need not exist."""
     match selection:
         case SubscribePattern(pattern=pattern):
-            # As the source does it: a pattern takes in neither control topics nor its own dead letters.
+            # As in the stream source, a pattern excludes control topics and its own dead-letter topics.
             control = (options.markers_topic, options.redeliveries_topic, options.cursors_topic)
             return [
                 name
@@ -98,7 +98,7 @@ def queue_topics(options: ViewOptions, selection: TopicSelection, topics: Cluste
 
 
 def shows(options: ViewOptions, cell: Cell) -> bool:
-    """Whether the options select what is kept for this cell."""
+    """True if the options select this cell."""
     if options.subscription not in (None, cell.subscription):
         return False
     if isinstance(options.topics, Assign):
@@ -108,7 +108,7 @@ def shows(options: ViewOptions, cell: Cell) -> bool:
 
 @dataclass(frozen=True)
 class ShareOfCells(InputPartition):
-    """The cells that one task looks after: those whose key has this remainder."""
+    """Input of one task: the cells whose key hash has the remainder ``index`` modulo ``shares``."""
 
     index: int
     shares: int
@@ -118,14 +118,14 @@ ALL_CELLS = ShareOfCells(0, 1)
 
 
 def shares_of_cells(options: ViewOptions) -> list[ShareOfCells]:
-    """The tasks of a view that is made from cursors: one, or as many as minPartitions asks for.
+    """Returns the tasks of a view on cursors: one, or minPartitions tasks.
 
-    They read the cursors when they run: Spark plans a DataFrame of a Python source once, and one that had
-    its cursors from then on would never show that anything moves.
+    Each task reads the cursors when it runs. Spark plans a DataFrame of a Python source only once, so cursors
+    read at planning time would never change.
 
     Raises:
-        TopicNotFound: there is no cursors topic.
-        UnknownSubscription, UnknownQueueTopic: there are cursors, and none of the given names.
+        TopicNotFound: the cursors topic does not exist.
+        UnknownSubscription, UnknownQueueTopic: cursors exist, but none has the given names.
     """
     check_names(options)
     shares = options.min_partitions or 1
@@ -133,7 +133,7 @@ def shares_of_cells(options: ViewOptions) -> list[ShareOfCells]:
 
 
 def check_names(options: ViewOptions) -> None:
-    """Refuse a subscription and topics of which there is no cursor; where there is none at all, they are new.
+    """Refuses a subscription or topics without a cursor. If no cursor exists at all, all names are accepted.
 
     Raises:
         TopicNotFound, UnknownSubscription, UnknownQueueTopic
@@ -153,10 +153,10 @@ def check_names(options: ViewOptions) -> None:
 
 
 def shown_cursors(options: ViewOptions, share: ShareOfCells = ALL_CELLS) -> list[CursorSnapshot]:
-    """The cursors that the options select, as they are now.
+    """Returns the current cursors that the options select.
 
     Raises:
-        TopicNotFound: there is no cursors topic.
+        TopicNotFound: the cursors topic does not exist.
     """
     tail = CursorTable(client_config(options.kafka, "consumer"), options.cursors_topic)
     try:
@@ -171,5 +171,5 @@ def shown_cursors(options: ViewOptions, share: ShareOfCells = ALL_CELLS) -> list
 
 
 def reader_config(options: ViewOptions) -> dict[str, str]:
-    """Of the consumers that tasks read with."""
+    """Returns the configuration of the consumers in tasks."""
     return client_config(options.kafka, "consumer") | {"isolation.level": options.isolation.value}

@@ -1,4 +1,4 @@
-"""The view ``stats``: every subscription of a topic in one row."""
+"""The view ``stats``: one row per topic and subscription."""
 
 from __future__ import annotations
 
@@ -35,33 +35,33 @@ COLUMNS: Columns = {
 
 
 class StatsReader(DataSourceReader):
-    """``view=stats``: one row for each topic and subscription that the tracker knows.
+    """``view=stats``: one row per topic and subscription known to the tracker.
 
-    Of the given subscription and topics, or of all; read anew by every action::
+    The view shows the given subscription and topics, or all. Every action reads the current state::
 
         topic STRING, subscription STRING
-        backlog        BIGINT     messages that are not acknowledged: outstanding + what was never read;
-                                  null: the topic is gone
+        backlog        BIGINT     messages that are not acked: outstanding + never read; null: the topic is
+                                  gone
         outstanding, leased, available, delayed, held
-                       BIGINT     as in the view cursors, of all partitions
-        ack_holes      BIGINT     ranges of acknowledged offsets above the mark-delete positions
-        trouble        STRING     why held dead letters could not be written; null: none of them was tried
-        oldest_unacked TIMESTAMP  of the oldest message that is outstanding or was never read; null: none
+                       BIGINT     sums over all partitions; see the view cursors
+        ack_holes      BIGINT     number of acked ranges above the mark-delete positions
+        trouble        STRING     why held dead letters could not be written; null: no failed attempt
+        oldest_unacked TIMESTAMP  time of the oldest outstanding or never read message; null: none
         oldest_unacked_age_ms
-                       BIGINT     its age when the brokers last told the time: at the last marker, or at the
-                                  newest message of the topic
+                       BIGINT     age of that message at the last known broker time: the time of the last
+                                  marker or of the topic's newest message
         consumers      ARRAY<STRUCT<query_id, type, host, since: STRING, partitions: ARRAY<INT>,
                                     last_seen: TIMESTAMP, client_id: STRING>>
-                                  the members of its consumer group, as of now. last_seen is the broker's
-                                  time of a query's last marker; one that has nothing to do writes none
+                                  current members of the consumer group. last_seen is the broker time of
+                                  the query's last marker; an idle query writes no markers
         positions      ARRAY<STRUCT<partition: INT, mark_delete, read_position, log_end, backlog: BIGINT>>
         delivered, acked, redelivered, dead_lettered, unknown_ends, expired, overlapped, unknown_settlements,
         gaps
-                       BIGINT     messages, since the subscription began. Unknown ends were acknowledged
-                                  but not outstanding; overlapped were delivered or ended by a query that
-                                  did not own their partition any more; unknown settlements were released,
-                                  rejected or extended for a delivery that had no lease; gaps are
-                                  offsets that were read and hold no message
+                       BIGINT     messages since the subscription began. unknown_ends: acked but not
+                                  outstanding. overlapped: delivered or ended by a query that no longer
+                                  owned the partition. unknown_settlements: released, rejected or extended
+                                  for a delivery without a lease. gaps: offsets that were read and have no
+                                  message
     """
 
     def __init__(self, options: ViewOptions) -> None:
