@@ -1,4 +1,4 @@
-"""The module where Spark looks by itself for the format ``cursorq``: no ``register`` is needed then."""
+"""Entry point in which Spark finds the format ``cursorq`` without a call of ``register``."""
 
 from spark_cursor_source.spark.source import CursorqDataSource as DefaultSource
 

@@ -27,7 +27,7 @@ __all__ = [
     "start_tracker",
 ]
 
-# Imported when first used: the broker's command line and plain clients do without pyspark.
+# Imported on first use: the broker's command line and plain clients do not need pyspark.
 _OWNERS = {
     "AckSink": "spark.ack_sink",
     "Leave": "core.outcome",
