@@ -1,5 +1,5 @@
-"""The Kafka topics that the library reads and writes, one module for each kind of topic, in both directions.
+"""Kafka topics that the library reads and writes, one module per kind of topic, for reads and writes.
 
-Here are the queue topic, markers, cursors, redeliveries, dead letters and streams. This package imports
-``kafka`` and the rooms below. ``consumer``, ``tracker`` and ``admin`` build on it.
+The topics are the queue topic, markers, cursors, redeliveries, dead letters and streams. This package imports
+``kafka`` and the packages below it. ``consumer``, ``tracker`` and ``admin`` build on it.
 """

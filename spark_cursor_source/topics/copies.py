@@ -1,4 +1,4 @@
-"""Copies of messages to other places, by an idempotent producer; confirmed before anything forgets them."""
+"""Copies of messages, written by an idempotent producer and confirmed before the originals are settled."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import ErrorCallback, error_of, shown
 from spark_cursor_source.wire.original_time import original_ms
 
-ANY_PARTITION = -1  #: the producer chooses
+ANY_PARTITION = -1  #: the producer chooses the partition
 
 _POLL_S = 0.05
-_READ_THROUGH = 2_000  # so many records in between are read rather than sought over
-_NO_LIMIT = 1_000_000_000  # the client's; the brokers' is what counts
+_READ_THROUGH = 2_000  # gaps of up to this many records are read through instead of skipped by a seek
+_NO_LIMIT = 1_000_000_000  # no limit in the client, because the brokers enforce their own
 
-#: about a message, and not about the topic that it was sent to
+#: errors that concern one message, not its target topic
 OF_ONE_MESSAGE = frozenset(
     {
         KafkaError.INVALID_MSG,
@@ -36,12 +36,13 @@ OF_ONE_MESSAGE = frozenset(
 )
 
 Headers = Sequence[tuple[str, bytes | None]]
-Told = Callable[[KafkaError | None], None]  #: what became of a copy; None: the brokers have confirmed it
+#: callback with the error of a copy, or None after the brokers have confirmed it
+Told = Callable[[KafkaError | None], None]
 
 
 @dataclass(slots=True)
 class _Unconfirmed:
-    """Copies on their way to the brokers."""
+    """Counters of copies that the brokers have not confirmed yet."""
 
     pending: int = 0
     failed: int = 0
@@ -55,7 +56,7 @@ class _Unconfirmed:
             self.topic, self.why = message.topic() or "", shown(error)
 
     def telling(self, told: Told) -> Callable[[KafkaError | None, Message], None]:
-        """The same for a copy that somebody else answers for."""
+        """Return a delivery callback for a copy whose caller handles its errors."""
 
         def on_delivery(error: KafkaError | None, _: Message) -> None:
             self.pending -= 1
@@ -65,7 +66,7 @@ class _Unconfirmed:
 
 
 class MessageCopier:
-    """A producer of copies; after a failure it is thrown away, and the next copy opens a new one."""
+    """Producer of copies. It is discarded after a failure, and the next copy opens a new one."""
 
     def __init__(
         self, config: Mapping[str, Any], *, patience_ms: int, settings: Mapping[str, object] | None = None
@@ -95,12 +96,13 @@ class MessageCopier:
         headers: Headers,
         told: Told | None = None,
     ) -> None:
-        """Hand over a copy, whose timestamp is new.
+        """Send a copy. It gets a new timestamp.
 
-        Whoever is ``told`` what became of it answers for it: neither this nor :meth:`flush` raises for it.
+        With ``told``, the callback receives the result of the copy, and neither this method nor :meth:`flush`
+        raises for that copy.
 
         Raises:
-            CopiesNotDurable: the producer does not take it.
+            CopiesNotDurable: the producer rejects the copy.
         """
         if self._producer is None:
             self._producer = open_client(Producer, self._config)
@@ -137,7 +139,7 @@ class MessageCopier:
         """Wait until the brokers have confirmed every copy.
 
         Raises:
-            CopiesNotDurable: they have not; some may be written all the same.
+            CopiesNotDurable: a copy was not confirmed. Some copies may be written anyway.
         """
         deadline = Deadline.after_ms(self._patience_ms)
         unconfirmed = self._unconfirmed
@@ -152,7 +154,7 @@ class MessageCopier:
             raise self._not_durable("", f"no answer in {deadline.spent_ms} ms{said}")
 
     def discard(self) -> None:
-        """End the producer; what was not flushed is lost."""
+        """Close the producer. Unflushed copies are lost."""
         producer, self._producer = self._producer, None
         self._unconfirmed = _Unconfirmed()
         if producer is not None:
@@ -166,19 +168,19 @@ class MessageCopier:
 
 
 def headers_of(message: Message) -> Headers:
-    """The headers of a record; empty where it has none."""
+    """Return the headers of a record. Empty if it has none."""
     found: Any = message.headers()
     return found or []
 
 
 def original_ms_of(message: Message) -> int | None:
-    """The timestamp that the message was produced with, whatever it is a copy of; None where it has none."""
+    """Return the timestamp (ms) of the original message, also for a copy, or None if it has none."""
     kind, timestamp_ms = message.timestamp()
     return original_ms(headers_of(message), None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms)
 
 
 def still_there(topics: ClusterAdmin, topic: str, wanted: Mapping[int, OffsetSet]) -> dict[int, OffsetSet]:
-    """What is wanted of each partition, as far as it is there; empty where the topic is gone.
+    """Return the wanted offsets of each partition that are in the log. Empty if the topic does not exist.
 
     Raises:
         KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -195,7 +197,7 @@ def still_there(topics: ClusterAdmin, topic: str, wanted: Mapping[int, OffsetSet
 
 
 def reading_rounds(wanted: Mapping[int, OffsetSet]) -> Iterator[dict[int, tuple[int, int]]]:
-    """What to read at once of each partition, and what next: few ranges that hold all the offsets.
+    """Yield the ranges to read in each round, by partition. Few ranges cover all wanted offsets.
 
     >>> list(reading_rounds({0: OffsetSet.of((5, 6), (90, 91), (9_000, 9_001)), 1: OffsetSet.of((2, 4))}))
     [{0: (5, 91), 1: (2, 4)}, {0: (9000, 9001)}]

@@ -1,4 +1,4 @@
-"""The latest cursor of each cell, from the compacted cursors topic."""
+"""Reader of the compacted cursors topic: the latest cursor of each cell."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from spark_cursor_source.wire import cursor as wire
 log = logging.getLogger(__name__)
 
 _COUNT_PARTITIONS_EVERY_MS = 5_000
-_OPEN_TRANSACTION_S = 0.005  # the next look at one; it ends in a few milliseconds, or its writer is gone
-_COMMIT_MS = 5_000  # a tracker's transaction takes less
+_OPEN_TRANSACTION_S = 0.005  # poll interval while a transaction is open: most end within a few milliseconds
+_COMMIT_MS = 5_000  # upper bound of the duration of a tracker transaction
 
 
 class CursorTable:
-    """What the cursors topic said at the last :meth:`refresh`; one thread's.
+    """Snapshot of the cursors topic as of the last :meth:`refresh`. Not thread-safe.
 
-    Records that are no cursors of subscriptions are left alone: clients may keep plain positions there.
+    Records that are not cursors of subscriptions are ignored. Other clients may store plain offsets in the
+    topic.
     """
 
     def __init__(
@@ -43,20 +44,20 @@ class CursorTable:
         stall_timeout_ms: int = PATIENCE_MS,
         markers_topic: str | None = None,
     ) -> None:
-        """With ``markers_topic``, :meth:`all` leaves out cells of other markers topics' trackers."""
+        """With ``markers_topic``, :meth:`all` omits cells whose tracker uses another markers topic."""
         self._topic = topic
         self._markers_topic = markers_topic
         self._topics = ClusterAdmin(config, timeout_ms=timeout_ms)
         self._reader = RangeReader(config, committed=True, stall_timeout_ms=stall_timeout_ms)
         self._positions: dict[int, int] = {}
         self._values: dict[int, dict[bytes, bytes]] = {}  # partition -> record key -> latest value
-        self._wholes: dict[bytes, bytes | None] = {}  # record key -> its value, of all its parts
+        self._wholes: dict[bytes, bytes | None] = {}  # record key -> its value, assembled from all parts
         self._decoded: dict[bytes, CursorSnapshot | None] = {}  # key of a cell -> its cursor
         self._next_count: Deadline | None = None
-        self.topic_id = ""  #: as of the last look; one that was made again under the same name has another
+        self.topic_id = ""  #: id of the topic at the last refresh; a recreated topic has another id
 
     def refresh(self) -> bool:
-        """Read on to the present end, that of committed transactions; whether there was anything new.
+        """Read up to the last stable offset. Return True if new records were read.
 
         Raises:
             TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -65,11 +66,12 @@ class CursorTable:
         return self._read_on(self._positions)
 
     def refresh_until(self, found: Callable[[], object]) -> bool:
-        """Refresh; where nothing is found then, wait for transactions under way, and look again.
+        """Refresh. If ``found()`` is then false, wait for open transactions and read them too.
 
-        A transaction of the tracker can be read in the redeliveries topic a moment before it can be read
-        in the cursors topic. Returns False where one was still open after five seconds, so that what was
-        looked for may be in it.
+        A tracker transaction can become visible in the redeliveries topic before it is visible in the cursors
+        topic. Returns False if a transaction is still open after five seconds and ``found()`` is still false.
+        The missing record may then be part of that transaction. True means that ``found()`` is true or that
+        all records were read.
         """
         self.refresh()
         if found():
@@ -82,31 +84,31 @@ class CursorTable:
         return True
 
     def catch_up(self, numbers: Iterable[int], deadline: Deadline) -> None:
-        """Read all records that are in partitions now, those of transactions under way too.
+        """Read all records that the partitions hold now, including those of open transactions.
 
         Raises:
-            KafkaUnavailable: such a transaction has not ended by the deadline.
+            KafkaUnavailable: a transaction is still open at the deadline.
         """
         ends = self._topics.end_offsets([(self._topic, number) for number in numbers], committed=False)
         for (_, number), end in ends.items():
             self.read_up_to(number, end, deadline)
 
     def home(self, key: bytes) -> tuple[int, int]:
-        """The partition that a key belongs to, and the position that was read up to there."""
+        """Return the partition of a key and the read position in that partition."""
         self._count_partitions()
         number = control_partition(key, len(self._positions))
         return number, self._positions[number]
 
     def read_up_to(self, number: int, end: int, deadline: Deadline) -> None:
-        """Read on until all of a partition that is below ``end`` was seen.
+        """Read a partition until the read position reaches ``end``.
 
-        What stands behind a transaction that is open is waited for.
+        The call waits for open transactions below ``end``.
 
         Raises:
-            KafkaUnavailable: such a transaction has not ended by the deadline.
+            KafkaUnavailable: a transaction is still open at the deadline.
         """
         if not any(self._positions.values()):
-            self.refresh()  # all at once is the fast way to begin
+            self.refresh()  # the first read is fastest for all partitions at once
         while self._positions[number] < end:
             if not self._read_on([number]) and self._positions[number] < end:
                 if deadline.over:
@@ -115,9 +117,9 @@ class CursorTable:
                 deadline.pause(_OPEN_TRANSACTION_S)
 
     def note(self, number: int, offset: int, key: bytes, value: bytes) -> None:
-        """Count a record of our own that the brokers have confirmed as read, where it is the next to be read.
+        """Apply a record that this process has written, if its offset is the current read position.
 
-        It is for records outside of transactions.
+        The record must be confirmed by the brokers and must not be part of a transaction.
         """
         if self._positions[number] == offset:
             self._take(number, key, value)
@@ -129,7 +131,7 @@ class CursorTable:
         ranges: dict[int, tuple[int, int]] = {}
         for (_, number), end in ends.items():
             if end < self._positions[number]:
-                self._forget(number)  # the topic was made again
+                self._forget(number)  # the topic was recreated
             if self._positions[number] < end:
                 ranges[number] = (self._positions[number], end)
         if not ranges:
@@ -138,16 +140,17 @@ class CursorTable:
             of, key = message.partition(), message.key()
             if of is not None and key is not None:
                 self._take(of, key, message.value())
-        # Only now: a read that was broken off begins again, and reads some records twice.
+        # Advance the positions only after the whole read. An interrupted read then starts again, and some
+        # records are read twice.
         self._positions |= {number: stop for number, (_, stop) in ranges.items()}
         return True
 
     def get(self, cell: Cell) -> CursorSnapshot | None:
-        """The cursor of a cell, or None if the tracker has written none.
+        """Return the cursor of a cell, or None if the tracker has not written one.
 
         Raises:
-            LaterCursorVersion: this version of the library cannot read it.
-            InvalidControlRecord: it is in parts, and they do not belong together.
+            LaterCursorVersion: a newer version of the library wrote the cursor.
+            InvalidControlRecord: the cursor is split into parts that do not belong together.
         """
         key = cell.key
         if key not in self._decoded:
@@ -155,7 +158,7 @@ class CursorTable:
         return self._decoded[key]
 
     def of(self, *, subscription: str | None = None, topic: str | None = None) -> dict[Cell, CursorSnapshot]:
-        """The cursors of a subscription, of a topic, or of both."""
+        """Return the cursors of a subscription, of a topic, or of both."""
         return {
             cell: cursor
             for cell, cursor in self.all().items()
@@ -165,17 +168,17 @@ class CursorTable:
     def unknown(
         self, *, subscription: str | None = None, topic: str | None = None
     ) -> UnknownSubscription | UnknownQueueTopic:
-        """The error that no cursor has these names, with the names that there are."""
+        """Return the error for names without a cursor. It lists the names that have one."""
         cells = list(self.all())
         if subscription is None:
             return UnknownQueueTopic(str(topic), self._topic, tuple(sorted({cell.topic for cell in cells})))
         known = {cell.subscription for cell in cells if topic in (None, cell.topic)}
-        if not known:  # so the topic may be what is misspelled
+        if not known:  # the misspelled name may be the topic, so list the topics too
             known = {f"{cell.subscription} of {cell.topic}" for cell in cells}
         return UnknownSubscription(subscription, topic, self._topic, tuple(sorted(known)))
 
     def all(self) -> dict[Cell, CursorSnapshot]:
-        """All cursors of subscriptions, by cell, in the order of their keys."""
+        """Return all cursors of subscriptions by cell, in key order."""
         cells = [cell for key in wire.cell_keys(self.record_keys()) if (cell := _cell(key)) is not None]
         found = {cell: self.get(cell) for cell in cells}
         return {
@@ -186,19 +189,19 @@ class CursorTable:
         }
 
     def value(self, key: bytes) -> bytes | None:
-        """The latest value of a record key, put together where it is in parts; None if there is none.
+        """Return the latest value of a record key, assembled from its parts, or None if the key has no value.
 
         Raises:
-            InvalidControlRecord: its parts do not belong together.
+            InvalidControlRecord: the parts do not belong together.
         """
         if key not in self._wholes:
             self._wholes[key] = self._put_together(key)
         return self._wholes[key]
 
     def strays(self) -> dict[bytes, dict[bytes, set[int]]]:
-        """Records beside the partition that their cursor belongs to, as where the topic has grown since.
+        """Return records in a partition other than their key's own, for example after partitions were added.
 
-        By the key of the cursor: the keys of its records, and the partitions that they are in.
+        The result maps the key of the cursor to the keys of its records and the partitions that hold them.
         """
         found: dict[bytes, dict[bytes, set[int]]] = {}
         for number, values in self._values.items():
@@ -209,11 +212,11 @@ class CursorTable:
         return found
 
     def record_keys(self) -> frozenset[bytes]:
-        """The keys of all records there are, those of parts and of other programs too."""
+        """Return the keys of all records, including parts of cursors and records of other programs."""
         return frozenset(key for values in self._values.values() for key in values)
 
     def close(self) -> None:
-        """End the consumer."""
+        """Close the consumer."""
         self._reader.close()
 
     def _count_partitions(self) -> None:
@@ -248,14 +251,14 @@ class CursorTable:
             known.pop(_whole_key(key), None)
 
     def _put_together(self, key: bytes) -> bytes | None:
-        # The partition that the key belongs to; another one has it if the topic had fewer partitions once.
+        # Start with the partition of the key. After partitions were added, another one may hold the key.
         home = control_partition(key, max(1, len(self._values)))
         numbers = [home, *(number for number in self._values if number != home)]
         values = next((self._values[n] for n in numbers if key in self._values.get(n, {})), None)
         return None if values is None else wire.from_records(values, key)
 
     def _decode(self, key: bytes) -> CursorSnapshot | None:
-        whole = self.value(key)  # parts are ours, and a torn cursor is not "no cursor"
+        whole = self.value(key)  # raises for a torn cursor, which must not read as "no cursor"
         try:
             cursor = None if whole is None else wire.decode(whole)
         except LaterCursorVersion:
@@ -270,25 +273,25 @@ class CursorTable:
 
 
 def tracked_through(cursor: CursorSnapshot, unknown: str | None) -> str | None:
-    """The markers topic of a cursor's tracker; ``unknown`` for a cursor that does not tell it."""
+    """Return the markers topic of a cursor's tracker, or ``unknown`` if the cursor does not name it."""
     return unknown if cursor.log is None else cursor.log.topic
 
 
 def check_tracked_through(markers_topic: str, cell: Cell, cursor: CursorSnapshot | None) -> None:
-    """Refuse a cell that the tracker of another markers topic has.
+    """Check that a cell is not tracked through another markers topic.
 
     Raises:
-        TrackedElsewhere: the cursor tells of another one.
+        TrackedElsewhere: the cursor names another markers topic.
     """
     if cursor is not None and (found := tracked_through(cursor, markers_topic)) != markers_topic:
         raise TrackedElsewhere(cell.subscription, cell.topic, markers_topic, str(found))
 
 
 def tracked_here(cursors: Mapping[Cell, CursorSnapshot], markers_topic: str) -> dict[Cell, CursorSnapshot]:
-    """The cursors that the tracker of a markers topic has.
+    """Return the cursors of the tracker that uses this markers topic.
 
     Raises:
-        TrackedElsewhere: there are cursors, and all of them are of other trackers.
+        TrackedElsewhere: all cursors belong to trackers of other markers topics.
     """
     found = {
         cell: one for cell, one in cursors.items() if tracked_through(one, markers_topic) == markers_topic
@@ -307,6 +310,6 @@ def _cell(key: bytes) -> Cell | None:
 
 
 def _whole_key(key: bytes) -> bytes:
-    """The key of the cursor that a record belongs to, whole or as a part."""
+    """Return the key of the cursor that a record belongs to. The record is the whole cursor or one part."""
     head, comma, last = key.rpartition(b",")
     return head + comma + last.partition(wire.PART_MARK)[0]

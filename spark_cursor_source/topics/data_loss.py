@@ -1,4 +1,4 @@
-"""What a reader does about messages that are gone from the queue topic."""
+"""Reaction of a reader to messages that were deleted from the queue topic."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ log = logging.getLogger(__name__)
 
 
 def report_loss(topic: str, partition: int, offsets: OffsetSet, *, fail: bool) -> None:
-    """Say which messages are gone.
+    """Report deleted messages in the log or as an error.
 
     Raises:
-        DataLoss: where that is to ``fail`` the query.
+        DataLoss: ``fail`` is true.
     """
     first, last = offsets.first, offsets.last
     ranges = f"{first} to {last} ({len(offsets)} of them)"

@@ -1,4 +1,4 @@
-"""The topics of dead letters: made where they are missing, fit for whatever the queue topic took."""
+"""Dead-letter topics: created if missing, with limits that fit all messages of the queue topic."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _ROOM_FOR_HEADERS = 64 << 10
 
 
 class DeadLetterTopics:
-    """How many partitions each has, asked once."""
+    """Cache of the partition counts of dead-letter topics."""
 
     def __init__(self, topics: ClusterAdmin) -> None:
         self._topics = topics
         self._partitions: dict[str, int] = {}
 
     def ensure(self, names: Collection[str], *, like: str, topics: ClusterAdmin | None = None) -> None:
-        """Make those that are missing, with the partitions of the topic ``like``, for its messages.
+        """Create missing topics with the partition count of the topic ``like`` and room for its messages.
 
-        ``topics`` is who is asked, if not the one of always.
+        ``topics`` is the admin client for these requests. Default: the one given to the constructor.
 
         Raises:
             KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -47,11 +47,11 @@ class DeadLetterTopics:
         self._partitions |= {name: info.partitions for name, info in found.items()}
 
     def partition_for(self, name: str, partition: int) -> int:
-        """Where the letters of a partition of the queue topic go."""
+        """Return the dead-letter partition for a partition of the queue topic."""
         return partition % self._partitions[name]
 
     def forget(self) -> None:
-        """Ask again: a topic that was deleted is made again."""
+        """Clear the cache, so that a deleted topic is created again."""
         self._partitions.clear()
 
     @staticmethod
@@ -59,11 +59,11 @@ class DeadLetterTopics:
         try:
             most = int(topics.settings(topic).get("max.message.bytes") or 0)
         except NotAuthorized:
-            most = 0  # the brokers' default, then
+            most = 0  # unknown, so use the brokers' default
         settings: dict[str, object] = {
             "message.timestamp.type": "CreateTime",
             "cleanup.policy": "delete",
-            # The brokers' default would remove, after a week, what nobody has looked at.
+            # The brokers' default retention would delete dead letters after a week, even unread ones.
             "retention.ms": -1,
         }
         if most:
@@ -74,9 +74,9 @@ class DeadLetterTopics:
 def readable(
     topics: ClusterAdmin, topic: str, wanted: Mapping[int, OffsetSet]
 ) -> tuple[dict[int, OffsetSet], frozenset[int]]:
-    """What is wanted of each partition, as far as it is there, and the partitions that have no leader.
+    """Return the wanted offsets of each partition that are in the log, and the partitions without a leader.
 
-    Empty where the topic is gone.
+    Both are empty if the topic does not exist.
 
     Raises:
         KafkaUnavailable, NotAuthorized, KafkaRefused

@@ -1,4 +1,4 @@
-"""Headers of a dead letter: what it says of itself, beside the message's own."""
+"""Headers that describe a dead letter, in addition to the headers of the message."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from spark_cursor_source.topics.copies import Headers, headers_of
 from spark_cursor_source.wire.deliver_at import due
 from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP
 
-#: headers of a dead letter, after the message's own; their values are text
+#: headers of a dead letter, after the headers of the message; their values are text
 HEADER_REASON = "cursorq-reason"
 HEADER_DELIVERY_COUNT = "cursorq-delivery-count"
 HEADER_TOPIC = "cursorq-topic"
 HEADER_PARTITION = "cursorq-partition"
 HEADER_OFFSET = "cursorq-offset"
 HEADER_SUBSCRIPTION = "cursorq-subscription"
-HEADER_ERROR = "cursorq-error"  #: this and the following only where they are known
+#: this header and the following ones are present only if their values are known
+HEADER_ERROR = "cursorq-error"
 HEADER_FIRST_DELIVERY = "cursorq-first-delivery"
 HEADER_LAST_DELIVERY = "cursorq-last-delivery"
 OWN_HEADERS = (
@@ -31,13 +32,13 @@ OWN_HEADERS = (
     HEADER_FIRST_DELIVERY,
     HEADER_LAST_DELIVERY,
     HEADER_TIMESTAMP,
-)  #: all of them, in this order; the first begins ours, even where the message has headers of these names
+)  #: in this order; the first one marks where they begin, even after message headers of these names
 
 
 def dead_letter_headers(
     decision: DeadLetter, offset: int, *, first_delivery_ms: int | None, original_ms: int | None
 ) -> Headers:
-    """What a dead letter says of itself, beside the message's own headers."""
+    """Return the headers that describe a dead letter, without the headers of the message."""
     cell = decision.cell
     values = (
         decision.reason,
@@ -56,11 +57,12 @@ def dead_letter_headers(
 
 
 def first_delivery_ms(decision: DeadLetter, message: Message) -> int | None:
-    """Broker time of the first delivery of a message, as far as it is known."""
+    """Return the broker time (ms) of the first delivery of a message, or None if it is unknown."""
     if decision.delivery_count <= 1:
         return decision.last_delivery_ms
     first_ms = decision.first_deliveries.at(offset_of(message))
     due_ms = due(headers_of(message), message.timestamp()[1]).at_ms
     if first_ms is not None and due_ms is not None and first_ms < due_ms:
-        return None  # its turn had come, but it was not due; nobody noted when it was delivered after that
+        # a delayed message was skipped at that time, and its later first delivery is not recorded
+        return None
     return first_ms

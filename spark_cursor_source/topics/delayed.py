@@ -1,4 +1,4 @@
-"""The messages of a slice that ask in their headers for a later delivery, held back until they are due."""
+"""Filter for delayed messages: messages whose headers ask for a later delivery are held back until due."""
 
 from __future__ import annotations
 
@@ -25,25 +25,26 @@ _Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayFilter:
-    """That messages which are not due are not delivered, by which instant that is judged, and who is told."""
+    """Holds back messages whose delivery time is after ``now_ms`` and reports them to ``on_early``."""
 
-    now_ms: int  #: broker time; one for a whole batch, or two reads of it would differ
-    #: told once for each time (broker ms) at which some offsets of a slice are to be looked at again
+    now_ms: int  #: broker time in ms, the same for a whole batch, so that repeated reads of it do not differ
+    #: called once for each next poll time (broker ms) with the slice and the offsets to check again then
     on_early: Callable[[Slice, OffsetSet, int], None]
 
 
 class EarlyMessages:
-    """The messages of one slice that are not due."""
+    """Messages of one slice that are not due."""
 
     def __init__(self, piece: Slice, now_ms: int) -> None:
         self._slice, self._now_ms = piece, now_ms
-        self._again: dict[int, list[int]] = {}  # when to look again -> offsets
-        self._unreadable: tuple[int, str] | None = None  # the first: offset, header
+        self._again: dict[int, list[int]] = {}  # next poll time (broker ms) -> offsets
+        # (offset, header) of the first unreadable delivery time
+        self._unreadable: tuple[int, str] | None = None
         self._unreadable_count = 0
 
     def sift(self, messages: list[Message], offsets: _Offsets) -> tuple[list[Message], _Offsets]:
-        """Those of the messages that are due."""
-        # Two looks without a call a message: topics without headers pay for the first, others for both.
+        """Return the messages that are due."""
+        # Two checks without a call per message. Topics without headers only pay for the first one.
         if not any(map(Message.headers, messages)):
             return messages, offsets
         given: list[Any] = list(map(Message.headers, messages))
@@ -69,7 +70,10 @@ class EarlyMessages:
         return False
 
     def held_back(self) -> Iterator[tuple[int, OffsetSet]]:
-        """When to look again, and at which messages; complete, and logged, when all messages were sifted."""
+        """Yield the next poll times with their offsets.
+
+        Complete, and logged, after all messages have been sifted.
+        """
         if self._unreadable is not None:
             offset, header = self._unreadable
             log.warning(
@@ -87,7 +91,7 @@ class EarlyMessages:
 def messages_not_due(
     piece: Slice, messages: Sequence[Message], now_ms: int
 ) -> tuple[Sequence[Message], list[tuple[int, OffsetSet]]]:
-    """Those of the messages that are due, and of the others when to look again."""
+    """Return the messages that are due, and the next poll times with the offsets of the others."""
     if not any(map(Message.headers, messages)):
         return messages, []
     early = EarlyMessages(piece, now_ms)

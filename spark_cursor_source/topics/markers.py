@@ -1,4 +1,4 @@
-"""Markers to the markers topic, in order, and confirmed by its brokers."""
+"""Sender of markers to the markers topic, in order and confirmed by the brokers."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Rele
 from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer, cached
 from spark_cursor_source.wire import marker as wire
 
-MAX_MARKER_BYTES = 900_000  #: a topic with Kafka's default limits takes a record of this size
+MAX_MARKER_BYTES = 900_000  #: a topic with Kafka's default limits accepts a record of this size
 
 
 class MarkerSender(ConfirmedProducer):
-    """Sends markers, each to the partition of its cell."""
+    """Sends markers to the partitions of their cells."""
 
     def send(self, markers: Iterable[Marker]) -> int:
-        """Hand markers to the producer, those of a cell in the order given; how many records they make.
+        """Send markers. Markers of a cell keep their order. Return the number of records.
 
-        A set of offsets too large for a record becomes several markers, in ascending order.
+        A marker whose offset set is too large for a record is split into several markers, in ascending order.
 
         Raises:
-            MarkersPartitionsChanged: the topic has another number of partitions.
-            MarkersNotDurable: the producer does not take them.
+            MarkersPartitionsChanged: the partition count of the topic has changed.
+            MarkersNotDurable: the producer rejects a marker.
             TopicNotFound, NotAuthorized
         """
         unconfirmed, records = self.begin(), 0
@@ -37,7 +37,7 @@ class MarkerSender(ConfirmedProducer):
 
 
 def marker_values(marker: Marker, *, max_bytes: int = MAX_MARKER_BYTES) -> Iterator[bytes]:
-    """The record values of a marker: one, or as many as its set of offsets needs, in ascending order."""
+    """Yield the record values of a marker. A large offset set needs several, in ascending order."""
     value = wire.encode(marker)
     if (
         len(value) <= max_bytes
@@ -52,5 +52,5 @@ def marker_values(marker: Marker, *, max_bytes: int = MAX_MARKER_BYTES) -> Itera
 
 
 def cached_sender(config: Mapping[str, Any], topic: str, partitions: int) -> MarkerSender:
-    """The sender that this process keeps for such a configuration; tasks of a worker process share it."""
+    """Return the sender that this process keeps for a configuration. Tasks of a worker process share it."""
     return cached(MarkerSender, config, topic, partitions)

@@ -1,4 +1,4 @@
-"""Messages of many rows to their queue topics, each confirmed by the brokers: for the tasks of a write."""
+"""Sender of messages to queue topics for the tasks of a write. The brokers confirm each message."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from spark_cursor_source.kafka.error_codes import (
 from spark_cursor_source.kafka.partition_count import partition_count
 from spark_cursor_source.kafka.pool import ClientPool
 
-ANY_PARTITION = -1  #: the one of the key, as producers of Kafka's Java client choose it; any, without a key
+ANY_PARTITION = -1  #: by murmur2 of the key, as in Kafka's Java producer; a random partition without a key
 
 _DEFAULTS = {
     "message.timeout.ms": PATIENCE_MS,
@@ -42,14 +42,14 @@ _DEFAULTS = {
 }
 _POLL_S = 0.01
 _FLUSH_S = 0.1
-_KEPT = 2  # idle senders per process: a task needs one, and a session seldom writes to two clusters
+_KEPT = 2  # idle senders per process: a task needs one, and a session rarely writes to two clusters
 
 Headers = list[tuple[str, str | bytes | None]] | None
 Row = tuple[str, bytes | None, bytes | None, int, Headers]  #: topic, key, value, partition, headers
 
 
 class _Failed(NamedTuple):
-    """A message that was not taken."""
+    """A message that was not accepted."""
 
     topic: str
     partition: int | None
@@ -58,16 +58,16 @@ class _Failed(NamedTuple):
 
 
 class MessageSender:
-    """An idempotent producer of messages, used by one task at a time.
+    """Idempotent producer of messages, used by one task at a time.
 
-    Keys choose partitions as with Kafka's Java producers (murmur2), and so as with Spark's own Kafka sink.
-    After an error it is of no more use.
+    Keys choose partitions by murmur2, as in Kafka's Java producers and in Spark's own Kafka sink. After an
+    error the sender cannot be used again.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._complaints = ErrorCallback()
         settings = {
-            # Without it each of a million messages would call Python to say that all is well.
+            # Without this setting, each of a million messages would cause a Python callback on success.
             "delivery.report.only.error": True,
             "on_delivery": self._on_failure,
             "error_cb": self._complaints,
@@ -79,11 +79,13 @@ class MessageSender:
         self._failures = 0
 
     def admit(self, topic: str, partition: int | None) -> None:
-        """That messages can go there, None for a partition by key; told once of each before they are sent.
+        """Check that messages can be sent to this topic and partition, or by key if ``partition`` is None.
+
+        Call it once for each topic and partition before :meth:`send`.
 
         Raises:
-            TopicNotFound: there is no such topic, and the brokers do not make it.
-            NoSuchPartition: the topic has fewer.
+            TopicNotFound: the topic does not exist and the brokers do not create it.
+            NoSuchPartition: the topic has fewer partitions.
             NotAuthorized, MessagesNotDurable, KafkaRefused
         """
         count = self._partitions.get(topic)
@@ -93,10 +95,10 @@ class MessageSender:
             raise NoSuchPartition(topic, partition, count)
 
     def send(self, rows: Iterable[Row]) -> None:
-        """Hand over messages to topics that were admitted; in order within a partition.
+        """Send messages to topics that :meth:`admit` has checked. The order within a partition is kept.
 
         Raises:
-            MessageRefused, NotAuthorized, MessagesNotDurable: of these or of earlier ones.
+            MessageRefused, NotAuthorized, MessagesNotDurable: these messages or earlier ones failed.
         """
         produce = self._producer.produce
         for topic, key, value, partition, headers in rows:
@@ -118,19 +120,20 @@ class MessageSender:
         self._check()
 
     def flush(self) -> None:
-        """Wait until the brokers have confirmed all that was sent.
+        """Wait until the brokers have confirmed all messages.
 
         Raises:
-            MessageRefused, NotAuthorized, MessagesNotDurable: some may be there all the same.
+            MessageRefused, NotAuthorized, MessagesNotDurable: a message failed. Some messages may be written
+                anyway.
         """
         while len(self._producer):
             self._producer.flush(_FLUSH_S)
             self._check()
-        self._check()  # of what the last flush has heard
-        self._partitions.clear()  # a topic may be another by the next task
+        self._check()  # raises the errors that the last flush has received
+        self._partitions.clear()  # a topic may be recreated before the next task
 
     def close(self) -> None:
-        """End the producer; what was not flushed is lost."""
+        """Close the producer. Unflushed messages are lost."""
         abandon(self._producer)
 
     def _count(self, topic: str) -> int:
@@ -151,7 +154,7 @@ class MessageSender:
             return
         self._failures += 1
         size = _size(message.key(), message.value(), None)
-        # Messages that were sent together are refused together: the largest of them is too large, if any is.
+        # Messages of one request are refused together. If any is too large, the largest one is.
         larger = error.code() == KafkaError.MSG_SIZE_TOO_LARGE and size > getattr(self._failed, "size", 0)
         if self._failed is None or larger:
             partition = message.partition()
@@ -163,7 +166,7 @@ class MessageSender:
             raise self._error(self._failed)
 
     def _error(self, failed: _Failed) -> CursorqError:
-        """Names where the message was to go and how large it is, and nothing of what is in it."""
+        """Return the error with target and size of the message, but without its content."""
         error = failed.error
         if error.code() in UNAUTHORIZED:
             return NotAuthorized(failed.topic, "write", (acl("Write", failed.topic),))
@@ -176,9 +179,9 @@ class MessageSender:
 
 @contextmanager
 def borrowed_sender(config: Mapping[str, str]) -> Iterator[MessageSender]:
-    """A sender of this configuration, kept by the process; after any exception it is ended.
+    """Lend a sender of this configuration from the pool of this process. After any exception it is closed.
 
-    What was sent and not flushed when the block ends is lost.
+    Messages that are not flushed when the block ends are lost.
     """
     key = frozenset(config.items())
     sender = _idle.take(key) or MessageSender(config)

@@ -1,4 +1,4 @@
-"""Where a read begins and ends, in offsets: what the options say, looked up at the brokers."""
+"""Start and end offsets of a read: the positions in the options, resolved with the brokers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from spark_cursor_source.options.topics import (
 def starting_positions(
     wanted: StartingOffsets, partitions: Sequence[Partition], topics: ClusterAdmin
 ) -> dict[Partition, int]:
-    """The position in each of the partitions; in one that JSON does not name, the first record's."""
+    """Return the start offset of each partition.
+
+    Partitions that the JSON does not name start at their first record.
+    """
     match wanted:
         case FromCursor() | FromEarliest():
             return topics.beginning_offsets(partitions)
@@ -53,7 +56,7 @@ def starting_positions(
 
 
 def ending_positions(wanted: EndingOffsets, ends: Mapping[Partition, int]) -> dict[Partition, int]:
-    """The position before which the read of each partition ends, given where its log ends."""
+    """Return the offset before which the read of each partition ends, given the log ends."""
     match wanted:
         case ToLatest():
             return dict(ends)

@@ -23,7 +23,7 @@ from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.range_consumer import STALL_TIMEOUT_MS, offset_of, read_range
 from spark_cursor_source.topics.delayed import DelayFilter, EarlyMessages
 
-# In Spark's words, all columns nullable:
+# Spark schema of the batches, all columns nullable:
 #   key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
 #   timestampType INT, [headers ARRAY<STRUCT<key: STRING, value: BINARY>>,] delivery_count INT
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
@@ -45,27 +45,27 @@ SCHEMA_WITH_HEADERS = SCHEMA.insert(len(SCHEMA) - 1, HEADERS_FIELD)
 
 _BATCH_ROWS = 16_000
 _BATCH_BYTES = 8 << 20
-# Reading through this many records costs what a seek does; by bytes for large ones.
+# A seek costs as much as reading this many records, or this many bytes if the records are large.
 _SEEK_RECORDS = 4_000
 _SEEK_BYTES = 4 << 20
 
-_Array = Any  # of pyarrow, which has no types
+_Array = Any  # pyarrow has no type annotations
 _Offsets = npt.NDArray[np.int64]
 
 
 class Missing(Enum):
-    """Why an offset of a slice was not delivered."""
+    """Reason why an offset of a slice was not delivered."""
 
-    GAP = "gap"  #: no record is there: a transaction marker, an aborted or a compacted record
-    FILTERED = "filtered"  #: the record is of another queue id
-    RETENTION = "retention"  #: the record was removed before it was read
+    GAP = "gap"  #: the offset holds no record: a transaction marker, an aborted record or a compacted record
+    FILTERED = "filtered"  #: the record has another queue id
+    RETENTION = "retention"  #: the record was deleted before it was read
 
 
 OnMissing = Callable[[Slice, OffsetSet, Missing], None]
 
 
 def arrow_schema(*, include_headers: bool) -> pa.Schema:
-    """The schema of the batches; equal to what pyspark makes of the Spark schema above, in UTC."""
+    """Return the schema of the batches. It equals pyspark's conversion of the Spark schema above, in UTC."""
     return SCHEMA_WITH_HEADERS if include_headers else SCHEMA
 
 
@@ -79,12 +79,13 @@ def arrow_batches(
     hold_back: DelayFilter | None = None,
     stall_timeout_ms: int = STALL_TIMEOUT_MS,
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of the slices, in the order of the slices and, in each, of the offsets.
+    """Yield the messages of the slices as record batches, in slice order and in offset order within a slice.
 
-    With a ``queue_id`` only records with that key are delivered. Offsets of a slice that are not delivered
-    are told to ``on_missing(slice, offsets, why)`` when the slice has been read, once per reason, before the
-    iterator ends; its last rows may then still be on their way. With ``hold_back`` the messages that are not
-    due are not delivered either, and told to it in the same way. Raises what ``read_range`` raises.
+    With a ``queue_id``, only records with that key are delivered. After a slice has been read,
+    ``on_missing(slice, offsets, why)`` is called once per reason with the offsets that were not delivered.
+    The last rows of the slice may still be pending at that time, but all calls happen before the iterator
+    ends. With ``hold_back``, messages that are not due are not delivered and are reported to it in the same
+    way. Raises the errors of ``read_range``.
     """
     batches = _batches(config, slices, include_headers, queue_id, on_missing, hold_back, stall_timeout_ms)
     with closing(batches):
@@ -127,7 +128,7 @@ def _batches(
 
 
 class SliceReading:
-    """The messages of one slice, and the account of those that are missing."""
+    """Reader of the messages of one slice. It records which offsets are missing."""
 
     def __init__(
         self, consumer: Consumer, piece: Slice, queue_id: bytes | None, stall_timeout_ms: int
@@ -141,7 +142,8 @@ class SliceReading:
         self._seen = OffsetSetBuilder()
         self._filtered = OffsetSetBuilder()
         self._removed: list[tuple[int, int]] = []
-        self._reach = _SEEK_RECORDS  # offsets between two that are wanted, to be read through
+        # gaps of up to this many offsets are read through instead of skipped by a seek
+        self._reach = _SEEK_RECORDS
 
     def messages(self) -> Iterator[tuple[list[Message], _Offsets]]:
         position = self._slice.offsets.first
@@ -166,11 +168,14 @@ class SliceReading:
                     past = offset_of(messages[-1]) + 1
                     following = self._next_wanted(past)
                     if following is not None and following - past > self._reach:
-                        position = following  # the messages are larger than was assumed: seek after all
+                        position = following  # the messages are larger than estimated, so a seek is cheaper
                         break
 
     def _run_from(self, position: int) -> tuple[int, int]:
-        """The ranges that are read in one go from here on, being near each other: start and stop."""
+        """Return start and stop of the next read.
+
+        Ranges with small gaps between them are read in one pass.
+        """
         index = bisect_right(self._ranges, position, key=itemgetter(1))
         start = max(position, self._ranges[index][0])
         while index + 1 < len(self._ranges) and self._gap_after(index) <= self._reach:
@@ -185,7 +190,7 @@ class SliceReading:
         return max(position, self._ranges[index][0]) if index < len(self._ranges) else None
 
     def _select(self, messages: list[Message]) -> tuple[list[Message], _Offsets]:
-        """Those of the messages that are in the slice, and of the queue."""
+        """Select the messages that belong to the slice and to the queue."""
         offsets = _offsets(messages)
         if self._wanted is not None:
             places = np.searchsorted(self._wanted, offsets)
@@ -204,9 +209,9 @@ class SliceReading:
         return messages, offsets
 
     def missing(self) -> Iterator[tuple[Missing, OffsetSet]]:
-        """What was not delivered, by reason; complete when all messages were taken.
+        """Yield the offsets that were not delivered, by reason. Complete after all messages have been read.
 
-        Of tasks that share the keys of a slice, the first one speaks for all.
+        If several tasks share the keys of a slice, only the first task reports.
         """
         if self._slice.share is not None and self._slice.share.index:
             return
@@ -220,13 +225,13 @@ class SliceReading:
 
 
 class _Rows:
-    """Rows that wait to be a record batch: fewer and larger ones cost less."""
+    """Buffer of rows for a record batch. Fewer and larger batches cost less."""
 
     def __init__(self, include_headers: bool) -> None:
         self._include_headers = include_headers
         self._schema = arrow_schema(include_headers=include_headers)
         self._chunks: list[list[_Array]] = []
-        self._pieces: list[tuple[Slice, int]] = []  # whose rows they are: slice, number of rows
+        self._pieces: list[tuple[Slice, int]] = []  # (slice, number of rows) in row order
         self._bytes = 0
         self.count = 0
 
@@ -272,7 +277,7 @@ def _repeated(runs: Sequence[tuple[object, int]], kind: _Array) -> _Array:
 
 
 def _timestamp_types(types: tuple[int, ...]) -> _Array:
-    """librdkafka counts them from 0 (none), Spark from -1."""
+    """Convert timestamp types: librdkafka counts from 0 (none), Spark from -1."""
     if types.count(types[0]) == len(types):
         return pa.repeat(pa.scalar(types[0] - 1, pa.int32()), len(types))
     return pa.array(np.array(types, np.int32) - 1, pa.int32())
@@ -286,7 +291,7 @@ def _reach(messages: list[Message]) -> int:
 
 def _offsets(messages: list[Message]) -> _Offsets:
     first, last = offset_of(messages[0]), offset_of(messages[-1])
-    if last - first == len(messages) - 1:  # they only ascend
+    if last - first == len(messages) - 1:  # offsets are ascending, so they are contiguous
         return np.arange(first, last + 1, dtype=np.int64)
     return np.fromiter(map(Message.offset, messages), np.int64, len(messages))
 
@@ -300,7 +305,7 @@ def _masked(
 
 
 def _runs(offsets: _Offsets) -> Iterator[tuple[int, int]]:
-    """Ascending offsets as half-open ranges."""
+    """Yield ascending offsets as half-open ranges."""
     if not len(offsets):
         return
     if offsets[-1] - offsets[0] == len(offsets) - 1:

@@ -1,4 +1,4 @@
-"""Reports of tasks to their planner, by way of the redeliveries topic."""
+"""Reports of tasks to their planner, sent through the redeliveries topic."""
 
 from __future__ import annotations
 
@@ -20,20 +20,26 @@ from spark_cursor_source.wire import read_report as wire
 
 log = logging.getLogger(__name__)
 
-_SEND_S = 5.0  # the planner can do without the report
+_SEND_S = 5.0  # short, because the planner can work without the report
 
 
 class ReportSender(ConfirmedProducer):
     """Sends reports to a redeliveries topic."""
 
     def send(self, cell: Cell, to: ReportTo) -> None:
-        """Hand a report to the producer; raises as :meth:`ConfirmedSender.begin` and ``produce`` do."""
+        """Send a report.
+
+        Raises the errors of :meth:`ConfirmedProducer.begin` and :meth:`ConfirmedProducer.produce`.
+        """
         value = wire.encode(ReadReport(cell=cell, batch=to.batch, task=to.task))
         self.produce(self.begin(), cell.key, value, to.partition)
 
 
 def report_read(config: Mapping[str, Any], topic: str, cell: Cell, to: ReportTo) -> None:
-    """Write that a task has read its messages to the end; where that fails, the planner reads them too."""
+    """Report that a task has read all its messages.
+
+    If the report fails, the planner reads the messages too.
+    """
     sender = cached(ReportSender, config, topic, to.partitions)
     try:
         sender.send(cell, to)
@@ -43,15 +49,17 @@ def report_read(config: Mapping[str, Any], topic: str, cell: Cell, to: ReportTo)
 
 
 class ReportReader:
-    """Finds reports in a redeliveries topic; one thread's."""
+    """Finds reports in a redeliveries topic. Not thread-safe."""
 
     def __init__(self, config: Mapping[str, Any], topic: str) -> None:
         self._topic = topic
-        # Not held up by open transactions of trackers: reports are in none.
+        # Reports are in no transaction. Read uncommitted, so that open tracker transactions cause no delay.
         self._reader = RangeReader(config, committed=False)
 
     def tasks_of(self, batch: str, partition: int, start: int, stop: int) -> frozenset[int]:
-        """The tasks that have reported in ``[start, stop)`` of a partition that they have read the batch.
+        """Return the tasks that have reported a complete read of the batch.
+
+        Reports outside of ``[start, stop)`` of the partition are ignored.
 
         Raises:
             TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -64,5 +72,5 @@ class ReportReader:
         return frozenset(one.task for one in reports if one is not None and one.batch == batch)
 
     def close(self) -> None:
-        """End the consumer."""
+        """Close the consumer."""
         self._reader.close()

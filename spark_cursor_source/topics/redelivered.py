@@ -1,4 +1,4 @@
-"""Messages that come back, read at their places in the queue topic."""
+"""Reader of redelivered messages at their original offsets in the queue topic."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from spark_cursor_source.topics.queue import Missing, SliceReading
 def redelivered(
     config: Mapping[str, str], piece: Slice, *, stall_timeout_ms: int
 ) -> tuple[list[Message], list[tuple[Missing, OffsetSet]]]:
-    """The messages of a slice, in their order, and why which of its offsets have none.
+    """Return the messages of a slice in order, and the missing offsets with the reason of each.
 
-    Raises what ``read_range`` raises.
+    Raises the errors of ``read_range``.
     """
     with borrowed_consumer(config) as consumer:
         reading = SliceReading(consumer, piece, None, stall_timeout_ms)

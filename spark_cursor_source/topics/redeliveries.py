@@ -1,4 +1,4 @@
-"""Announcements of messages that are available again, read in ranges of the redeliveries topic."""
+"""Reader of announcements, the records of the redeliveries topic, by offset ranges."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Ranges = dict[int, tuple[int, int]]
 
 @dataclass(slots=True)
 class _Buffer:
-    """All records of ``[begin, end)`` of a partition that hold an announcement."""
+    """All announcements in ``[begin, end)`` of a partition."""
 
     begin: int
     end: int
@@ -35,9 +35,9 @@ class _Buffer:
 
 
 class RedeliveryLog:
-    """A window on the redeliveries topic, kept in memory until :meth:`discard`; one thread's.
+    """Window of the redeliveries topic in memory, until :meth:`discard`. Not thread-safe.
 
-    It is a cache: what is asked for and not in it is read from the topic.
+    It is a cache. Announcements outside of it are read from the topic.
     """
 
     def __init__(self, config: Mapping[str, Any], topic: str) -> None:
@@ -46,15 +46,18 @@ class RedeliveryLog:
         self._buffers: dict[int, _Buffer] = {}
 
     def poll(self, until: Mapping[int, int]) -> int:
-        """Read on to the given positions; how many announcements came. The first call only marks them."""
+        """Read up to the given offsets and return the number of new announcements.
+
+        The first call for a partition only sets its start.
+        """
         for number, stop in until.items():
             self._buffers.setdefault(number, _Buffer(stop, stop))
         return self._extend(until)
 
     def between(self, starts: Mapping[int, int], stops: Mapping[int, int]) -> list[RedeliveryRecord]:
-        """The announcements in ``[starts[p], stops[p])`` of each partition, by partition and offset.
+        """Return the announcements in ``[starts[p], stops[p])`` of each partition, by partition and offset.
 
-        A partition without a start begins at 0. Records that retention has removed are not among them.
+        A partition without a start begins at 0. Records that retention has deleted are absent.
 
         Raises:
             TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -71,14 +74,17 @@ class RedeliveryLog:
     def scan(
         self, starts: Mapping[int, int], stops: Mapping[int, int], wanted: Callable[[Redeliver], bool]
     ) -> list[RedeliveryRecord]:
-        """As :meth:`between`, but read from the topic, and only what is wanted is ever kept."""
+        """Return the announcements of :meth:`between` that are ``wanted``, without use of the cache.
+
+        They are read from the topic, and only the wanted ones are kept in memory.
+        """
         ranges = {number: (starts.get(number, 0), stop) for number, stop in sorted(stops.items())}
         ranges = {number: (start, stop) for number, (start, stop) in ranges.items() if start < stop}
         found = self._read(ranges, wanted)
         return [record for records in found.values() for record in records]
 
     def discard(self, before: Mapping[int, int]) -> None:
-        """Forget what is below the given positions."""
+        """Remove announcements below the given offsets from the cache."""
         for number, position in before.items():
             buffer = self._buffers.get(number)
             if buffer is not None and position > buffer.begin:
@@ -86,11 +92,11 @@ class RedeliveryLog:
                 buffer.begin, buffer.end = position, max(buffer.end, position)
 
     def __len__(self) -> int:
-        """How many announcements are kept."""
+        """Number of cached announcements."""
         return sum(len(buffer.records) for buffer in self._buffers.values())
 
     def close(self) -> None:
-        """End the consumer."""
+        """Close the consumer."""
         self._reader.close()
 
     def _cover(self, wanted: Ranges) -> None:
@@ -125,7 +131,7 @@ class RedeliveryLog:
     def _read(
         self, ranges: Ranges, wanted: Callable[[Redeliver], bool] | None = None
     ) -> dict[int, list[RedeliveryRecord]]:
-        """Whole ranges or nothing, so that a read that is broken off leaves no hole in the buffer."""
+        """Read whole ranges or raise, so that an interrupted read leaves no gap in the buffer."""
         found: dict[int, list[RedeliveryRecord]] = {number: [] for number in ranges}
         for message in self._reader.read(self._topic, ranges):
             record = self._record(message)
@@ -149,7 +155,7 @@ class RedeliveryLog:
             )
             return None
         if not redeliver.offsets:
-            return None  # the report of a task, for its own planner
+            return None  # a task's report to its own planner
         return RedeliveryRecord(partition=partition, offset=offset, redeliver=redeliver)
 
 

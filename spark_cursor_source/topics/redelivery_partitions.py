@@ -1,4 +1,4 @@
-"""The partitions of the redeliveries topic, for whoever reads it while it runs."""
+"""Partitions of the redeliveries topic, for long-running readers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from spark_cursor_source.kafka.admin import ClusterAdmin, Partition
 
 
 class RedeliveryPartitions:
-    """The partitions, kept up to date: those that the topic was given since are read, too."""
+    """Partition list of the redeliveries topic that includes partitions added later."""
 
     def __init__(self, topics: ClusterAdmin, topic: str) -> None:
-        """Ask what the topic is now.
+        """Read id and partition count of the topic.
 
         Raises:
             TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -21,10 +21,10 @@ class RedeliveryPartitions:
         self.all: list[Partition] = [(topic, number) for number in range(info.partitions)]
 
     def count(self) -> None:
-        """Look whether there are more by now.
+        """Add partitions that were created since the last call.
 
         Raises:
-            RedeliveriesTopicRecreated: it is another topic by now.
+            RedeliveriesTopicRecreated: the topic was recreated with another id.
             TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         info = self._topics.describe([self._topic])[self._topic]

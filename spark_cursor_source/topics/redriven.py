@@ -1,4 +1,4 @@
-"""Which dead letters were redriven, in the cursors topic."""
+"""Record of redriven dead letters, kept in the cursors topic."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import redriven as wire
 
-MAX_RECORD_BYTES = 900_000  #: of a part; a topic with Kafka's default limits takes it
+MAX_RECORD_BYTES = 900_000  #: maximum size of one part; a topic with Kafka's default limits accepts it
 
 
 class RedrivenOffsets:
-    """The redriven dead letters of one topic, by partition; one thread's."""
+    """Redriven dead letters of one topic, by partition. Not thread-safe."""
 
     def __init__(self, config: Mapping[str, Any], cursors_topic: str, dead_letters: TopicInfo) -> None:
         self._cursors_topic = cursors_topic
@@ -24,10 +24,10 @@ class RedrivenOffsets:
         self._tail = CursorTable(config, cursors_topic)
 
     def read(self) -> dict[int, OffsetSet]:
-        """The offsets of each partition, as the last committed redrive has left them.
+        """Return the redriven offsets of each partition as of the last committed redrive.
 
         Raises:
-            LaterCursorVersion, InvalidControlRecord: the record is not one of this version.
+            LaterCursorVersion, InvalidControlRecord: this version cannot read the record.
             TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         self._tail.refresh()
@@ -40,7 +40,7 @@ class RedrivenOffsets:
         return found
 
     def records(self, number: int, offsets: OffsetSet) -> list[Record]:
-        """The records of the cursors topic that say which dead letters of a partition were redriven."""
+        """Return the records for the cursors topic that mark dead letters of a partition as redriven."""
         key = self._key(number)
         whole = wire.encode(
             wire.redriven_cell(self._dead_letters.name, number), self._dead_letters.topic_id, offsets
@@ -52,7 +52,7 @@ class RedrivenOffsets:
         ]
 
     def close(self) -> None:
-        """End the consumer."""
+        """Close the consumer."""
         self._tail.close()
 
     def _key(self, number: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Pauses between the tries to write dead letters where that fails: each place has its own, and they grow."""
+"""Growing retry pauses after failed writes of dead letters, separate for each topic."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE_MS = 2_000
 LONGEST_PAUSE_MS = 600_000
-_SHARE = 3  # what failed after a long wait is left alone for so many times that wait
+_SHARE = 3  # after a slow failed attempt, the pause is at least this many times its duration
 
 
 class Place(NamedTuple):
-    """What a trouble is about: a topic that is read, or a dead-letter topic that is written."""
+    """Topic of a failure: a topic that is read, or a dead-letter topic that is written."""
 
     verb: str  #: read or write
     topic: str
@@ -31,17 +31,17 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withheld:
-    """Dead letters that could not be written, and when they are to be tried again."""
+    """Dead letters that could not be written, with their next retry."""
 
     decision: DeadLetter
-    offsets: OffsetSet  #: of these messages
+    offsets: OffsetSet  #: offsets of the messages
     why: str
-    tries: int  #: how often they could not be written, this time included
-    delay_ms: int  #: until the next try
+    tries: int  #: number of failed attempts, including this one
+    delay_ms: int  #: delay until the next retry, in ms
 
 
 def log_withheld(withheld: Iterable[Withheld]) -> None:
-    """Tell of letters that are held, once for a reason and time of the next try of a subscription."""
+    """Log an error for held letters, once per subscription, topic, reason and retry time."""
     counts: Counter[tuple[str, str, str, int]] = Counter()
     for one in withheld:
         cell = one.decision.cell
@@ -59,7 +59,7 @@ def log_withheld(withheld: Iterable[Withheld]) -> None:
 
 
 def withhold_marker(withheld: Withheld) -> Withhold:
-    """The marker by which the tracker's state takes the letters back."""
+    """Return the marker that returns the letters to the tracker's state."""
     letter = withheld.decision
     return Withhold(
         cell=letter.cell,
@@ -75,7 +75,10 @@ def withhold_marker(withheld: Withheld) -> Withhold:
 
 
 def withholding(cursors: Iterable[CursorSnapshot], withheld: Iterable[Withheld]) -> list[CursorSnapshot]:
-    """The cursors with the letters that are withheld: held, until the marker about them has been read."""
+    """Return the cursors with the withheld letters added as held letters.
+
+    They stay held until the tracker has read the withhold marker.
+    """
     found = {cursor.cell: cursor for cursor in cursors}
     for one in withheld:
         letter = one.decision
@@ -85,7 +88,7 @@ def withholding(cursors: Iterable[CursorSnapshot], withheld: Iterable[Withheld])
             letter.error,
             letter.last_delivery_ms or 0,
             kept(one.why),
-            0,  # the broker's time of the marker is not known yet
+            0,  # the broker time of the marker is not known yet
             one.tries,
         )
         if letter.cell in found:
@@ -98,11 +101,11 @@ class _Pause:
     why: str
     tries: int
     until: Deadline
-    until_again: Deadline  #: for letters that failed before, whose time is kept with them
+    until_again: Deadline  #: for letters that failed before and keep their own retry time
 
 
 def pause_ms(tries: int, spent_ms: int = 0) -> int:
-    """How long to wait after so many tries that failed, the last of which took ``spent_ms``.
+    """Return the pause (ms) after ``tries`` failed attempts, of which the last one took ``spent_ms``.
 
     >>> [pause_ms(tries) for tries in (1, 2, 3, 7, 1_000)], pause_ms(1, spent_ms=5_000)
     ([2000, 4000, 8000, 128000, 600000], 15000)
@@ -112,30 +115,30 @@ def pause_ms(tries: int, spent_ms: int = 0) -> int:
 
 
 class RetryPauses:
-    """The places where the last try failed. While a pause lasts nothing new is tried there.
+    """Places where the last attempt failed. During a pause no new letter is tried there.
 
-    What failed before comes when its own time is over, or when the operator says so: it is tried again
-    unless a try has just failed.
+    A letter that failed before is retried at its own retry time, or on request of the operator, unless
+    another attempt has just failed.
     """
 
     def __init__(self) -> None:
         self._pauses: dict[Place, _Pause] = {}
 
     def why_not_yet(self, place: Place, letter: DeadLetter) -> str | None:
-        """Why not to try a letter now; None where it is to be tried."""
+        """Return the reason not to try a letter now, or None if it can be tried."""
         pause = self._pauses.get(place)
         if pause is None or (pause.until_again if letter.tries else pause.until).over:
             return None
         return pause.why
 
     def is_known(self, place: Place) -> bool:
-        """Whether the last try there failed."""
+        """True if the last attempt at this place failed."""
         return place in self._pauses
 
     def failed(self, place: Place, why: str, *, tries_before: int, spent_ms: int) -> None:
-        """Remember a failure; ``tries_before`` is how often letters of the place had failed.
+        """Record a failure. ``tries_before`` is the number of earlier failures of letters of this place.
 
-        ``spent_ms`` is how long the try took, for which it held up everything else.
+        ``spent_ms`` is the duration of the attempt, which blocks all other work.
         """
         known = self._pauses.get(place)
         tries = max(tries_before, known.tries if known is not None else 0) + 1
@@ -147,14 +150,14 @@ class RetryPauses:
         )
 
     def succeeded(self, place: Place) -> None:
-        """Forget the failure."""
+        """Remove the recorded failure."""
         if self._pauses.pop(place, None) is not None:
             log.warning("dead_letters_resumed topic=%s: what was held can be written again", place.topic)
 
     def withheld(
         self, decision: DeadLetter, offsets: OffsetSet, why: str, place: Place | None, *, tried: bool
     ) -> Withheld:
-        """The letters with the time of their next try: that of their place, or else their own."""
+        """Return the letters with their next retry time: the one of their place, or else their own."""
         tries = max(decision.tries + tried, 1)
         pause = None if place is None else self._pauses.get(place)
         if pause is None:

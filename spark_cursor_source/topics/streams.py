@@ -1,4 +1,4 @@
-"""The streams topic: which partitions are paused or readonly, and what streams were created with."""
+"""Streams topic: paused and readonly partitions, and the settings with which streams were created."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 
 
 class StreamStates:
-    """What the streams topic said at the last :meth:`refresh`. Threads may share it.
+    """Snapshot of the streams topic as of the last :meth:`refresh`. Threads may share it.
 
-    To look at :attr:`view` costs nothing, and a refresh where nothing is new one or two small requests. The
-    topic is made when something is first written; without it every stream is an ordinary topic.
+    Access to :attr:`view` needs no request. A refresh without new records needs one or two small requests.
+    The topic is created by the first write. Without it every stream is an ordinary topic.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class StreamStates:
         self._kafka, self._topic, self._timeout_ms = kafka, topic, timeout_ms
         self._topics = topics
         self._publisher = Publisher(client_config(kafka, "producer"), timeout_ms=timeout_ms)
-        self._lock = threading.Lock()  # of the reader and the positions
+        self._lock = threading.Lock()  # guards the reader and the positions
         self._reader: RangeReader | None = None
         self._positions: dict[int, int] = {}
         self._closed = False
-        self.view = StreamView()  #: replaced as a whole, so that no lock is needed to look at it
+        self.view = StreamView()  #: replaced as a whole, so reads of it need no lock
 
     def refresh(self, deadline: Deadline | None = None) -> StreamView:
-        """Read on to the present end, and give the view; by the deadline, or in the usual time.
+        """Read to the current end and return the view, by the deadline or within the timeout of this object.
 
         Raises:
             ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -75,31 +75,31 @@ class StreamStates:
             return self.view
 
     def paused(self, places: Collection[StreamPartition]) -> frozenset[StreamPartition]:
-        """Those of the partitions that are paused, as of the last refresh."""
+        """Return the partitions that were paused at the last refresh."""
         return frozenset(place for place in places if self.view.state(place).paused)
 
     def pause(self, stream: str, partitions: Iterable[int], *, resume_all: bool) -> None:
-        """Pause partitions, durably; other clients follow at their next refresh."""
+        """Pause partitions durably. Other clients apply it at their next refresh."""
         self._write(
             [Paused(place=(stream, number), paused=True, resume_all=resume_all) for number in partitions]
         )
 
     def set_readonly(self, stream: str, partitions: Iterable[int], *, readonly: bool) -> None:
-        """Make partitions readonly or writable, in the same way."""
+        """Make partitions readonly or writable, durably. Other clients apply it at their next refresh."""
         self._write([MadeReadonly(place=(stream, number), readonly=readonly) for number in partitions])
 
     def published(self, places: Iterable[StreamPartition], deadline: Deadline | None = None) -> None:
-        """End the pauses that end with messages to these partitions."""
+        """End the pauses that end with a message to one of these partitions."""
         resumed = {(stream, number) for stream, to in places for number in self.view.resumed_by((stream, to))}
         self._write([Paused(place=place, paused=False) for place in sorted(resumed)], deadline)
 
     def admit(self, stream: str, partition: int | None) -> None:
-        """That messages are about to go there, None for partitions that their keys decide; it ends pauses.
+        """Check that messages can be sent to a partition, and end the pauses that end with such a message.
 
-        Where the keys decide, each partition counts as one that they may go to.
+        With ``partition=None`` keys choose the partitions, so every partition of the stream is checked.
 
         Raises:
-            ReadonlyPartition: a partition of them takes none.
+            ReadonlyPartition: a partition is readonly.
         """
         numbers = self.view.states.get(stream, {}) if partition is None else [partition]
         places = [(stream, number) for number in numbers]
@@ -108,19 +108,19 @@ class StreamStates:
         self.published(places)
 
     def resume(self, place: StreamPartition) -> None:
-        """End the pause of a partition, if it is paused."""
+        """End the pause of a partition if it is paused."""
         if self.view.state(place).paused:
             self._write([Paused(place=place, paused=False)])
 
     def define(self, stream: str, settings: StreamSettings) -> None:
-        """Say what a new stream is; what is known of an earlier one of the name is undone."""
+        """Write the settings of a new stream. The state of an earlier stream of the same name is reset."""
         records = self.refresh().records_of(stream)
         if settings != StreamSettings():
             records.append(StreamConfigured(stream=stream, settings=settings))
         self._write(records)
 
     def close(self) -> None:
-        """End the clients."""
+        """Close the clients."""
         with self._lock:
             self._closed = True
             if self._reader is not None:
@@ -128,7 +128,7 @@ class StreamStates:
         self._publisher.close()
 
     def now_ms(self) -> int:
-        """The brokers' time, which is that of a record written for it."""
+        """Return the brokers' time in ms, taken from a record that is written for this purpose."""
         (message,) = self._put([(wire.CLOCK_KEY, None)])
         return message.timestamp()[1]
 
@@ -141,20 +141,20 @@ class StreamStates:
         self, records: Sequence[tuple[bytes, bytes | None]], deadline: Deadline | None = None
     ) -> list[Message]:
         deadline = deadline or Deadline.after_ms(self._timeout_ms)
-        # Each time: changes are rare, and the topic may be gone or have been altered.
+        # Check the topic before each write. Writes are rare, and the topic may have been deleted or altered.
         count = self._topics.within(deadline).ensure_streams(self._topic)
         placed = [(control_partition(key, count), key, value) for key, value in records]
         return self._publisher.put_all(self._topic, placed, deadline)
 
     def _ends(self, deadline: Deadline) -> dict[int, int]:
-        """The ends of the topic's partitions; none where there is no topic."""
+        """Return the end offsets of the topic's partitions. Empty if the topic does not exist."""
         topics = self._topics.within(deadline)
         infos = topics.existing([self._topic])
         numbers = range(infos[self._topic].partitions) if self._topic in infos else ()
         places = [(self._topic, number) for number in numbers]
         try:
             ends = topics.end_offsets(places, committed=False)
-        except (TopicNotFound, TopicGone):  # deleted since
+        except (TopicNotFound, TopicGone):  # the topic was deleted after the check above
             return {}
         return {number: end for (_, number), end in ends.items()}
 
@@ -177,7 +177,7 @@ class StreamStates:
 
 @contextmanager
 def borrowed_states(kafka: Mapping[str, str], topic: str) -> Iterator[StreamStates]:
-    """What the streams topic says now, for a task; the clients are kept by the process for the next one."""
+    """Lend the current stream states to a task. The process keeps the clients for the next task."""
     key = frozenset([*kafka.items(), (_TOPIC, topic)])
     states = _idle.take(key)
     if states is None:
@@ -193,5 +193,5 @@ def borrowed_states(kafka: Mapping[str, str], topic: str) -> Iterator[StreamStat
         _idle.put(key, states)
 
 
-_TOPIC = "streamsTopic"  # no option of a Kafka client has such a name
+_TOPIC = "streamsTopic"  # a key that no Kafka client option uses
 _idle = ClientPool(StreamStates.close, kept=2)

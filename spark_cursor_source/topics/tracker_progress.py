@@ -1,4 +1,4 @@
-"""What the tracker has done, as its consumer group says: positions, and which batch of which query."""
+"""Progress of the tracker, read from its consumer group: offsets, query id and batch id."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _READ_AGAIN_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerProgress:
-    """The last batch that was carried out, and the next marker of each markers partition after it."""
+    """Last executed tracker batch, and the next marker of each markers partition after it."""
 
-    query_id: str | None  #: None: no tracker has been there, or its offsets were set by another tool
+    query_id: str | None  #: None: no tracker has committed yet, or another tool has set the offsets
     batch_id: int
-    partitions: int | None  #: how many partitions the markers topic had
+    partitions: int | None  #: partition count of the markers topic at that batch
     next_markers: Mapping[int, int]
-    identity: str = ""  #: of the batch: what it read, when, under which policies; empty: not told
+    identity: str = ""  #: identity of the batch: its input, time and policies; empty if unknown
 
     def includes(self, query_id: str, batch_id: int) -> bool:
-        """Whether that batch of that query is done."""
+        """True if this batch of this query has been executed."""
         return self.query_id == query_id and self.batch_id >= batch_id
 
 
 def metadata(query_id: str, batch_id: int, partitions: int, identity: str = "") -> str:
-    """The text that is committed with each position.
+    """Return the metadata text that is committed with each offset.
 
     >>> metadata("4f1c", 17, 8), metadata("4f1c", 17, 8, "a0b1.c2d3")
     ('4f1c:17:8', '4f1c:17:8:a0b1.c2d3')
@@ -41,10 +41,10 @@ def metadata(query_id: str, batch_id: int, partitions: int, identity: str = "") 
 
 
 def read_progress(topics: ClusterAdmin, markers_topic: str, *, stable: bool = True) -> TrackerProgress:
-    """The progress that is committed now.
+    """Return the committed progress.
 
-    ``stable``: a transaction that commits it at this moment is waited for, be it that of a tracker that died
-    and that only the next tracker ends; without it, the progress before that transaction.
+    If ``stable``, wait for an open transaction that commits progress. The transaction of a dead tracker stays
+    open until the next tracker aborts it. Otherwise return the progress before that transaction.
     """
     partitions = topics.describe([markers_topic])[markers_topic].partitions
     committed = topics.committed_with_metadata(
@@ -53,7 +53,7 @@ def read_progress(topics: ClusterAdmin, markers_topic: str, *, stable: bool = Tr
         stable=stable,
     )
     own = {number: one for (_, number), one in committed.items()}
-    # All are committed together with one metadata; where a tool has set some, the latest batch counts.
+    # All offsets are committed with the same metadata. If a tool has set some, use the latest batch.
     last = max((_parse(one.metadata) for one in own.values()), default=_UNKNOWN, key=lambda done: done[1])
     return TrackerProgress(
         query_id=last[0],
@@ -67,10 +67,9 @@ def read_progress(topics: ClusterAdmin, markers_topic: str, *, stable: bool = Tr
 def reads_all_about(
     topics: ClusterAdmin, markers_topic: str, cells: Iterable[Cell], *, timeout_ms: int
 ) -> bool:
-    """Wait until the tracker has read all markers about the cells, and has written what came of them.
+    """Wait until the tracker has processed all markers of the cells. Return False on a timeout.
 
-    As told by the offsets that it commits with the cursors, in one transaction. False where it has not read
-    them in time.
+    The tracker commits its offsets in one transaction with the cursors, so the results are then visible too.
     """
     count = topics.describe([markers_topic])[markers_topic].partitions
     homes = {cell.control_partition(count) for cell in cells}
@@ -88,10 +87,10 @@ def reads_all_about(
 
 
 def read_progress_of_others(topics: ClusterAdmin, markers_topic: str) -> TrackerProgress:
-    """The progress of a tracker that may be at work, before anybody fences it.
+    """Return the progress of a tracker that may be running and has not been fenced.
 
-    A commit is seen a little after its call has returned: not to wait for that would make a tracker look as
-    if it had done less. A commit that nobody ends is not waited for any longer than that.
+    A commit becomes visible shortly after its call has returned. Without a wait, a tracker would seem to have
+    done less than it has. The wait is bounded, because a dead tracker leaves its transaction open.
     """
     try:
         return read_progress(topics.within(Deadline.after_ms(_COMMIT_SEEN_MS)), markers_topic)

@@ -1,4 +1,4 @@
-"""The rights of writes of messages, asked about before the first message is sent."""
+"""Rights of message writes, checked before the first message is sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEPT = 2
 
 
 class WriteRights:
-    """Remembers which topics may be written to, so that the brokers are asked once about each."""
+    """Cache of the topics that may be written to, so that each topic is checked only once."""
 
     def __init__(self, config: Mapping[str, str], streams_topic: str) -> None:
         self._topics = ClusterAdmin(config, timeout_ms=PATIENCE_MS)
@@ -22,10 +22,10 @@ class WriteRights:
         self._allowed: set[str] = set()
 
     def check(self, queues: Collection[str]) -> None:
-        """Refuse a principal that may not write to all of these queue topics.
+        """Check that this principal may write to all of these queue topics.
 
         Raises:
-            NotAuthorized: names all rights that are missing.
+            NotAuthorized: rights are missing. The error names all of them.
         """
         rights = of_producer(streams=self._streams_topic, queues=queues)
         new = {name: operations for name, operations in rights.items() if name not in self._allowed}
@@ -35,7 +35,7 @@ class WriteRights:
 
 
 def check_write_rights(kafka: Mapping[str, str], streams_topic: str, queues: Collection[str]) -> None:
-    """:meth:`WriteRights.check`, by what this process remembers."""
+    """Run :meth:`WriteRights.check` with the cache of this process."""
     config = client_config(kafka, "admin")
     key = frozenset([*config.items(), ("", streams_topic)])
     rights = _idle.take(key) or WriteRights(config, streams_topic)
