@@ -154,7 +154,7 @@ class ClusterAdmin:
         return count
 
     def weak(self, topics: Iterable[str]) -> tuple[WeakTopic, ...]:
-        """Return the existing topics that have fewer replicas or in-sync replicas than the cluster allows."""
+        """Return the existing topics that could have more replicas or a higher ``min.insync.replicas``."""
         return weak_topics(self._calls, topics, servers=self._servers, deadline=self._deadline())
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:

@@ -33,8 +33,7 @@ ClientT = TypeVar("ClientT")
 HIDDEN = "[hidden]"
 _LOG_LEVEL = 2  # syslog level: critical
 
-#: settings that the guarantees of this library need; an option that contradicts them is refused, not
-#: overruled
+#: settings that this library's guarantees need; contradicting options are refused, not overridden
 _ROLE_DEFAULTS: dict[Role, dict[str, str]] = {
     "consumer": {
         "allow.auto.create.topics": "false",
@@ -139,7 +138,7 @@ def _check_known(name: str, value: str) -> None:
 
 
 def _librdkafka_knows(name: str, value: str) -> bool:
-    # A newer librdkafka can have more options than our list. A client without brokers finds out.
+    # A newer librdkafka can have options that are not listed here. A client without brokers tests that.
     try:
         Producer({name: value, "log_level": "0"})
     except KafkaException as refusal:

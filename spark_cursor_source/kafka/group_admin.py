@@ -2,9 +2,9 @@
 
 An AdminClient's requests about one group (DescribeConsumerGroups, DeleteGroups and those about offsets) abort
 the process with SIGABRT if the connection to the group coordinator breaks, or if the response arrives after
-their timeout (librdkafka issue 4605, reproduced here within seven restarts of a broker). The members are
-therefore read with the older ``list_groups``, which does not crash. For the deletion no other request
-exists, so it runs in a separate process, ``python -m`` this module, which may crash.
+their timeout (librdkafka issue 4605, reproduced within seven restarts of a broker). The members are therefore
+read with the older ``list_groups``, which does not crash. No other request can delete a group, so the
+deletion runs in a separate process, ``python -m`` this module, which may crash.
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ _BATCH_MESSAGES = 1_000  # about the size of a CPU cache
 _BATCH_BYTES = 16 << 20
 _WAIT_S = 0.25
 _ASK_TIMEOUT_S = 10.0
-# A broker that restarts or has stale metadata reports existing topics and offsets as unknown. Retry for this
-# long.
+# retry time for unknown topics and offsets: a broker that restarts or has stale metadata may be wrong
 _DENIAL_MS = 10_000
 _TOPIC, _OFFSET, _PERMISSION = "topic", "offset", "permission"
 _LOOK_MS = 2_000

@@ -28,8 +28,7 @@ log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_MS = 10_000  #: timeout of one transactional call; after it the producer is replaced
 
-# Longer than any attempt. A coordinator that aborts a transaction on timeout fences the producer, which looks
-# like a rival.
+# Longer than any attempt. After a timeout the coordinator fences the producer, as if by a rival.
 _TRANSACTION_TIMEOUT_MS = 300_000
 _LEAST_S = 0.5
 _POLL_S = 0.05
