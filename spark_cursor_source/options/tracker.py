@@ -182,8 +182,7 @@ def _flatten(prefix: str, table: Mapping[str, object]) -> Iterable[tuple[str, ob
 def _unique(flat: Iterable[tuple[str, object]]) -> dict[str, object]:
     unique: dict[str, object] = {}
     for key, value in flat:
-        # A table and a dotted key can name the same option. Without this check one value would be lost
-        # silently.
+        # A table and a dotted key can name the same option. One value would then be lost silently.
         if key in unique:
             raise ConflictingOptions((key,), "given twice, in a table and as a dotted key", "give it once")
         unique[key] = value
