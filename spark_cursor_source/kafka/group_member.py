@@ -152,7 +152,11 @@ class GroupMember:
             self._commit(positions, self._name, deadline)
 
     def try_commit(self, positions: Mapping[Partition, int]) -> bool:
-        """Commit offsets asynchronously. Return False if the previous commit is still pending."""
+        """Commit offsets asynchronously.
+
+        Return False, without a commit, if the previous commit is still pending or the member has no
+        assignment.
+        """
         if not positions or not self._commit_lock.acquire(blocking=False):
             return False
         try:

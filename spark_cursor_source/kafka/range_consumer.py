@@ -249,7 +249,7 @@ class _Reading:
         return exists
 
     def _denied_too_long(self, what: str) -> bool:
-        """Return True if the broker has denied it for too long, else wait before the next request."""
+        """Return True if the brokers have denied ``what`` for too long, else wait before the next request."""
         if _now_ms() - self._denied_since_ms.setdefault(what, _now_ms()) >= min(
             _DENIAL_MS, self._stall_timeout_ms // 2
         ):

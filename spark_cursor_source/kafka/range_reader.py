@@ -179,7 +179,7 @@ class _Reading:
     def _look_at_topic(self) -> None:
         """Check topic and permission.
 
-        A consumer is not told of a missing right, nor always of a deleted topic.
+        A consumer receives no error for a missing right, and not always one for a deleted topic.
         """
         try:
             found = self._consumer.list_topics(self._topic, timeout=self._stall.left_s(most=_ONE_REQUEST_S))
@@ -220,7 +220,7 @@ class _Reading:
         )
 
     def _denied_for_long(self) -> bool:
-        """Return True if the broker has denied it for too long, else wait before the next request."""
+        """Return True if the brokers have reported the topic or offset as missing for too long, else wait."""
         if self._denial is None:
             self._denial = Deadline.after_ms(min(_DENIAL_MS, self._stall_timeout_ms // 2))
         self._denial.pause(_WAIT_S)

@@ -213,7 +213,7 @@ class TailConsumer:
             raise QueueTopicEndsEarlier(self._topic, number, position, high)
 
     def _denied_for_long(self, number: int) -> bool:
-        """Return True if the broker has denied it for too long, else wait before the next request."""
+        """Return True if the brokers have reported the partition as missing for too long, else wait."""
         denial = self._denials.setdefault(number, Deadline.after_ms(_DENIAL_MS))
         denial.pause(_AGAIN_S)
         return denial.over
