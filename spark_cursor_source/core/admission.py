@@ -18,7 +18,7 @@ _Key = TypeVar("_Key", TopicPartition, int)
 
 @dataclass(slots=True)
 class Turns:
-    """Alternation between kinds of messages in one run."""
+    """Alternation between new messages, redeliveries and suspects in one run."""
 
     after_alone: bool = False  #: the last batch held suspects
     odd_to_new: bool = True  #: new messages get the larger half of an odd budget

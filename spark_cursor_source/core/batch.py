@@ -97,7 +97,7 @@ class Lane:
 def redelivered_between(
     records: Iterable[RedeliveryRecord], start: SourceOffset, end: SourceOffset
 ) -> list[RedeliveryRecord]:
-    """Returns the records between two offsets, reduced to the messages of this batch."""
+    """Returns the parts of the records that the batch between two offsets holds."""
     found = []
     begin = start.lane(alone=False), start.lane(alone=True)
     stop = end.lane(alone=False), end.lane(alone=True)

@@ -1,6 +1,7 @@
 """Circuit breaker for dead letters.
 
-If dead letters come too fast, the fault is hardly in the messages. The breaker then holds the dead letters.
+If dead letters come too fast, the cause is probably outside the messages. The breaker then holds the dead
+letters.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class BreakerPolicy:
 
     #: dead letters allowed per window; None: no limit (option breaker, before the slash)
     limit: int | None = None
-    window_ms: int = 60_000  #: length of the window (option breaker, after the slash)
-    #: time that the breaker stays open; None: until the operator closes it (option breakerPause)
+    window_ms: int = 60_000  #: length of the window in ms (option breaker, after the slash)
+    #: ms that the breaker stays open; None: until the operator closes it (option breakerPause)
     pause_ms: int | None = DEFAULT_PAUSE_MS
 
     def __post_init__(self) -> None:

@@ -29,7 +29,7 @@ class Delayed(NamedTuple):
     due_ms: int  #: broker time, a multiple of 250 ms
     delivery_count: int  #: 0: never delivered, because the messages were not due
     died: bool  #: the run of the last delivery was dead when that delivery ended
-    lapsed: bool = False  #: the lease expired, and its run may have been alive or dead
+    lapsed: bool = False  #: the lease expired while its run may have been alive
     grouped: bool = False  #: the last delivery was to a group of suspects
 
 

@@ -16,7 +16,7 @@ MAX_LEASE_MS = 12 * 3_600_000  #: longer leases are cut to 12 h, as in SQS and k
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Delivers the offsets for the ``delivery_count``-th time, under a lease of ``lease_ms``."""
+    """Leases the offsets for ``lease_ms``, for their ``delivery_count``-th delivery."""
 
     cell: Cell
     offsets: OffsetSet
@@ -42,7 +42,7 @@ class End:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepAlive:
-    """Extends the leases on the offsets to ``lease_ms`` from the time of this marker.
+    """Extends the leases on the offsets to ``lease_ms`` after the broker time of this marker.
 
     With a ``delivery_count``, a holder extends: the marker sets the deadline, for that delivery only. With a
     ``run_id``, a planner extends: the marker covers all leases of that run and never shortens a deadline.

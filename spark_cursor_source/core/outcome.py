@@ -10,7 +10,7 @@ from spark_cursor_source.errors import InvalidDuration, InvalidOption
 
 
 def check_delay_ms(delay_ms: int) -> int:
-    """Returns a delay that a released message can have; the tracker would cut a longer one silently.
+    """Checks and returns the delay of a release. The tracker would silently cut a longer delay.
 
     Raises:
         InvalidDuration: the delay is negative.

@@ -1,13 +1,13 @@
 """Isolation of messages that may have killed their process.
 
-A message that kills its process cannot be identified: the whole batch dies with the process. Messages whose
-last delivery ended with the death of their run are therefore suspects. In the last delivery but one, suspects
-are delivered in groups of about the square root of their number. In the last delivery, each suspect is
-delivered alone. Suspects that reach their last delivery without such a group are delivered in a group first,
-and get one more delivery after the death of their group. One death therefore costs about twice the square
-root of the batch size in batches, and a poison message dead-letters only itself.
+A message that kills its process cannot be identified, because the whole batch dies with the process. Messages
+whose last delivery ended with the death of their run are therefore suspects. In the last delivery but one,
+suspects are delivered in groups of about the square root of their number. In the last delivery, each suspect
+is delivered alone. Some suspects reach their last delivery without having been in such a group. They are
+delivered in a group first, and get one more delivery after the death of that group. One death costs about
+twice the square root of the batch size in batches, and a poison message dead-letters only itself.
 
-With ``maxDeliveries`` 1, no isolation is possible: all messages of a dead process have had their only
+With ``maxDeliveries`` 1, isolation is impossible: all messages of a dead process have had their only
 delivery.
 """
 

@@ -12,7 +12,7 @@ class ReadReport:
     """Report that a task has read all its slices, and has released the messages that were not due."""
 
     cell: Cell  #: cell of the messages that the task read
-    batch: str  #: id of the batch; each planning of a batch has another id
+    batch: str  #: id of the batch; a batch that is planned again has another id
     task: int  #: number of the task in the batch, from 0
 
 

@@ -1,4 +1,4 @@
-"""Contents of a replayed batch, whose planning run has died: DESIGN's rules of replay."""
+"""Contents of a batch that is replayed because its planning run died: DESIGN's rules of replay."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def plan_replay(
     """Plans the batch between two offsets again after the run that planned it died.
 
     The first replay has the same messages, except those that have ended or that a handler released with a
-    delay. Messages that were replayed before are released instead, as are messages that would come near their
-    last delivery together with others. ``records`` are the announcements to all runs.
+    delay. The plan releases messages that were replayed before. It also releases messages that would come
+    near their last delivery together with others. ``records`` are the announcements to all runs.
     """
     read_positions = {cell: cursor.read_position for cell, cursor in cursors.items()}
     planned: dict[Cell, dict[int, OffsetSet]] = {}

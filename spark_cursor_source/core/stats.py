@@ -18,7 +18,7 @@ class PartitionStats:
     cell: Cell
     mark_delete: int  #: every offset up to this one, inclusive, is acknowledged; -1: none is
     read_position: int  #: the first offset that was never leased
-    log_end: int | None  #: offset after the last readable one; None: the topic is gone
+    log_end: int | None  #: offset after the last readable one; None: the topic was deleted
     outstanding: int  #: delivered and not acknowledged: leased + available + held
     leased: int  #: outstanding messages under a lease
     available: int  #: outstanding messages to redeliver, now or after a delay
@@ -59,7 +59,7 @@ class PartitionStats:
 
     @property
     def backlog(self) -> int | None:
-        """Outstanding and unread messages, log gaps among the unread included; None: the topic is gone."""
+        """Outstanding and unread messages, log gaps among the unread included; None: the topic was deleted."""
         if self.log_end is None:
             return None
         return self.outstanding + max(0, self.log_end - self.read_position)
@@ -101,7 +101,7 @@ class SubscriptionStats:
 
     @property
     def backlog(self) -> int | None:
-        """Unacknowledged messages, including unread ones; None: the topic is gone."""
+        """Unacknowledged messages, including unread ones; None: the topic was deleted."""
         parts = [one.backlog for one in self.partitions if one.backlog is not None]
         return sum(parts) if parts else None
 

@@ -1,8 +1,8 @@
 """Turns of suspects in a consumer that delivers messages one by one.
 
 The rule is that of :mod:`admission`, without batches. The consumer waits until leased messages are settled,
-delivers the suspect alone, and waits until the suspect is settled. Each wait takes a turn of a few seconds at
-most. Other messages then get as much time as the suspect kept them waiting.
+delivers the suspect alone, and waits until the suspect is settled. Each wait takes a few seconds at most.
+Other messages are then delivered for as long as the suspect kept them waiting.
 """
 
 from __future__ import annotations

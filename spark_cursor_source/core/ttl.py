@@ -16,7 +16,7 @@ _PARTS = 20  #: expiry is late by this fraction of the TTL, or by the minimum po
 class ObservedEnd(NamedTuple):
     """Observation of the end of a log."""
 
-    at_ms: int  #: broker time, at which every message below the position was in the log
+    at_ms: int  #: broker time at which the log had every message below the position
     position: int
 
 
@@ -63,7 +63,7 @@ class MessageAges:
         return replace(self, ends=(*ends, ObservedEnd(at_ms, position)))
 
     def expire(self, now_ms: int, *, at_most: int | None = None) -> MessageAges:
-        """Returns a copy with messages that are too old at ``now_ms`` below ``expired_below``.
+        """Returns a copy whose ``expired_below`` covers the messages that are too old at ``now_ms``.
 
         ``at_most`` limits ``expired_below``. Messages above the limit expire at the next call.
         """

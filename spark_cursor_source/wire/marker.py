@@ -1,4 +1,4 @@
-"""Markers to bytes and back. Decoding is strict: bytes that may not be a marker are rejected.
+"""Markers to bytes and back. Decoding is strict: bytes that are not surely a marker are rejected.
 
 Two versions share one protobuf message. V1 is the format of kafka-mq-go: one marker per message, keyed by
 queue id. V2 is one marker for a set of messages of a cell, keyed by the cell.

@@ -1,4 +1,4 @@
-"""Records of the streams topic to bytes and back: the key names the state, the value is its latest value."""
+"""Records of the streams topic to bytes and back. The key names a setting, the value is its current state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _READONLY = "readonly"
 
 
 def key_of(record: StreamRecord) -> bytes:
-    """Returns the record key; stream names have no comma.
+    """Returns the record key. Stream names contain no comma, so the key is unambiguous.
 
     >>> key_of(Paused(place=("orders", 3), paused=True))
     b'orders,3,paused'
