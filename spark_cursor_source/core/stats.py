@@ -59,7 +59,7 @@ class PartitionStats:
 
     @property
     def backlog(self) -> int | None:
-        """Outstanding and unread messages, log gaps among the unread included; None: the topic was deleted."""
+        """Outstanding and unread messages; unread log gaps count too; None: the topic was deleted."""
         if self.log_end is None:
             return None
         return self.outstanding + max(0, self.log_end - self.read_position)
