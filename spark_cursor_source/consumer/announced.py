@@ -40,7 +40,7 @@ class AnnouncedRedeliveries:
         found = self._topics.end_offsets(self._places.all, committed=True)
         ends = {number: at for (_, number), at in found.items()}
         self._tail.poll(ends)
-        # The first call precedes the first Hello, and announcements to this run come after its Hello.
+        # The first call precedes the first Hello. Announcements to this run are written after its Hello.
         records = self._tail.between(ends if self._scanned is None else self._scanned, ends)
         self._waiting.extend(one.redeliver for one in records if is_ours(one.redeliver))
         self._tail.discard(ends)

@@ -28,7 +28,7 @@ class AssignedPartition:
 
     cell: Cell
     position: int | None = None  #: next offset to lease; None until the tracker has answered
-    passed: int = 0  #: end of the examined offsets after the position that this consumer skips
+    passed: int = 0  #: position after the examined offsets that this consumer skips
 
 
 class ClientAssignment:
@@ -88,7 +88,7 @@ class ClientAssignment:
         return {number for _, number in self._membership.assigned_partitions(self._partitions)}
 
     def lost(self) -> set[int]:
-        """Returns the partitions that were sought, or that belong to another member now."""
+        """Returns the followed partitions that were sought or belong to another member now."""
         lost: set[int] = set()
         if self._discover.is_time():
             info = self._topics.describe([self._topic])[self._topic]

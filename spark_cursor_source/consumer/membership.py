@@ -116,8 +116,8 @@ class Membership:
     def confirm(self, *, in_doubt: bool = False) -> bool:
         """Aligns :meth:`assigned_partitions` with the broker after a possible pause of this process.
 
-        Returns True if the broker had to be asked. Partitions held before may belong to another member in
-        that case.
+        Returns True if the membership had to be checked with the broker. Partitions held before may belong to
+        another member in that case.
 
         Raises:
             MemberFenced: another member has taken over the subscription, and this query is not a standby.

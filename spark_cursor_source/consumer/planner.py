@@ -257,7 +257,7 @@ class Planner:
         self._unread.close()
         self._queue.close()
 
-    # -- the beginning of a run ------------------------------------------------------------------------
+    # -- start of a run ------------------------------------------------------------------------------------
 
     def _find_beginning(self) -> SourceOffset:
         self._queue.refresh()
@@ -338,7 +338,7 @@ class Planner:
         if batch:
             self._group.follow(self._assignment.next)
 
-    # -- looking ahead ---------------------------------------------------------------------------------
+    # -- the next batch ------------------------------------------------------------------------------------
 
     def _find_origin(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Returns the first offset of the next batch by queue partition, never below the read position."""
@@ -383,7 +383,7 @@ class Planner:
         """Returns the offset without positions of topics that were deleted or created again."""
         return self._queue.here(self._pending.here(offset))
 
-    # -- small things ----------------------------------------------------------------------------------
+    # -- helpers ------------------------------------------------------------------------------------------
 
     @property
     def _read_committed(self) -> bool:

@@ -102,8 +102,8 @@ class TrackerSession:
         for hello in hellos:
             if hello.cell not in remade:
                 self._check(hello, self._cursors.get(hello.cell))
-        # Both markers go to one partition in one send, so no other marker comes in between. The tracker
-        # deletes the cell and creates it again.
+        # Both markers go to one partition in one send, without another marker in between. The tracker deletes
+        # the cell and creates it again.
         self._send([marker for hello in hellos for marker in _beginning(hello, anew=hello.cell in remade)])
         self._greeted |= {hello.cell: (now, hello) for hello in hellos}
         log.info("run_begins run=%s cells=%d", self.run_id, len(new))

@@ -18,7 +18,7 @@ from spark_cursor_source.topics.streams import StreamStates
 
 log = logging.getLogger(__name__)
 DISCOVERY_S = 2.0  #: poll interval in seconds of an idle query for new partitions
-_BEHIND_MS = 3_000  # how long a log end may be below the read position before it counts as data loss
+_BEHIND_MS = 3_000  # how long in ms a log end may be below the read position before it counts as data loss
 
 
 class SourceTopics:

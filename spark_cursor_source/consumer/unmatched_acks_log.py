@@ -13,7 +13,7 @@ EVERY_MS = 60_000
 
 
 class UnmatchedAcksLog:
-    """Counts acked, released, rejected and extended messages of cells that the tracker does not know."""
+    """Counts acked, released, rejected and extended messages of cells unknown to the tracker."""
 
     def __init__(self, *, every_ms: int = EVERY_MS) -> None:
         self._every_ms = every_ms

@@ -1,4 +1,4 @@
-"""Messages that are not due in the part of a batch that the sink left unread.
+"""Release of messages that are not due in the unread part of a batch.
 
 A task releases messages that are not due when it reads them. If the source acks, it acks the whole committed
 batch, including messages that no task read. For those, the planner reads the headers itself before it acks.
