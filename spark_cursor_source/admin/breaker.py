@@ -55,7 +55,7 @@ def close_breaker(
     with closing(MarkerSender(client_config(kafka, "producer"), markers_topic, partitions)) as sender:
         sender.send(CloseBreaker(cell=cell) for cell in cells)
         sender.flush()
-    # The marker goes to every cell, because a breaker may have opened since the read. The counts refer to the
+    # Every cell gets the marker, because a breaker may have opened since the read. The counts refer to the
     # cursors that were read.
     resumed = ClosedBreakers(
         opened=sum(cursor.breaker.is_open for cursor in cells.values()),

@@ -130,8 +130,8 @@ def _newest_ms(
 ) -> Callable[[str], int | None]:
     """Returns a function for the latest known time of a topic: of the last marker, or of its newest message.
 
-    Without a running query no markers are written, so message timestamps count too. Without new messages, the
-    age of messages stands still.
+    Without a running query no markers are written, so message timestamps count too. Without new messages,
+    messages do not age.
     """
     numbers: dict[str, list[int]] = {}
     for topic, number in partitions:
