@@ -161,7 +161,7 @@ class LeaseTable:
 def _lives(
     partitions: Column, offsets: Column, kinds: Column
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Returns the first and last row of each run of a message's markers up to an End or the last marker."""
+    """Returns the first and last row of each life of a message: its markers up to an End or the last one."""
     ends_life = np.ones(len(kinds), bool)
     ends_life[:-1] = (partitions[1:] != partitions[:-1]) | (offsets[1:] != offsets[:-1]) | (kinds[:-1] == END)
     lasts = np.flatnonzero(ends_life)

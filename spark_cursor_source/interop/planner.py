@@ -251,7 +251,7 @@ class PlannerV1:
         log.info("started_before subscription=%s left_to_tracker=%d", self._options.subscription, left)
         return found
 
-    # -- small things ----------------------------------------------------------------------------------
+    # -- helpers ------------------------------------------------------------------------------------------
 
     def _begin(self, start: SourceOffset) -> None:
         if self._began:

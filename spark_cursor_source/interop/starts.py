@@ -101,14 +101,17 @@ class StartWriter:
 
 
 def delivery_count_of(message: Message) -> int:
-    """Returns the delivery count of a message, this delivery included, from the header of its copies."""
+    """Returns the delivery count of a message, including this delivery.
+
+    A copy contains its redelivery count in a header.
+    """
     headers: Any = message.headers()  # a list of pairs, or None
     if not headers:
         return 1
     try:
         return min(redelivery_count(headers) + 1, MAX_DELIVERY_COUNT)
     except ValueError:
-        return 1  # more digits than Python's int() accepts: any producer can write this header
+        return 1  # any producer can write this header, so an invalid number counts as none
 
 
 def started_in(
