@@ -1,4 +1,4 @@
-"""A worked example: ``spark-submit jobs/consume.py conf/consumer.toml``. Make ``handle`` yours."""
+"""Example consumer: ``spark-submit jobs/consume.py conf/consumer.toml``. Replace ``handle``."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ import spark_cursor_source as cursorq
 
 
 def handle(order):
-    """Called for each message; what it raises brings the message back after the tracker's backoff."""
+    """Handles one message. If it raises, the message is redelivered after the tracker's backoff."""
     amount = json.loads(order.value)["amount"]
     if amount < 0:
         return cursorq.Reject(f"amount {amount} is negative")

@@ -1,9 +1,9 @@
-"""Spark's command ``spark-pipelines``, but for one thing; see below for how to start it.
+"""Spark's command ``spark-pipelines`` with a workaround for SPARK-59135. Start it with:
 
 ``spark-submit --remote 'local[*]' --conf spark.api.mode=connect jobs/pipeline.py run --spec <file>``
 
-Where a Python source takes part, that command of pyspark 4.2 and 4.3 ends with an error although the run has
-completed (SPARK-59135): it takes a metric of the Python workers for an answer that nobody knows.
+If a pipeline has a Python source, the command of pyspark 4.2 and 4.3 ends with an error although the run has
+completed. The command takes a metric of the Python workers for an unknown response.
 """
 
 from pyspark.errors import PySparkValueError

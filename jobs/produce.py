@@ -1,4 +1,4 @@
-"""Orders to try a consumer with: ``python jobs/produce.py --topic orders --messages 1000``."""
+"""Sends example orders to a topic: ``python jobs/produce.py --topic orders --messages 1000``."""
 
 import argparse
 import json
@@ -13,7 +13,7 @@ parser.add_argument("--partitions", type=int, default=8, help="of the topic, if 
 
 
 def orders(count):
-    """Of 50 customers; every hundredth has a negative amount, and some are large."""
+    """Yields orders of 50 customers. Every hundredth order has a negative amount, and some are large."""
     for number in range(count):
         amount = -1 if number % 100 == 99 else number * 37 % 1_000
         yield f"customer-{number % 50}".encode(), json.dumps({"order": number, "amount": amount}).encode()

@@ -1,4 +1,4 @@
-"""Dead letters back to their queue: ``python jobs/redrive.py orders-billing-DLQ --error Timeout``."""
+"""Moves dead letters back to their queue: ``python jobs/redrive.py orders-billing-DLQ --error Timeout``."""
 
 import argparse
 import sys

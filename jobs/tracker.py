@@ -1,4 +1,4 @@
-"""The tracker as a job: ``spark-submit jobs/tracker.py conf/tracker.toml``. One serves all consumers."""
+"""Tracker job: ``spark-submit jobs/tracker.py conf/tracker.toml``. One tracker serves all consumers."""
 
 import sys
 import tomllib

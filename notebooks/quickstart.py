@@ -2,12 +2,11 @@
 # MAGIC %md
 # MAGIC # Individual-ack queues on Kafka
 # MAGIC
-# MAGIC A Kafka topic becomes a queue: every message is delivered under a **lease**, **acked** on its own, in
-# MAGIC any order, and **comes back** if it is not.
+# MAGIC This notebook uses a Kafka topic as a queue. Every message is delivered under a **lease**. Messages
+# MAGIC are **acked** individually, in any order. A message that is not acked is **redelivered**.
 # MAGIC
-# MAGIC On Databricks, install `spark_cursor_source` as a library of the cluster, and say in the widgets where
-# MAGIC Kafka is and where checkpoints can be kept. Anywhere else, `python notebooks/quickstart.py` starts a
-# MAGIC broker of its own.
+# MAGIC On Databricks, install `spark_cursor_source` as a cluster library. Enter the Kafka bootstrap servers and
+# MAGIC a checkpoint directory in the widgets. Elsewhere, `python notebooks/quickstart.py` starts its own broker.
 
 # COMMAND ----------
 
@@ -43,11 +42,11 @@ spark = SparkSession.builder.getOrCreate()
 # MAGIC %md
 # MAGIC ## A queue
 # MAGIC
-# MAGIC Twelve orders. Any producer will do: the queue topic is an ordinary one.
+# MAGIC This cell sends twelve orders. Any Kafka producer works: the queue topic is an ordinary topic.
 
 # COMMAND ----------
 
-name = f"quickstart-{uuid.uuid4().hex[:8]}"  # so that this notebook meddles with nobody's topics
+name = f"quickstart-{uuid.uuid4().hex[:8]}"  # a unique prefix avoids conflicts with existing topics
 topic = f"{name}-orders"
 orders = [{"order": number, "amount": 10 * number, "city": "Oslo"} for number in range(12)]
 orders[4]["amount"] = "ten"
@@ -61,7 +60,8 @@ send_messages({"bootstrap.servers": servers}, topic, [(None, json.dumps(order).e
 # MAGIC %md
 # MAGIC ## The tracker
 # MAGIC
-# MAGIC One streaming query, for all subscriptions that share its topics: it brings back what was not acked.
+# MAGIC The tracker is one streaming query for all subscriptions that share its topics. It redelivers messages
+# MAGIC that are not acked.
 
 # COMMAND ----------
 
@@ -80,8 +80,8 @@ tracker = cursorq.start_tracker(
 # MAGIC %md
 # MAGIC ## A consumer
 # MAGIC
-# MAGIC `handle` is called for each message, on the executors. What it returns decides; what it raises gives
-# MAGIC the message back. The others go on.
+# MAGIC The executors call `handle` for each message. Its return value decides how the message is settled. An
+# MAGIC exception releases the message for redelivery. Other messages are not affected.
 
 # COMMAND ----------
 
@@ -91,14 +91,14 @@ options = {**control, "subscribe": topic, "subscription": "billing", "leaseTimeo
 def handle(message):
     order = json.loads(message.value)
     if not isinstance(order["amount"], int):
-        return cursorq.Reject("the amount is not a number")  # a dead letter, now
+        return cursorq.Reject("the amount is not a number")  # becomes a dead letter immediately
     if order["order"] == 6 and message.delivery_count == 1:
-        raise ConnectionError("the bank cannot be reached")  # again after the tracker's backoff
+        raise ConnectionError("the bank cannot be reached")  # redelivered after the tracker's backoff
     if order["order"] == 7 and message.delivery_count == 1:
-        return cursorq.Release(delay="2s")  # again in two seconds
+        return cursorq.Release(delay="2s")  # redelivered after two seconds
     if order["city"] == "Bergen":
-        return cursorq.Leave()  # somebody else will ack it, or its lease runs out
-    return None  # acked
+        return cursorq.Leave()  # another job acks the message, or its lease expires
+    return None  # acks the message
 
 
 cursorq.register(spark)
@@ -114,10 +114,11 @@ query = (
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## Where it stands
+# MAGIC ## Cursors
 # MAGIC
-# MAGIC The **cursor** of a subscription: everything up to `mark_delete` is done, `ack_holes` are the acked
-# MAGIC ranges above it. Soon only one message is outstanding: the order from Bergen, left to its lease.
+# MAGIC The view shows the **cursor** of a subscription. All messages up to `mark_delete` are settled, and
+# MAGIC `ack_holes` are the settled ranges above. Soon only one message is outstanding: the order from Bergen,
+# MAGIC which is left until its lease expires.
 
 # COMMAND ----------
 
@@ -140,7 +141,7 @@ def totals():
     return tuple(row)
 
 
-until(lambda: query.lastProgress)  # by then the tracker has answered it
+until(lambda: query.lastProgress)  # progress shows that the tracker has answered the query
 until(lambda: totals() == (10, 1, 1))
 display(view("cursors"))
 
@@ -157,7 +158,7 @@ display(
 # MAGIC %md
 # MAGIC ## Acks from anywhere
 # MAGIC
-# MAGIC Any job may ack, at any time: all it takes is topic, partition and offset.
+# MAGIC Any job may ack a message at any time. An ack needs only topic, partition and offset.
 
 # COMMAND ----------
 
@@ -171,8 +172,8 @@ until(lambda: totals() == (11, 1, 0))
 # MAGIC %md
 # MAGIC ## Another subscription
 # MAGIC
-# MAGIC It has a cursor of its own: it sees each message once, and nothing of what came back to the first one.
-# MAGIC Here a whole batch is acked when the function returns.
+# MAGIC Another subscription has its own cursor. The subscription receives each message once, and no
+# MAGIC redeliveries of the first subscription. This sink acks a whole batch when the function returns.
 
 # COMMAND ----------
 

@@ -1,4 +1,4 @@
-"""A declarative pipeline: a table of what a queue delivers, whose rows are acked once they are in it."""
+"""Declarative pipeline: writes delivered messages to a table, then acks the messages in the table."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import SparkSession
@@ -8,12 +8,12 @@ import spark_cursor_source as cursorq
 spark = SparkSession.active()
 cursorq.register(spark)
 kafka = {"kafka.bootstrap.servers": spark.conf.get("spark.orders.servers")}
-# A lease lasts until the flow that acks is done, which comes after the one that reads.
+# The flow that acks runs after the flow that reads. The lease must last until the acks are written.
 queue = kafka | {"subscribe": "orders", "subscription": "billing", "leaseTimeout": "30m"}
 
 dp.create_streaming_table("orders")
-dp.create_sink("settled", "cursorq", queue)  # a column action says what becomes of each message
-dp.create_sink("reviews", "cursorq", kafka | {"topic": "reviews"})  # messages of another queue
+dp.create_sink("settled", "cursorq", queue)  # the column action sets the settlement of each message
+dp.create_sink("reviews", "cursorq", kafka | {"topic": "reviews"})  # appends messages to another queue
 
 
 @dp.append_flow(target="orders")
@@ -24,7 +24,7 @@ def deliveries():
 
 @dp.append_flow(target="settled")
 def settle():
-    """What is in the table is acked; negative amounts go to the dead letters."""
+    """Acks the messages in the table, and rejects negative amounts to the dead letters."""
     action = "IF(amount < 0, 'reject', 'ack') AS action"
     message = ("topic", "partition", "offset", "delivery_count")
     return spark.readStream.table("orders").selectExpr(*message, action, "'negative amount' AS reason")
@@ -32,6 +32,6 @@ def settle():
 
 @dp.append_flow(target="reviews")
 def review():
-    """Large orders are looked at a minute later."""
+    """Sends large orders to the review queue, with delivery one minute later."""
     later = "current_timestamp() + INTERVAL 1 MINUTE AS deliverAt"
     return spark.readStream.table("orders").where("amount > 900").selectExpr("key", "value", later)
