@@ -1,9 +1,10 @@
-"""Keeper process between this process and the broker: the broker never outlives this process.
+"""Keeper process between the parent and the broker, so that the broker never outlives the parent.
 
-Run as a script: ``python -I -S keeper.py <directory to remove or ''> <log file> <command...>``. It starts the
-command, writes its process id to stdout, and exits with its exit code. Its stdin is a lifeline without data.
-When stdin closes because the parent has ended in any way, the keeper kills the broker immediately and removes
-the directory. Standard library only, because it must start in milliseconds.
+Run as a script: ``python -I -S keeper.py <directory to remove or ''> <log file> <command...>``. The keeper
+starts the command, writes its process id to stdout, and exits with its exit code. Its stdin is a lifeline
+without data. When stdin closes because the parent has ended in any way, the keeper kills the broker
+immediately and removes the directory. The script uses the standard library only, because it must start in
+milliseconds.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _end_with_keeper() -> Callable[[], None] | None:
 
 
 def _end_group() -> None:
-    """Kills processes that the command has left behind, and this process with them."""
+    """Kills processes that the command has left behind, and the keeper with them."""
     if os.getpgrp() == os.getpid():  # only in a process group of the keeper's own, created by KeptProcess
         os.killpg(0, signal.SIGKILL)
 

@@ -39,8 +39,8 @@ class KeptProcess:
         env: Mapping[str, str] | None = None,
     ) -> None:
         kept_by = [sys.executable, "-I", "-S", str(keeper.__file__), str(doomed or ""), str(log)]
-        # A separate session: Ctrl-C in the terminal reaches this process only, which stops the broker in
-        # order.
+        # A separate session: Ctrl-C in the terminal reaches this process only, which then stops the broker
+        # cleanly.
         self._keeper = subprocess.Popen(
             [*kept_by, *command],
             cwd=cwd,

@@ -1,4 +1,4 @@
-"""History of every message from the markers topic: deliveries, their reasons, and the end."""
+"""History of every message, from the markers topic: deliveries, reasons of redeliveries, and the end."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ from spark_cursor_source.devkit.messages import ensure_topic, send_messages
 from spark_cursor_source.errors import DemoProcessEnded
 from spark_cursor_source.options.kafka import KafkaOptions
 
-#: share of acked messages from which the consumer is killed within a batch, and at the latest
+#: Shares of acked messages. From the first on, the consumer is killed if it is within a batch; from the
+#: second on, at any time.
 CRASH_FROM, CRASH_BY = 0.4, 0.8
 _LOOK_S = 0.15
 _SHOW_S = 0.6
