@@ -192,7 +192,7 @@ class DeadLetterCopier:
     def _find_targets(
         self, letters: Iterable[_Letter], topic: str, topics: ClusterAdmin, there: Mapping[int, OffsetSet]
     ) -> None:
-        """Ensures that the dead-letter topics exist, if at least one message for them exists."""
+        """Ensures that each dead-letter topic exists if at least one message for it exists."""
         wanted: dict[str, list[_Letter]] = {}
         for letter in letters:
             if letter.decision.offsets & there.get(letter.decision.cell.partition, EMPTY):

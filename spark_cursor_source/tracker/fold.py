@@ -59,7 +59,7 @@ class _KindOfEnd(NamedTuple):
 
 
 class MarkerFold:
-    """Folds markers of one partition into rows: consecutive Ends of a cell and run, and its KeepAlives.
+    """Folds markers of one partition into rows: consecutive Ends or KeepAlives of a cell and run in one.
 
     With ``reappend`` options, single-message markers are accepted too and kept in columns. :meth:`ready`
     yields rows while markers are added, so that a backlog of any length needs little memory.

@@ -49,7 +49,8 @@ __all__ = ["Outbox", "tracker_group"]
 
 log = logging.getLogger(__name__)
 
-COPY_PATIENCE_MS = 15_000  #: timeout in ms for the dead letters of one topic; later ones are held
+#: timeout in ms for the dead letters of one topic; dead letters not written by then are held
+COPY_PATIENCE_MS = 15_000
 MAX_RECORD_BYTES = 900_000  #: size limit of one cursor part, within Kafka's default message limit
 
 _PART = cursor_wire.PART_MARK
@@ -145,10 +146,11 @@ class Outbox:
 
         Removes all records of ``deleted`` cells from the cursors topic. ``tables`` are lease tables by
         markers partition, and ``due`` are the parts of them to append again. ``identity`` is committed with
-        the batch, so that the caller can tell whether a repeated batch is the same batch.
+        the batch, so that the caller can recognize whether a repeated batch is the same batch.
 
-        Dead letters that cannot be written do not block the batch. Markers in the same transaction tell their
-        cells to hold them and to decide again later. The cursors of the batch already show them as held.
+        Dead letters that cannot be written do not block the batch. For each, a marker in the same transaction
+        makes the cell hold the dead letter and decide again later. The cursors of the batch already contain
+        it as held.
 
         Waits for unavailable brokers. Returns after the brokers have confirmed all records.
 
@@ -185,7 +187,7 @@ class Outbox:
         while True:
             try:
                 if self._reopened(batch_id, deadline).includes(self._query_id, batch_id):
-                    break  # an earlier commit succeeded without its response reaching us
+                    break  # an earlier commit succeeded, but its response was lost
                 offsets = self._group_offsets(batch_id, positions, identity)
                 self._producer.commit(records, offsets, deadline)
                 break

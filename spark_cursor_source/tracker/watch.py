@@ -53,8 +53,8 @@ class QueueWatch:
         """Appends a marker without effect to each partition in ``waiting``, to learn the broker time.
 
         ``waiting`` maps each markers partition to one of its cells, or to None if the partition only has a
-        lease table. If the markers cannot be written, logs a warning and returns False. Broker time then
-        stands still until another client appends a marker.
+        lease table. If the markers cannot be written, logs a warning and returns False. Broker time then does
+        not advance until another client appends a marker.
         """
         topic = self._options.markers_topic
         try:
@@ -133,10 +133,10 @@ def _without_effect(cell: Cell | None, reappend: ReappendOptions | None) -> tupl
 
 
 def _is_news(cursor: CursorSnapshot, end: int, ttl_ms: int | None, *, first: bool) -> bool:
-    """True if the cell lacks the age of an unacked message, or has another TTL, or lacks the current time.
+    """True if the cell lacks the age of an unacked message, this TTL, or the current broker time.
 
-    After downtime, the tracker learns the broker's time from the next append. This marker makes that append
-    if no other client does.
+    After downtime, the tracker learns the broker's time from the next append. If no other client appends,
+    this marker is that append.
     """
     ages = cursor.ages
     if ages.ends and (first or ages.ttl_ms != ttl_ms):
