@@ -5,8 +5,9 @@
 # MAGIC This notebook uses a Kafka topic as a queue. Every message is delivered under a **lease**. Messages
 # MAGIC are **acked** individually, in any order. A message that is not acked is **redelivered**.
 # MAGIC
-# MAGIC On Databricks, install `spark_cursor_source` as a cluster library. Enter the Kafka bootstrap servers and
-# MAGIC a checkpoint directory in the widgets. Elsewhere, `python notebooks/quickstart.py` starts its own broker.
+# MAGIC On Databricks, install `spark_cursor_source` as a cluster library. Enter the Kafka bootstrap servers
+# MAGIC and a checkpoint directory in the widgets. Elsewhere, `python notebooks/quickstart.py` starts its own
+# MAGIC broker.
 
 # COMMAND ----------
 

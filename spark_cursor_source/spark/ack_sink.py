@@ -66,8 +66,8 @@ class AckSink:
 
         ``fn`` returns None or True to ack, False to release immediately, ``Release(delay="30s")``,
         ``Reject("reason")`` or ``Leave()``. An exception releases its row with the tracker's backoff and the
-        exception as reason. Other rows are not affected. V1 markers have no backoff and no reason: there,
-        the lease of the row is left to expire.
+        exception as reason. Other rows are not affected. With V1 markers, which have no backoff and no
+        reason, the lease of the failed row is left to expire.
 
         ``then(outcomes, batch_id)`` receives one row per message: topic, partition, offset, delivery_count,
         action, delay_ms, reason. With V1 markers, the column key precedes them. ``result`` is a DDL type. If

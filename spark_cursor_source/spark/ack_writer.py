@@ -43,8 +43,8 @@ class RowMarkers:
     """Columns of a settlement DataFrame, and the task that converts its rows to markers.
 
     ``topic``, ``partition`` and ``offset`` identify the message of a row. Release, reject and extend also
-    need ``delivery_count`` and apply only to that delivery. V1 markers always need ``key``
-    in addition to the message id, and no ``delivery_count``.
+    need ``delivery_count`` and apply only to that delivery. V1 markers always need ``key`` in addition to the
+    message id, and no ``delivery_count``.
 
     The option ``action`` sets the action of all rows. Without the option, the column ``action`` sets the
     action of each row; the default is ack. In the same way, ``delay`` (a duration such as "30s") or

@@ -18,7 +18,7 @@ _lock = threading.Lock()
 def report_failure(topic: str, partition: int, offset: int, delivery_count: int, why: str) -> None:
     """Logs the exception that a handler raised for a message, unless the rate limit is reached.
 
-    The line identifies the message. It has no message content except the text of the exception.
+    The log line identifies the message. The only other content is the exception text.
     """
     with _lock:
         left_out = _few.admit(int(time.monotonic() * 1000))

@@ -21,7 +21,7 @@ def kept(df: DataFrame) -> Iterator[DataFrame]:
     columns and back, which costs about as much as another Kafka read. If an executor dies, its rows are not
     recomputed: the batch fails, and its replay delivers the messages that are not acked.
 
-    Serverless compute refuses local checkpoints. There, every action computes the rows again.
+    A server without local checkpoints, such as serverless compute, computes the rows again for every action.
     """
     rows = _keep(df)
     try:
@@ -33,7 +33,10 @@ def kept(df: DataFrame) -> Iterator[DataFrame]:
 
 @contextmanager
 def computed_once(df: DataFrame) -> Iterator[DataFrame]:
-    """Like :func:`kept`, but never computes rows twice. Collects them here if the server cannot keep them."""
+    """Keeps rows like :func:`kept`, but never computes rows twice.
+
+    If the server cannot keep the rows, they are collected to this process.
+    """
     rows = _keep(df)
     if rows is None:
         yield df.sparkSession.createDataFrame(df.toArrow(), schema=df.schema)

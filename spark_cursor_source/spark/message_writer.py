@@ -32,9 +32,10 @@ class Enqueued(WriterCommitMessage):
 
 
 class EnqueuedRows:
-    """Task that sends rows. It uses the columns key, value, headers, topic, partition and deliverAt only.
+    """Task that sends rows with the columns key, value, headers, topic, partition and deliverAt.
 
-    Delivery is at least once: a repeated Spark task or a replayed batch sends its rows again.
+    Other columns are ignored. Delivery is at least once: a repeated Spark task or a replayed batch sends its
+    rows again.
 
     Raises:
         NoMessageColumn, UnfitMessageColumn

@@ -19,7 +19,7 @@ def check_travels(function: Callable[..., Any]) -> None:
         HandlerNotPicklable
     """
     try:
-        dumps(function)  # type: ignore[no-untyped-call]  # of pyspark, which does not type it
+        dumps(function)  # type: ignore[no-untyped-call]  # pyspark does not annotate it
     except (AttributeError, PicklingError, PySparkException, RecursionError, TypeError, ValueError) as why:
         name = getattr(function, "__qualname__", type(function).__name__)
         raise HandlerNotPicklable(name, str(why)) from why

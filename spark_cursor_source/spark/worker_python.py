@@ -19,7 +19,7 @@ _LOOK_S = 60.0
 def check_worker_python(spark: SparkSession) -> None:
     """Refuses a session whose Python processes cannot import this package. The check runs before any query.
 
-    A Spark Connect session does not expose its server's Python, so it is not checked.
+    A Spark Connect session is not checked, because the client cannot see the server's Python.
 
     Raises:
         PythonWithoutPackage

@@ -42,13 +42,11 @@ class Delivery:
 
 
 class QueueMessage:
-    """One delivery of a message. The consumer extends its lease until it is acked, released or rejected.
+    """One delivery of a message. The consumer extends the lease until the message is settled.
 
-    Any thread may settle a message. Each call returns when the brokers have stored the settlement.
-
-    Raises:
-        NotSettled, NotAuthorized, KafkaRefused: the brokers did not store the settlement.
-        ClientClosed: the consumer is closed.
+    Any thread may ack, release or reject a message. Each call returns when the brokers have stored the
+    settlement. If they have not, the call raises NotSettled, NotAuthorized or KafkaRefused. After the
+    consumer is closed, calls raise ClientClosed.
 
     >>> with service.queue("mails").consumer() as consumer:  # doctest: +SKIP
     ...     message = consumer.receive()

@@ -91,7 +91,7 @@ class ExpectedOffsets:
         return self._producer.commit([record], [], deadline, inspect=inspect)
 
     def _is_next(self, place: StreamPartition, end: int, offset: int) -> bool:
-        """True if our uncommitted record at ``offset`` directly follows the messages below ``end``."""
+        """True if the uncommitted record at ``offset`` directly follows the messages below ``end``."""
         if offset == end:
             return True
         if self._topics.end_offsets([place], committed=True)[place] < offset:

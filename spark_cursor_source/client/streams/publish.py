@@ -96,7 +96,7 @@ class StreamPublisher:
         deadline = Deadline.after_ms(self._timeout_ms)
         partition, expected = self._partition_to_write(message, deadline), message.expected_offset
         if expected is not None:
-            # One thread, in order: the outcome of each message decides whether the next offset is expected.
+            # One thread, in order: each message moves the end that the next expected offset is compared to.
             try:
                 waited = self._waiting.submit(self._publish_expected, message, partition, expected, deadline)
             except RuntimeError:  # the executor was shut down in the meantime

@@ -212,7 +212,7 @@ def _text(value: bytes | None) -> str | None:
 def _shown(batch: pa.RecordBatch, options: ViewOptions) -> pa.RecordBatch:
     """Returns the rows selected by the options.
 
-    If the topic name does not contain the subscription or the queue topic, the headers are compared.
+    If the topic template lacks ``{subscription}`` or ``{topic}``, the dead-letter headers are compared.
     """
     template = options.dead_letter_topic
     if options.subscription is not None and "{subscription}" not in template:

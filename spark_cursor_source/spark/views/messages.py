@@ -92,9 +92,9 @@ class MessagesReader(DataSourceReader):
         timestampType INT, [headers ARRAY<STRUCT<key: STRING, value: BINARY>>,] delivery_count INT
 
     ``headers`` requires includeHeaders=true. Without the option subscription, ``delivery_count`` is null.
-    With a subscription, it is the number of deliveries to that subscription at planning time: 0 for a message
-    at or above the read position, null for an ended message (acked, a dead letter, or older than the
-    subscription).
+    With a subscription, ``delivery_count`` is the number of deliveries to that subscription at planning time:
+    0 for a message at or above the read position, null for an ended message (acked, a dead letter, or older
+    than the subscription).
     """
 
     def __init__(self, options: ViewOptions) -> None:
