@@ -27,7 +27,7 @@ from tests.e2e import processes
 from tests.e2e.harness import ROOT, App, Field, Garage, SparkGarage, Verdict
 from tests.e2e.processes import Part
 
-LEASE_S = 4
+LEASE_S = 2
 MAX_DELIVERIES = 8
 PARTITIONS = 2
 PATIENCE_S = 240.0

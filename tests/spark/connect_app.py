@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,9 @@ def main(topics: dict[str, str], options: dict[str, str], directory: Path) -> No
         "rows": cursorq.AckSink.per_row(answer, then=outcomes, result="STRING"),
         "again": cursorq.AckSink.per_row(die_in_the_first_attempt),
     }
-    print(json.dumps({name: run(name, sink) for name, sink in sinks.items()}))
+    with ThreadPoolExecutor(3) as threads:
+        said = threads.map(run, sinks, sinks.values())
+        print(json.dumps(dict(zip(sinks, said, strict=True))))
 
 
 if __name__ == "__main__":
