@@ -181,8 +181,8 @@ def test_a_subscription_is_administered_from_its_creation_to_its_end(
     [
         (["create"], "one of the arguments --earliest --latest --time --offsets"),
         (["seek", "--earliest", "--latest"], "not allowed with"),
-        (["seek", "--time", "2026-11-21T09:00:00"], "no instant"),
-        (["seek", "--time", "yesterday"], "no instant"),
+        (["seek", "--time", "2026-11-21T09:00:00"], "not an instant"),
+        (["seek", "--time", "yesterday"], "not an instant"),
         (["seek", "--offsets", "0=x"], "0=17,1=40"),
         (["skip"], "--messages"),
     ],

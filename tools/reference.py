@@ -72,14 +72,20 @@ def errors_page() -> str:
         if not (isinstance(error, type) and issubclass(error, BaseException)):
             continue
         bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
-        facts = [
-            f"`{fact}`" for fact in inspect.signature(error).parameters if fact not in ("args", "kwargs")
-        ]
+        facts = [f"`{fact}`" for fact in _facts(error)]
         parts.append(f"## {name}\n")
         parts.append(f"{_summary(error)}\n")
         parts.append(f"- Base: {bases}")
         parts.append(f"- Facts: {', '.join(facts)}\n" if facts else "- Facts: none\n")
     return "\n".join(parts)
+
+
+def _facts(error: type[BaseException]) -> list[str]:
+    try:
+        parameters = inspect.signature(error).parameters
+    except ValueError:  # a class without fields
+        return []
+    return [name for name in parameters if name not in ("args", "kwargs")]
 
 
 def _summary(error: type[BaseException]) -> str:
@@ -104,14 +110,32 @@ def log_lines() -> Iterator[LogLine]:
     """Every logging call in the package, in the order of the modules."""
     for path in sorted(PACKAGE.rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
             match node:
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr=attr), args=[first, *_]) if (
                     attr in _LEVELS
                 ):
-                    text = first.value if isinstance(first, ast.Constant) else ast.unparse(first)
-                    event = _EVENT.search(str(text))
-                    yield LogLine(event and event[1], attr, module, str(text))
+                    for text in _texts(first, tree):
+                        event = _EVENT.search(text)
+                        yield LogLine(event and event[1], attr, module, text)
+
+
+def _texts(argument: ast.expr, tree: ast.AST) -> Iterator[str]:
+    """The texts that a format may be: itself, or each branch of a choice that a name stands for."""
+    match argument:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.IfExp():
+            yield from _texts(argument.body, tree)
+            yield from _texts(argument.orelse, tree)
+        case ast.Name():
+            for node in ast.walk(tree):
+                match node:
+                    case ast.Assign(targets=[ast.Name(id=name)], value=value) if name == argument.id:
+                        yield from _texts(value, tree)
+        case _:
+            yield ast.unparse(argument)
 
 
 def log_events_page() -> str:

@@ -62,7 +62,8 @@ def close_breaker(
         retried=sum(cursor.trouble is not None for cursor in cells.values()),
     )
     log.info(
-        "breaker_resumed subscription=%s partitions=%d retried=%d",
+        "The operator closed the breaker. event=breaker_close_requested subscription=%s "
+        "partitions=%d retried=%d",
         subscription,
         resumed.opened,
         resumed.retried,

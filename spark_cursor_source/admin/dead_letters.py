@@ -303,7 +303,12 @@ class _Redrive:
         if not self._only.takes(letter.reason, letter.original_ms or 0, error=letter.error):
             return False
         if letter.partition >= self._partitions_of(letter.topic):
-            log.warning("%s-%s is gone: its dead letter is passed over", letter.topic, letter.partition)
+            log.warning(
+                "The queue partition of a dead letter does not exist. The dead letter is skipped. "
+                "event=queue_partition_missing topic=%s partition=%s",
+                letter.topic,
+                letter.partition,
+            )
             return False
         return True
 
@@ -315,4 +320,9 @@ class _Redrive:
 
 
 def _forgotten(first: int, after: int) -> None:
-    log.warning("retention has removed dead letters: offsets %s to %s", first, after)
+    log.warning(
+        "Retention removed dead letters before they were redriven. event=dead_letters_expired "
+        "first=%s last=%s",
+        first,
+        after,
+    )

@@ -68,11 +68,13 @@ class Subscriptions(ClosedAtExit):
     call returns the positions by partition after the cursors show the effect. ``NoTracker`` is raised if no
     tracker executes the command within ``tracker_timeout_ms``; the command takes effect when a tracker runs.
 
-    >>> with Subscriptions({"bootstrap.servers": "broker:9092"}) as subscriptions:  # doctest: +SKIP
-    ...     subscriptions.create("billing", "orders", LATEST)
-    ...     subscriptions.seek("billing", "orders", at_time(1_700_000_000_000))
-    {0: 812, 1: 790}
-    {0: 640, 1: 655}
+    Example::
+
+        from spark_cursor_source.admin import LATEST, Subscriptions, at_offsets
+
+        with Subscriptions({"bootstrap.servers": "broker:9092"}) as subscriptions:
+            print(subscriptions.create("billing", "orders", LATEST))  # {0: 812, 1: 790}
+            print(subscriptions.seek("billing", "orders", at_offsets("orders", {0: 1})))
     """
 
     def __init__(
@@ -206,7 +208,11 @@ class Subscriptions(ClosedAtExit):
         if not cursors and not was_there:
             raise self._tracker.unknown(subscription)
         self._tracker.tell([Delete(cell=cell) for cell in cursors])
-        log.info("subscription_deleted subscription=%s partitions=%d", subscription, len(cursors))
+        log.info(
+            "The subscription was deleted. event=subscription_deleted subscription=%s partitions=%d",
+            subscription,
+            len(cursors),
+        )
         return not in_use
 
     def close(self) -> None:
@@ -250,7 +256,12 @@ class Subscriptions(ClosedAtExit):
             for (topic, number), at in positions.items()
         ]
         self._tracker.tell(seeks)
-        log.info("subscription_sought subscription=%s partitions=%d", subscription, len(seeks))
+        log.info(
+            "The subscription was moved to new positions. event=subscription_seek subscription=%s "
+            "partitions=%d",
+            subscription,
+            len(seeks),
+        )
         return {seek.cell.partition: seek.position for seek in seeks}
 
     def _end_up_to(self, positions: Mapping[Cell, int]) -> dict[int, int]:
@@ -258,7 +269,7 @@ class Subscriptions(ClosedAtExit):
         for cell, cursor in cursors.items():
             if cursor is not None:
                 self._commit(cell.subscription, {(cell.topic, cell.partition): cursor.read_position})
-        log.info("messages_skipped partitions=%d", len(positions))
+        log.info("Messages were skipped. event=messages_skipped partitions=%d", len(positions))
         return {cell.partition: at for cell, at in positions.items()}
 
     def _commit(self, subscription: str, positions: Mapping[Partition, int]) -> None:
@@ -266,7 +277,11 @@ class Subscriptions(ClosedAtExit):
         try:
             self._topics.commit(group_id(self._prefix, subscription), positions)
         except GroupInUse:
-            log.info("group_in_use subscription=%s: its members commit what they read", subscription)
+            log.info(
+                "The consumer group has members, so its offsets are left to them. event=group_in_use "
+                "subscription=%s",
+                subscription,
+            )
 
 
 def _named(position: Position) -> set[Partition] | None:

@@ -33,17 +33,22 @@ SUBCOMMANDS: tuple[Callable[[Subcommands], None], ...] = (
 INTERRUPTED = 130  #: a shell's exit code after Ctrl-C
 
 
+def parser_of() -> argparse.ArgumentParser:
+    """Builds the parser of the command with all its subcommands."""
+    parser = argparse.ArgumentParser(prog="cursorq", description="Individual-ack queues on Kafka for Spark.")
+    subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for add in SUBCOMMANDS:
+        add(subcommands)
+    return parser
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns the exit code.
 
     The exit code is 0 on success, 1 after an error of this package (printed on stderr), 2 after wrong usage,
     and 130 after Ctrl-C.
     """
-    parser = argparse.ArgumentParser(prog="cursorq", description="Individual-ack queues on Kafka for Spark.")
-    subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in SUBCOMMANDS:
-        add(subcommands)
-    arguments = parser.parse_args(argv)
+    arguments = parser_of().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return run(arguments)

@@ -84,7 +84,12 @@ class AckCheck:
         except TopicNotFound as missing:
             raise UnknownSubscription(cells[0].subscription, None, self._cursors_topic, ()) from missing
         except NotAuthorized as denied:
-            log.warning("acks_not_checked cursors_topic=%s why=%s", self._cursors_topic, denied)
+            log.warning(
+                "Acks are written without a check that their messages exist. event=acks_not_checked "
+                "cursors_topic=%s why=%s",
+                self._cursors_topic,
+                denied,
+            )
             self._known |= dict.fromkeys(cells, _NO_END)
 
     def _tracker_knows(self, cells: Sequence[Cell]) -> bool:
@@ -92,7 +97,12 @@ class AckCheck:
         if reads_all_about(self._topics, self._markers_topic, cells, timeout_ms=_TRACKER_MS):
             return True
         why = f"no tracker has read all of it in {_TRACKER_MS} ms"
-        log.warning("acks_not_checked markers_topic=%s why=%s", self._markers_topic, why)
+        log.warning(
+            "Acks are written without a check that their messages exist. event=acks_not_checked "
+            "markers_topic=%s why=%s",
+            self._markers_topic,
+            why,
+        )
         return False
 
     @staticmethod
@@ -129,7 +139,7 @@ class AckCheck:
             ends = self._topics.end_offsets(list(partitions), committed=False)
         except (TopicNotFound, TopicGone, NotAuthorized) as why:
             # A deleted topic still has a cursor, and acks of its messages are harmless.
-            log.debug("ends_not_known why=%s", why)
+            log.debug("The ends of the queue topics are unknown. event=ends_not_known why=%s", why)
             ends = dict.fromkeys(partitions, _NO_END)
         for tp, cell in partitions.items():
             self._known[cell] = max(self._known[cell], ends[tp])

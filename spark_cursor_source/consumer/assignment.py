@@ -108,7 +108,13 @@ class PartitionAssignment:
                 if self.still_owned([tp]):
                     raise RunSuperseded(cell.subscription, cell.topic, cell.partition)
                 return  # another query is active: the partition was reassigned while this process was paused
-            log.info("met_anew run=%s cell=%s owner=%s", self._run.run_id, cell, owner)
+            log.info(
+                "A partition that belonged to another run was acquired again. "
+                "event=partition_reacquired run=%s cell=%s owner=%s",
+                self._run.run_id,
+                cell,
+                owner,
+            )
             self._give_up({tp})
 
     def still_owned(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
@@ -135,7 +141,12 @@ class PartitionAssignment:
         held = self.still_owned({(one.cell.topic, one.cell.partition) for one in batch.deliveries})
         for one in batch.deliveries:
             (kept if (one.cell.topic, one.cell.partition) in held else lost).append(one)
-        log.warning("stood_still kept=%d of=%d", len(kept), len(batch.deliveries))
+        log.warning(
+            "This process was paused, and another query took over partitions meanwhile. "
+            "event=process_paused kept=%d of=%d",
+            len(kept),
+            len(batch.deliveries),
+        )
         return replace(batch, deliveries=tuple(kept)), lost
 
     def owns(self, cell: Cell) -> bool:

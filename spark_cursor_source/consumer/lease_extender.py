@@ -80,11 +80,19 @@ class LeaseExtender(Generic[LeasedT]):
                     continue
                 too_long = time.monotonic() - self._since > MAX_LEASE_MS / 1000
             if too_long:
-                log.warning("lease_limit_reached hours=12 messages=%d", sum(len(d.offsets) for d in held))
+                log.warning(
+                    "The longest lease is over and is not extended further. event=lease_limit_reached "
+                    "hours=12 messages=%d",
+                    sum(len(d.offsets) for d in held),
+                )
                 self.untrack()
                 continue
             try:
                 self._extend(held)
             except CursorqError as problem:
                 # The leases have two thirds of their time left, so the next round can still succeed.
-                log.warning("keep_alive_failed error=%s", problem)
+                log.warning(
+                    "Leases could not be extended. The next attempt follows. event=lease_extension_failed "
+                    "error=%s",
+                    problem,
+                )

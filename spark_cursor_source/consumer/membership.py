@@ -165,7 +165,7 @@ class Membership:
         # joined.
         if self._part.type is not SubscriptionType.FAILOVER and not self._member.is_given_up:
             raise fenced
-        log.warning("joins_again group=%s", self._part.group)
+        log.warning("The query rejoins its consumer group. event=rejoining_group group=%s", self._part.group)
         self.close()
         self._member, self._since = None, time.monotonic()
         self._is_named, self._joined_at = False, None

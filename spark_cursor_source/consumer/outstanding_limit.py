@@ -45,13 +45,14 @@ class OutstandingLimit:
         room = max(self._limit - outstanding, 0)
         if (room == 0) != self._is_full:
             self._is_full = room == 0
-            log.info(
-                "%s subscription=%s outstanding=%d max_outstanding=%d",
-                "max_outstanding_reached" if self._is_full else "max_outstanding_left",
-                self._subscription,
-                outstanding,
-                self._limit,
+            told = (
+                "The limit of outstanding messages is reached, so no new message is leased. "
+                "event=max_outstanding_reached subscription=%s outstanding=%d max_outstanding=%d"
+                if self._is_full
+                else "New messages are leased again. "
+                "event=max_outstanding_left subscription=%s outstanding=%d max_outstanding=%d"
             )
+            log.info(told, self._subscription, outstanding, self._limit)
         return room
 
     def take(self, messages: int) -> None:

@@ -71,7 +71,8 @@ class PendingRedeliveries:
         if not self._told:
             self._told = True
             log.warning(
-                "redeliveries_topic_recreated topic=%s was=%s now=%s: it is read from its beginning",
+                "The redeliveries topic was recreated and is read from its beginning. "
+                "event=redeliveries_topic_recreated topic=%s was=%s now=%s",
                 self._topic,
                 offset.redeliveries_id,
                 self.topic_id,

@@ -33,7 +33,11 @@ class ReplayPlanner:
         if not self._options.subscription_type.is_sole:
             # The partitions may belong to other members now. Started messages are redelivered when their
             # leases expire. Other messages are planned from the position that the tracker reports.
-            log.info("batch_given_up run=%s", self._run.run_id)
+            log.info(
+                "A batch of an earlier run is not replayed. Its messages return when their leases "
+                "expire. event=batch_replay_skipped run=%s",
+                self._run.run_id,
+            )
             return BatchPlan(deliveries=())
         held = self._assignment.still_owned(end.queue)
         origins = {tp: end.origin(tp, start) for tp in end.queue}
@@ -56,7 +60,7 @@ class ReplayPlanner:
             cell = record.redeliver.cell
             self.held[cell] = self.held.get(cell, EMPTY) | record.redeliver.offsets
         log.info(
-            "batch_replayed run=%s delivered=%d handed_back=%d",
+            "A batch of an earlier run is replayed. event=batch_replayed run=%s delivered=%d handed_back=%d",
             self._run.run_id,
             sum(len(d.offsets) for d in batch.deliveries),
             sum(len(b.offsets) for b in batch.hand_backs),

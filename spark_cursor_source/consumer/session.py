@@ -106,7 +106,7 @@ class TrackerSession:
         # the cell and creates it again.
         self._send([marker for hello in hellos for marker in _beginning(hello, anew=hello.cell in remade)])
         self._greeted |= {hello.cell: (now, hello) for hello in hellos}
-        log.info("run_begins run=%s cells=%d", self.run_id, len(new))
+        log.info("The run starts. event=run_started run=%s cells=%d", self.run_id, len(new))
 
     def id_of(self, cell: Cell) -> str:
         """Returns the run id of this run's markers and redeliveries for a cell."""

@@ -134,8 +134,9 @@ class SourceTopics:
         self._recreated.add(name)
         self._told_of = {tp: at for tp, at in self._told_of.items() if tp[0] != name}
         log.warning(
-            "queue_topic_recreated topic=%s subscription=%s was=%s now=%s: what was not acked of the earlier"
-            " topic is lost, and the new one is read from its beginning",
+            "The queue topic was recreated. Unacknowledged messages of the earlier topic are "
+            "lost, and the new topic is read from its beginning. event=queue_topic_recreated "
+            "topic=%s subscription=%s was=%s now=%s",
             name,
             self._options.subscription,
             was,
@@ -162,7 +163,8 @@ class SourceTopics:
         for name in sorted(gone):
             self._gone[name] = self._expected_ids.pop(name)
             log.warning(
-                "queue_topic_gone topic=%s subscription=%s: it was deleted, and with it what was not acked",
+                "The queue topic was deleted, and its unacknowledged messages with it. "
+                "event=queue_topic_deleted topic=%s subscription=%s",
                 name,
                 self._options.subscription,
             )
@@ -207,4 +209,8 @@ class SourceTopics:
             if self._options.fail_on_data_loss:
                 raise lost
             self._told_of[tp] = positions[tp]
-            log.warning("queue_ends_earlier: %s", lost)
+            log.warning(
+                "The queue topic ends before the position of the subscription. "
+                "event=queue_ends_earlier why=%s",
+                lost,
+            )

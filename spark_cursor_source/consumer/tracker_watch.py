@@ -64,7 +64,9 @@ class TrackerWatch:
                 raise
             self._may_ask = False
             log.info(
-                "tracker_not_watched: %s. Grant Describe on it, to be told when the tracker is gone", denied
+                "The query cannot see whether a tracker runs. Grant Describe on the markers topic and "
+                "on the tracker group. event=tracker_not_watched why=%s",
+                denied,
             )
             return
         except (KafkaUnavailable, TopicNotFound):
@@ -85,15 +87,20 @@ class TrackerWatch:
 
     def _is_back(self, unread: int) -> None:
         if self.silent_ms is not None:
-            log.info("tracker_is_back markers_topic=%s unread=%d", self._tracker.markers_topic, unread)
+            log.info(
+                "A tracker reads markers again. event=tracker_resumed markers_topic=%s unread=%d",
+                self._tracker.markers_topic,
+                unread,
+            )
         self.silent_ms = None
 
     def _is_silent(self, unread: int, silent_ms: int) -> None:
         if self.silent_ms is None:
             log.warning(
-                "tracker_is_silent markers_topic=%s unread=%d: no tracker has read a marker for %.0f s, and "
-                "what is not acked does not come back meanwhile: see whether it runs, and start it with its "
-                "checkpointLocation (spark-submit jobs/tracker.py, or cursorq.start_tracker)",
+                "No tracker has read markers lately, so unacknowledged messages are not redelivered. "
+                "Check that the tracker runs, or start it with its checkpointLocation (spark-submit "
+                "jobs/tracker.py, or cursorq.start_tracker). event=tracker_silent markers_topic=%s "
+                "unread=%d silent_s=%.0f",
                 self._tracker.markers_topic,
                 unread,
                 silent_ms / 1000,

@@ -31,9 +31,9 @@ class UnmatchedAcksLog:
                 continue
             for topic, messages in self._counts.pop(subscription).items():
                 log.warning(
-                    "acks_of_nothing subscription=%s topic=%s messages=%d: they were acked, released, "
-                    "rejected or extended, but nobody has read such a partition for this subscription; "
-                    "compare the names with those that cursorq stats shows",
+                    "Acks name a partition that this subscription has never read. Compare the names with "
+                    "the output of cursorq stats. event=acks_of_nothing subscription=%s topic=%s "
+                    "messages=%d",
                     subscription,
                     topic,
                     messages,

@@ -52,7 +52,11 @@ class UnreadMessages:
 
     def _open(self) -> None:
         if missing := self._topics.missing_rights({self._topic: (WRITE,)}):
-            log.info("reads_not_reported missing=%s: the driver reads each batch again", missing)
+            log.info(
+                "Tasks cannot report the messages that they read, so the driver reads each batch "
+                "again. event=reads_not_reported missing=%s",
+                missing,
+            )
             return
         self._reader = ReportReader(client_config(self._options.kafka, "consumer"), self._topic)
         self._read_up_to = self._end()

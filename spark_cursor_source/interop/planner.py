@@ -217,7 +217,8 @@ class PlannerV1:
             yield from started.by_count.items()
         if without_key:
             log.warning(
-                "messages_without_key topic=%s partition=%d offsets=%d to %d skipped=%d",
+                "Messages without a key cannot be tracked by V1 markers and are skipped. "
+                "event=messages_without_key topic=%s partition=%d first=%d last=%d skipped=%d",
                 *(topic, partition, within[0], within[1] - 1, without_key),
             )
 
@@ -248,7 +249,12 @@ class PlannerV1:
         finally:
             reader.close()
         left = sum(map(len, found.values()))
-        log.info("started_before subscription=%s left_to_tracker=%d", self._options.subscription, left)
+        log.info(
+            "Messages of the replayed batch have leases already and are left to the tracker. "
+            "event=already_started subscription=%s messages=%d",
+            self._options.subscription,
+            left,
+        )
         return found
 
     # -- helpers ------------------------------------------------------------------------------------------

@@ -136,7 +136,8 @@ class Reappender:
         if lost:
             self.lost += len(lost)
             log.error(
-                "%s messages are neither in %s nor in a Start any more and do not come back: %s",
+                "Messages are neither in the queue topic nor in a Start marker, so they are not "
+                "redelivered. event=messages_lost messages=%s topic=%s ids=%s",
                 len(lost),
                 self._options.queue_topic,
                 sorted(lost)[:20],

@@ -106,7 +106,8 @@ class ReappendPauses:
         counts = Counter((why, pauses[message_id] // 1000) for message_id, why in whys.items())
         for (why, next_s), count in counts.items():
             log.error(
-                "reappend_failed messages=%d next_try_s=%d: they are not in their topic again, because %s",
+                "Messages could not be appended again and are retried. event=reappend_failed "
+                "messages=%d next_try_s=%d why=%s",
                 count,
                 next_s,
                 why,

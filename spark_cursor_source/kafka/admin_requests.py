@@ -87,7 +87,11 @@ class AdminRequests:
             reason = max(heard, key=lambda error: len(error.str()), default=None)
             if not told and self._complaints.all_down:
                 told = True
-                log.warning("brokers_unreachable giving_up_in_s=%d why=%s", deadline.left_s(), said(reason))
+                log.warning(
+                    "The brokers cannot be reached. event=brokers_unreachable giving_up_in_s=%d why=%s",
+                    deadline.left_s(),
+                    said(reason),
+                )
         if self._complaints.all_down:
             raise unavailable("connect to the brokers", deadline, reason)
 

@@ -180,7 +180,12 @@ class GroupMember:
                 with self._commit_lock:
                     self._commit(positions, "", Deadline.after_ms(int(_CLOSE_S * 1000)))
             except Exception as why:  # noqa: BLE001 - it leaves all the same, a session timeout later
-                log.info("left_in_silence group=%s why=%s", self._group, why)
+                log.info(
+                    "The member could not leave its consumer group in order. event=leave_group_failed "
+                    "group=%s why=%s",
+                    self._group,
+                    why,
+                )
         self._closing.set()
         self._thread.join(_CLOSE_S)
 
@@ -230,7 +235,12 @@ class GroupMember:
                 (one.topic, one.partition) for one in added
             }
             self._lock.notify_all()
-        log.info("assigned group=%s partitions=%d of=%d", self._group, len(added), len(self._partitions))
+        log.info(
+            "Partitions were assigned. event=partitions_assigned group=%s added=%d now=%d",
+            self._group,
+            len(added),
+            len(self._partitions),
+        )
 
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         with self._lock:  # waits for threads inside steady
@@ -238,7 +248,11 @@ class GroupMember:
             if not self._sole:  # a sole member keeps all partitions until it leaves
                 gone = {(one.topic, one.partition) for one in taken}
                 self._partitions = (self._partitions or frozenset()) - gone
-        log.info("revoked group=%s partitions=%d", self._group, len(taken))
+        log.info(
+            "Partitions were revoked. event=partitions_revoked group=%s partitions=%d",
+            self._group,
+            len(taken),
+        )
 
     def _on_lost(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         self._partitions = None  # also for threads inside steady, because another member may own them already
@@ -247,7 +261,12 @@ class GroupMember:
             consumer.unsubscribe()
             self.is_given_up = True
         consumer.incremental_unassign(taken)
-        log.warning("given_up_by_group group=%s partitions=%d", self._group, len(taken))
+        log.warning(
+            "The consumer group removed this member, and its partitions are lost. "
+            "event=session_expired group=%s partitions=%d",
+            self._group,
+            len(taken),
+        )
 
     # -- commits ---------------------------------------------------------------------------------------
 

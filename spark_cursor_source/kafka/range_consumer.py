@@ -191,7 +191,13 @@ class _Reading:
         self._last = f"{error.name()}: {error.str()}"
         if code in _HOPELESS or error.fatal():
             raise ReadRefused(self._topic, self._partition, self.position, self._last)
-        log.info("%s-%s at offset %s: %s", self._topic, self._partition, self.position, self._last)
+        log.info(
+            "A fetch failed and is retried. event=fetch_retrying topic=%s partition=%s offset=%s error=%s",
+            self._topic,
+            self._partition,
+            self.position,
+            self._last,
+        )
         if code in _OUT_OF_RANGE:
             self._leave_what_is_gone()
         elif code in _UNKNOWN_TOPIC:
@@ -217,7 +223,8 @@ class _Reading:
             if self._on_removed is None:
                 raise RecordsGone(self._topic, self._partition, wanted, (low, high))
             log.warning(
-                "%s-%s: offsets %s to %s are removed",
+                "Records were removed before they were read. event=records_removed topic=%s "
+                "partition=%s first=%s next=%s",
                 self._topic,
                 self._partition,
                 self.position,

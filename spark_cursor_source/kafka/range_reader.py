@@ -153,7 +153,12 @@ class _Reading:
         self._last = error
         if code in UNAUTHORIZED or error.fatal():
             raise refusal(error, operation="read", resource=self._topic)
-        log.info("topic %s, partition %s: %s", self._topic, number, error.name())
+        log.info(
+            "A fetch failed and is retried. event=fetch_retrying topic=%s partition=%s error=%s",
+            self._topic,
+            number,
+            error.name(),
+        )
         self._check_stall()
         if code in _OUT_OF_RANGE and number is not None:
             self._leave_what_is_gone(number)
@@ -212,7 +217,8 @@ class _Reading:
 
     def _warn_gone(self, number: int, stop: int) -> None:
         log.warning(
-            "topic %s, partition %s: offsets %s to %s are gone",
+            "Records were removed before they were read. event=records_removed topic=%s "
+            "partition=%s first=%s next=%s",
             self._topic,
             number,
             self._positions[number],

@@ -48,7 +48,7 @@ def warn_of_weak_topics(
 ) -> None:
     """Log a warning for each such topic."""
     for weak in weak_topics(calls, topics, servers=servers, deadline=deadline):
-        log.warning("%s (event=weak_topic topic=%s)", weak, weak.topic)
+        log.warning("%s event=weak_topic topic=%s", weak, weak.topic)
 
 
 def _brokers(calls: AdminRequests, deadline: Deadline) -> list[int]:

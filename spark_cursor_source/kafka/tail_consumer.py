@@ -186,7 +186,12 @@ class TailConsumer:
             return False
         if code in UNAUTHORIZED | TURNED_AWAY or error.fatal():
             raise refusal(error, operation="read", resource=self._topic)
-        log.info("topic %s, partition %s: %s", self._topic, number, error.name())
+        log.info(
+            "A fetch failed and is retried. event=fetch_retrying topic=%s partition=%s error=%s",
+            self._topic,
+            number,
+            error.name(),
+        )
         if code in _OUT_OF_RANGE and number in self._positions:
             self._leave_what_is_gone(number)
         elif code in UNKNOWN_TOPIC:
@@ -204,7 +209,12 @@ class TailConsumer:
             place = TopicPartition(self._topic, number)
             low, high = self._consumer.get_watermark_offsets(place, timeout=_ONE_REQUEST_S)
         except KafkaException as unanswered:
-            log.info("topic %s, partition %s: %s", self._topic, number, error_of(unanswered).name())
+            log.info(
+                "A fetch failed and is retried. event=fetch_retrying topic=%s partition=%s error=%s",
+                self._topic,
+                number,
+                error_of(unanswered).name(),
+            )
             return
         if low > position:
             self._on_removed(number, position, low)

@@ -275,7 +275,13 @@ class TransactionalProducer:
             return TrackerFenced(self._id)
         if error.code() in _HOPELESS:
             return refusal(error, operation=operation, resource=self._resource(error))
-        log.warning("%s (%s): %s; a new producer will see what became of it", operation, self._id, error)
+        log.warning(
+            "A transactional call has an unknown result. A new producer finds the result out. "
+            "event=transaction_uncertain operation=%s id=%s error=%s",
+            operation,
+            self._id,
+            error,
+        )
         return Uncertain(operation, error)
 
     def _resource(self, error: KafkaError) -> str:

@@ -24,6 +24,7 @@ def report_failure(topic: str, partition: int, offset: int, delivery_count: int,
         left_out = _few.admit(int(time.monotonic() * 1000))
     if left_out is not None:
         log.warning(
-            "handler_failed topic=%s partition=%s offset=%s delivery_count=%s not_shown_before=%d why=%s",
+            "The handler raised an exception. event=handler_failed topic=%s partition=%s "
+            "offset=%s delivery_count=%s not_shown_before=%d why=%s",
             *(topic, partition, offset, delivery_count, left_out, " ".join(why.split())),
         )

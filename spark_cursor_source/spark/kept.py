@@ -51,7 +51,11 @@ def _keep(df: DataFrame) -> DataFrame | None:
     try:
         return df.localCheckpoint(eager=False)
     except PySparkException as refused:
-        log.warning("batch_not_kept why=%s", str(refused).partition("\n")[0][:200])
+        log.warning(
+            "The batch cannot be persisted, so each action reads Kafka again. "
+            "event=batch_not_persisted why=%s",
+            str(refused).partition("\n")[0][:200],
+        )
         return None
 
 

@@ -221,6 +221,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _log_missing(piece: Slice, offsets: OffsetSet, why: Missing) -> None:
     log.warning(
-        "left_to_tracker topic=%s partition=%d messages=%d why=%s",
+        "Offsets without a deliverable message could not be ended and return when their "
+        "leases expire. event=left_to_tracker topic=%s partition=%d messages=%d why=%s",
         *(piece.topic, piece.partition, len(offsets), why.value),
     )

@@ -34,7 +34,12 @@ def hide_secrets(spark: SparkSession) -> None:
     except PySparkException as refused:
         if not str(refused.getCondition()).startswith("SESSION_MUTATION"):
             raise
-        log.warning("secrets_not_hidden: put this setting into the pipeline's spec: %s: %s", OPTION, wanted)
+        log.warning(
+            "Spark does not hide secret options. Put this setting into the pipeline's spec. "
+            "event=secrets_not_hidden setting=%s value=%s",
+            OPTION,
+            wanted,
+        )
 
 
 def _hide_without_session(spark: SparkSession) -> None:
@@ -57,6 +62,7 @@ def _hide_without_session(spark: SparkSession) -> None:
         field.set(setting, setting.valueConverter().apply(f"{default}|{SECRETS}"))
     except (Py4JError, TypeError):  # this Spark version lacks the field, or denies access
         log.warning(
-            "secrets_not_hidden_in_threads: in a thread without an active session explain() and errors may"
-            " print PEM keys and passphrases; keep them in a file, and name it in kafka.config.file"
+            "In a thread without an active session, explain() and errors may print PEM keys and "
+            "passphrases. Keep them in a file and name the file in kafka.config.file. "
+            "event=secrets_not_hidden_in_threads"
         )

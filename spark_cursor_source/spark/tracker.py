@@ -169,7 +169,11 @@ class TrackerBatch:
                 case tracker_processor.NO_CELL:
                     self._nowhere.add(*body.decode().split(","), messages=row.sequence)
                 case tracker_processor.QUARANTINED:
-                    log.warning("marker_quarantined %s", body.decode(errors="replace"))
+                    log.warning(
+                        "A record of the markers topic is not a valid marker. "
+                        "event=marker_quarantined marker=%s",
+                        body.decode(errors="replace"),
+                    )
         if not tracker_id:
             return  # the batch read no markers, or only rebuilt the state: no decisions
         outbox = self._opened(tracker_id)

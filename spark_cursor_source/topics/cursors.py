@@ -79,7 +79,11 @@ class CursorTable:
         try:
             self.catch_up(self._positions, Deadline.after_ms(_COMMIT_MS))
         except KafkaUnavailable as why:
-            log.warning("cursors_not_all_read topic=%s why=%s", self._topic, why)
+            log.warning(
+                "The cursors topic could not be read to its end. event=cursors_not_all_read topic=%s why=%s",
+                self._topic,
+                why,
+            )
             return bool(found())
         return True
 
@@ -224,7 +228,11 @@ class CursorTable:
             return
         info = self._topics.describe([self._topic])[self._topic]
         if self.topic_id not in ("", info.topic_id):
-            log.warning("cursors topic %s was created again: it is read from its beginning", self._topic)
+            log.warning(
+                "The cursors topic was recreated and is read from its beginning. "
+                "event=cursors_topic_reread topic=%s",
+                self._topic,
+            )
             self._positions.clear()
             self._values.clear()
             self._wholes.clear()
@@ -236,7 +244,12 @@ class CursorTable:
         self._next_count = Deadline.after_ms(_COUNT_PARTITIONS_EVERY_MS)
 
     def _forget(self, number: int) -> None:
-        log.warning("cursors topic %s, partition %s ends earlier than before", self._topic, number)
+        log.warning(
+            "The cursors topic ends before the position of its reader. "
+            "event=cursors_topic_truncated topic=%s partition=%s",
+            self._topic,
+            number,
+        )
         self._positions[number] = 0
         self._values[number] = {}
         self._wholes.clear()
@@ -264,10 +277,22 @@ class CursorTable:
         except LaterCursorVersion:
             raise
         except InvalidControlRecord as why:
-            log.debug("cursors topic %s: record %r is left alone: %s", self._topic, key, why)
+            log.debug(
+                "A record of the cursors topic is not a cursor and is ignored. event=cursor_ignored "
+                "topic=%s key=%r why=%s",
+                self._topic,
+                key,
+                why,
+            )
             return None
         if cursor is not None and cursor.cell.key != key:
-            log.debug("cursors topic %s: record %r is of cell %s", self._topic, key, cursor.cell)
+            log.debug(
+                "A record of the cursors topic belongs to another cell than its key names. "
+                "event=cursor_misplaced topic=%s key=%r cell=%s",
+                self._topic,
+                key,
+                cursor.cell,
+            )
             return None
         return cursor
 

@@ -20,4 +20,10 @@ def report_loss(topic: str, partition: int, offsets: OffsetSet, *, fail: bool) -
     ranges = f"{first} to {last} ({len(offsets)} of them)"
     if fail:
         raise DataLoss(topic, partition, ranges, "retention or a truncation removed them")
-    log.warning("data_loss topic=%s partition=%d offsets=%s", topic, partition, ranges)
+    log.warning(
+        "Unacknowledged messages are no longer in the queue topic. event=data_loss topic=%s "
+        "partition=%d offsets=%s",
+        topic,
+        partition,
+        ranges,
+    )

@@ -43,7 +43,11 @@ class DeadLetterTopics:
             settings, partitions = self._settings_like(asked, like), asked.describe([like])[like].partitions
             asked.create(dict.fromkeys(missing, (partitions, settings)))
             found |= asked.describe(missing)
-            log.info("dead-letter topics %s made with %s partitions", missing, partitions)
+            log.info(
+                "Dead-letter topics were created. event=dead_letter_topics_created topics=%s partitions=%s",
+                missing,
+                partitions,
+            )
         self._partitions |= {name: info.partitions for name, info in found.items()}
 
     def partition_for(self, name: str, partition: int) -> int:

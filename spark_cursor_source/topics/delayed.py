@@ -77,7 +77,9 @@ class EarlyMessages:
         if self._unreadable is not None:
             offset, header = self._unreadable
             log.warning(
-                "due_time_unreadable topic=%s partition=%d offset=%d header=%s messages=%d",
+                "A deliverAt or deliverAfter header is not a valid time, so the message is delivered "
+                "at once. event=due_time_unreadable topic=%s partition=%d offset=%d header=%s "
+                "messages=%d",
                 self._slice.topic,
                 self._slice.partition,
                 offset,

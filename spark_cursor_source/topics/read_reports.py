@@ -45,7 +45,14 @@ def report_read(config: Mapping[str, Any], topic: str, cell: Cell, to: ReportTo)
         sender.send(cell, to)
         sender.flush(_SEND_S)
     except (MarkersNotDurable, MarkersPartitionsChanged, NotAuthorized, TopicNotFound) as why:
-        log.warning("read_not_reported topic=%s batch=%s task=%d error=%s", topic, to.batch, to.task, why)
+        log.warning(
+            "A task could not report the messages that it read. event=read_not_reported topic=%s "
+            "batch=%s task=%d error=%s",
+            topic,
+            to.batch,
+            to.task,
+            why,
+        )
 
 
 class ReportReader:

@@ -147,7 +147,8 @@ class RedeliveryLog:
             redeliver = wire.decode(message.value())
         except InvalidControlRecord as why:
             log.warning(
-                "redeliveries topic %s, partition %s, offset %s is skipped: %s",
+                "A record of the redeliveries topic is not valid and is skipped. "
+                "event=announcement_skipped topic=%s partition=%s offset=%s why=%s",
                 self._topic,
                 partition,
                 offset,

@@ -48,8 +48,8 @@ def log_withheld(withheld: Iterable[Withheld]) -> None:
         counts[cell.subscription, cell.topic, one.why, one.delay_ms // 1000] += len(one.offsets)
     for (subscription, topic, why, next_s), count in counts.items():
         log.error(
-            "dead_letters_held subscription=%s topic=%s messages=%d next_try_s=%d: they are not in the "
-            "dead-letter topic yet, because %s",
+            "Dead letters could not be written and are held until the next attempt. "
+            "event=dead_letters_held subscription=%s topic=%s messages=%d next_try_s=%d why=%s",
             subscription,
             topic,
             count,
@@ -152,7 +152,9 @@ class RetryPauses:
     def succeeded(self, place: Place) -> None:
         """Remove the recorded failure."""
         if self._pauses.pop(place, None) is not None:
-            log.warning("dead_letters_resumed topic=%s: what was held can be written again", place.topic)
+            log.warning(
+                "Held dead letters can be written again. event=dead_letters_resumed topic=%s", place.topic
+            )
 
     def withheld(
         self, decision: DeadLetter, offsets: OffsetSet, why: str, place: Place | None, *, tried: bool

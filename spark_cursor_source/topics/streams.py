@@ -62,7 +62,11 @@ class StreamStates:
                 raise ClientClosed
             ends = self._ends(deadline)
             if any(ends.get(number, 0) < position for number, position in self._positions.items()):
-                log.warning("streams topic %s ends earlier than before: it is read anew", self._topic)
+                log.warning(
+                    "The streams topic ends before the position of its reader and is read from its "
+                    "beginning. event=streams_topic_truncated topic=%s",
+                    self._topic,
+                )
                 self._positions, self.view = {}, StreamView()
             ranges = {
                 number: (self._positions.get(number, 0), end)
@@ -171,7 +175,13 @@ class StreamStates:
             try:
                 found.append((wire.decode(key, message.value()), message.timestamp()[1]))
             except InvalidControlRecord as why:
-                log.warning("streams topic %s, offset %s is skipped: %s", self._topic, message.offset(), why)
+                log.warning(
+                    "A record of the streams topic is not valid and is skipped. "
+                    "event=stream_record_skipped topic=%s offset=%s why=%s",
+                    self._topic,
+                    message.offset(),
+                    why,
+                )
         return found
 
 

@@ -32,16 +32,20 @@ class BreakerLog:
             now = (before - closed) | {cursor.cell for cursor in opened}
             if now and not before:
                 log.error(
-                    "breaker_opened subscription=%s trip=%s held=%d closes=%s: no lease of it runs out and "
-                    "its dead letters are held; find out why, then run cursorq resume --subscription %s",
+                    "The breaker opened: leases of the subscription do not expire and its dead letters "
+                    "are held. Find the cause, then close the breaker with cursorq resume. "
+                    "event=breaker_opened subscription=%s trip=%s held=%d closes=%s",
                     name,
                     opened[0].breaker.trip,
                     sum(len(offsets) for cursor in opened for _, offsets in cursor.held),
                     "by-itself" if opened[0].breaker.closes_ms is not None else "when-told",
-                    name,
                 )
             if before and not now:
-                log.error("breaker_closed subscription=%s: what was held goes out", name)
+                log.error(
+                    "The breaker closed, and the held dead letters are written. event=breaker_closed "
+                    "subscription=%s",
+                    name,
+                )
             if now:
                 self._open[name] = now
             else:

@@ -316,7 +316,8 @@ def _lost(decision: DeadLetter, found: OffsetSet) -> int:
     missing = decision.offsets - found
     if missing:
         log.error(
-            "%s messages of %s are not in the topic any more and have no dead letter (%s): offsets %r",
+            "Messages are no longer in the queue topic, so no dead letter is written for them. "
+            "event=dead_letters_lost messages=%s cell=%s reason=%s offsets=%r",
             len(missing),
             decision.cell,
             decision.reason,

@@ -48,15 +48,19 @@ class MarkerEnds:
         now = time.monotonic()
         self._hidden_since = {number: self._hidden_since.get(number, now) for number in hidden}
         for number in self._warned - hidden.keys():
-            log.info("markers_readable_again topic=%s partition=%d", self._topic, number)
+            log.info(
+                "The transaction in the markers topic ended. event=markers_visible topic=%s partition=%d",
+                self._topic,
+                number,
+            )
         self._warned &= hidden.keys()
         for number, since in self._hidden_since.items():
             if now - since >= HIDDEN_S and number not in self._warned:
                 self._warned.add(number)
                 log.warning(
-                    "markers_hidden topic=%s partition=%d records=%d: another program's transaction has been "
-                    "open for %.0f s. No lease ends there and no ack counts until it ends: find its writer "
-                    "with kafka-transactions.sh, which can also abort it",
+                    "An open transaction of another program hides markers: no lease expires there and no "
+                    "ack counts. Find its producer with kafka-transactions.sh, which can also abort it. "
+                    "event=markers_hidden topic=%s partition=%d records=%d open_s=%.0f",
                     self._topic,
                     number,
                     hidden[number],

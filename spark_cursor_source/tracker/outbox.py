@@ -161,7 +161,12 @@ class Outbox:
         if self._progress is None:
             raise RuntimeError("the outbox is not open")
         if self._progress.includes(self._query_id, batch_id):
-            log.info("batch %s of tracker %s was carried out before", batch_id, self._query_id)
+            log.info(
+                "The batch was committed before and is skipped. event=batch_already_committed "
+                "batch=%s tracker=%s",
+                batch_id,
+                self._query_id,
+            )
             return False
         if self._fenced:
             raise TrackerFenced(tracker_group(self._markers_topic))

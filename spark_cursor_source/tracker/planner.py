@@ -154,7 +154,8 @@ class TrackerPlanner:
         )
         if end.rewrites(start):
             log.warning(
-                "cursors_topic_recreated topic=%s was=%s now=%s: all cursors are written again",
+                "The cursors topic was recreated, and all cursors are written to it. "
+                "event=cursors_topic_recreated topic=%s was=%s now=%s",
                 self._options.cursors_topic,
                 start.cursors_id,
                 end.cursors_id,
@@ -174,8 +175,8 @@ class TrackerPlanner:
         self._check_owner(start, known=end)
         if self._was_decided_otherwise(end):
             log.warning(
-                "tracker_rebuilt topic=%s: the batch that is repeated was carried out under other policies; "
-                "the state is taken from the cursors",
+                "The repeated batch was committed under other policies, so the state is rebuilt from "
+                "the cursors. event=tracker_rebuilt topic=%s",
                 self._options.markers_topic,
             )
             return [AllCursors(reset=self._partitions)]

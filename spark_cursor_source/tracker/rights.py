@@ -56,15 +56,16 @@ class TrackerRights:
         try:
             missing = self._topics.missing_rights(of_dead_letters(self._letters(new.values())))
         except KafkaRefused as why:
-            log.warning("rights_unknown why=%s", why)
+            log.warning("The rights of the tracker could not be read. event=rights_unknown why=%s", why)
             return
         for (topic, subscription), cell in new.items() if missing else ():
             rights = of_dead_letters(self._letters([cell]))
             own = [acl(one, name) for name, operations in rights.items() for one in operations]
             if lacking := [right for right in own if right in missing]:
                 log.error(
-                    "rights_missing topic=%s subscription=%s dead letters cannot be written;"
-                    " kafka-acls.sh --add --allow-principal User:...: %s",
+                    "The tracker lacks rights and cannot write dead letters. Grant them with "
+                    "kafka-acls.sh --add --allow-principal User:... event=rights_missing topic=%s "
+                    "subscription=%s grant=%s",
                     *(topic, subscription, "; ".join(lacking)),
                 )
 

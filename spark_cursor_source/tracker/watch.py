@@ -66,8 +66,9 @@ class QueueWatch:
             self._sender.flush()
         except (NotAuthorized, MarkersNotDurable) as why:
             log.warning(
-                "markers_time_unknown topic=%s partitions=%d: %s. What waits there for its time may be late "
-                "until the next marker; grant the tracker Write on the topic",
+                "The broker time of quiet partitions is unknown, so redeliveries there may be late "
+                "until the next marker. Grant the tracker Write on the markers topic. "
+                "event=markers_time_unknown topic=%s partitions=%d why=%s",
                 topic,
                 len(waiting),
                 why,

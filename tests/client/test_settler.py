@@ -91,7 +91,7 @@ def test_acks_that_are_told_late_are_written_once_and_a_thousand_are_few_markers
     written = [marker for markers in tries[1:] for marker in markers]
     assert sum(len(marker.offsets) for marker in written if isinstance(marker, End)) == 1_000
     assert len(written) < 20
-    assert "settlement_is_late" in caplog.text
+    assert "ack_write_retrying" in caplog.text
 
 
 def test_no_keep_alive_speaks_after_what_gives_back(make_settler: MakeSettler) -> None:

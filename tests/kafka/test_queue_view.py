@@ -47,7 +47,7 @@ def test_a_topic_that_is_deleted_is_left_out_where_loss_is_no_failure(
     with closing(view_of(config, topics, failOnDataLoss="false", **read)) as view:
         view.resume(checkpoint)
         assert view.partitions == ((kept, 0), (kept, 1))
-    assert caplog.text.count("queue_topic_gone") == 2
+    assert caplog.text.count("queue_topic_deleted") == 2
     with closing(view_of(config, topics, **read)) as view, pytest.raises(TopicNotFound, match=gone):
         view.resume(checkpoint)
 

@@ -215,7 +215,7 @@ def test_the_job_says_what_it_has_done(queue: Queue) -> None:
     ("arguments", "said"),
     [
         (["dead", "--error", "["], "option 'error' = '[': it is no regular expression"),
-        (["dead", "--since", "yesterday"], "'yesterday' is no instant such as 2026-11-21T08:00:00+00:00"),
+        (["dead", "--since", "yesterday"], "'yesterday' is not an instant such as 2026-11-21T08:00:00+00:00"),
         (["no-such-topic"], "topics that do not exist: 'no-such-topic'"),
         (["dead", "--bootstrap-servers", "127.0.0.1:1"], "Connection refused"),
     ],

@@ -58,8 +58,8 @@ def test_a_tracker_that_reads_no_more_is_told_once_and_so_is_its_return(
         outbox.carry_out(1, decisions=[], cursors=[], next_markers={home: 2})
         eventually(lambda: looks() is None)
     outbox.close()
-    words = [record.message.split()[0] for record in caplog.records]
-    assert words == ["tracker_is_silent", "tracker_is_back"]
+    events = [record.message.partition("event=")[2].split()[0] for record in caplog.records]
+    assert events == ["tracker_silent", "tracker_resumed"]
 
 
 def test_a_query_that_is_not_to_go_on_without_a_tracker_ends_with_an_error(control: Control) -> None:

@@ -22,10 +22,18 @@ class QueueConsumer(ClosedAtExit):
     other consumers receive them. The consumer extends the lease of each received message until the message
     is settled or the consumer is closed.
 
-    >>> with service.queue("mails").consumer() as consumer:  # doctest: +SKIP
-    ...     for message in consumer:
-    ...         send_mail(message.payload)
-    ...         message.ack()
+    Example::
+
+        from spark_cursor_source.client import Service, ServiceConfig
+
+        service = Service(ServiceConfig(bootstrap_servers="broker:9092", message_topic="jobs"))
+        mails = service.queue("mails")
+        with mails.producer() as producer, mails.consumer() as consumer:
+            producer.send(b"to: you")
+            for message in consumer:
+                print(message.payload)
+                message.ack()
+                break
     """
 
     def __init__(

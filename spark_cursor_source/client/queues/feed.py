@@ -98,7 +98,7 @@ class Feed(ABC):
         try:
             self._fetch()
         except CursorqError as why:
-            log.error("consumer_ends error=%s", why)
+            log.error("The consumer stops because of an error. event=consumer_stopped error=%s", why)
             fatal = why
         finally:
             # In finally: after any error, even an unexpected one, receivers must not wait forever.
@@ -115,7 +115,10 @@ class Feed(ABC):
                 self._step()
             except _PASSING as trouble:
                 if self._buffer.trouble is None:
-                    log.warning("consumer_is_kept_waiting error=%s", trouble)
+                    log.warning(
+                        "The consumer cannot fetch messages and retries. event=consumer_retrying error=%s",
+                        trouble,
+                    )
                 self._buffer.trouble = trouble
                 self._closing.wait(pause_s)
                 pause_s = min(2 * pause_s, _MOST_PAUSE_S)

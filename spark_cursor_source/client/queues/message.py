@@ -48,9 +48,17 @@ class QueueMessage:
     settlement. If they have not, the call raises NotSettled, NotAuthorized or KafkaRefused. After the
     consumer is closed, calls raise ClientClosed.
 
-    >>> with service.queue("mails").consumer() as consumer:  # doctest: +SKIP
-    ...     message = consumer.receive()
-    ...     message.ack()
+    Example::
+
+        from spark_cursor_source.client import Service, ServiceConfig
+
+        service = Service(ServiceConfig(bootstrap_servers="broker:9092", message_topic="jobs"))
+        mails = service.queue("mails")
+        with mails.producer() as producer, mails.consumer() as consumer:
+            producer.send(b"to: you")
+            message = consumer.receive(timeout_ms=20_000)
+            if message is not None:
+                message.ack()
     """
 
     __slots__ = ("_record", "_settled", "delivery")

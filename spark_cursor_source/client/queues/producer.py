@@ -24,9 +24,13 @@ class QueueProducer(ClosedAtExit):
 
     Threads may share a producer; forked processes may not.
 
-    >>> with service.queue("mails").producer() as producer:  # doctest: +SKIP
-    ...     producer.send(b"to: you").offset
-    0
+    Example::
+
+        from spark_cursor_source.client import Service, ServiceConfig
+
+        service = Service(ServiceConfig(bootstrap_servers="broker:9092", message_topic="jobs"))
+        with service.queue("mails").producer() as producer:
+            print(producer.send(b"to: you").offset)
     """
 
     def __init__(self, config: ServiceConfig, queue_id: bytes | None) -> None:

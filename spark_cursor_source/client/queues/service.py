@@ -26,9 +26,13 @@ class Service:
 
     A service holds no resources and needs no close. Its producers and consumers must be closed.
 
-    >>> service = Service(ServiceConfig(bootstrap_servers="broker:9092", message_topic="jobs"))
-    >>> with service.queue("mails").producer() as producer:  # doctest: +SKIP
-    ...     producer.send(b"to: you")
+    Example::
+
+        from spark_cursor_source.client import Service, ServiceConfig
+
+        service = Service(ServiceConfig(bootstrap_servers="broker:9092", message_topic="jobs"))
+        with service.queue("mails").producer() as producer:
+            producer.send(b"to: you")
     """
 
     def __init__(self, config: ServiceConfig) -> None:

@@ -176,7 +176,12 @@ class AckBatcher:
             try:
                 self._write(markers)
             except (MarkersNotDurable, KafkaUnavailable) as problem:
-                log.warning("settlement_is_late markers=%d error=%s", len(markers), problem)
+                log.warning(
+                    "Acks could not be written yet and are retried. event=ack_write_retrying markers=%d "
+                    "error=%s",
+                    len(markers),
+                    problem,
+                )
                 if time.monotonic() - began_s < self._timeout_ms / 1000:
                     time.sleep(_PAUSE_S)
                     continue
@@ -187,7 +192,11 @@ class AckBatcher:
                 if not all(isinstance(marker, KeepAlive) for marker in markers):
                     self._given_up = problem
             except CursorqError as problem:
-                log.error("settlement_failed markers=%d error=%s", len(markers), problem)
+                log.error(
+                    "Acks could not be written. event=ack_write_failed markers=%d error=%s",
+                    len(markers),
+                    problem,
+                )
                 written.set_exception(problem)
             if not written.done():
                 written.set_result(None)
@@ -237,7 +246,11 @@ class AckBatcher:
         overdue = self._leases.overdue
         markers = self._leases.keep_alives(now_ms=_now_ms(), lease_ms=self._lease_ms)
         if self._leases.overdue > overdue:
-            log.warning("lease_limit_reached hours=12 messages=%d", self._leases.overdue - overdue)
+            log.warning(
+                "The longest lease is over and is not extended further. event=lease_limit_reached "
+                "hours=12 messages=%d",
+                self._leases.overdue - overdue,
+            )
         return markers
 
     def _forget(self, markers: Sequence[Marker]) -> None:

@@ -17,11 +17,13 @@ class Client(StreamCalls, PublishCalls, SubscribeCalls, CursorCalls, ClosedAtExi
 
     If brokers are unavailable, a call waits ``clientTimeout`` (default 30 s), then raises KafkaUnavailable.
 
-    >>> options = {"kafka.bootstrap.servers": "broker:9092"}
-    >>> with Client(options) as client:  # doctest: +SKIP
-    ...     client.set_cursor("mailer", "orders", 0, 41)
-    ...     client.fetch_cursor("mailer", "orders", 0)
-    41
+    Example::
+
+        from spark_cursor_source.client import Client
+
+        with Client({"kafka.bootstrap.servers": "broker:9092"}) as client:
+            client.set_cursor("mailer", "orders", 0, 41)
+            assert client.fetch_cursor("mailer", "orders", 0) == 41
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:

@@ -132,7 +132,10 @@ class NamedCursors:
                 except Uncertain as failed:
                     producer.wait(failed, deadline)
                 except TrackerFenced as overtaken:
-                    log.debug("cursor %s: another setter came in between", cursor.cell)
+                    log.debug(
+                        "Another client set the cursor at the same time. event=cursor_set_conflict cursor=%s",
+                        cursor.cell,
+                    )
                     yield_turn(f"set cursor '{cursor.cell}'", overtaken, deadline)
 
     def _record(self, cursor: NamedCursor, deadline: Deadline) -> Record:

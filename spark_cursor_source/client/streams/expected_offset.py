@@ -65,7 +65,12 @@ class ExpectedOffsets:
                         return landed[0]
                     if self._try(record, expected, landed, deadline):
                         return landed[0]
-                    log.debug("%s-%s: another came in between", record.topic, record.partition)
+                    log.debug(
+                        "Another producer appended at the same time. event=publish_conflict topic=%s "
+                        "partition=%s",
+                        record.topic,
+                        record.partition,
+                    )
                 except Uncertain as failed:
                     self._producer.wait(failed, deadline)
                 except TrackerFenced as ended:  # the brokers fenced this producer after a transaction timeout

@@ -77,7 +77,10 @@ class StreamKeeper:
                 self._states.published(published)
                 self._trim(published)
             except CursorqError as why:
-                log.warning("streams are not followed for now: %s", why)
+                log.warning(
+                    "The streams topic cannot be read and is retried. event=streams_topic_unreadable why=%s",
+                    why,
+                )
                 with self._lock:
                     self._published = published | self._published
 

@@ -161,12 +161,22 @@ class PartitionReader:
         code = error.code()
         if code in _OF_GROUPS:
             return False
-        log.info("subscription to %s: %s", self._place, error.name())
+        log.info(
+            "Reading a stream failed and is retried. event=stream_read_retrying stream=%s error=%s",
+            self._place,
+            error.name(),
+        )
         if code in UNKNOWN_TOPIC or code in _OUT_OF_RANGE:
             self._look()
             oldest = self._topics.beginning_offsets([self._place])[self._place]
             if oldest > self._fetched:
-                log.warning("%s: offsets %s to %s are gone", self._place, self._fetched, oldest)
+                log.warning(
+                    "Retention removed messages before they were read. event=stream_messages_expired "
+                    "stream=%s first=%s next=%s",
+                    self._place,
+                    self._fetched,
+                    oldest,
+                )
                 self._fetched = oldest
             time.sleep(_WAIT_S)
             self._assign(consumer)
