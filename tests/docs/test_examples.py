@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 from spark_cursor_source import admin, client
+from spark_cursor_source.consumer.tracker_watch import unread_markers
 from spark_cursor_source.core.names import (
     DEFAULT_CURSORS_TOPIC,
     DEFAULT_MARKERS_TOPIC,
@@ -73,6 +74,9 @@ class Reader:
             order = json.dumps({"order": number, "amount": 150 * number - 100})
             producer.produce(self.own("orders"), order, key=f"customer-{number}")
         assert producer.flush(30) == 0
+        self._topics = topics
+        with admin.Subscriptions({"bootstrap.servers": servers}) as subscriptions:
+            subscriptions.create(self.own("billing"), self.own("orders"), admin.EARLIEST)
 
     def own(self, name: str) -> str:
         return f"{name}-{self._tag}"
@@ -81,6 +85,10 @@ class Reader:
         """The code with this broker, this page's own names, and a directory for checkpoints."""
         code = code.replace("broker:9092", self._servers).replace("/checkpoints/", f"{self._directory}/")
         return re.sub(r'"(orders|jobs|billing|mails)\b', lambda name: f'"{self.own(name[1])}', code)
+
+    def await_tracker(self) -> None:
+        """Wait until the tracker has read every marker."""
+        wait_until(lambda: unread_markers(self._topics, DEFAULT_MARKERS_TOPIC) == 0, "it has read all")
 
     def run(self, name: str, code: str, namespace: dict[str, Any]) -> None:
         exec(compile(self.adapted(code), name, "exec"), namespace)
@@ -106,9 +114,10 @@ def test_the_blocks_of_a_page_about_spark_run(path: Path, reader: Reader, spark:
         stack.callback(lambda: [query.stop() for query in spark.streams.active])
         for block in runnable(path):
             reader.run(block.name, block.code, namespace)
-        for query in spark.streams.active:
-            wait_until(lambda query=query: query.recentProgress or query.exception(), "it has a batch")
-            assert query.exception() is None
+            for query in spark.streams.active:
+                wait_until(lambda query=query: query.recentProgress or query.exception(), "it has a batch")
+                assert query.exception() is None
+            reader.await_tracker()
 
 
 @pytest.mark.parametrize("documented", CLASSES, ids=lambda documented: documented.__name__)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from spark_cursor_source.cli import parser_of
+from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.tracker import TrackerOptions
 from tests.docs.pages import ROOT, Block, blocks, environment, page_name, pages, runnable
 from tools import reference
@@ -59,8 +60,12 @@ def test_a_command_is_one_that_exists_or_says_why_it_is_not_run(block: Block) ->
 
 @pytest.mark.parametrize("block", TOML, ids=lambda block: block.name)
 def test_options_of_a_page_are_taken(block: Block) -> None:
-    required = {"kafka": {"bootstrap.servers": "broker:9092"}, "checkpointLocation": "checkpoint"}
-    TrackerOptions.parse(required | tomllib.loads(block.code))
+    given = tomllib.loads(block.code)
+    servers = {"kafka.bootstrap.servers": "broker:9092"}
+    if "subscribe" in given:
+        SourceOptions.parse(servers | given)
+    else:
+        TrackerOptions.parse(servers | {"checkpointLocation": "checkpoint"} | given)
 
 
 @pytest.mark.parametrize("name", sorted(reference.GENERATED))

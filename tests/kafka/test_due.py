@@ -14,6 +14,7 @@ from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.topics.delayed import DelayFilter
 from spark_cursor_source.topics.queue import Missing, arrow_batches
 from tests.conftest import CreateTopic
+from tests.logged import events
 
 pytestmark = pytest.mark.broker
 
@@ -102,7 +103,6 @@ def test_a_header_that_is_no_time_delays_nothing_and_is_warned_of_once_a_slice(
     produce(config, topic, [{}, {"headers": {"deliverAfter": secret}}, {"headers": {"deliverAt": secret}}])
     with caplog.at_level(logging.WARNING, logger="spark_cursor_source"):
         assert read(config, topic, 3) == ([0, 1, 2], {}, {})
-    (warning,) = caplog.messages
-    assert warning == (
+    assert events(caplog.records) == [
         f"due_time_unreadable topic={topic} partition=0 offset=1 header=deliverAfter messages=2"
-    )
+    ]

@@ -849,7 +849,7 @@ def test_messages_that_retention_has_removed_are_counted_and_said_aloud(
         outbox.carry_out(0, decisions=[dead_letter_of(queue, (3, 7))], cursors=[], next_markers={})
     assert (outbox.copied, outbox.lost) == (2, 2)
     assert dead(control) == [None, b"value 6"]
-    assert f"2 messages of {queue} are not in the topic any more" in caplog.text
+    assert f"event=dead_letters_lost messages=2 cell={queue} " in caplog.text
     assert "((3, 5),)" in caplog.text
 
 

@@ -147,7 +147,9 @@ def test_records_that_are_no_announcements_are_skipped_and_named(
     with caplog.at_level(logging.WARNING):
         assert between(tail, {}, {0: 5}) == expected(0, 0, 1) + expected(0, 4, 5)
     for offset in (1, 2, 3):
-        assert f"{control.redeliveries}, partition 0, offset {offset} is skipped" in caplog.text
+        assert (
+            f"announcement_skipped topic={control.redeliveries} partition=0 offset={offset} " in caplog.text
+        )
 
 
 def test_a_range_of_a_topic_that_was_made_again_since_is_empty(
@@ -242,7 +244,7 @@ def inbox_of(control: Control, topics: ClusterAdmin) -> PendingRedeliveries:
 class Everything:
     """Stands for a run that has all cells."""
 
-    def holds(self, cell: Cell) -> bool:
+    def owns(self, cell: Cell) -> bool:
         return True
 
     def id_of(self, cell: Cell) -> str:

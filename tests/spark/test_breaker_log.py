@@ -11,6 +11,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, HeldLetters
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.tracker.breaker_log import BreakerLog
+from tests.logged import events
 
 OPEN = Breaker().opened("5@t,0", 5, BreakerPolicy(limit=1))
 CLOSED = OPEN.closed()
@@ -31,7 +32,7 @@ def test_a_subscription_is_named_when_its_first_breaker_opens_and_its_last_close
         caplog.clear()
         log.see(cursors)
         assert {record.levelno for record in caplog.records} <= {logging.ERROR}
-        return [record.getMessage().split(":")[0] for record in caplog.records]
+        return events(caplog.records)
 
     assert said(cursor(0, CLOSED), cursor(1, Breaker())) == []
     assert said(cursor(0, OPEN)) == ["breaker_opened subscription=s trip=5@t,0 held=3 closes=by-itself"]
@@ -48,4 +49,4 @@ def test_a_tracker_that_begins_with_an_open_breaker_says_so(caplog: pytest.LogCa
     waits = Breaker().opened("5@t,0", 5, BreakerPolicy(limit=1, pause_ms=None))
     BreakerLog().see([cursor(0, waits)])
     assert "closes=when-told" in caplog.text
-    assert "run cursorq resume --subscription s" in caplog.text
+    assert "close the breaker with cursorq resume" in caplog.text

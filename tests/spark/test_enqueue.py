@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 import uuid
 from collections.abc import Callable
@@ -22,7 +21,6 @@ from spark_cursor_source.client import Client
 from spark_cursor_source.core.marker import Start
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.wire.deliver_at import due
-from tests.conftest import ROOT
 from tests.kafka.control_plane import read_all
 from tests.spark.harness import Bench, Seen
 
@@ -89,13 +87,13 @@ def test_each_row_is_a_message_with_what_its_columns_say(queues: Queues) -> None
     assert (third.key(), third.value(), third.partition()) == (b"", b"", 2)
 
 
-def test_the_example_of_the_readme_runs(queues: Queues) -> None:
+def test_a_message_that_is_due_in_two_days_says_so_in_its_header(queues: Queues) -> None:
     topic = queues.create_topic()
-    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n### Writing\n")[2]
-    example = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-    assert example is not None
-    code = example[1].replace("broker:9092", queues.config["bootstrap.servers"]).replace('"orders"', "topic")
-    exec(compile(code, "README.md", "exec"), {"spark": queues.spark, "topic": topic})
+    rows = queues.spark.sql(
+        "SELECT 'customer-7' AS key, 'pay, please' AS value,"
+        " current_timestamp() + INTERVAL 2 DAYS AS deliverAt"
+    )
+    queues.write(rows, topic=topic)
     (message,) = read_all(queues.config, topic)
     assert (message.key(), message.value()) == (b"customer-7", b"pay, please")
     asked = due(message.headers() or [], None).at_ms or 0

@@ -11,6 +11,7 @@ import pytest
 from spark_cursor_source import AckSink, Reject, Release
 from spark_cursor_source.cli import main
 from tests.kafka.control_plane import transaction
+from tests.logged import events
 from tests.spark.harness import CONTROL, Bench, Seen
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -108,7 +109,8 @@ def test_a_breaker_holds_dead_letters_that_come_too_fast_until_it_is_told_to_clo
     bench.until(lambda: held(1) == {0}, "what is rejected while it is open is held")
     assert [one.value for one in bench.dead_letters(topic, "guarded")] == [b"0", b"1"]
     (opened,) = [one for one in caplog.records if "subscription=guarded" in one.getMessage()]
-    assert (opened.levelno, opened.getMessage().split()[0]) == (logging.ERROR, "breaker_opened")
+    assert opened.levelno == logging.ERROR
+    assert events([opened])[0].startswith("breaker_opened subscription=guarded ")
     query.stop()
     told = ["resume", "--subscription", "guarded", "--topic", topic, "--bootstrap-servers", bench.servers]
     names = ["--markers-topic", CONTROL["markersTopic"], "--cursors-topic", CONTROL["cursorsTopic"]]

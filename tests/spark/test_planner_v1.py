@@ -25,6 +25,7 @@ from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.reader import CursorqStreamReader, LeasedSlices
 from spark_cursor_source.wire.marker import END, KEEPALIVE, START, MarkerV1, decode
 from tests.kafka.control_plane import produce, read_all
+from tests.logged import events
 from tests.spark.harness import logged, wait_until
 
 pytestmark = pytest.mark.broker
@@ -206,8 +207,9 @@ def test_messages_without_a_key_belong_to_no_queue_and_are_counted(
     end = planner.latest_offset(start, max_offsets=None)
     with caplog.at_level(logging.WARNING):
         assert ids(planner.plan(start, end)) == [(0, 0), (0, 3)]
-    said = [record.message for record in caplog.records if "without_key" in record.message]
-    assert said == [f"messages_without_key topic={desk.queue} partition=0 offsets=0 to 4 skipped=3"]
+    assert events(caplog.records) == [
+        f"messages_without_key topic={desk.queue} partition=0 first=0 last=4 skipped=3"
+    ]
     assert desk.started() == [(0, 0), (0, 3)]
 
 

@@ -300,7 +300,7 @@ def test_a_queue_producer_that_lacks_rights_is_told_of_all_at_once(guarded: Guar
     assert f"--operation Read --topic {guarded.control.streams}" in refused.value.acls
 
 
-def test_the_rights_of_writes_in_the_readme_are_enough(guarded: Guarded) -> None:
+def test_the_rights_of_writes_on_the_page_are_enough(guarded: Guarded) -> None:
     control = guarded.control
     guarded.allow_only(
         [
@@ -314,14 +314,14 @@ def test_the_rights_of_writes_in_the_readme_are_enough(guarded: Guarded) -> None
     assert [record.value() for record in read_all(control.config, control.queue)] == [b"x", b"v"]
 
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "permissions.md"
 
 
-def rights_of_the_readme(
+def rights_of_the_page(
     control: Control, column: int, group: str
 ) -> list[tuple[ResourceType, str, AclOperation]]:
-    """The rights in a column of the README's table: 1 is for consumers, 2 for the tracker."""
-    table = README.read_text(encoding="utf-8").split("| resource | consumers | tracker |")[1]
+    """The rights in a column of the page's table: 1 is for consumers, 2 for the tracker."""
+    table = PAGE.read_text(encoding="utf-8").split("| resource | consumers | tracker |")[1]
     resources = {
         "`__cursorq_markers`": (ResourceType.TOPIC, control.markers),
         "`__cursorq_redeliveries`": (ResourceType.TOPIC, control.redeliveries),
@@ -341,17 +341,17 @@ def rights_of_the_readme(
     return rights
 
 
-def test_the_rights_of_consumers_in_the_readme_are_enough(guarded: Guarded) -> None:
-    rights = rights_of_the_readme(guarded.control, 1, "cursorq-s")
+def test_the_rights_of_consumers_on_the_page_are_enough(guarded: Guarded) -> None:
+    rights = rights_of_the_page(guarded.control, 1, "cursorq-s")
     assert len(rights) > 8
     guarded.allow_only(rights)
     with pytest.raises(DeliveredError):
         guarded.run(guarded.source())
 
 
-def test_the_rights_of_the_tracker_in_the_readme_are_enough(with_cursor: Guarded) -> None:
+def test_the_rights_of_the_tracker_on_the_page_are_enough(with_cursor: Guarded) -> None:
     group = f"cursorq-tracker-{with_cursor.control.markers}"
-    rights = rights_of_the_readme(with_cursor.control, 2, group)
+    rights = rights_of_the_page(with_cursor.control, 2, group)
     assert len(rights) > 8
     with_cursor.allow_only(rights)
     with pytest.raises(DeliveredError):

@@ -32,6 +32,7 @@ from spark_cursor_source.spark.tracker_state import (
 from spark_cursor_source.tracker.fold import Kind, MarkerFold
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
+from tests.logged import events
 
 CELL = Cell(subscription="mailer", topic="q", partition=0)
 SOME = OffsetSet.of((0, 3))
@@ -145,7 +146,7 @@ def test_acks_of_nothing_are_told_once_in_a_while_for_each_subscription(
             log.add(subscription, topic, messages=messages)
         log.tell()
         assert {record.levelno for record in caplog.records} <= {logging.WARNING}
-        return [record.getMessage().split(":")[0] for record in caplog.records]
+        return events(caplog.records)
 
     assert told(("bilingg", "orders", 3), ("bilingg", "orders", 4)) == [
         "acks_of_nothing subscription=bilingg topic=orders messages=7"
