@@ -18,7 +18,14 @@ from spark_cursor_source.client.queues.settler import AckBatcher
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive, Marker, Release
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.errors import AlreadySettled, ClientClosed, MarkersNotDurable, NotSettled
+from spark_cursor_source.errors import (
+    AlreadySettled,
+    ClientClosed,
+    KafkaUnavailable,
+    MarkersNotDurable,
+    NotAuthorized,
+    NotSettled,
+)
 from spark_cursor_source.kafka.deadline import Deadline
 
 CELL = Cell(subscription="s", topic="t", partition=0)
@@ -131,6 +138,46 @@ def test_a_close_that_brokers_do_not_let_settle_says_so() -> None:
     settler.close()
     with pytest.raises(ClientClosed):
         message(settler, 2).ack()
+
+
+def test_a_write_that_is_late_and_then_refused_is_told_at_the_close_and_later_acks_are_written() -> None:
+    written: list[Marker] = []
+    problems: list[Exception] = []
+    refused = threading.Event()
+
+    def write(markers: Sequence[Marker]) -> None:
+        if refused.is_set():
+            written.extend(markers)
+            return
+        if not problems:
+            time.sleep(0.1)
+            problems.append(KafkaUnavailable("write markers", 100, "no answer"))
+        else:
+            problems.append(NotAuthorized("markers", "write markers", ()))
+            refused.set()
+        raise problems[-1]
+
+    settler = AckBatcher(write, lease_ms=60_000, timeout_ms=50)
+    settler.start()
+    late = message(settler, 1).ack_async()
+    assert late.exception(20) is problems[0]
+    assert refused.wait(20)
+    message(settler, 2).ack(timeout_ms=20_000)
+    assert written == [End(cell=CELL, offsets=OffsetSet.of((2, 3)))]
+    with pytest.raises(NotSettled) as told:
+        settler.close()
+    assert told.value.__cause__ is problems[1]
+
+
+def test_a_refused_write_of_which_its_ack_was_told_is_no_error_of_the_close() -> None:
+    def write(markers: Sequence[Marker]) -> None:
+        raise NotAuthorized("markers", "write markers", ())
+
+    settler = AckBatcher(write, lease_ms=60_000, timeout_ms=20_000)
+    settler.start()
+    with pytest.raises(NotAuthorized):
+        message(settler, 1).ack()
+    settler.close()
 
 
 def test_each_message_of_a_buffer_goes_to_one_of_those_that_take(make_settler: MakeSettler) -> None:

@@ -59,7 +59,7 @@ class AckBatcher:
         self._leases = ClientLeases()
         self._extended_s = time.monotonic()
         self._closed = False
-        self._given_up: CursorqError | None = None  # the error that made close() drop settlements
+        self._given_up: CursorqError | None = None  # error of dropped settlements that only close() can report
         self._thread = threading.Thread(target=self._run, name="cursorq-settler", daemon=True)
 
     def start(self) -> None:
@@ -169,7 +169,8 @@ class AckBatcher:
     def _carry_out(self, written: Future[None], markers: Sequence[Marker]) -> None:
         """Writes markers and retries until the brokers store them.
 
-        After the timeout, the future gets the error. A closed batcher then stops retrying.
+        After the timeout, the future gets the error. A closed batcher then stops retrying. An error that a
+        retry cannot mend also stops it.
         """
         began_s = time.monotonic()
         while True:
@@ -182,26 +183,31 @@ class AckBatcher:
                     len(markers),
                     problem,
                 )
-                if time.monotonic() - began_s < self._timeout_ms / 1000:
+                late = time.monotonic() - began_s >= self._timeout_ms / 1000
+                if late and not written.done():
+                    written.set_exception(problem)
+                if not (late and self._closed):
                     time.sleep(_PAUSE_S)
                     continue
-                if not written.done():
-                    written.set_exception(problem)
-                if not self._closed:
-                    continue
-                if not all(isinstance(marker, KeepAlive) for marker in markers):
-                    self._given_up = problem
+                self._drop(written, markers, problem)
             except CursorqError as problem:
                 log.error(
                     "Acks could not be written. event=ack_write_failed markers=%d error=%s",
                     len(markers),
                     problem,
                 )
-                written.set_exception(problem)
+                self._drop(written, markers, problem)
             if not written.done():
                 written.set_result(None)
             self._forget(markers)
             return
+
+    def _drop(self, written: Future[None], markers: Sequence[Marker], problem: CursorqError) -> None:
+        """Reports markers that are not retried: to their future, or to close() if the future is completed."""
+        if (written.done() or self._closed) and not all(isinstance(marker, KeepAlive) for marker in markers):
+            self._given_up = problem
+        if not written.done():
+            written.set_exception(problem)
 
     def _rest(self) -> None:
         """Waits until a settlement is queued or the next lease extension is due."""
