@@ -59,7 +59,7 @@ class AckBatcher:
         self._leases = ClientLeases()
         self._extended_s = time.monotonic()
         self._closed = False
-        self._given_up: CursorqError | None = None  # error of dropped settlements that only close() can report
+        self._given_up: CursorqError | None = None  # error of dropped settlements, for close() to report
         self._thread = threading.Thread(target=self._run, name="cursorq-settler", daemon=True)
 
     def start(self) -> None:
