@@ -12,7 +12,7 @@ from confluent_kafka import Message
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.tracker import MAX_DELIVERIES, DeadLetter
-from spark_cursor_source.errors import CopiesNotDurable, InvalidMarker, KafkaFailure
+from spark_cursor_source.errors import CopiesNotDurable, InvalidMarker, KafkaFailure, KafkaUnavailable
 from spark_cursor_source.interop.lease_table import LeaseTable
 from spark_cursor_source.interop.markers_wire import kmq_end, kmq_start
 from spark_cursor_source.interop.reappend_batch import Batch, Found
@@ -87,7 +87,8 @@ class Reappender:
         not block others. A topic that responds slowly is skipped for a while.
 
         Raises:
-            KafkaUnavailable, NotAuthorized, KafkaRefused: the markers topic failed.
+            KafkaUnavailable, NotAuthorized, KafkaRefused: the markers topic failed, or the queue topic cannot
+                be read and has the only copy of a message. No message is ended then, so repeat the call.
         """
         wanted = _places(due)
         if (why := self._troubles.closed) is not None:
@@ -182,8 +183,8 @@ class Reappender:
     ) -> dict[MessageId, Record]:
         """Returns a new Start for each message with a pause, which becomes the lease.
 
-        The content is that of the first Start. ``kept`` contains messages that were read before. They are
-        used if the first Start is gone.
+        The content is that of the first Start. If that Start is gone, the content is the message in ``kept``,
+        which was read before, or in the queue topic. A message that is in none of them gets no Start.
 
         Raises:
             KafkaUnavailable, NotAuthorized, KafkaRefused
@@ -197,6 +198,7 @@ class Reappender:
             }
         starts = {one: found.as_start(one) for one, found in kept.items() if found.key}
         starts |= self._starts({wanted[one]: one for one in pauses})
+        starts |= self._starts_of_messages(pauses.keys() - starts.keys())
         return {
             one: Record(
                 self._markers_topic,
@@ -214,16 +216,56 @@ class Reappender:
 
         Messages in a partition without a leader fail immediately instead of waiting.
         """
-        left, topic = dict(wanted), self._options.queue_topic
-        there, leaderless = readable(self._topics.within(self._soon()), topic, _by_partition(left))
-        for number, offset in [one for one in left if one[0] in leaderless]:
-            why = f"partition {number} of topic '{topic}' has no leader"
-            batch.failed[number, offset] = why
+        left = dict(wanted)
+        there, leaderless = self._readable(left)
+        for number, offset in leaderless:
+            batch.failed[number, offset] = self._no_leader(number)
             batch.alone.add((number, offset))
             del left[number, offset]
-        for message in self._records(topic, there):
-            message_id = place_of(message)
-            if left.pop(message_id, None) is not None:
+        for message_id, found in self._messages(there, left):
+            del left[message_id]
+            yield message_id, found
+        if not left or self._options.marker_format is MarkerFormat.KMQ:  # kmq's Starts contain no payload
+            return
+        for message_id, start in self._starts({start: message_id for message_id, start in left.items()}):
+            yield message_id, Found(key=start.key, value=start.value, headers=[], original_ms=None)
+
+    def _starts_of_messages(
+        self, left: Collection[MessageId]
+    ) -> Iterator[tuple[MessageId, marker_wire.MarkerV1]]:
+        """Yields a Start with the content of each message that is in the queue topic.
+
+        kafka-mq-go's tracker takes the content of a message from its Start, so no Start may be without it.
+
+        Raises:
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        if not left:
+            return
+        spent = Deadline.after_ms(self._patience_ms)
+        there, leaderless = self._readable(left)
+        for number, _ in leaderless:
+            operation = f"read topic '{self._options.queue_topic}'"
+            raise KafkaUnavailable(operation, spent.spent_ms, self._no_leader(number))
+        for message_id, found in self._messages(there, left):
+            if found.key:
+                yield message_id, found.as_start(message_id)
+
+    def _readable(self, wanted: Collection[MessageId]) -> tuple[dict[int, OffsetSet], list[MessageId]]:
+        """Returns the offsets in the queue topic, and the messages in partitions without a leader."""
+        topics, topic = self._topics.within(self._soon()), self._options.queue_topic
+        there, leaderless = readable(topics, topic, _by_partition(wanted))
+        return there, [one for one in wanted if one[0] in leaderless]
+
+    def _no_leader(self, number: int) -> str:
+        return f"partition {number} of topic '{self._options.queue_topic}' has no leader"
+
+    def _messages(
+        self, there: Mapping[int, OffsetSet], wanted: Collection[MessageId]
+    ) -> Iterator[tuple[MessageId, Found]]:
+        """Yields the wanted messages at these positions of the queue topic."""
+        for message in self._records(self._options.queue_topic, there):
+            if (message_id := place_of(message)) in wanted:
                 yield (
                     message_id,
                     Found(
@@ -233,10 +275,6 @@ class Reappender:
                         original_ms=original_ms_of(message),
                     ),
                 )
-        if not left or self._options.marker_format is MarkerFormat.KMQ:  # kmq's Starts contain no payload
-            return
-        for message_id, start in self._starts({start: message_id for message_id, start in left.items()}):
-            yield message_id, Found(key=start.key, value=start.value, headers=[], original_ms=None)
 
     def _starts(
         self, places: Mapping[tuple[int, int], MessageId]

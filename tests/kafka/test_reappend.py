@@ -13,6 +13,7 @@ from confluent_kafka.admin import AclOperation, AdminClient
 
 from spark_cursor_source.core.stats import ReappendTrouble, Stats
 from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop.lease_table import END, START, LeaseTable, MessageMarkers
 from spark_cursor_source.interop.lease_tables import reappend_troubles
@@ -256,6 +257,46 @@ def test_a_dead_letter_that_cannot_be_written_leaves_its_message_open(
     )
     why, messages = one.trouble(1)
     assert ("no/topic" in why, messages) == (True, 1)
+
+
+def test_while_a_topic_is_late_a_message_without_a_start_stays_open_with_its_content(
+    control: Control, options: ReappendOptions, reappender: Callable[[ReappendOptions], Reappender]
+) -> None:
+    produce(control.config, control.queue, [{"key": b"q1", "value": str(n).encode()} for n in range(2)])
+    _delete_below(control, 1)
+    one = reappender(options)
+    one._troubles.failed({(1, 9): "no answer"}, {(1, 9): 1}, alone=(), spent_ms=2_000)
+    # retention has removed both Starts; only offset 1 is still in the queue topic
+    (start,) = one.reappend(due((0, 0, 40), (0, 1, 41)))
+    again = marker_wire.decode(start.key, start.value)
+    assert isinstance(again, MarkerV1)
+    assert (start.partition, again.type, again.offset) == (1, marker_wire.START, 1)
+    assert (again.queue_id, again.key, again.value) == (b"q1", b"q1", b"1")
+    assert one.lost == 1
+    assert [m.value() for m in read_all(control.config, control.queue)] == [b"1"]
+
+
+def test_a_message_without_a_start_is_not_lost_while_the_queue_topic_cannot_be_read(
+    guarded_broker: EmbeddedKafka,
+) -> None:
+    servers = {"bootstrap.servers": guarded_broker.bootstrap_servers, "log_level": "0"}
+    control = new_control(servers | login("admin", "of-admin"))
+    ClusterAdmin(control.config).create({control.queue: (1, {})})
+    produce(control.config, control.queue, [{"key": b"q1", "value": b"one"}])
+    allow_bob(control, {control.queue: AclOperation.WRITE})
+    bob = servers | login("bob", "of-bob")
+    options = ReappendOptions(
+        queue_topic=control.queue,
+        marker_format=MarkerFormat.PROTOBUF,
+        max_deliveries=None,
+        dead_letter_topic=f"{control.queue}-dead",
+    )
+    tracker = Reappender(bob, ClusterAdmin(bob), options, markers_topic=control.markers, patience_ms=20_000)
+    with closing(tracker) as one:
+        for _ in range(2):
+            with pytest.raises(NotAuthorized):
+                one.reappend(due((0, 0, 40)))
+        assert one.lost == 0
 
 
 def test_what_cannot_be_appended_again_is_shown_by_the_stats(control: Control) -> None:
