@@ -17,6 +17,7 @@ from spark_cursor_source.kafka.config_roles import abandon, producer_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import RETRIABLE, ErrorCallback, error_of, refusal, unavailable
 
+_ALL_REPLICAS = ("all", "-1")  # Kafka's two spellings of one value
 _POLL_S = 0.1
 _FULL_S = 0.01
 
@@ -35,7 +36,7 @@ class Publisher:
             {"linger.ms": 0, **config},
             {
                 "acks": acks,
-                "enable.idempotence": acks == "all",
+                "enable.idempotence": acks in _ALL_REPLICAS,
                 "error_cb": self._complaints,
                 "message.timeout.ms": timeout_ms,
             },
