@@ -92,10 +92,13 @@ class ServiceConfig:
     fail_on_data_loss: bool = True
 
     def __post_init__(self) -> None:
-        given = dict(self.kafka)
+        kafka = KafkaOptions(self.kafka)
         if self.bootstrap_servers:
-            given["bootstrap.servers"] = self.bootstrap_servers
-        kafka = KafkaOptions(given)
+            if kafka.get("bootstrap.servers", self.bootstrap_servers) != self.bootstrap_servers:
+                raise InvalidArgument(
+                    "bootstrap_servers", self.bootstrap_servers, "kafka has a different bootstrap.servers"
+                )
+            kafka = KafkaOptions({**kafka, "bootstrap.servers": self.bootstrap_servers})
         check_brokers(kafka)
         object.__setattr__(self, "kafka", kafka)
         for name, choices in (("marker_format", MarkerVersion), ("isolation", Isolation)):

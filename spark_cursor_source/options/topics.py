@@ -251,20 +251,24 @@ def _parse_positions(
     next_move = (
         f'give {words}or JSON like {{"orders":{{"0":23}}}}' if words else 'write it like {"orders":{"0":23}}'
     )
-    positions = []
+    positions: dict[tuple[str, int], int] = {}
     for topic, by_partition in _parse_object(option, text, next_move).items():
         check_topic(option, topic)
         if not isinstance(by_partition, dict):
             raise InvalidOption(option, text, f"'{topic}' has no object of partitions", next_move)
         for partition, position in by_partition.items():
             number = parse_integer(option, partition, least=0, most=2**31 - 1)
+            if (topic, number) in positions:  # as "0" and "00"
+                raise InvalidOption(
+                    option, text, f"'{topic}' names its partition {number} twice", "give it once"
+                )
             if not _is_number(position, least, MAX_LONG):
                 why = f"'{topic}' partition {number} has no whole number of at least {least}"
                 raise InvalidOption(option, text, why, next_move)
-            positions.append((topic, number, position))
+            positions[topic, number] = position
     if not positions:
         raise InvalidOption(option, text, "it names no partition", next_move)
-    return tuple(sorted(positions))
+    return tuple(sorted((*place, position) for place, position in positions.items()))
 
 
 def _parse_object(option: str, text: str, next_move: str) -> dict[str, Any]:

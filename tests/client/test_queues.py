@@ -456,6 +456,10 @@ def test_a_configuration_that_cannot_be_is_refused_at_once(rig: Rig) -> None:
         ServiceConfig(**given, consumer_receive_buffer_capacity=0)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match=r"^marker_format='v3': it is none of v1, v2"):
         ServiceConfig(**given, marker_format="v3")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"^bootstrap_servers='b:9092': kafka has a different"):
+        ServiceConfig(
+            bootstrap_servers="b:9092", message_topic="jobs", kafka={"Bootstrap.Servers": "other:9092"}
+        )
     with pytest.raises(InvalidArgument, match=r"^marker_topic='jobs': message_topic is the same"):
         ServiceConfig(**given, marker_topic="jobs")
     with pytest.raises(MissingOption, match="bootstrap"):

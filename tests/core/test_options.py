@@ -270,6 +270,8 @@ def test_an_option_of_another_place_is_refused_and_says_where_it_belongs(parse: 
         ("startingOffsets", '{"orders":{"0":true}}', "whole number"),
         ("startingOffsets", '{"orders":{"x":1}}', "no whole number"),
         ("startingOffsets", '{"orders":{"0":1,"0":2}}', "no valid JSON"),
+        ("startingOffsets", '{"orders":{"0":1,"00":2}}', "names its partition 0 twice"),
+        ("startingOffsetsByTimestamp", '{"orders":{"1":5,"01":5}}', "names its partition 1 twice"),
         ("startingOffsets", "[" * 100_000, "no valid JSON"),
         ("startingTimestamp", "-1", "not in 0"),
         ("startingOffsetsByTimestamp", '{"orders":{"0":-1}}', "at least 0"),
