@@ -70,8 +70,8 @@ class CursorTable:
 
         A tracker transaction can become visible in the redeliveries topic before it is visible in the cursors
         topic. Returns False if a transaction is still open after five seconds and ``found()`` is still false.
-        The missing record may then be part of that transaction. True means that ``found()`` is true or that
-        all records were read.
+        The missing record may then be part of that transaction. True means that the answer is final:
+        ``found()`` is true, or all records were read and the missing record does not exist.
         """
         self.refresh()
         if found():
