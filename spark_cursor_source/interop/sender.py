@@ -8,7 +8,7 @@ from typing import Any
 
 from spark_cursor_source.core.marker import MAX_LEASE_MS, End, KeepAlive, Marker, Release
 from spark_cursor_source.errors import InvalidMarker
-from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer, cached
+from spark_cursor_source.topics.marker_producer import MarkerProducer, cached
 from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1, encode_v1
 
 _ANY_PARTITION = -1
@@ -21,7 +21,7 @@ _DEFAULTS = {
 }
 
 
-class MarkerSenderV1(ConfirmedProducer):
+class MarkerSenderV1(MarkerProducer):
     """Sends V1 markers, each to the partition that kafka-mq-go's producer would choose.
 
     Markers that kafka-mq-go's tracker cannot process are never written. Each marker has a message id and a

@@ -1,55 +1,70 @@
-"""Producer of a markers topic: ordered records that the brokers confirm. All marker senders use it."""
+"""Producer whose records the brokers confirm: backpressure, waits and the first error. All senders use it."""
 
 from __future__ import annotations
 
-import atexit
-import os
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
-from spark_cursor_source.errors import (
-    MarkersNotDurable,
-    MarkersPartitionsChanged,
-    NotAuthorized,
-    TopicNotFound,
-)
 from spark_cursor_source.kafka.config import open_client
-from spark_cursor_source.kafka.config_roles import abandon, producer_config
-from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.error_codes import (
-    UNAUTHORIZED,
-    UNKNOWN_TOPIC,
-    ErrorCallback,
-    acl,
-    error_of,
-    shown,
-)
-from spark_cursor_source.kafka.partition_count import partition_count
+from spark_cursor_source.kafka.config_roles import abandon
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.error_codes import ErrorCallback, error_of, shown
 
-FLUSH_TIMEOUT_S = PATIENCE_MS / 1000
+_FULL_S = 0.01  # short, because a producer without success reports does not wake the poll
+_FLUSH_S = 0.05
 
-_POLL_S = 0.05
-_CHECK_EVERY_MS = 60_000
+Headers = list[tuple[str, str | bytes | None]] | None
+Record = tuple[str, bytes | None, bytes | None, int, Headers]  #: topic, key, value, partition, headers
+OnDelivery = Callable[[KafkaError | None, Message], None]
+
+
+class Rejected(KafkaException):
+    """The producer did not accept a record. The record is not sent."""
+
+    def __init__(self, error: KafkaError, record: Record) -> None:
+        super().__init__(error)
+        self.error = error
+        self.record = record
+
+    @property
+    def why(self) -> str:
+        if self.error.code() == KafkaError._QUEUE_FULL:
+            return "the producer's queue is full"
+        return shown(self.error)
 
 
 @dataclass(slots=True)
 class Unconfirmed:
-    """Records that one thread has sent since its last flush.
+    """Records that were sent through one producer since the last flush.
 
-    Each thread is responsible for its own markers.
+    The length is the number of pending ones. One thread sends them. Any thread can report their delivery.
     """
 
     producer: Producer
     pending: int = 0
     failed: int = 0
-    why: str = ""
+    error: KafkaError | None = None  #: the first error, because later ones are often its consequences
+    topic: str = ""  #: topic of the record with the first error
     fatal: bool = False  #: the producer can no longer be used
     appended_ms: int | None = None  #: broker time (ms) of the latest confirmed record
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __len__(self) -> int:
+        return self.pending
+
+    @property
+    def unsent(self) -> int:
+        """Number of records that are not confirmed or were refused."""
+        return self.pending + self.failed
+
+    def why(self, otherwise: str) -> str:
+        """Return the text of the first error, or ``otherwise``."""
+        return otherwise if self.error is None else shown(self.error)
 
     def on_delivery(self, error: KafkaError | None, message: Message) -> None:
         kind, at_ms = message.timestamp()
@@ -59,180 +74,143 @@ class Unconfirmed:
                 # Broker timestamps are missing for deduplicated retries.
                 if kind == TIMESTAMP_LOG_APPEND_TIME:
                     self.appended_ms = max(self.appended_ms or 0, at_ms)
-            else:
-                self.failed += 1
-                self.why = shown(error)
-                self.fatal = self.fatal or error.fatal() or error.code() == KafkaError._FATAL
+                return
+            self.failed += 1
+            self.fatal = self.fatal or is_fatal(error)
+            if self.error is None:
+                self.error, self.topic = error, message.topic() or ""
 
 
 class ConfirmedProducer:
-    """Idempotent producer of markers. Threads may share it. A flush covers the markers of its own thread.
+    """Producer that opens on first use and after each :meth:`discard`. Threads may share it.
 
-    ``partitions`` is the partition count of the markers topic on which the placement of markers is based.
-    ``settings`` are settings of the producer that override ``config``.
+    ``patience_ms`` limits the wait for room in the queue for each record that is sent without a deadline.
+    ``check`` runs after each wait and may raise. ``polls`` is False if another thread polls, so that all
+    delivery callbacks run there.
     """
 
     def __init__(
         self,
         config: Mapping[str, Any],
-        topic: str,
-        partitions: int,
         *,
-        settings: Mapping[str, object] | None = None,
+        patience_ms: int | None = None,
+        check: Callable[[], None] = lambda: None,
+        polls: bool = True,
     ) -> None:
-        self._complaints = ErrorCallback()
-        self._config = producer_config(
-            {"message.timeout.ms": int(FLUSH_TIMEOUT_S * 1000), **config},
-            {"linger.ms": 1, "error_cb": self._complaints, **(settings or {})},
-        )
-        self._topic = topic
-        self._partitions = partitions
+        self.complaints = ErrorCallback()
+        self._config = {**config, "error_cb": self.complaints}
+        self._patience_ms = patience_ms
+        self._check = check
+        self._polls = polls
         self._lock = threading.Lock()
         self._producer: Producer | None = None
-        self._next_check: Deadline | None = None
-        self._local = threading.local()
 
-    def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> int | None:
-        """Wait until the brokers have confirmed every marker that this thread has sent.
+    @property
+    def current(self) -> Producer | None:
+        """The open producer."""
+        return self._producer
 
-        Returns the broker time (ms) of the last marker. None if no marker was sent or no time is known.
+    def open(self) -> Producer:
+        """Return the open producer. Open one if there is none."""
+        with self._lock:
+            if self._producer is None:
+                self._producer = open_client(Producer, self._config)
+            return self._producer
 
-        Raises:
-            MarkersNotDurable: a marker was not confirmed in time or at all. It may still be written.
+    def let_go(self, producer: Producer) -> None:
+        """Drop a producer after a fatal error, because it accepts no more records.
+
+        Its records can still be reported. The next :meth:`open` opens another.
         """
-        unconfirmed: Unconfirmed | None = getattr(self._local, "unconfirmed", None)
-        if unconfirmed is None:
-            return None
-        deadline = Deadline.after_ms(int(timeout_s * 1000))
-        try:
-            while unconfirmed.pending and not deadline.over:
-                # Flush in slices, so that records of other threads do not extend the wait.
-                unconfirmed.producer.flush(deadline.left_s(most=_POLL_S))
-        except KafkaException as raised:
-            unconfirmed.fatal = True
-            raise self._not_durable(unconfirmed, shown(error_of(raised))) from raised
-        self._local.unconfirmed = None
-        if unconfirmed.pending or unconfirmed.failed:
-            heard = self._complaints.during(deadline)
-            said = f" (the last that was heard: {shown(heard)})" if heard is not None else ""
-            raise self._not_durable(unconfirmed, f"no answer in {deadline.spent_ms} ms{said}")
-        return unconfirmed.appended_ms
+        with self._lock:
+            if self._producer is producer:
+                self._producer = None
 
-    def close(self) -> None:
-        """Close the producer. Unflushed markers are lost."""
+    def discard(self) -> None:
+        """Close the producer. Unconfirmed records are lost."""
         with self._lock:
             producer, self._producer = self._producer, None
         if producer is not None:
             abandon(producer)
 
-    def begin(self) -> Unconfirmed:
-        """Return the unconfirmed records of this thread, which :meth:`produce` takes as an argument.
+    def send(
+        self,
+        producer: Producer,
+        records: Iterable[Record],
+        *,
+        on_delivery: OnDelivery | None = None,
+        deadline: Deadline | None = None,
+    ) -> None:
+        """Pass records to a producer in order. Wait while its queue is full.
+
+        The wait for room ends at the deadline, or after the patience if no deadline is given.
 
         Raises:
-            MarkersPartitionsChanged: the partition count of the topic has changed.
-            MarkersNotDurable, TopicNotFound, NotAuthorized
+            Rejected: the producer does not accept a record. Earlier ones are sent.
         """
-        producer = self._open()
-        found: Unconfirmed | None = getattr(self._local, "unconfirmed", None)
-        if found is None:
-            found = self._local.unconfirmed = Unconfirmed(producer)
-        return found
+        produce = producer.produce
+        for record in records:
+            topic, key, value, partition, headers = record
+            until = deadline
+            while True:
+                try:
+                    if on_delivery is None and headers is None:  # a third faster than with keyword arguments
+                        produce(topic, value, key, partition)
+                    else:
+                        produce(topic, value, key, partition, on_delivery=on_delivery, headers=headers)
+                    break
+                except BufferError:
+                    until = self._wait_for_room(producer, record, until)
+                except KafkaException as raised:
+                    raise Rejected(error_of(raised), record) from raised
 
-    def _open(self) -> Producer:
-        with self._lock:
-            if self._producer is None:
-                self._producer = open_client(Producer, self._config)
-                self._next_check = None
-            if self._next_check is None or self._next_check.over:
-                self._check_partitions(self._producer)
-                self._next_check = Deadline.after_ms(_CHECK_EVERY_MS)
-            return self._producer
+    def send_counted(
+        self, unconfirmed: Unconfirmed, record: Record, *, on_delivery: OnDelivery | None = None
+    ) -> None:
+        """Send a record and count it as pending.
 
-    def _check_partitions(self, producer: Producer) -> None:
-        try:
-            found = partition_count(producer, self._topic, Deadline.after_ms(int(FLUSH_TIMEOUT_S * 1000)))
-        except KafkaException as raised:
-            error = error_of(raised)
-            if error.code() in UNAUTHORIZED:
-                raise NotAuthorized(
-                    self._topic, "describe markers topic", (acl("Write", self._topic),)
-                ) from raised
-            if error.code() in UNKNOWN_TOPIC:
-                raise TopicNotFound((self._topic,)) from raised
-            raise MarkersNotDurable(self._topic, 0, shown(error)) from raised
-        if found != self._partitions:
-            raise MarkersPartitionsChanged(self._topic, self._partitions, found)
-
-    def produce(self, unconfirmed: Unconfirmed, key: bytes, value: bytes, partition: int) -> None:
-        """Pass a record to the producer.
+        ``on_delivery`` replaces the callback of ``unconfirmed`` and then decreases the count itself.
 
         Raises:
-            MarkersNotDurable: the producer rejects the record.
+            Rejected: the producer does not accept the record. It stays pending.
         """
-        deadline = Deadline.after_ms(int(FLUSH_TIMEOUT_S * 1000))
         with unconfirmed.lock:
             unconfirmed.pending += 1
-        while True:
-            try:
-                unconfirmed.producer.produce(
-                    self._topic, value, key, partition=partition, on_delivery=unconfirmed.on_delivery
-                )
-                return
-            except BufferError as full:
-                if deadline.over:
-                    raise self._not_durable(unconfirmed, "the producer's queue is full") from full
-                unconfirmed.producer.poll(_POLL_S)
-            except KafkaException as raised:
-                unconfirmed.fatal = error_of(raised).code() == KafkaError._FATAL
-                raise self._not_durable(unconfirmed, shown(error_of(raised))) from raised
+        report = unconfirmed.on_delivery if on_delivery is None else on_delivery
+        self.send(unconfirmed.producer, (record,), on_delivery=report)
 
-    def _not_durable(self, unconfirmed: Unconfirmed, why: str) -> MarkersNotDurable:
-        """Return the error for this thread's markers and discard their state.
+    def flush(self, producer: Producer, pending: Sized, deadline: Deadline | None = None) -> None:
+        """Wait until nothing is pending or the deadline is over.
 
-        A fatal error discards the producer too.
+        ``pending`` is the producer itself or some of its records.
+
+        Raises:
+            KafkaException: the producer cannot be used.
         """
-        self._local.unconfirmed = None
-        if unconfirmed.fatal:
-            with self._lock:
-                if self._producer is unconfirmed.producer:
-                    self._producer = None
-        return MarkersNotDurable(
-            self._topic, unconfirmed.pending + unconfirmed.failed, unconfirmed.why or why
-        )
+        while len(pending) and not (deadline is not None and deadline.over):
+            # Flush in slices, so that records of other threads do not extend the wait.
+            producer.flush(_FLUSH_S if deadline is None else deadline.left_s(most=_FLUSH_S))
+            self._check()
+
+    def no_answer(self, deadline: Deadline) -> str:
+        """Return the reason of records that are still pending at the deadline."""
+        heard = self.complaints.during(deadline)
+        said = f" (the last that was heard: {shown(heard)})" if heard is not None else ""
+        return f"no answer in {deadline.spent_ms} ms{said}"
+
+    def _wait_for_room(self, producer: Producer, record: Record, until: Deadline | None) -> Deadline | None:
+        if until is None and self._patience_ms is not None:
+            until = Deadline.after_ms(self._patience_ms)
+        if until is not None and until.over:
+            raise Rejected(KafkaError(KafkaError._QUEUE_FULL), record)
+        if self._polls:
+            producer.poll(_FULL_S)
+        else:
+            time.sleep(_FULL_S)
+        self._check()
+        return until
 
 
-SenderT = TypeVar("SenderT", bound=ConfirmedProducer)
-_Key = tuple[type[ConfirmedProducer], frozenset[tuple[str, str]], str, int]
-_senders: dict[_Key, ConfirmedProducer] = {}
-_lost_in_fork: list[ConfirmedProducer] = []
-_senders_lock = threading.Lock()
-
-
-def cached(kind: type[SenderT], config: Mapping[str, Any], topic: str, partitions: int) -> SenderT:
-    """Return the sender that this process keeps for a configuration. Tasks of a worker process share it."""
-    key = (kind, frozenset((name, str(value)) for name, value in config.items()), topic, partitions)
-    with _senders_lock:
-        sender = _senders.get(key)
-        if sender is None:
-            sender = _senders[key] = kind(config, topic, partitions)
-        assert isinstance(sender, kind)
-        return sender
-
-
-def _forget() -> None:
-    # A forked child has the parent's producers without their threads. It can neither use nor close them. They
-    # are kept, because even their deallocation would hang.
-    global _senders_lock
-    _senders_lock = threading.Lock()
-    _lost_in_fork.extend(_senders.values())
-    _senders.clear()
-
-
-@atexit.register
-def _close_senders() -> None:
-    for sender in _senders.values():
-        sender.close()
-    _senders.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
+def is_fatal(error: KafkaError) -> bool:
+    """True if the producer of the error accepts no more records."""
+    return error.fatal() or error.code() == KafkaError._FATAL

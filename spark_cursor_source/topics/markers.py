@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release, Start, Withhold
-from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer, cached
+from spark_cursor_source.topics.marker_producer import MarkerProducer, cached
 from spark_cursor_source.wire import marker as wire
 
 MAX_MARKER_BYTES = 900_000  #: a topic with Kafka's default limits accepts a record of this size
 
 
-class MarkerSender(ConfirmedProducer):
+class MarkerSender(MarkerProducer):
     """Sends markers to the partitions of their cells."""
 
     def send(self, markers: Iterable[Marker]) -> int:

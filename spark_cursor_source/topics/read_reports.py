@@ -14,8 +14,8 @@ from spark_cursor_source.errors import (
     NotAuthorized,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer, cached
 from spark_cursor_source.kafka.range_reader import RangeReader
+from spark_cursor_source.topics.marker_producer import MarkerProducer, cached
 from spark_cursor_source.wire import read_report as wire
 
 log = logging.getLogger(__name__)
@@ -23,13 +23,13 @@ log = logging.getLogger(__name__)
 _SEND_S = 5.0  # short, because the planner can work without the report
 
 
-class ReportSender(ConfirmedProducer):
+class ReportSender(MarkerProducer):
     """Sends reports to a redeliveries topic."""
 
     def send(self, cell: Cell, to: ReportTo) -> None:
         """Send a report.
 
-        Raises the errors of :meth:`ConfirmedProducer.begin` and :meth:`ConfirmedProducer.produce`.
+        Raises the errors of :meth:`MarkerProducer.begin` and :meth:`MarkerProducer.produce`.
         """
         value = wire.encode(ReadReport(cell=cell, batch=to.batch, task=to.task))
         self.produce(self.begin(), cell.key, value, to.partition)

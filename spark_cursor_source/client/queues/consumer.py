@@ -10,8 +10,8 @@ from spark_cursor_source.client.queues.message import QueueMessage
 from spark_cursor_source.client.queues.settler import AckBatcher
 from spark_cursor_source.core.closing import ClosedAtExit
 from spark_cursor_source.errors import ClientClosed
-from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer
 from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.topics.marker_producer import MarkerProducer
 
 
 class QueueConsumer(ClosedAtExit):
@@ -41,7 +41,7 @@ class QueueConsumer(ClosedAtExit):
         feed: Feed,
         settler: AckBatcher,
         buffer: ReceiveBuffer,
-        sender: ConfirmedProducer,
+        sender: MarkerProducer,
         *,
         wait_ms: int,
     ) -> None:
