@@ -75,8 +75,6 @@ class Reader:
             producer.produce(self.own("orders"), order, key=f"customer-{number}")
         assert producer.flush(30) == 0
         self._topics = topics
-        with admin.Subscriptions({"bootstrap.servers": servers}) as subscriptions:
-            subscriptions.create(self.own("billing"), self.own("orders"), admin.EARLIEST)
 
     def own(self, name: str) -> str:
         return f"{name}-{self._tag}"
@@ -86,9 +84,14 @@ class Reader:
         code = code.replace("broker:9092", self._servers).replace("/checkpoints/", f"{self._directory}/")
         return re.sub(r'"(orders|jobs|billing|mails)\b', lambda name: f'"{self.own(name[1])}', code)
 
+    def subscribe(self) -> None:
+        """Create the subscription billing, which pages about Spark look at before a query runs."""
+        with admin.Subscriptions({"bootstrap.servers": self._servers}) as subscriptions:
+            subscriptions.create(self.own("billing"), self.own("orders"), admin.EARLIEST)
+
     def await_tracker(self) -> None:
         """Wait until the tracker has read every marker."""
-        wait_until(lambda: unread_markers(self._topics, DEFAULT_MARKERS_TOPIC) == 0, "it has read all")
+        wait_until(lambda: unread_markers(self._topics, DEFAULT_MARKERS_TOPIC)[0] == 0, "it has read all")
 
     def run(self, name: str, code: str, namespace: dict[str, Any]) -> None:
         exec(compile(self.adapted(code), name, "exec"), namespace)
@@ -109,6 +112,7 @@ def test_the_blocks_of_a_page_run(path: Path, reader: Reader) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("path", SPARK, ids=page_name)
 def test_the_blocks_of_a_page_about_spark_run(path: Path, reader: Reader, spark: Any) -> None:
+    reader.subscribe()
     namespace: dict[str, Any] = {"__name__": "example", "spark": spark}
     with ExitStack() as stack:
         stack.callback(lambda: [query.stop() for query in spark.streams.active])
