@@ -85,8 +85,8 @@ class ConfirmedProducer:
     """Producer that opens on first use and after each :meth:`discard`. Threads may share it.
 
     ``patience_ms`` limits the wait for room in the queue for each record that is sent without a deadline.
-    ``check`` runs after each wait and may raise. ``polls`` is False if another thread polls, so that all
-    delivery callbacks run there.
+    ``on_open`` runs for each producer that opens. ``check`` runs after each wait and may raise. ``polls`` is
+    False if another thread polls, so that the delivery callbacks run there.
     """
 
     def __init__(
@@ -94,12 +94,14 @@ class ConfirmedProducer:
         config: Mapping[str, Any],
         *,
         patience_ms: int | None = None,
+        on_open: Callable[[Producer], None] = lambda _: None,
         check: Callable[[], None] = lambda: None,
         polls: bool = True,
     ) -> None:
         self.complaints = ErrorCallback()
         self._config = {**config, "error_cb": self.complaints}
         self._patience_ms = patience_ms
+        self._on_open = on_open
         self._check = check
         self._polls = polls
         self._lock = threading.Lock()
@@ -115,6 +117,7 @@ class ConfirmedProducer:
         with self._lock:
             if self._producer is None:
                 self._producer = open_client(Producer, self._config)
+                self._on_open(self._producer)
             return self._producer
 
     def let_go(self, producer: Producer) -> None:

@@ -12,14 +12,13 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from spark_cursor_source.errors import ClientClosed
-from spark_cursor_source.kafka.config import open_client
-from spark_cursor_source.kafka.config_roles import abandon, producer_config
+from spark_cursor_source.kafka.config_roles import producer_config
+from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer, Record, Rejected, is_fatal
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.error_codes import RETRIABLE, ErrorCallback, error_of, refusal, unavailable
+from spark_cursor_source.kafka.error_codes import RETRIABLE, error_of, refusal, unavailable
 
 _ALL_REPLICAS = ("all", "-1")  # Kafka's two spellings of one value
 _POLL_S = 0.1
-_FULL_S = 0.01
 
 
 class Publisher:
@@ -30,19 +29,20 @@ class Publisher:
     """
 
     def __init__(self, config: Mapping[str, Any], *, timeout_ms: int, acks: str = "all") -> None:
-        self._complaints = ErrorCallback()
         self._timeout_ms = timeout_ms
-        self._config = producer_config(
-            {"linger.ms": 0, **config},
-            {
-                "acks": acks,
-                "enable.idempotence": acks in _ALL_REPLICAS,
-                "error_cb": self._complaints,
-                "message.timeout.ms": timeout_ms,
-            },
+        self._confirmed = ConfirmedProducer(
+            producer_config(
+                {"linger.ms": 0, **config},
+                {
+                    "acks": acks,
+                    "enable.idempotence": acks in _ALL_REPLICAS,
+                    "message.timeout.ms": timeout_ms,
+                },
+            ),
+            on_open=self._start_listener,
+            polls=False,  # a sender does not run the callbacks of other threads' futures
         )
         self._lock = threading.Lock()
-        self._producer: Producer | None = None
         self._closed = False
 
     def put(self, topic: str, partition: int, *, key: bytes, value: bytes, deadline: Deadline) -> int:
@@ -74,24 +74,21 @@ class Publisher:
             ]
             return [future.result(deadline.left_s(least=0.05)) for future in sent]
         except FutureTimeout:
-            raise unavailable(operation, deadline, None, self._complaints) from None
+            raise unavailable(operation, deadline, None, self._confirmed.complaints) from None
         except KafkaException as raised:
             error = error_of(raised)
             if error.code() in RETRIABLE:
-                raise unavailable(operation, deadline, error, self._complaints) from raised
+                raise unavailable(operation, deadline, error, self._confirmed.complaints) from raised
             raise refusal(error, operation="write", resource=topic) from raised
 
     def close(self) -> None:
         """Wait for pending records, at most for the timeout, and close the producer."""
         with self._lock:
-            producer, self._producer = self._producer, None
             self._closed = True
-        if producer is None:
-            return
-        deadline = Deadline.after_ms(self._timeout_ms)
-        while len(producer) and not deadline.over:
-            producer.flush(deadline.left_s(most=_POLL_S))
-        abandon(producer)
+        producer = self._confirmed.current
+        if producer is not None:
+            self._confirmed.flush(producer, producer, Deadline.after_ms(self._timeout_ms))
+        self._confirmed.discard()
 
     def send(
         self,
@@ -112,32 +109,29 @@ class Publisher:
         producer = self._open()
         confirmed: Future[Message] = Future()
         report = partial(self._on_delivery, producer, confirmed)
-        while True:
-            try:
-                producer.produce(
-                    topic, value, key, partition=partition, headers=list(headers), on_delivery=report
-                )
-                return confirmed
-            except BufferError:
-                if deadline.over:
-                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT_QUEUE)) from None
-                deadline.pause(_FULL_S)
-            except KafkaException as raised:
-                self._let_go(producer, error_of(raised))
-                raise
+        record: Record = (topic, key, value, partition, list(headers))
+        try:
+            self._confirmed.send(producer, (record,), on_delivery=report, deadline=deadline)
+        except Rejected as rejected:
+            self._drop_if_fatal(producer, rejected.error)
+            if rejected.error.code() == KafkaError._QUEUE_FULL:
+                # the callers' deadline is over, which is a temporary error for them
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT_QUEUE)) from None
+            raise
+        return confirmed
 
     def _open(self) -> Producer:
         with self._lock:
             if self._closed:
                 raise ClientClosed
-            if self._producer is None:
-                self._producer = open_client(Producer, self._config)
-                listen = partial(self._listen, self._producer)
-                threading.Thread(target=listen, daemon=True, name="cursorq-publisher").start()
-            return self._producer
+            return self._confirmed.open()
+
+    def _start_listener(self, producer: Producer) -> None:
+        listen = partial(self._listen, producer)
+        threading.Thread(target=listen, daemon=True, name="cursorq-publisher").start()
 
     def _listen(self, producer: Producer) -> None:
-        while self._producer is producer or len(producer):
+        while self._confirmed.current is producer or len(producer):
             producer.poll(_POLL_S)
 
     def _on_delivery(
@@ -146,16 +140,10 @@ class Publisher:
         if error is None:
             confirmed.set_result(message)
             return
-        self._let_go(producer, error)
+        self._drop_if_fatal(producer, error)
         confirmed.set_exception(KafkaException(error))
 
-    def _let_go(self, producer: Producer, error: KafkaError) -> None:
-        """Drop the producer after a fatal error, because it accepts no more records.
-
-        The next record opens another.
-        """
-        if not error.fatal() and error.code() != KafkaError._FATAL:
-            return
-        with self._lock:
-            if self._producer is producer:
-                self._producer = None
+    def _drop_if_fatal(self, producer: Producer, error: KafkaError) -> None:
+        """Drop the producer after a fatal error. The next record opens another."""
+        if is_fatal(error):
+            self._confirmed.let_go(producer)

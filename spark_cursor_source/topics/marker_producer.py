@@ -47,11 +47,11 @@ class MarkerProducer:
                 {"message.timeout.ms": PATIENCE_MS, **config}, {"linger.ms": 1, **(settings or {})}
             ),
             patience_ms=PATIENCE_MS,
+            on_open=self._check_anew,
         )
         self._topic = topic
         self._partitions = partitions
         self._lock = threading.Lock()
-        self._checked: Producer | None = None
         self._next_check = Deadline.after_ms(0)
         self._local = threading.local()
 
@@ -109,10 +109,13 @@ class MarkerProducer:
     def _open(self) -> Producer:
         with self._lock:
             producer = self._confirmed.open()
-            if producer is not self._checked or self._next_check.over:
+            if self._next_check.over:
                 self._check_partitions(producer)
-                self._checked, self._next_check = producer, Deadline.after_ms(_CHECK_EVERY_MS)
+                self._next_check = Deadline.after_ms(_CHECK_EVERY_MS)
             return producer
+
+    def _check_anew(self, _: Producer) -> None:
+        self._next_check = Deadline.after_ms(0)
 
     def _check_partitions(self, producer: Producer) -> None:
         try:
