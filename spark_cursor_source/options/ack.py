@@ -7,20 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_cursor_source.core.marker import MAX_LEASE_MS
-from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
 from spark_cursor_source.errors import ConflictingOptions, RejectRefused
-from spark_cursor_source.options.kafka import KafkaOptions
-from spark_cursor_source.options.marker_format import MarkerVersion, read_marker_version
-from spark_cursor_source.options.reader import OptionReader
-from spark_cursor_source.options.source import (
-    LEAST_LEASE_MS,
-    MOST_LEASE_MS,
-    SOURCE_OPTIONS,
-    AckMode,
-    read_lease_ms,
+from spark_cursor_source.options import kinds
+from spark_cursor_source.options.declare import (
+    KAFKA_CLIENTS,
+    SUBSCRIPTION,
+    Option,
+    keys_of,
+    option,
+    read_by,
+    read_option,
+    read_options,
+    same_option,
 )
-
-ACK_OPTIONS = (*SOURCE_OPTIONS, "action", "delay", "reason", "lease")
+from spark_cursor_source.options.kafka import KafkaOptions
+from spark_cursor_source.options.marker_format import MarkerVersion
+from spark_cursor_source.options.reader import OptionReader
+from spark_cursor_source.options.source import LEASE, SOURCE_OPTIONS, AckMode, SourceOptions
 
 _BATCH_READ = "it belongs to a batch read, spark.read"
 _ELSEWHERE = {
@@ -39,6 +42,11 @@ class AckAction(enum.StrEnum):
     EXTEND = "extend"
 
 
+def _read_lease_ms(reader: OptionReader) -> int:
+    lease_timeout_ms: int = read_option(SourceOptions, "lease_ms", reader)
+    return reader.value("lease", LEASE, default=lease_timeout_ms)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AckOptions:
     """Options for writing markers.
@@ -52,61 +60,48 @@ class AckOptions:
     ('billing', None, 60000)
     """
 
-    #: Kafka client settings without the prefix (options kafka.*, kafka.config.file as config.file).
-    kafka: KafkaOptions = field(repr=False)
-    #: Subscription of the acks (option subscription).
-    subscription: str
-    #: Topic of the markers, Starts and Ends. Default: __cursorq_markers (option markersTopic).
-    markers_topic: str = DEFAULT_MARKERS_TOPIC
-    #: Topic of the cursors, which show the outstanding messages. None if no caller reads it. Default:
-    #: __cursors (option cursorsTopic).
-    cursors_topic: str | None = DEFAULT_CURSORS_TOPIC
-    #: Settlement of every row. Default: None, the column action decides, or else ack (option action).
-    action: AckAction | None = None
-    #: Delay of released messages in ms, at most 12 h. Default: None, the tracker decides (option delay).
-    delay_ms: int | None = None
-    #: Reason of releases and rejects. Default: none (option reason).
-    reason: str | None = None
-    #: Lease of extended messages in ms from now, 1 s to 12 h. Default: leaseTimeout, or else 60 s
-    #: (option lease).
-    lease_ms: int
-    #: Component that acknowledges. A sink uses it to detect a source that acks. Default: individual
-    #: (option ackMode).
-    ack_mode: AckMode = AckMode.INDIVIDUAL
-    #: Marker format of the tracker. v1 is the format of kafka-mq-go. Default: v2 (option markerFormat).
-    marker_version: MarkerVersion = MarkerVersion.V2
+    #: Kafka client settings without the prefix ``kafka.``.
+    kafka: KafkaOptions = field(repr=False, metadata=KAFKA_CLIENTS)
+    subscription: str = field(metadata=SUBSCRIPTION)
+    markers_topic: str = same_option(SourceOptions, "markers_topic")
+    #: None if no caller reads the outstanding messages.
+    cursors_topic: str | None = same_option(SourceOptions, "cursors_topic")
+    action: AckAction | None = option(
+        "action",
+        kinds.choice(AckAction),
+        default=None,
+        absent="column `action`, or else `ack`",
+        doc="settlement of every row: `ack`, `release`, `reject` or `extend`",
+    )
+    delay_ms: int | None = option(
+        "delay",
+        kinds.duration(most_ms=MAX_LEASE_MS),
+        default=None,
+        absent="the tracker decides",
+        doc="of a release: a duration of at most 12h",
+    )
+    reason: str | None = option("reason", kinds.text, default=None, doc="of a release or a reject")
+    lease_ms: int = field(
+        metadata=read_by(
+            _read_lease_ms,
+            Option("lease", "of an extend: the lease from now, 1s to 12h", absent="`leaseTimeout`"),
+        )
+    )
+    #: A sink uses it to detect a source that acks.
+    ack_mode: AckMode = same_option(SourceOptions, "ack_mode")
+    marker_version: MarkerVersion = same_option(SourceOptions, "marker_version")
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> AckOptions:
         """Parse the options of a sink or a batch write. Source options are accepted too."""
         reader = OptionReader(options, known=ACK_OPTIONS, elsewhere=_ELSEWHERE)
-        parsed = cls(
-            kafka=reader.brokers(),
-            subscription=reader.require_subscription(),
-            markers_topic=reader.topic("markersTopic", default=DEFAULT_MARKERS_TOPIC),
-            cursors_topic=reader.topic("cursorsTopic", default=DEFAULT_CURSORS_TOPIC),
-            action=reader.choice("action", AckAction, default=AckAction.ACK)
-            if reader.given("action")
-            else None,
-            delay_ms=reader.duration_ms("delay", default_ms=0, most_ms=MAX_LEASE_MS)
-            if reader.given("delay")
-            else None,
-            reason=reader.text("reason"),
-            lease_ms=_read_lease_ms(reader),
-            ack_mode=reader.choice("ackMode", AckMode, default=AckMode.INDIVIDUAL),
-            marker_version=read_marker_version(reader),
-        )
+        parsed = read_options(cls, reader)
         if parsed.marker_version is MarkerVersion.V1 and parsed.action is AckAction.REJECT:
             raise RejectRefused
         _check_used(parsed.action, "delay", reader, (AckAction.RELEASE,))
         _check_used(parsed.action, "reason", reader, (AckAction.RELEASE, AckAction.REJECT))
         _check_used(parsed.action, "lease", reader, (AckAction.EXTEND,))
         return parsed
-
-
-def _read_lease_ms(reader: OptionReader) -> int:
-    default_ms = read_lease_ms(reader)
-    return reader.duration_ms("lease", default_ms=default_ms, least_ms=LEAST_LEASE_MS, most_ms=MOST_LEASE_MS)
 
 
 def _check_used(
@@ -118,3 +113,6 @@ def _check_used(
         raise ConflictingOptions(
             ("action", option), f"{option} is for {users}, not for {action.value}", f"leave {option} out"
         )
+
+
+ACK_OPTIONS = keys_of(AckOptions, also=SOURCE_OPTIONS)

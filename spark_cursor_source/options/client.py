@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_STREAMS_TOPIC
+from spark_cursor_source.options import kinds
+from spark_cursor_source.options.declare import KAFKA_CLIENTS, keys_of, option, read_options, same_option
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.options.reader import OptionReader
-from spark_cursor_source.options.source import SOURCE_OPTIONS
-
-CLIENT_OPTIONS = (*SOURCE_OPTIONS, "clientTimeout")
-DEFAULT_CLIENT_TIMEOUT_MS = 30_000
+from spark_cursor_source.options.source import SOURCE_OPTIONS, SourceOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,25 +23,22 @@ class ClientOptions:
     ('__cursors', 5000)
     """
 
-    #: Kafka client settings without the prefix (options kafka.*, kafka.config.file as config.file).
-    kafka: KafkaOptions = field(repr=False)
-    #: Topic of the cursors. Default: __cursors (option cursorsTopic).
-    cursors_topic: str = DEFAULT_CURSORS_TOPIC
-    #: Topic of stream metadata: pauses, subjects and so on. Default: __cursorq_streams (option streamsTopic).
-    streams_topic: str = DEFAULT_STREAMS_TOPIC
-    #: Maximum wait of a call for unavailable brokers in ms, 1 s or more. Default: 30 s
-    #: (option clientTimeout).
-    timeout_ms: int = DEFAULT_CLIENT_TIMEOUT_MS
+    #: Kafka client settings without the prefix ``kafka.``.
+    kafka: KafkaOptions = field(repr=False, metadata=KAFKA_CLIENTS)
+    cursors_topic: str = same_option(SourceOptions, "cursors_topic")
+    #: Stream metadata: pauses, subjects and so on.
+    streams_topic: str = same_option(SourceOptions, "streams_topic")
+    timeout_ms: int = option(
+        "clientTimeout",
+        kinds.duration(least_ms=1_000),
+        default="30s",
+        doc="how long a call waits for brokers that are away; 1s or more",
+    )
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ClientOptions:
         """Parse the options of a client. Source options are accepted too."""
-        reader = OptionReader(options, known=CLIENT_OPTIONS)
-        return cls(
-            kafka=reader.brokers(),
-            cursors_topic=reader.topic("cursorsTopic", default=DEFAULT_CURSORS_TOPIC),
-            streams_topic=reader.topic("streamsTopic", default=DEFAULT_STREAMS_TOPIC),
-            timeout_ms=reader.duration_ms(
-                "clientTimeout", default_ms=DEFAULT_CLIENT_TIMEOUT_MS, least_ms=1_000
-            ),
-        )
+        return read_options(cls, OptionReader(options, known=CLIENT_OPTIONS))
+
+
+CLIENT_OPTIONS = keys_of(ClientOptions, also=SOURCE_OPTIONS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 
 from spark_cursor_source.errors import ConflictingOptions
+from spark_cursor_source.options import kinds
 from spark_cursor_source.options.reader import OptionReader
 from spark_cursor_source.options.topics import Assign, SubscribePattern, TopicSelection
 
@@ -30,7 +31,7 @@ class MarkerVersion(enum.StrEnum):
 
 def read_marker_version(reader: OptionReader) -> MarkerVersion:
     """Read the marker format. With V1, options without a meaning for kafka-mq-go's tracker are refused."""
-    marker_version = reader.choice(MARKER_FORMAT, MarkerVersion, default=MarkerVersion.V2)
+    marker_version = reader.value(MARKER_FORMAT, kinds.choice(MarkerVersion), default=MarkerVersion.V2)
     if marker_version is MarkerVersion.V1:
         for option, why in _WITHOUT.items():
             if reader.given(option):

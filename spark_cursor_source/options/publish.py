@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from spark_cursor_source.core.names import DEFAULT_STREAMS_TOPIC
 from spark_cursor_source.errors import ConflictingOptions, InvalidOption, MissingOption
+from spark_cursor_source.options import kinds
 from spark_cursor_source.options.ack import ACK_OPTIONS, AckAction
+from spark_cursor_source.options.declare import KAFKA_CLIENTS, keys_of, option, read_options, same_option
 from spark_cursor_source.options.kafka import KafkaOptions
-from spark_cursor_source.options.reader import OptionReader, check_topic
+from spark_cursor_source.options.reader import OptionReader
+from spark_cursor_source.options.source import SourceOptions
 
 ENQUEUE = "enqueue"
-ENQUEUE_OPTIONS = (*ACK_OPTIONS, "topic")
-
 _OF_ACKS = ("delay", "reason", "lease")
 
 
@@ -60,26 +60,29 @@ class EnqueueOptions:
     'orders'
     """
 
-    #: Kafka client settings without the prefix (options kafka.*, kafka.config.file as config.file).
-    kafka: KafkaOptions = field(repr=False)
-    #: Topic of every row. It overrides a column topic. Default: None, the column decides (option topic).
-    topic: str | None = None
-    #: Topic that records readonly and paused partitions. Default: __cursorq_streams (option streamsTopic).
-    streams_topic: str = DEFAULT_STREAMS_TOPIC
+    #: Kafka client settings without the prefix ``kafka.``.
+    kafka: KafkaOptions = field(repr=False, metadata=KAFKA_CLIENTS)
+    topic: str | None = option(
+        "topic",
+        kinds.topic,
+        default=None,
+        absent="column `topic`",
+        doc="queue topic of every row; it overrides the column",
+    )
+    #: Records readonly and paused partitions.
+    streams_topic: str = same_option(SourceOptions, "streams_topic")
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> EnqueueOptions:
         """Parse the options of a write of messages. Source options are accepted too."""
         reader = OptionReader(options, known=ENQUEUE_OPTIONS)
-        for option in _OF_ACKS:
-            if reader.given(option):
+        for key in _OF_ACKS:
+            if reader.given(key):
                 # Refuse these options. An ignored delay would look like a promise.
-                why = f"{option} is about messages that were delivered, not for enqueue"
-                next_move = "give a column deliverAt" if option == "delay" else f"leave {option} out"
-                raise ConflictingOptions(("action", option), why, next_move)
-        topic = reader.text("topic")
-        return cls(
-            kafka=reader.brokers(),
-            topic=None if topic is None else check_topic("topic", topic),
-            streams_topic=reader.topic("streamsTopic", default=DEFAULT_STREAMS_TOPIC),
-        )
+                why = f"{key} is about messages that were delivered, not for enqueue"
+                next_move = "give a column deliverAt" if key == "delay" else f"leave {key} out"
+                raise ConflictingOptions(("action", key), why, next_move)
+        return read_options(cls, reader)
+
+
+ENQUEUE_OPTIONS = keys_of(EnqueueOptions, also=ACK_OPTIONS)

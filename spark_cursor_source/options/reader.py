@@ -7,31 +7,23 @@ spelling.
 from __future__ import annotations
 
 import difflib
-import enum
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
-from spark_cursor_source.core.duration import format_duration, parse_duration
-from spark_cursor_source.core.names import (
-    DEFAULT_DEAD_LETTER_TOPIC,
-    why_no_subscription,
-    why_no_template,
-    why_no_topic,
-)
 from spark_cursor_source.errors import (
     ConflictingOptions,
-    InvalidDuration,
     InvalidOption,
     MissingOption,
     UnknownOption,
 )
 from spark_cursor_source.options.kafka import CONFIG_FILE, KafkaOptions
+from spark_cursor_source.options.kinds import Kind, subscription
 
 KAFKA = "kafka."
-MAX_LONG = 2**63 - 1
 _FINDABLE = ("kafka.bootstrap.servers", "kafka." + CONFIG_FILE)
 
-ChoiceT = TypeVar("ChoiceT", bound=enum.StrEnum)
+ValueT = TypeVar("ValueT")
+DefaultT = TypeVar("DefaultT")
 
 
 class OptionReader:
@@ -82,58 +74,15 @@ class OptionReader:
             raise InvalidOption(option, value, "it is empty", "give a value, or leave the option out")
         return value
 
-    def boolean(self, option: str, *, default: bool) -> bool:
+    def value(self, option: str, kind: Kind[ValueT], *, default: DefaultT) -> ValueT | DefaultT:
+        """Return the checked value, or the default if the option is absent."""
         value = self.text(option)
-        if value is None:
-            return default
-        if value.lower() not in ("true", "false"):
-            raise InvalidOption(option, value, "it is neither true nor false", "give one of these")
-        return value.lower() == "true"
-
-    def integer(self, option: str, *, least: int = 1) -> int | None:
-        value = self.text(option)
-        return None if value is None else parse_integer(option, value, least=least)
-
-    def decimal(self, option: str, *, least: float, most: float) -> float | None:
-        value = self.text(option)
-        if value is None:
-            return None
-        try:
-            number = float(value)
-        except ValueError as cause:
-            raise InvalidOption(option, value, "it is no number", f"give one of at least {least}") from cause
-        if not least <= number <= most:  # the comparison also refuses nan
-            raise InvalidOption(option, value, f"it is not in {least} to {most}", "give one of that range")
-        return number
-
-    def duration_ms(self, option: str, *, default_ms: int, least_ms: int = 0, most_ms: int = MAX_LONG) -> int:
-        value = self.text(option)
-        return (
-            default_ms if value is None else check_duration(option, value, least_ms=least_ms, most_ms=most_ms)
-        )
-
-    def choice(self, option: str, choices: type[ChoiceT], *, default: ChoiceT) -> ChoiceT:
-        value = self.text(option)
-        return default if value is None else check_choice(option, value, choices)
-
-    def topic(self, option: str, *, default: str) -> str:
-        value = self.text(option)
-        return default if value is None else check_topic(option, value)
-
-    def subscription(self) -> str | None:
-        value = self.text("subscription")
-        return None if value is None else check_subscription("subscription", value)
+        return default if value is None else kind(option, value)
 
     def require_subscription(self) -> str:
-        if (name := self.subscription()) is None:
+        if (name := self.value("subscription", subscription, default=None)) is None:
             raise MissingOption("subscription", "name this reader of the queue, such as billing")
         return name
-
-    def dead_letter_template(
-        self, option: str = "deadLetterTopic", *, default: str = DEFAULT_DEAD_LETTER_TOPIC
-    ) -> str:
-        value = self.text(option)
-        return default if value is None else check_template(option, value)
 
     def brokers(self) -> KafkaOptions:
         """Return the ``kafka.*`` options, after a check that they name the brokers or a properties file."""
@@ -191,51 +140,6 @@ def unknown_option(option: str, known: Collection[str], elsewhere: Mapping[str, 
     return UnknownOption(option, names[nearest[0]] if nearest else None)
 
 
-def parse_integer(option: str, value: str, *, least: int, most: int = MAX_LONG) -> int:
-    # Nineteen digits hold every Java long. int() alone would also accept '1_000', ' 1 ' and non-ASCII digits.
-    digits = value.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
-        raise InvalidOption(option, value, "it is no whole number", f"give one of at least {least}")
-    number = int(value)
-    if not least <= number <= most:
-        raise InvalidOption(option, value, f"it is not in {least} to {most}", "give a number of that range")
-    return number
-
-
-def check_duration(option: str, text: str, *, least_ms: int = 0, most_ms: int = MAX_LONG) -> int:
-    try:
-        duration_ms = parse_duration(text)
-    except InvalidDuration as cause:
-        next_move = "give a whole number and a unit: 500ms, 30s, 5m, 2h or 1d"
-        raise InvalidOption(option, text, "it is no duration", next_move) from cause
-    if duration_ms < least_ms:
-        raise InvalidOption(option, text, "it is too short", f"give {format_duration(least_ms)} or more")
-    if duration_ms > most_ms:
-        raise InvalidOption(option, text, "it is too long", f"give {format_duration(most_ms)} or less")
-    return duration_ms
-
-
-def check_choice(option: str, value: str, choices: type[ChoiceT]) -> ChoiceT:
-    for choice in choices:
-        if choice.value == value.lower():
-            return choice
-    listed = ", ".join(choice.value for choice in choices)
-    raise InvalidOption(option, value, "there is no such choice", f"give one of {listed}")
-
-
-def check_topic(option: str, name: str) -> str:
-    return _check_name(option, name, why_no_topic, "give a name that Kafka takes for a topic")
-
-
-def check_subscription(option: str, name: str) -> str:
-    return _check_name(option, name, why_no_subscription, "choose another name")
-
-
-def check_template(option: str, template: str) -> str:
-    next_move = "write it like {topic}-{subscription}-DLQ, or give one topic's name"
-    return _check_name(option, template, why_no_template, next_move)
-
-
 def check_brokers(kafka: KafkaOptions) -> None:
     for name in ("bootstrap.servers", "metadata.broker.list", CONFIG_FILE):
         if name in kafka and not kafka[name].strip():
@@ -255,13 +159,6 @@ def check_distinct(topics: Mapping[str, str]) -> None:
                 (by_topic[topic], option), f"both name the topic '{topic}'", "give each a topic of its own"
             )
         by_topic[topic] = option
-
-
-def _check_name(option: str, name: str, why_not: Callable[[str], str | None], next_move: str) -> str:
-    why = why_not(name)
-    if why is not None:
-        raise InvalidOption(option, name, why, next_move)
-    return name
 
 
 def _put(values: dict[str, str], key: str, option: str, text: str | None) -> None:

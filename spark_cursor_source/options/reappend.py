@@ -7,9 +7,20 @@ from dataclasses import dataclass
 
 from spark_cursor_source.core.names import DEFAULT_DEAD_LETTER_TOPIC, dead_letter_topic
 from spark_cursor_source.errors import ConflictingOptions, MissingOption
+from spark_cursor_source.options import kinds
+from spark_cursor_source.options.declare import Option
 from spark_cursor_source.options.reader import OptionReader
 
-REAPPEND_OPTIONS = ("redelivery", "markerFormat", "queueTopic")
+REAPPEND = (
+    Option(
+        "redelivery",
+        "`reappend`: messages of kafka-mq-go and kmq come back as copies at the tail of the topic",
+        default="reference",
+    ),
+    Option("markerFormat", "markers V1 and V2; or `kmq`", default="protobuf"),
+    Option("queueTopic", "with `reappend`: the topic that those markers are about"),
+)
+REAPPEND_OPTIONS = tuple(option.name for option in REAPPEND)
 KMQ_DEAD_LETTER_TOPIC = "{topic}__undelivered"
 KMQ_MAX_DELIVERIES = 4  #: the first delivery and three redeliveries
 
@@ -57,20 +68,24 @@ class ReappendOptions:
         Without maxDeliveries, messages of V1 markers are redelivered without limit, as in kafka-mq-go.
         Messages of kmq are redelivered three times, as in kmq.
         """
-        redelivery = reader.choice("redelivery", Redelivery, default=Redelivery.REFERENCE)
-        marker_format = reader.choice("markerFormat", MarkerFormat, default=MarkerFormat.PROTOBUF)
+        redelivery = reader.value("redelivery", kinds.choice(Redelivery), default=Redelivery.REFERENCE)
+        marker_format = reader.value(
+            "markerFormat", kinds.choice(MarkerFormat), default=MarkerFormat.PROTOBUF
+        )
         if redelivery is Redelivery.REFERENCE:
             _refuse(reader, marker_format)
             return None
-        if not reader.given("queueTopic"):
+        queue_topic = reader.value("queueTopic", kinds.topic, default=None)
+        if queue_topic is None:
             raise MissingOption("queueTopic", "name the topic that messages are appended to again")
-        queue_topic = reader.topic("queueTopic", default="")
         is_kmq = marker_format is MarkerFormat.KMQ
-        max_deliveries = reader.integer("maxDeliveries", least=0)
-        if max_deliveries is None:
-            max_deliveries = KMQ_MAX_DELIVERIES if is_kmq else 0
-        template = reader.dead_letter_template(
-            default=KMQ_DEAD_LETTER_TOPIC if is_kmq else DEFAULT_DEAD_LETTER_TOPIC
+        max_deliveries = reader.value(
+            "maxDeliveries", kinds.integer(least=0), default=KMQ_MAX_DELIVERIES if is_kmq else 0
+        )
+        template = reader.value(
+            "deadLetterTopic",
+            kinds.dead_letter_template,
+            default=KMQ_DEAD_LETTER_TOPIC if is_kmq else DEFAULT_DEAD_LETTER_TOPIC,
         )
         return cls(
             queue_topic=queue_topic,

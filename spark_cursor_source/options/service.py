@@ -22,7 +22,6 @@ from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.reader import check_brokers
 from spark_cursor_source.options.source import (
-    DEFAULT_SESSION_MS,
     LEAST_LEASE_MS,
     LEAST_SESSION_MS,
     MOST_SESSION_MS,
@@ -70,7 +69,7 @@ class ServiceConfig:
     group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX
     #: Session timeout in ms, 1 s to 30 min. A consumer without a heartbeat for this time is considered dead.
     #: Default: 10 s.
-    session_timeout_ms: int = DEFAULT_SESSION_MS
+    session_timeout_ms: int = 10_000
     #: Topic of redelivery announcements, V2 only. Default: __cursorq_redeliveries.
     redeliveries_topic: str = DEFAULT_REDELIVERIES_TOPIC
     #: Topic of the cursors, V2 only. Default: __cursors.

@@ -23,6 +23,16 @@ from spark_cursor_source.core.subscription_type import (
     tracker_group,
 )
 from spark_cursor_source.errors import ConflictingOptions, InvalidOption
+from spark_cursor_source.options import kinds
+from spark_cursor_source.options.declare import (
+    KAFKA_CLIENTS,
+    SUBSCRIPTION,
+    Option,
+    keys_of,
+    option,
+    read_by,
+    read_options,
+)
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.options.marker_format import (
     MARKER_FORMAT,
@@ -30,11 +40,11 @@ from spark_cursor_source.options.marker_format import (
     read_marker_version,
     require_one_topic,
 )
-from spark_cursor_source.options.reader import OptionReader, check_distinct, check_subscription
+from spark_cursor_source.options.reader import OptionReader, check_distinct
 from spark_cursor_source.options.topics import (
     FROM_CURSOR,
-    SELECTIONS,
-    STARTS,
+    SELECTION,
+    START_OF_SOURCE,
     Assign,
     StartingOffsets,
     Subscribe,
@@ -44,43 +54,11 @@ from spark_cursor_source.options.topics import (
     require_selection,
 )
 
-SOURCE_OPTIONS = (
-    *SELECTIONS,
-    "subscription",
-    "subscriptionType",
-    "groupIdPrefix",
-    "sessionTimeout",
-    "queueId",
-    *STARTS,
-    "maxOffsetsPerTrigger",
-    "maxOutstanding",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "failOnDataLoss",
-    "includeHeaders",
-    "delayedDelivery",
-    "isolation",
-    "leaseTimeout",
-    "trackerTimeout",
-    "failWithoutTracker",
-    "ackMode",
-    MARKER_FORMAT,
-    "markersTopic",
-    "redeliveriesTopic",
-    "cursorsTopic",
-    "streamsTopic",
-    "deadLetterTopic",
-)
 LEAST_LEASE_MS = 1_000
 MOST_LEASE_MS = 12 * 3_600_000
-DEFAULT_LEASE_MS = 60_000
-DEFAULT_TRACKER_TIMEOUT_MS = 60_000
+LEASE = kinds.duration(least_ms=LEAST_LEASE_MS, most_ms=MOST_LEASE_MS)
 LEAST_SESSION_MS = 1_000
 MOST_SESSION_MS = 30 * 60_000  #: brokers refuse longer session timeouts by default
-DEFAULT_SESSION_MS = 10_000
-DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
 
 _BATCH_READ = "it belongs to a batch read, spark.read"
 _WRITE = "it belongs to a batch write, df.write, or to cursorq.ack and its like"
@@ -125,119 +103,150 @@ class SourceOptions:
     (Subscribe(topics=('orders',)), 60000, 'individual')
     """
 
-    #: Kafka client settings without the prefix (options kafka.*, kafka.config.file as config.file).
-    kafka: KafkaOptions = field(repr=False)
-    #: Queue topics that the query reads (options subscribe, subscribePattern, assign).
-    topics: TopicSelection
-    #: Name of the subscription. Each subscription has its own acks and cursors (option subscription).
-    subscription: str
-    #: Queries of the subscription that receive messages. Default: exclusive (option subscriptionType).
-    subscription_type: SubscriptionType = SubscriptionType.EXCLUSIVE
-    #: Prefix of the consumer group ``<prefix>-<subscription>``. Default: cursorq (option groupIdPrefix).
-    group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX
-    #: Session timeout in ms, 1 s to 30 min. A query without a heartbeat for this time is considered dead.
-    #: Default: 10 s (option sessionTimeout).
-    session_ms: int = DEFAULT_SESSION_MS
-    #: Record key of the queue, for topics that several queues share. Default: all records (option queueId).
-    queue_id: str | None = None
-    #: Start position of a new query. Default: the stored cursor, or else the earliest record
-    #: (options startingOffsets, startingTimestamp, startingOffsetsByTimestamp).
-    starting_offsets: StartingOffsets = FROM_CURSOR
-    #: Maximum number of offsets in a batch, over all partitions. Default: no limit
-    #: (option maxOffsetsPerTrigger).
-    max_offsets_per_trigger: int | None = None
-    #: Maximum number of outstanding messages, leased or waiting for redelivery. At the limit, no new message
-    #: is leased. Default: no limit (option maxOutstanding).
-    max_outstanding: int | None = None
-    #: Minimum number of offsets that a batch waits for. Default: no minimum (option minOffsetsPerTrigger).
-    min_offsets_per_trigger: int | None = None
-    #: Maximum wait for minOffsetsPerTrigger, in ms. Default: 15 min (option maxTriggerDelay).
-    max_trigger_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
-    #: Minimum number of Spark partitions in a batch. Default: no minimum (option minPartitions).
-    min_partitions: int | None = None
-    #: Maximum number of records in a Spark partition. Default: no limit (option maxRecordsPerPartition).
-    max_records_per_partition: int | None = None
-    #: True: the query fails if unacked records are deleted. False: it logs the loss and continues.
-    #: Default: true (option failOnDataLoss).
-    fail_on_data_loss: bool = True
-    #: Adds a column ``headers``. Default: false (option includeHeaders).
-    include_headers: bool = False
-    #: Delays messages by their headers deliverAt and deliverAfter. Default: true (option delayedDelivery).
-    delayed_delivery: bool = True
-    #: Isolation level. With read_uncommitted, records of open and aborted transactions are read too.
-    #: Default: read_committed (option isolation).
-    isolation: Isolation = Isolation.READ_COMMITTED
-    #: Lease of a delivered message in ms, 1 s to 12 h. Without an ack the message is redelivered after it.
-    #: Default: 60 s (option leaseTimeout).
-    lease_ms: int = DEFAULT_LEASE_MS
-    #: Maximum wait for a response of the tracker, in ms. Default: 60 s (option trackerTimeout).
-    tracker_timeout_ms: int = DEFAULT_TRACKER_TIMEOUT_MS
-    #: Maximum time in ms for which markers exist that no tracker reads. After it the query fails.
-    #: Default: None, the query never fails for this reason (option failWithoutTracker).
-    fail_without_tracker_ms: int | None = None
-    #: Component that acknowledges messages. Default: individual, the sink acks (option ackMode).
-    ack_mode: AckMode = AckMode.INDIVIDUAL
-    #: Marker format of the tracker. v1 is the format of kafka-mq-go. Default: v2 (option markerFormat).
-    marker_version: MarkerVersion = MarkerVersion.V2
-    #: Topic of the markers, Starts and Ends. Default: __cursorq_markers (option markersTopic).
-    markers_topic: str = DEFAULT_MARKERS_TOPIC
-    #: Topic of redelivery announcements. Default: __cursorq_redeliveries (option redeliveriesTopic).
-    redeliveries_topic: str = DEFAULT_REDELIVERIES_TOPIC
-    #: Topic of the cursors. Default: __cursors (option cursorsTopic).
-    cursors_topic: str = DEFAULT_CURSORS_TOPIC
-    #: Topic that records which partitions are paused. Default: __cursorq_streams (option streamsTopic).
-    streams_topic: str = DEFAULT_STREAMS_TOPIC
-    #: Template of the dead-letter topic name. Default: {topic}-{subscription}-DLQ (option deadLetterTopic).
-    dead_letter_topic: str = DEFAULT_DEAD_LETTER_TOPIC
+    #: Kafka client settings without the prefix ``kafka.``.
+    kafka: KafkaOptions = field(repr=False, metadata=KAFKA_CLIENTS)
+    topics: TopicSelection = field(metadata=read_by(require_selection, *SELECTION))
+    subscription: str = field(metadata=SUBSCRIPTION)
+    subscription_type: SubscriptionType = option(
+        "subscriptionType",
+        kinds.choice(SubscriptionType),
+        default="exclusive",
+        doc="or `failover`, `shared`, `key_shared`",
+    )
+    group_id_prefix: str = option(
+        "groupIdPrefix",
+        kinds.subscription,
+        default=DEFAULT_GROUP_ID_PREFIX,
+        doc="the consumer group is `<groupIdPrefix>-<subscription>`",
+    )
+    session_ms: int = option(
+        "sessionTimeout",
+        kinds.duration(least_ms=LEAST_SESSION_MS, most_ms=MOST_SESSION_MS),
+        default="10s",
+        doc="a query that is silent for this time counts as dead; 1s to 30m",
+    )
+    queue_id: str | None = option(
+        "queueId",
+        kinds.text,
+        default=None,
+        absent="all",
+        doc="only records with this key, where several queues share a topic",
+    )
+    starting_offsets: StartingOffsets = field(
+        default=FROM_CURSOR, metadata=read_by(read_starting_offsets, *START_OF_SOURCE)
+    )
+    max_offsets_per_trigger: int | None = option(
+        "maxOffsetsPerTrigger",
+        kinds.integer(),
+        default=None,
+        absent="no limit",
+        doc="most messages in a batch, redeliveries included",
+    )
+    max_outstanding: int | None = option(
+        "maxOutstanding",
+        kinds.integer(),
+        default=None,
+        absent="no limit",
+        doc="most outstanding messages: leased, waiting to come back, or held",
+    )
+    min_offsets_per_trigger: int | None = option(
+        "minOffsetsPerTrigger",
+        kinds.integer(),
+        default=None,
+        absent="no minimum",
+        doc="a batch waits until so many messages are there",
+    )
+    max_trigger_delay_ms: int = option(
+        "maxTriggerDelay", kinds.duration(), default="15m", doc="but no longer than this"
+    )
+    min_partitions: int | None = option(
+        "minPartitions", kinds.integer(), default=None, doc="at least so many Spark partitions a batch"
+    )
+    max_records_per_partition: int | None = option(
+        "maxRecordsPerPartition", kinds.integer(), default=None, doc="most records in a Spark partition"
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        kinds.boolean,
+        default="true",
+        doc="whether the query fails when unacked messages are gone",
+    )
+    include_headers: bool = option(
+        "includeHeaders", kinds.boolean, default="false", doc="`true` adds the column `headers`"
+    )
+    delayed_delivery: bool = option(
+        "delayedDelivery",
+        kinds.boolean,
+        default="true",
+        doc="whether the headers `deliverAt` and `deliverAfter` delay a message",
+    )
+    isolation: Isolation = option(
+        "isolation",
+        kinds.choice(Isolation),
+        default="read_committed",
+        doc="or `read_uncommitted`: read open and aborted transactions too",
+    )
+    lease_ms: int = option(
+        "leaseTimeout",
+        LEASE,
+        default="60s",
+        doc="a delivered message comes back after this time without an ack; 1s to 12h",
+    )
+    tracker_timeout_ms: int = option(
+        "trackerTimeout",
+        kinds.duration(least_ms=1),
+        default="60s",
+        doc="how long the query waits for a tracker to answer",
+    )
+    fail_without_tracker_ms: int | None = option(
+        "failWithoutTracker",
+        kinds.duration(least_ms=1),
+        default=None,
+        absent="off",
+        doc="fail the query when no tracker has read a marker for this time, for example `10m`",
+    )
+    ack_mode: AckMode = option(
+        "ackMode",
+        kinds.choice(AckMode),
+        default="individual",
+        doc="who acks: `individual` (the sink), `batch` or `cumulative` (the source)",
+    )
+    marker_version: MarkerVersion = field(
+        default=MarkerVersion.V2,
+        metadata=read_by(
+            read_marker_version,
+            Option(MARKER_FORMAT, "`v1`: the tracker is kafka-mq-go's", default="v2"),
+        ),
+    )
+    markers_topic: str = option(
+        "markersTopic", kinds.topic, default=DEFAULT_MARKERS_TOPIC, doc="leases and acks"
+    )
+    redeliveries_topic: str = option(
+        "redeliveriesTopic",
+        kinds.topic,
+        default=DEFAULT_REDELIVERIES_TOPIC,
+        doc="announcements of messages that are delivered again",
+    )
+    cursors_topic: str = option(
+        "cursorsTopic", kinds.topic, default=DEFAULT_CURSORS_TOPIC, doc="the cursors of all subscriptions"
+    )
+    streams_topic: str = option(
+        "streamsTopic",
+        kinds.topic,
+        default=DEFAULT_STREAMS_TOPIC,
+        doc="what the [plain client](client.md) says about streams: pauses, read-only partitions",
+    )
+    dead_letter_topic: str = option(
+        "deadLetterTopic",
+        kinds.dead_letter_template,
+        default=DEFAULT_DEAD_LETTER_TOPIC,
+        doc="where the view `deadletters` looks",
+    )
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
         """Parse and check the options of ``spark.readStream``. An unknown option is an error."""
-        reader = OptionReader(options, known=SOURCE_OPTIONS, elsewhere=_ELSEWHERE)
-        parsed = cls(
-            kafka=reader.brokers(),
-            topics=require_selection(reader),
-            subscription=reader.require_subscription(),
-            subscription_type=reader.choice(
-                "subscriptionType", SubscriptionType, default=SubscriptionType.EXCLUSIVE
-            ),
-            group_id_prefix=check_subscription(
-                "groupIdPrefix", reader.text("groupIdPrefix") or DEFAULT_GROUP_ID_PREFIX
-            ),
-            session_ms=reader.duration_ms(
-                "sessionTimeout",
-                default_ms=DEFAULT_SESSION_MS,
-                least_ms=LEAST_SESSION_MS,
-                most_ms=MOST_SESSION_MS,
-            ),
-            queue_id=reader.text("queueId"),
-            starting_offsets=read_starting_offsets(reader, default=FROM_CURSOR),
-            max_offsets_per_trigger=reader.integer("maxOffsetsPerTrigger"),
-            max_outstanding=reader.integer("maxOutstanding"),
-            min_offsets_per_trigger=reader.integer("minOffsetsPerTrigger"),
-            max_trigger_delay_ms=reader.duration_ms(
-                "maxTriggerDelay", default_ms=DEFAULT_MAX_TRIGGER_DELAY_MS
-            ),
-            min_partitions=reader.integer("minPartitions"),
-            max_records_per_partition=reader.integer("maxRecordsPerPartition"),
-            fail_on_data_loss=reader.boolean("failOnDataLoss", default=True),
-            include_headers=reader.boolean("includeHeaders", default=False),
-            delayed_delivery=reader.boolean("delayedDelivery", default=True),
-            isolation=reader.choice("isolation", Isolation, default=Isolation.READ_COMMITTED),
-            lease_ms=read_lease_ms(reader),
-            tracker_timeout_ms=reader.duration_ms(
-                "trackerTimeout", default_ms=DEFAULT_TRACKER_TIMEOUT_MS, least_ms=1
-            ),
-            fail_without_tracker_ms=reader.duration_ms("failWithoutTracker", default_ms=0, least_ms=1)
-            or None,
-            ack_mode=reader.choice("ackMode", AckMode, default=AckMode.INDIVIDUAL),
-            marker_version=read_marker_version(reader),
-            markers_topic=reader.topic("markersTopic", default=DEFAULT_MARKERS_TOPIC),
-            redeliveries_topic=reader.topic("redeliveriesTopic", default=DEFAULT_REDELIVERIES_TOPIC),
-            cursors_topic=reader.topic("cursorsTopic", default=DEFAULT_CURSORS_TOPIC),
-            streams_topic=reader.topic("streamsTopic", default=DEFAULT_STREAMS_TOPIC),
-            dead_letter_topic=reader.dead_letter_template(),
-        )
+        parsed = read_options(cls, OptionReader(options, known=SOURCE_OPTIONS, elsewhere=_ELSEWHERE))
         parsed._check_together()
         return parsed
 
@@ -325,10 +334,10 @@ class SourceOptions:
             return
         # A queue topic that is also the markers topic would feed itself forever.
         selection = "subscribe" if isinstance(self.topics, Subscribe) else "assign"
-        for option, topic in (control | {"deadLetterTopic": self.dead_letter_topic}).items():
+        for key, topic in (control | {"deadLetterTopic": self.dead_letter_topic}).items():
             if self.topics.matches(topic):
                 why = f"both name the topic '{topic}'"
-                raise ConflictingOptions((selection, option), why, "read another topic")
+                raise ConflictingOptions((selection, key), why, "read another topic")
 
     def _check_shared(self) -> None:
         kind = self.subscription_type.value
@@ -367,7 +376,4 @@ class SourceOptions:
             )
 
 
-def read_lease_ms(reader: OptionReader) -> int:
-    return reader.duration_ms(
-        "leaseTimeout", default_ms=DEFAULT_LEASE_MS, least_ms=LEAST_LEASE_MS, most_ms=MOST_LEASE_MS
-    )
+SOURCE_OPTIONS = keys_of(SourceOptions)

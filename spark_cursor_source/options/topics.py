@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from spark_cursor_source.errors import ConflictingOptions, InvalidOption, MissingOption
-from spark_cursor_source.options.reader import MAX_LONG, OptionReader, check_topic, parse_integer
+from spark_cursor_source.options import kinds
+from spark_cursor_source.options.declare import Option
+from spark_cursor_source.options.reader import OptionReader
 from spark_cursor_source.options.topic_pattern import compile_topic_pattern
 
 EARLIEST = -2  #: in Kafka's JSON of offsets: the first remaining record
@@ -144,8 +146,25 @@ FROM_CURSOR = FromCursor()
 FROM_EARLIEST = FromEarliest()
 TO_LATEST = ToLatest()
 
-SELECTIONS = ("subscribe", "subscribePattern", "assign")
-STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+SELECTION = (
+    Option("subscribe", "the queue topics, separated by commas"),
+    Option("subscribePattern", "a Java regular expression; every topic whose whole name matches is read"),
+    Option("assign", 'topic partitions as JSON: `{"orders":[0,1]}`'),
+)
+SELECTIONS = tuple(option.name for option in SELECTION)
+
+_INSTANT = "a new subscription starts at this instant, in milliseconds since 1970"
+_INSTANTS = 'the same for each partition, as JSON: `{"orders":{"0":1700000000000}}`'
+START_OF_SOURCE = (
+    Option(
+        "startingOffsets",
+        "where a new subscription starts: `cursor`, `earliest`, `latest`, or Kafka's JSON",
+        default="cursor",
+    ),
+    Option("startingTimestamp", _INSTANT),
+    Option("startingOffsetsByTimestamp", _INSTANTS),
+)
+STARTS = tuple(option.name for option in START_OF_SOURCE)
 
 
 def read_selection(reader: OptionReader) -> TopicSelection | None:
@@ -160,7 +179,7 @@ def read_selection(reader: OptionReader) -> TopicSelection | None:
     if len(given) > 1:
         raise ConflictingOptions(given, "each says alone which topics are read", "give exactly one")
     if (topics := reader.text("subscribe")) is not None:
-        names = (check_topic("subscribe", name.strip()) for name in topics.split(","))
+        names = (kinds.topic("subscribe", name.strip()) for name in topics.split(","))
         return Subscribe(topics=tuple(dict.fromkeys(names)))
     if (pattern := reader.text("subscribePattern")) is not None:
         compile_topic_pattern(pattern)
@@ -177,17 +196,17 @@ def require_selection(reader: OptionReader) -> TopicSelection:
     return selection
 
 
-def read_starting_offsets(reader: OptionReader, *, default: StartingOffsets) -> StartingOffsets:
+def read_starting_offsets(reader: OptionReader, *, default: StartingOffsets = FROM_CURSOR) -> StartingOffsets:
     """Read the start position.
 
     As in Spark, the first given option of startingTimestamp, startingOffsetsByTimestamp and startingOffsets
     takes precedence.
 
     >>> reader = OptionReader({"startingOffsets": '{"orders":{"0":-2,"1":17}}'}, known=STARTS)
-    >>> read_starting_offsets(reader, default=FromCursor())
+    >>> read_starting_offsets(reader)
     FromPositions(positions=(('orders', 0, -2), ('orders', 1, 17)))
     """
-    instant_ms = reader.integer("startingTimestamp", least=0)
+    instant_ms = reader.value("startingTimestamp", kinds.integer(least=0), default=None)
     by_timestamp = reader.text("startingOffsetsByTimestamp")
     offsets = reader.text("startingOffsets")
     if instant_ms is not None:
@@ -234,7 +253,7 @@ def _parse_assign(text: str) -> tuple[tuple[str, int], ...]:
     by_topic = _parse_object("assign", text, next_move)
     partitions: set[tuple[str, int]] = set()
     for topic, numbers in by_topic.items():
-        check_topic("assign", topic)
+        kinds.topic("assign", topic)
         if not isinstance(numbers, list) or not all(_is_number(n, 0, 2**31 - 1) for n in numbers):
             raise InvalidOption(
                 "assign", text, f"the partitions of '{topic}' are no list of numbers", next_move
@@ -253,16 +272,16 @@ def _parse_positions(
     )
     positions: dict[tuple[str, int], int] = {}
     for topic, by_partition in _parse_object(option, text, next_move).items():
-        check_topic(option, topic)
+        kinds.topic(option, topic)
         if not isinstance(by_partition, dict):
             raise InvalidOption(option, text, f"'{topic}' has no object of partitions", next_move)
         for partition, position in by_partition.items():
-            number = parse_integer(option, partition, least=0, most=2**31 - 1)
+            number = kinds.parse_integer(option, partition, least=0, most=2**31 - 1)
             if (topic, number) in positions:  # as "0" and "00"
                 raise InvalidOption(
                     option, text, f"'{topic}' names its partition {number} twice", "give it once"
                 )
-            if not _is_number(position, least, MAX_LONG):
+            if not _is_number(position, least, kinds.MAX_LONG):
                 why = f"'{topic}' partition {number} has no whole number of at least {least}"
                 raise InvalidOption(option, text, why, next_move)
             positions[topic, number] = position

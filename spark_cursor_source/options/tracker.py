@@ -8,11 +8,7 @@ from hashlib import sha256
 
 from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.marker import MAX_LEASE_MS
-from spark_cursor_source.core.names import (
-    DEFAULT_CURSORS_TOPIC,
-    DEFAULT_MARKERS_TOPIC,
-    DEFAULT_REDELIVERIES_TOPIC,
-)
+from spark_cursor_source.core.names import DEFAULT_DEAD_LETTER_TOPIC
 from spark_cursor_source.core.policy import (
     NO_BACKOFF,
     Backoff,
@@ -22,42 +18,47 @@ from spark_cursor_source.core.policy import (
     StepBackoff,
 )
 from spark_cursor_source.errors import ConflictingOptions, InvalidOption, MissingOption, UnknownOption
+from spark_cursor_source.options import kinds
+from spark_cursor_source.options.declare import (
+    KAFKA_CLIENTS,
+    Option,
+    keys_of,
+    option,
+    read_by,
+    read_options,
+    same_option,
+)
 from spark_cursor_source.options.kafka import KafkaOptions
-from spark_cursor_source.options.reader import (
-    OptionReader,
-    check_distinct,
-    check_duration,
-    check_subscription,
-    parse_integer,
-    unknown_option,
-)
-from spark_cursor_source.options.reappend import REAPPEND_OPTIONS, ReappendOptions
+from spark_cursor_source.options.reader import OptionReader, check_distinct, unknown_option
+from spark_cursor_source.options.reappend import REAPPEND, ReappendOptions
+from spark_cursor_source.options.source import SourceOptions
 
-POLICY_OPTIONS = (
-    "maxDeliveries",
-    "backoff",
-    "backoff.min",
-    "backoff.max",
-    "backoff.multiplier",
-    "backoffJitter",
-    "deadLetterTopic",
-    "messageTtl",
-    "expiredTo",
-    "breaker",
-    "breakerPause",
+POLICY = (
+    Option(
+        "maxDeliveries",
+        "deliveries that a message gets before it is a dead letter; `0`: no limit",
+        default="5",
+    ),
+    Option("backoff", "wait before a message comes back; at most 12h", absent="none"),
+    Option("backoff.min", "of a growing backoff: the first wait"),
+    Option("backoff.max", "of a growing backoff: the longest wait"),
+    Option("backoff.multiplier", "of a growing backoff: the factor from one wait to the next", default="2"),
+    Option("backoffJitter", "by which part of itself (0 to 1) that wait may be shorter", default="0"),
+    Option(
+        "deadLetterTopic",
+        "template of the names of the dead-letter topics",
+        default=DEFAULT_DEAD_LETTER_TOPIC,
+    ),
+    Option("messageTtl", "messages that are older expire; 1s or more", absent="none"),
+    Option("expiredTo", "or `dead-letters`: expired messages are copied there first", default="drop"),
+    Option(
+        "breaker",
+        "a rate such as `100/1m`; with more dead letters in that time, the breaker opens",
+        absent="none",
+    ),
+    Option("breakerPause", "how long the breaker stays open; `none`: until you close it", default="10m"),
 )
-TRACKER_OPTIONS = (
-    *POLICY_OPTIONS,
-    "checkpointLocation",
-    "trigger",
-    "maxMarkersPerTrigger",
-    "takeOver",
-    *REAPPEND_OPTIONS,
-    "markersTopic",
-    "redeliveriesTopic",
-    "cursorsTopic",
-)
-DEFAULT_TRIGGER_MS = 1_000
+POLICY_OPTIONS = tuple(option.name for option in POLICY)
 DEFAULT_MAX_MARKERS = 200_000
 #: for V1 and kmq markers, which describe one message each and are far smaller
 DEFAULT_MAX_MARKERS_OF_ONE = 2_000_000
@@ -68,6 +69,17 @@ NONE = "none"
 
 _DEFAULT_POLICY = RedeliveryPolicy()
 _SUBSCRIPTIONS = "subscriptions."
+
+
+def _read_checkpoint(reader: OptionReader) -> str:
+    if (checkpoint := reader.text("checkpointLocation")) is None:
+        raise MissingOption("checkpointLocation", "name the directory where the tracker's state is kept")
+    return checkpoint
+
+
+def _read_max_markers(reader: OptionReader) -> int:
+    default = DEFAULT_MAX_MARKERS_OF_ONE if reader.given("queueTopic") else DEFAULT_MAX_MARKERS
+    return reader.value("maxMarkersPerTrigger", kinds.integer(), default=default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,59 +97,61 @@ class TrackerOptions:
     StepBackoff(delays_ms=(1000, 10000))
     """
 
-    #: Kafka client settings without the prefix (options kafka.*, kafka.config.file as config.file).
-    kafka: KafkaOptions = field(repr=False)
-    #: Directory where Spark keeps the tracker's state (option checkpointLocation).
-    checkpoint_location: str
-    #: Redelivery policy of subscriptions without an override. Default: five deliveries without backoff
-    #: (options maxDeliveries, backoff, backoffJitter, deadLetterTopic, messageTtl, expiredTo, breaker,
-    #: breakerPause).
-    policy: RedeliveryPolicy = _DEFAULT_POLICY
-    #: Overrides as (subscription, policy), sorted by subscription. Default: none
+    checkpoint_location: str = field(
+        metadata=read_by(
+            _read_checkpoint,
+            Option(
+                "checkpointLocation",
+                "where Spark keeps the tracker's state; use storage that survives the machine",
+            ),
+        )
+    )
+    #: Policy of subscriptions without an override.
+    policy: RedeliveryPolicy = field(
+        default=_DEFAULT_POLICY,
+        metadata=read_by(lambda reader: _read_policy("", reader, _DEFAULT_POLICY), *POLICY),
+    )
+    #: Kafka client settings without the prefix ``kafka.``.
+    kafka: KafkaOptions = field(repr=False, metadata=KAFKA_CLIENTS)
+    #: Overrides as (subscription, policy), sorted by subscription
     #: (options subscriptions.<name>.maxDeliveries, .backoff and so on).
     subscription_policies: tuple[tuple[str, RedeliveryPolicy], ...] = ()
-    #: Interval between batches in ms. Default: 1 s (option trigger).
-    trigger_ms: int = DEFAULT_TRIGGER_MS
-    #: Maximum number of markers in a batch. It bounds the read of a backlog. Default: 200,000, or 2,000,000
-    #: with queueTopic (option maxMarkersPerTrigger).
-    max_markers_per_trigger: int = DEFAULT_MAX_MARKERS
-    #: Replaces a tracker that used another checkpoint and rebuilds the state from the cursors.
-    #: Default: false (option takeOver).
-    take_over: bool = False
-    #: Redelivery by append for consumers of kafka-mq-go or kmq. Default: None, redelivery by reference
-    #: (options redelivery, markerFormat, queueTopic).
-    reappend: ReappendOptions | None = None
-    #: Topic of the markers, Starts and Ends. Default: __cursorq_markers (option markersTopic).
-    markers_topic: str = DEFAULT_MARKERS_TOPIC
-    #: Topic of redelivery announcements. Default: __cursorq_redeliveries (option redeliveriesTopic).
-    redeliveries_topic: str = DEFAULT_REDELIVERIES_TOPIC
-    #: Topic of the cursors. Default: __cursors (option cursorsTopic).
-    cursors_topic: str = DEFAULT_CURSORS_TOPIC
+    trigger_ms: int = option(
+        "trigger",
+        kinds.duration(),
+        default="1s",
+        doc="time from one batch to the next; nothing runs while nothing happens",
+    )
+    max_markers_per_trigger: int = field(
+        default=DEFAULT_MAX_MARKERS,
+        metadata=read_by(
+            _read_max_markers,
+            Option(
+                "maxMarkersPerTrigger",
+                "most markers in a batch; `2000000` with `redelivery=reappend`",
+                default="200000",
+            ),
+        ),
+    )
+    take_over: bool = option(
+        "takeOver", kinds.boolean, default="false", doc="take over from a tracker whose checkpoint is lost"
+    )
+    #: None: redelivery by reference.
+    reappend: ReappendOptions | None = field(default=None, metadata=read_by(ReappendOptions.read, *REAPPEND))
+    markers_topic: str = same_option(SourceOptions, "markers_topic")
+    redeliveries_topic: str = same_option(SourceOptions, "redeliveries_topic")
+    cursors_topic: str = same_option(SourceOptions, "cursors_topic")
 
     @classmethod
     def parse(cls, options: Mapping[str, object]) -> TrackerOptions:
         """Parse the options of a TOML file or a dict. An unknown option is an error, also in an override."""
-        flat = _unique(_flatten("", options))
-        overrides, own = _split_overrides(flat)
+        overrides, own = _split_overrides(_unique(_flatten("", options)))
+
+        def read_policies(reader: OptionReader) -> tuple[tuple[str, RedeliveryPolicy], ...]:
+            return _read_overrides(overrides, base=_read_policy("", reader, _DEFAULT_POLICY))
+
         reader = OptionReader(own, known=TRACKER_OPTIONS)
-        if (checkpoint := reader.text("checkpointLocation")) is None:
-            raise MissingOption("checkpointLocation", "name the directory where the tracker's state is kept")
-        policy = _read_policy("", reader, _DEFAULT_POLICY)
-        parsed = cls(
-            kafka=reader.brokers(),
-            checkpoint_location=checkpoint,
-            policy=policy,
-            subscription_policies=tuple(
-                (name, _read_override(name, settings, policy)) for name, settings in sorted(overrides.items())
-            ),
-            trigger_ms=reader.duration_ms("trigger", default_ms=DEFAULT_TRIGGER_MS),
-            max_markers_per_trigger=_read_max_markers(reader),
-            take_over=reader.boolean("takeOver", default=False),
-            reappend=ReappendOptions.read(reader),
-            markers_topic=reader.topic("markersTopic", default=DEFAULT_MARKERS_TOPIC),
-            redeliveries_topic=reader.topic("redeliveriesTopic", default=DEFAULT_REDELIVERIES_TOPIC),
-            cursors_topic=reader.topic("cursorsTopic", default=DEFAULT_CURSORS_TOPIC),
-        )
+        parsed = read_options(cls, reader, subscription_policies=read_policies)
         parsed._check_topics()
         return parsed
 
@@ -165,10 +179,7 @@ class TrackerOptions:
             check_distinct(control | {f"{_SUBSCRIPTIONS}{name}.deadLetterTopic": policy.dead_letter_topic})
 
 
-def _read_max_markers(reader: OptionReader) -> int:
-    if (given := reader.integer("maxMarkersPerTrigger")) is not None:
-        return given
-    return DEFAULT_MAX_MARKERS_OF_ONE if reader.given("queueTopic") else DEFAULT_MAX_MARKERS
+TRACKER_OPTIONS = keys_of(TrackerOptions)
 
 
 def _flatten(prefix: str, table: Mapping[str, object]) -> Iterable[tuple[str, object]]:
@@ -215,11 +226,17 @@ def _split_overrides(flat: Mapping[str, object]) -> tuple[dict[str, dict[str, ob
             name, _, unknown = dotted.rpartition(".")
             nearest = unknown_option(unknown, POLICY_OPTIONS, {}).did_you_mean
             raise UnknownOption(key, nearest and f"{_SUBSCRIPTIONS}{name}.{nearest}")
-        name = check_subscription(key, dotted[: -len(setting) - 1])
+        name = kinds.subscription(key, dotted[: -len(setting) - 1])
         if setting in overrides.setdefault(name, {}):
             raise ConflictingOptions((key,), "given twice in different cases", "give it once")
         overrides[name][setting] = value
     return overrides, own
+
+
+def _read_overrides(
+    overrides: Mapping[str, Mapping[str, object]], *, base: RedeliveryPolicy
+) -> tuple[tuple[str, RedeliveryPolicy], ...]:
+    return tuple((name, _read_override(name, settings, base)) for name, settings in sorted(overrides.items()))
 
 
 def _read_override(name: str, settings: Mapping[str, object], base: RedeliveryPolicy) -> RedeliveryPolicy:
@@ -230,33 +247,32 @@ def _read_override(name: str, settings: Mapping[str, object], base: RedeliveryPo
 
 
 def _read_policy(prefix: str, reader: OptionReader, base: RedeliveryPolicy) -> RedeliveryPolicy:
-    max_deliveries = base.max_deliveries
-    if (given := reader.integer(f"{prefix}maxDeliveries", least=0)) is not None:
-        max_deliveries = given if given > 0 else None
-    jitter = reader.decimal(f"{prefix}backoffJitter", least=0.0, most=1.0)
+    # A policy holds None for no limit, and a user writes 0.
+    max_deliveries = reader.value(
+        f"{prefix}maxDeliveries", kinds.integer(least=0), default=base.max_deliveries
+    )
     return RedeliveryPolicy(
-        max_deliveries=max_deliveries,
-        backoff=_read_backoff(f"{prefix}backoff", reader, base.backoff),
-        jitter=base.jitter if jitter is None else jitter,
-        dead_letter_topic=reader.dead_letter_template(
-            f"{prefix}deadLetterTopic", default=base.dead_letter_topic
+        max_deliveries=max_deliveries or None,
+        jitter=reader.value(
+            f"{prefix}backoffJitter", kinds.decimal(least=0.0, most=1.0), default=base.jitter
         ),
-        message_ttl_ms=_read_limit(f"{prefix}messageTtl", reader, base.message_ttl_ms),
-        expired_to=reader.choice(f"{prefix}expiredTo", ExpiredTo, default=base.expired_to),
+        backoff=_read_backoff(f"{prefix}backoff", reader, base.backoff),
+        dead_letter_topic=reader.value(
+            f"{prefix}deadLetterTopic", kinds.dead_letter_template, default=base.dead_letter_topic
+        ),
+        message_ttl_ms=reader.value(f"{prefix}messageTtl", _limit, default=base.message_ttl_ms),
+        expired_to=reader.value(f"{prefix}expiredTo", kinds.choice(ExpiredTo), default=base.expired_to),
         breaker=_read_breaker(f"{prefix}breaker", reader, base.breaker),
     )
 
 
-def _read_limit(option: str, reader: OptionReader, default_ms: int | None) -> int | None:
-    """Read a duration of at least one second, or ``none``."""
-    value = reader.text(option)
-    if value is None:
-        return default_ms
-    return None if value.strip().lower() == NONE else check_duration(option, value, least_ms=1_000)
+def _limit(option: str, text: str) -> int | None:
+    """Return a duration of at least one second, or None for ``none``."""
+    return None if text.strip().lower() == NONE else kinds.check_duration(option, text, least_ms=1_000)
 
 
 def _read_breaker(option: str, reader: OptionReader, base: BreakerPolicy) -> BreakerPolicy:
-    pause_ms = _read_limit(f"{option}Pause", reader, base.pause_ms)
+    pause_ms = reader.value(f"{option}Pause", _limit, default=base.pause_ms)
     rate = reader.text(option)
     if rate is None:
         return replace(base, pause_ms=pause_ms)
@@ -266,8 +282,8 @@ def _read_breaker(option: str, reader: OptionReader, base: BreakerPolicy) -> Bre
     if not stroke:
         raise InvalidOption(option, rate, "it is no rate", "write it like 100/1m, or none")
     return BreakerPolicy(
-        limit=parse_integer(option, limit.strip(), least=1),
-        window_ms=check_duration(option, window.strip(), least_ms=1_000),
+        limit=kinds.parse_integer(option, limit.strip(), least=1),
+        window_ms=kinds.check_duration(option, window.strip(), least_ms=1_000),
         pause_ms=pause_ms,
     )
 
@@ -284,7 +300,7 @@ def _read_backoff(option: str, reader: OptionReader, default: Backoff) -> Backof
         return default
     if steps.strip().lower() == NONE:
         return NO_BACKOFF
-    delays = (check_duration(option, step.strip(), most_ms=MAX_LEASE_MS) for step in steps.split(","))
+    delays = (kinds.check_duration(option, step.strip(), most_ms=MAX_LEASE_MS) for step in steps.split(","))
     return StepBackoff(delays_ms=tuple(delays))
 
 
@@ -292,11 +308,11 @@ def _read_exponential(option: str, reader: OptionReader) -> ExponentialBackoff:
     for part in (f"{option}.min", f"{option}.max"):
         if reader.text(part) is None:
             raise MissingOption(part, f"give {option}.min and {option}.max, such as 1s and 1m")
-    min_ms = reader.duration_ms(f"{option}.min", default_ms=0, most_ms=MAX_LEASE_MS)
-    max_ms = reader.duration_ms(f"{option}.max", default_ms=0, most_ms=MAX_LEASE_MS)
+    wait = kinds.duration(most_ms=MAX_LEASE_MS)
+    min_ms = reader.value(f"{option}.min", wait, default=0)
+    max_ms = reader.value(f"{option}.max", wait, default=0)
     if min_ms > max_ms:
         raise ConflictingOptions((f"{option}.min", f"{option}.max"), "min is above max", "swap them")
-    multiplier = reader.decimal(f"{option}.multiplier", least=1.0, most=1_000_000.0)
-    if multiplier is None:
-        multiplier = DEFAULT_MULTIPLIER
+    factor = kinds.decimal(least=1.0, most=1_000_000.0)
+    multiplier = reader.value(f"{option}.multiplier", factor, default=DEFAULT_MULTIPLIER)
     return ExponentialBackoff(min_ms=min_ms, max_ms=max_ms, multiplier=multiplier)

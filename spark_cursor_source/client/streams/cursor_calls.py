@@ -5,7 +5,7 @@ from __future__ import annotations
 from spark_cursor_source.client.streams.arguments import cell_of, check_number
 from spark_cursor_source.client.streams.parts import Parts
 from spark_cursor_source.core.named_cursor import NO_OFFSET, NamedCursor
-from spark_cursor_source.options.reader import MAX_LONG
+from spark_cursor_source.options.kinds import MAX_LONG
 
 
 class CursorCalls:

@@ -6,7 +6,7 @@ from spark_cursor_source.client.streams.arguments import check_number, check_str
 from spark_cursor_source.client.streams.parts import Parts
 from spark_cursor_source.client.streams.publish import OnAck, Outgoing
 from spark_cursor_source.client.streams.receipts import Ack, AckPolicy, Headers, Partitioner
-from spark_cursor_source.options.reader import MAX_LONG
+from spark_cursor_source.options.kinds import MAX_LONG
 
 
 class PublishCalls:

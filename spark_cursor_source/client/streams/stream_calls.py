@@ -15,7 +15,7 @@ from spark_cursor_source.client.streams.parts import Parts
 from spark_cursor_source.core.stream_metadata import ClusterMetadata, PartitionMetadata
 from spark_cursor_source.core.stream_state import StreamSettings
 from spark_cursor_source.errors import InvalidArgument
-from spark_cursor_source.options.reader import MAX_LONG
+from spark_cursor_source.options.kinds import MAX_LONG
 
 NO_LIMIT = -1  #: Kafka's value for unlimited retention
 
