@@ -35,7 +35,7 @@ from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.kafka.rights import of_consumer_v1
 from spark_cursor_source.options.source import AckMode, Isolation, SourceOptions
 from spark_cursor_source.topics.data_loss import report_loss
-from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1
+from spark_cursor_source.wire.marker import MarkerType, MarkerV1
 
 log = logging.getLogger(__name__)
 _PIECE = 100_000  # number of offsets started before their leases join the lease extension
@@ -174,7 +174,7 @@ class PlannerV1:
         self._lease_extender.untrack()
         batch, self._in_progress = self._in_progress, []
         if batch and self._options.ack_mode is AckMode.BATCH:
-            self._send(_markers(batch, END))
+            self._send(_markers(batch, MarkerType.END))
 
     def bound_by_now(self) -> None:
         """Implements Trigger.AvailableNow: the next :meth:`latest_offset` fixes the end of the input."""
@@ -314,7 +314,7 @@ class PlannerV1:
         return Cell(subscription=self._options.subscription, topic=topic, partition=partition)
 
     def _extend(self, held: Sequence[Started]) -> None:
-        self._send(_markers(held, KEEPALIVE, lease_ms=self._options.lease_ms))
+        self._send(_markers(held, MarkerType.KEEP_ALIVE, lease_ms=self._options.lease_ms))
 
     def _send(self, markers: Iterator[MarkerV1]) -> None:
         """Writes markers. Returns after the broker has confirmed them."""
@@ -322,7 +322,7 @@ class PlannerV1:
         self._sender.flush()
 
 
-def _markers(batch: Sequence[Started], kind: int, *, lease_ms: int = 0) -> Iterator[MarkerV1]:
+def _markers(batch: Sequence[Started], kind: MarkerType, *, lease_ms: int = 0) -> Iterator[MarkerV1]:
     for one in batch:
         for offset in one.offsets:
             yield MarkerV1(

@@ -359,7 +359,7 @@ class Reappender:
             # without a queue id, no consumer can read an End; the lease table has dropped the message anyway
             return []
         end = marker_wire.MarkerV1(
-            queue_id=queue_id, type=marker_wire.END, partition=partition, offset=offset
+            queue_id=queue_id, type=marker_wire.MarkerType.END, partition=partition, offset=offset
         )
         return [Record(self._markers_topic, markers_partition, queue_id, marker_wire.encode_v1(end))]
 
@@ -392,6 +392,6 @@ def _start_of(message: Message, message_id: MessageId) -> marker_wire.MarkerV1 |
         marker = marker_wire.decode(message.key(), message.value())
     except InvalidMarker:
         return None
-    if not isinstance(marker, marker_wire.MarkerV1) or marker.type != marker_wire.START:
+    if not isinstance(marker, marker_wire.MarkerV1) or marker.type != marker_wire.MarkerType.START:
         return None
     return marker if (marker.partition, marker.offset) == message_id else None

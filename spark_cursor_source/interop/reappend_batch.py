@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError
 
 from spark_cursor_source.interop.reappend_troubles import MessageId
 from spark_cursor_source.topics.copies import Headers, Told
-from spark_cursor_source.wire.marker import START, MarkerV1
+from spark_cursor_source.wire.marker import MarkerType, MarkerV1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Found:
         key = self.key or b""
         return MarkerV1(
             queue_id=key,
-            type=START,
+            type=MarkerType.START,
             partition=partition,
             offset=offset,
             key=key,

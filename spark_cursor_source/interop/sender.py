@@ -9,7 +9,7 @@ from typing import Any
 from spark_cursor_source.core.marker import MAX_LEASE_MS, End, KeepAlive, Marker, Release
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.topics.marker_producer import MarkerProducer, cached
-from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1, encode_v1
+from spark_cursor_source.wire.marker import MarkerType, MarkerV1, encode_v1
 
 _ANY_PARTITION = -1
 # kafka-mq-go's producer setting: all markers of a queue id go to the partition of their key.
@@ -62,11 +62,11 @@ def in_v1(marker: Marker, queue_id: bytes) -> Iterator[MarkerV1]:
     """
     match marker:
         case End(cell=cell, offsets=offsets):
-            kind, lease_ms = END, 0
+            kind, lease_ms = MarkerType.END, 0
         case KeepAlive(cell=cell, offsets=offsets, lease_ms=lease_ms):
-            kind = KEEPALIVE
+            kind = MarkerType.KEEP_ALIVE
         case Release(cell=cell, offsets=offsets, delay_ms=int(lease_ms)):
-            kind = KEEPALIVE
+            kind = MarkerType.KEEP_ALIVE
         case _:
             return
     for offset in offsets:

@@ -12,7 +12,7 @@ from spark_cursor_source.errors import NullMessageId, RejectRefused, UnknownActi
 from spark_cursor_source.interop.sender import cached_sender_v1
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions
-from spark_cursor_source.wire.marker import END, KEEPALIVE, MarkerV1
+from spark_cursor_source.wire.marker import MarkerType, MarkerV1
 
 
 class SettlementV1:
@@ -70,11 +70,11 @@ class SettlementV1:
                 for key, partition, offset, word, delay_ms in rows:
                     lease_ms = self._options.lease_ms if word == AckAction.EXTEND else delay_ms
                     if word == AckAction.ACK:
-                        yield MarkerV1(queue_id=key, type=END, partition=partition, offset=offset)
+                        yield MarkerV1(queue_id=key, type=MarkerType.END, partition=partition, offset=offset)
                     elif word != LEAVE and lease_ms is not None:
                         yield MarkerV1(
                             queue_id=key,
-                            type=KEEPALIVE,
+                            type=MarkerType.KEEP_ALIVE,
                             partition=partition,
                             offset=offset,
                             redeliver_after_ms=lease_ms,

@@ -16,7 +16,7 @@ from spark_cursor_source.interop.sender import MarkerSenderV1
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.range_consumer import Removed, offset_of, read_range
 from spark_cursor_source.kafka.range_reader import RangeReader
-from spark_cursor_source.wire.marker import MAX_DELIVERY_COUNT, START, MarkerV1, decode
+from spark_cursor_source.wire.marker import MAX_DELIVERY_COUNT, MarkerType, MarkerV1, decode
 
 Range = tuple[int, int]
 
@@ -91,7 +91,7 @@ class StartWriter:
             started.add(key, offset, delivery_count_of(message))
             yield MarkerV1(
                 queue_id=key,
-                type=START,
+                type=MarkerType.START,
                 partition=partition,
                 offset=offset,
                 redeliver_after_ms=self._lease_ms,
@@ -130,7 +130,7 @@ def started_in(
             marker = decode(record.key(), record.value())
         except InvalidMarker:
             continue  # the tracker reports invalid markers
-        if not isinstance(marker, MarkerV1) or marker.type != START:
+        if not isinstance(marker, MarkerV1) or marker.type != MarkerType.START:
             continue
         first, past = batch.get(marker.partition, (0, 0))
         if first <= marker.offset < past:

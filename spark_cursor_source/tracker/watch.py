@@ -129,7 +129,9 @@ def _without_effect(cell: Cell | None, reappend: ReappendOptions | None) -> tupl
     if reappend.marker_format is MarkerFormat.KMQ:
         return kmq_end(0, OFFSET_LIMIT - 1)
     queue_id = subscription_of(reappend.marker_format).encode()
-    end = marker_wire.MarkerV1(queue_id=queue_id, type=marker_wire.END, partition=0, offset=OFFSET_LIMIT - 1)
+    end = marker_wire.MarkerV1(
+        queue_id=queue_id, type=marker_wire.MarkerType.END, partition=0, offset=OFFSET_LIMIT - 1
+    )
     return queue_id, marker_wire.encode_v1(end)
 
 

@@ -6,8 +6,10 @@ queue id. V2 is one marker for a set of messages of a cell, keyed by the cell.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import assert_never
+from enum import IntEnum
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -35,20 +37,38 @@ from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.wire.marker_pb2 import Marker as MarkerPb
 
 V1, V2 = 0, 1
-START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO, RESUME, HOLD, LOG_END, DELETE, WITHHOLD = (
-    range(13)
-)
 MAX_REASON = 500  #: longest reason that a marker keeps, in characters
 MAX_DUE_MS = 253_402_300_800_000  #: the end of the year 9999
 MAX_DELIVERY_COUNT = 10**9  #: limit of delivery counts; further deliveries still fit in 32 bits
 
 
+class MarkerType(IntEnum):
+    """Stored numbers of the marker classes. V1 has the first three."""
+
+    START = 0
+    END = 1
+    KEEP_ALIVE = 2
+    RELEASE = 3
+    REJECT = 4
+    END_UP_TO = 5
+    SEEK = 6
+    HELLO = 7
+    CLOSE_BREAKER = 8
+    OPEN_BREAKER = 9
+    END_OFFSET_OBSERVED = 10
+    DELETE = 11
+    WITHHOLD = 12
+
+
+_V1_TYPES = (MarkerType.START, MarkerType.END, MarkerType.KEEP_ALIVE)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkerV1:
-    """Marker of kafka-mq-go: ``type`` is START, END or KEEPALIVE of one message of a queue."""
+    """Marker of kafka-mq-go: ``type`` is START, END or KEEP_ALIVE of one message of a queue."""
 
     queue_id: bytes
-    type: int
+    type: MarkerType
     partition: int
     offset: int
     redeliver_after_ms: int = 0
@@ -59,7 +79,7 @@ class MarkerV1:
 def encode_v1(marker: MarkerV1) -> bytes:
     """Returns the bytes that kafka-mq-go writes for this marker.
 
-    >>> encode_v1(MarkerV1(queue_id=b"q1", type=END, partition=3, offset=0)).hex(" ", 2)
+    >>> encode_v1(MarkerV1(queue_id=b"q1", type=MarkerType.END, partition=3, offset=0)).hex(" ", 2)
     '1001 1a02 0803'
     """
     pb = MarkerPb(version=V1, type=marker.type, key=marker.key, value=marker.value)
@@ -78,53 +98,14 @@ def encode(marker: Marker) -> bytes:
     >>> decode(cell.key, encode(marker)) == marker
     True
     """
-    pb = MarkerPb(version=V2, subscription=marker.cell.subscription, topic=marker.cell.topic)
+    number, encode_fields, _ = _CODECS[type(marker)]
+    cell = marker.cell
+    pb = MarkerPb(version=V2, subscription=cell.subscription, topic=cell.topic)
+    pb.type = number
     pb.message_id.SetInParent()
-    pb.message_id.partition = marker.cell.partition
-    if isinstance(marker, (Start, End, KeepAlive, Release, Reject, Withhold)):
-        pb.offsets = marker.offsets.to_roaring()
-    if isinstance(marker, (Start, KeepAlive)):
-        pb.redeliver_after_ms = marker.lease_ms
-    match marker:
-        case Start(delivery_count=count, run_id=run, alone=alone):
-            pb.type, pb.delivery_count, pb.run_id, pb.alone = START, count, run, alone
-        case End(run_id=run, no_message=no_message):
-            pb.type, pb.run_id, pb.no_message = END, run or "", no_message
-        case KeepAlive(delivery_count=count, run_id=run):
-            pb.type, pb.delivery_count, pb.run_id = KEEPALIVE, count or 0, run or ""
-        case Release(delivery_count=count, delay_ms=delay_ms, reason=reason, due_ms=due_ms):
-            pb.type, pb.delivery_count, pb.reason = RELEASE, count, kept(reason)
-            if delay_ms is not None:
-                pb.delay_ms = delay_ms
-            if due_ms is not None:
-                pb.due_ms = due_ms
-        case Reject(delivery_count=count, reason=reason):
-            pb.type, pb.delivery_count, pb.reason = REJECT, count, kept(reason)
-        case EndUpTo(position=position, run_id=run):
-            pb.type, pb.position, pb.run_id = END_UP_TO, position, run or ""
-        case Seek(position=position):
-            pb.type, pb.position = SEEK, position
-        case Hello(run_id=run, position=position, topic_id=topic_id):
-            pb.type, pb.run_id, pb.position, pb.topic_id = HELLO, run, position, topic_id or ""
-        case CloseBreaker():
-            pb.type = RESUME
-        case OpenBreaker(trip=trip):
-            pb.type, pb.reason = HOLD, kept(trip)
-        case EndOffsetObserved(position=position):
-            pb.type, pb.position = LOG_END, position
-        case Delete():
-            pb.type = DELETE
-        case Withhold():
-            _encode_withhold(pb, marker)
-        case _:
-            assert_never(marker)
+    pb.message_id.partition = cell.partition
+    encode_fields(pb, marker)
     return pb.SerializeToString(deterministic=True)
-
-
-def _encode_withhold(pb: MarkerPb, marker: Withhold) -> None:
-    pb.type, pb.delivery_count, pb.delay_ms = WITHHOLD, marker.delivery_count, marker.delay_ms
-    pb.reason, pb.error, pb.trouble = kept(marker.reason), kept(marker.error), kept(marker.trouble)
-    pb.last_delivery_ms, pb.tries = marker.last_delivery_ms, marker.tries
 
 
 def kept(reason: str) -> str:
@@ -168,11 +149,11 @@ def decode_folded(value: bytes) -> Marker:
 def _decode_v1(key: bytes, pb: MarkerPb) -> MarkerV1:
     if not key:
         raise InvalidMarker("the record key names no queue")
-    if pb.type not in (START, END, KEEPALIVE):
+    if pb.type not in _V1_TYPES:
         raise InvalidMarker(f"its type {pb.type} is unknown in version 1")
     return MarkerV1(
         queue_id=key,
-        type=pb.type,
+        type=MarkerType(pb.type),
         partition=pb.message_id.partition,
         offset=pb.message_id.offset,
         redeliver_after_ms=min(pb.redeliver_after_ms, MAX_LEASE_MS),
@@ -196,69 +177,186 @@ def _decode_v2(key: bytes, pb: MarkerPb) -> Marker:
             raise InvalidMarker(f"{name!r} is no name: {why}")
     if pb.delivery_count > MAX_DELIVERY_COUNT:
         raise InvalidMarker(f"its delivery count {pb.delivery_count} is beyond belief")
-    count, run, lease_ms = pb.delivery_count, pb.run_id, min(pb.redeliver_after_ms, MAX_LEASE_MS)
-    delay_ms = min(pb.delay_ms, MAX_LEASE_MS) if pb.HasField("delay_ms") else None
-    match pb.type:
-        case 0 if count and run:
-            return Start(
-                cell=cell,
-                offsets=_offsets(pb),
-                lease_ms=lease_ms,
-                delivery_count=count,
-                run_id=run,
-                alone=pb.alone,
-            )
-        case 1:
-            return End(cell=cell, offsets=_offsets(pb), run_id=run or None, no_message=pb.no_message)
-        case 2 if count or run:
-            return KeepAlive(
-                cell=cell,
-                offsets=_offsets(pb),
-                lease_ms=lease_ms,
-                delivery_count=count or None,
-                run_id=run or None,
-            )
-        case 3 if count:
-            return Release(
-                cell=cell,
-                offsets=_offsets(pb),
-                delivery_count=count,
-                delay_ms=delay_ms,
-                reason=kept(pb.reason),
-                due_ms=_due_ms(pb),
-            )
-        case 4 if count:
-            return Reject(cell=cell, offsets=_offsets(pb), delivery_count=count, reason=kept(pb.reason))
-        case 5:
-            return EndUpTo(cell=cell, position=_position(pb), run_id=run or None)
-        case 6:
-            return Seek(cell=cell, position=_position(pb))
-        case 7 if run:
-            return Hello(cell=cell, run_id=run, position=_position(pb), topic_id=pb.topic_id or None)
-        case 8:
-            return CloseBreaker(cell=cell)
-        case 9 if pb.reason:
-            return OpenBreaker(cell=cell, trip=kept(pb.reason))
-        case 10:
-            return EndOffsetObserved(cell=cell, position=_position(pb))
-        case 11:
-            return Delete(cell=cell)
-        case 12 if pb.trouble and pb.tries and pb.last_delivery_ms >= 0:
-            return Withhold(
-                cell=cell,
-                offsets=_offsets(pb),
-                delivery_count=count,
-                reason=kept(pb.reason),
-                error=kept(pb.error),
-                last_delivery_ms=pb.last_delivery_ms,
-                trouble=kept(pb.trouble),
-                tries=pb.tries,
-                delay_ms=delay_ms or 0,
-            )
-        case 0 | 2 | 3 | 4 | 7 | 9 | 12:
-            raise InvalidMarker(f"its type {pb.type} needs a delivery count, run or reason that it lacks")
-        case _:
-            raise InvalidMarker(f"its type {pb.type} is unknown")
+    decode_fields = _DECODERS.get(pb.type)
+    if decode_fields is None:
+        raise InvalidMarker(f"its type {pb.type} is unknown")
+    marker = decode_fields(pb, cell)
+    if marker is None:
+        raise InvalidMarker(f"its type {pb.type} needs a delivery count, run or reason that it lacks")
+    return marker
+
+
+def _encode_start(pb: MarkerPb, marker: Start) -> None:
+    pb.offsets, pb.redeliver_after_ms = marker.offsets.to_roaring(), marker.lease_ms
+    pb.delivery_count, pb.run_id, pb.alone = marker.delivery_count, marker.run_id, marker.alone
+
+
+def _decode_start(pb: MarkerPb, cell: Cell) -> Start | None:
+    if not pb.delivery_count or not pb.run_id:
+        return None
+    return Start(
+        cell=cell,
+        offsets=_offsets(pb),
+        lease_ms=_lease_ms(pb),
+        delivery_count=pb.delivery_count,
+        run_id=pb.run_id,
+        alone=pb.alone,
+    )
+
+
+def _encode_end(pb: MarkerPb, marker: End) -> None:
+    pb.offsets, pb.run_id = marker.offsets.to_roaring(), marker.run_id or ""
+    pb.no_message = marker.no_message
+
+
+def _decode_end(pb: MarkerPb, cell: Cell) -> End:
+    return End(cell=cell, offsets=_offsets(pb), run_id=pb.run_id or None, no_message=pb.no_message)
+
+
+def _encode_keep_alive(pb: MarkerPb, marker: KeepAlive) -> None:
+    pb.offsets, pb.redeliver_after_ms = marker.offsets.to_roaring(), marker.lease_ms
+    pb.delivery_count, pb.run_id = marker.delivery_count or 0, marker.run_id or ""
+
+
+def _decode_keep_alive(pb: MarkerPb, cell: Cell) -> KeepAlive | None:
+    count, run = pb.delivery_count, pb.run_id
+    if not count and not run:
+        return None
+    return KeepAlive(
+        cell=cell,
+        offsets=_offsets(pb),
+        lease_ms=_lease_ms(pb),
+        delivery_count=count or None,
+        run_id=run or None,
+    )
+
+
+def _encode_release(pb: MarkerPb, marker: Release) -> None:
+    pb.offsets, pb.delivery_count = marker.offsets.to_roaring(), marker.delivery_count
+    pb.reason = kept(marker.reason)
+    if marker.delay_ms is not None:
+        pb.delay_ms = marker.delay_ms
+    if marker.due_ms is not None:
+        pb.due_ms = marker.due_ms
+
+
+def _decode_release(pb: MarkerPb, cell: Cell) -> Release | None:
+    if not pb.delivery_count:
+        return None
+    return Release(
+        cell=cell,
+        offsets=_offsets(pb),
+        delivery_count=pb.delivery_count,
+        delay_ms=_delay_ms(pb),
+        reason=kept(pb.reason),
+        due_ms=_due_ms(pb),
+    )
+
+
+def _encode_reject(pb: MarkerPb, marker: Reject) -> None:
+    pb.offsets, pb.delivery_count = marker.offsets.to_roaring(), marker.delivery_count
+    pb.reason = kept(marker.reason)
+
+
+def _decode_reject(pb: MarkerPb, cell: Cell) -> Reject | None:
+    count = pb.delivery_count
+    if not count:
+        return None
+    return Reject(cell=cell, offsets=_offsets(pb), delivery_count=count, reason=kept(pb.reason))
+
+
+def _encode_end_up_to(pb: MarkerPb, marker: EndUpTo) -> None:
+    pb.position, pb.run_id = marker.position, marker.run_id or ""
+
+
+def _decode_end_up_to(pb: MarkerPb, cell: Cell) -> EndUpTo:
+    return EndUpTo(cell=cell, position=_position(pb), run_id=pb.run_id or None)
+
+
+def _encode_position(pb: MarkerPb, marker: Seek | EndOffsetObserved) -> None:
+    pb.position = marker.position
+
+
+def _decode_seek(pb: MarkerPb, cell: Cell) -> Seek:
+    return Seek(cell=cell, position=_position(pb))
+
+
+def _decode_end_offset_observed(pb: MarkerPb, cell: Cell) -> EndOffsetObserved:
+    return EndOffsetObserved(cell=cell, position=_position(pb))
+
+
+def _encode_hello(pb: MarkerPb, marker: Hello) -> None:
+    pb.run_id, pb.position, pb.topic_id = marker.run_id, marker.position, marker.topic_id or ""
+
+
+def _decode_hello(pb: MarkerPb, cell: Cell) -> Hello | None:
+    if not pb.run_id:
+        return None
+    return Hello(cell=cell, run_id=pb.run_id, position=_position(pb), topic_id=pb.topic_id or None)
+
+
+def _encode_nothing(pb: MarkerPb, marker: CloseBreaker | Delete) -> None:
+    pass
+
+
+def _decode_close_breaker(pb: MarkerPb, cell: Cell) -> CloseBreaker:
+    return CloseBreaker(cell=cell)
+
+
+def _decode_delete(pb: MarkerPb, cell: Cell) -> Delete:
+    return Delete(cell=cell)
+
+
+def _encode_open_breaker(pb: MarkerPb, marker: OpenBreaker) -> None:
+    pb.reason = kept(marker.trip)
+
+
+def _decode_open_breaker(pb: MarkerPb, cell: Cell) -> OpenBreaker | None:
+    return OpenBreaker(cell=cell, trip=kept(pb.reason)) if pb.reason else None
+
+
+def _encode_withhold(pb: MarkerPb, marker: Withhold) -> None:
+    pb.offsets, pb.delivery_count = marker.offsets.to_roaring(), marker.delivery_count
+    pb.reason, pb.error, pb.trouble = kept(marker.reason), kept(marker.error), kept(marker.trouble)
+    pb.delay_ms, pb.last_delivery_ms, pb.tries = marker.delay_ms, marker.last_delivery_ms, marker.tries
+
+
+def _decode_withhold(pb: MarkerPb, cell: Cell) -> Withhold | None:
+    if not pb.trouble or not pb.tries or pb.last_delivery_ms < 0:
+        return None
+    return Withhold(
+        cell=cell,
+        offsets=_offsets(pb),
+        delivery_count=pb.delivery_count,
+        reason=kept(pb.reason),
+        error=kept(pb.error),
+        last_delivery_ms=pb.last_delivery_ms,
+        trouble=kept(pb.trouble),
+        tries=pb.tries,
+        delay_ms=_delay_ms(pb) or 0,
+    )
+
+
+_EncodeFields = Callable[[MarkerPb, Any], None]
+#: None if the message lacks a field that its type needs
+_DecodeFields = Callable[[MarkerPb, Cell], Marker | None]
+
+_CODECS: dict[type[Marker], tuple[MarkerType, _EncodeFields, _DecodeFields]] = {
+    Start: (MarkerType.START, _encode_start, _decode_start),
+    End: (MarkerType.END, _encode_end, _decode_end),
+    KeepAlive: (MarkerType.KEEP_ALIVE, _encode_keep_alive, _decode_keep_alive),
+    Release: (MarkerType.RELEASE, _encode_release, _decode_release),
+    Reject: (MarkerType.REJECT, _encode_reject, _decode_reject),
+    EndUpTo: (MarkerType.END_UP_TO, _encode_end_up_to, _decode_end_up_to),
+    Seek: (MarkerType.SEEK, _encode_position, _decode_seek),
+    Hello: (MarkerType.HELLO, _encode_hello, _decode_hello),
+    CloseBreaker: (MarkerType.CLOSE_BREAKER, _encode_nothing, _decode_close_breaker),
+    OpenBreaker: (MarkerType.OPEN_BREAKER, _encode_open_breaker, _decode_open_breaker),
+    EndOffsetObserved: (MarkerType.END_OFFSET_OBSERVED, _encode_position, _decode_end_offset_observed),
+    Delete: (MarkerType.DELETE, _encode_nothing, _decode_delete),
+    Withhold: (MarkerType.WITHHOLD, _encode_withhold, _decode_withhold),
+}
+_DECODERS: dict[int, _DecodeFields] = {number: fields for number, _, fields in _CODECS.values()}
 
 
 def _offsets(pb: MarkerPb) -> OffsetSet:
@@ -266,6 +364,14 @@ def _offsets(pb: MarkerPb) -> OffsetSet:
         return OffsetSet.from_roaring(pb.offsets)
     except ValueError as cause:
         raise InvalidMarker(str(cause)) from cause
+
+
+def _lease_ms(pb: MarkerPb) -> int:
+    return min(pb.redeliver_after_ms, MAX_LEASE_MS)
+
+
+def _delay_ms(pb: MarkerPb) -> int | None:
+    return min(pb.delay_ms, MAX_LEASE_MS) if pb.HasField("delay_ms") else None
 
 
 def _due_ms(pb: MarkerPb) -> int | None:

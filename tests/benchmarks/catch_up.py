@@ -20,7 +20,7 @@ from spark_cursor_source.interop.lease_tables import LeaseTables
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.wire import marker as marker_wire
-from spark_cursor_source.wire.marker import END, START, MarkerV1, encode_v1
+from spark_cursor_source.wire.marker import MarkerType, MarkerV1, encode_v1
 from tests.benchmarks.common import PARTITIONS, Bench, print_table, spark_session
 
 MARKERS = 1_000_000
@@ -85,19 +85,19 @@ class V1Load:
         """Start and End of each message; Ends come a thousand messages later."""
         for number in range(first, first + count + 1_000):
             if number < first + count:
-                yield self._record(number, START)
+                yield self._record(number, MarkerType.START)
             if number >= first + 1_000:
-                yield self._record(number - 1_000, END)
+                yield self._record(number - 1_000, MarkerType.END)
 
     def starts(self, first: int, count: int) -> Iterator[Record]:
-        return (self._record(number, START) for number in range(first, first + count))
+        return (self._record(number, MarkerType.START) for number in range(first, first + count))
 
     def ends(self, numbers: Iterator[int]) -> Iterator[Record]:
-        return (self._record(number, END) for number in numbers)
+        return (self._record(number, MarkerType.END) for number in numbers)
 
     def _record(self, number: int, kind: int) -> Record:
         queue_id = self._ids[number % len(self._ids)]
-        is_start = kind == START
+        is_start = kind == MarkerType.START
         marker = MarkerV1(
             queue_id=queue_id,
             type=kind,
@@ -170,7 +170,7 @@ class V1Load:
                 marker = marker_wire.decode(message.key(), message.value())
                 assert isinstance(marker, MarkerV1)
                 place = (marker.partition, marker.offset)
-                if marker.type == END:
+                if marker.type == MarkerType.END:
                     leases.pop(place, None)
                 else:
                     leases[place] = (

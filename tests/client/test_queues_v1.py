@@ -12,7 +12,7 @@ import pytest
 
 from spark_cursor_source.client import QueueConsumer
 from spark_cursor_source.errors import InvalidArgument, RejectRefused
-from spark_cursor_source.wire.marker import END, KEEPALIVE, START, MarkerV1, decode
+from spark_cursor_source.wire.marker import MarkerType, MarkerV1, decode
 from tests.client.conftest import OpenClient, Rig, counts, ids, receive, unique
 from tests.conftest import ROOT
 from tests.kafka.control_plane import eventually, read_all
@@ -45,14 +45,14 @@ def test_each_message_has_its_start_before_it_is_received_and_its_end_when_it_is
     messages = receive(consumer, 20)
     assert ids(messages) == sorted(sent)
     assert counts(messages) == {1: 20}
-    starts = markers(rig, START)
+    starts = markers(rig, MarkerType.START)
     assert set(ids(messages)) <= starts.keys()
     messages[0].ack()
     for message in messages[1:]:
         message.ack_async()
     consumer.flush()
-    assert markers(rig, END) == Counter(sent)
-    assert others[0] not in markers(rig, START)
+    assert markers(rig, MarkerType.END) == Counter(sent)
+    assert others[0] not in markers(rig, MarkerType.START)
     committed = rig.topics.committed("kafka-mq-q", [(rig.topic, 0), (rig.topic, 1)])
     assert sum(committed.values()) == 21
 
@@ -86,7 +86,7 @@ def test_a_held_message_is_kept_and_a_rejected_one_is_refused(rig: Rig) -> None:
     message.extend(2_000)
     assert consumer.receive(2_500) is None
     message.ack()
-    assert markers(rig, KEEPALIVE).total() > 3
+    assert markers(rig, MarkerType.KEEP_ALIVE).total() > 3
     assert consumer.receive(1_500) is None
     with pytest.raises(InvalidArgument, match=r"^id=None: v1 markers"):
         rig.service(marker_format="v1").queue(subscription="s").consumer()
@@ -137,13 +137,13 @@ def test_a_full_buffer_leaves_the_rest_in_the_queue_and_the_consumer_in_its_grou
     slow = open_consumer(rig, consumer_receive_buffer_capacity=2)
     found = receive(slow, 1)
     time.sleep(3.0)  # long enough for it to stop reading
-    assert markers(rig, START).total() == 3
+    assert markers(rig, MarkerType.START).total() == 3
     found += receive(slow, 11)
     assert ids(found) == sorted(sent)
     for message in found:
         message.ack_async()
     slow.flush()
-    eventually(lambda: markers(rig, END) == Counter(sent))
+    eventually(lambda: markers(rig, MarkerType.END) == Counter(sent))
 
 
 def test_a_paused_partition_rests_and_publishing_to_it_wakes_it(rig: Rig, open_client: OpenClient) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.wire.marker import END, START, MarkerV1, decode
+from spark_cursor_source.wire.marker import MarkerType, MarkerV1, decode
 from tests.e2e.harness import App, Garage
 from tests.kafka.control_plane import produce, read_all
 
@@ -54,14 +54,14 @@ def test_what_a_killed_run_had_started_is_left_to_the_tracker_and_the_rest_goes_
         },
     )
     assert [one.id for one in consumer.until_seen(4)] == [(0, n) for n in range(4)]
-    assert markers(START) == [0, 1, 2, 3]
+    assert markers(MarkerType.START) == [0, 1, 2, 3]
     consumer.kill_tree()
 
     put(b"plain", b"plain")
     consumer.start()
-    consumer.until(lambda: len(markers(END)) >= 2, "the new messages are acked")
+    consumer.until(lambda: len(markers(MarkerType.END)) >= 2, "the new messages are acked")
     time.sleep(1.0)  # long enough for what must not come
     consumer.kill_tree()
     assert [one.id for one in consumer.seen(run=2)] == [(0, 4), (0, 5)]
-    assert markers(START) == [0, 1, 2, 3, 4, 5], "one each"
-    assert markers(END) == [4, 5]
+    assert markers(MarkerType.START) == [0, 1, 2, 3, 4, 5], "one each"
+    assert markers(MarkerType.END) == [4, 5]

@@ -24,7 +24,7 @@ import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink
 from spark_cursor_source.core.outcome import Leave
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.wire.marker import END, START, MarkerV1, decode, encode_v1
+from spark_cursor_source.wire.marker import MarkerType, MarkerV1, decode, encode_v1
 from tests.interop.programs import NOT_NAMED, VARIABLE, CannotBuild, Programs, build
 from tests.kafka.control_plane import read_all
 from tests.spark.harness import Bench, wait_until
@@ -108,7 +108,7 @@ class Rig:
         offset = max(offset for partition, offset in self.messages() if partition == 0)
         start = MarkerV1(
             queue_id=queue_id,
-            type=START,
+            type=MarkerType.START,
             partition=0,
             offset=offset,
             redeliver_after_ms=1,
@@ -145,8 +145,8 @@ class Rig:
 
     def is_settled(self) -> bool:
         """Whether every message was started, and every one that was has ended."""
-        messages, ended = self.messages().keys(), set(self.markers(END))
-        return messages <= set(self.markers(START)) and messages <= ended
+        messages, ended = self.messages().keys(), set(self.markers(MarkerType.END))
+        return messages <= set(self.markers(MarkerType.START)) and messages <= ended
 
     @property
     def config(self) -> dict[str, str]:
@@ -224,7 +224,7 @@ def test_our_source_with_their_tracker_loses_nothing_and_what_is_not_acked_comes
     }
     assert Counter(messages.values()) == expected
     assert seen == dict.fromkeys(messages, 1), "each message and each copy reaches the handler once"
-    assert Counter(rig.markers(START)) == dict.fromkeys(messages, 1), "one Start each"
+    assert Counter(rig.markers(MarkerType.START)) == dict.fromkeys(messages, 1), "one Start each"
 
 
 def test_their_consumer_with_our_tracker_gets_back_what_it_has_left(theirs: Programs, rig: Rig) -> None:
@@ -234,7 +234,7 @@ def test_their_consumer_with_our_tracker_gets_back_what_it_has_left(theirs: Prog
     log = rig.run(theirs.consumer, QUEUE=QUEUE_IDS[0].decode())
     wait_until(lambda: "acked leave" in log.read_text(), "it comes back", timeout_s=300, queries=[tracker])
     ours = {one for one, (queue_id, _) in rig.messages().items() if queue_id == QUEUE_IDS[0]}
-    wait_until(lambda: ours <= set(rig.markers(END)), "all is ended", queries=[tracker])
+    wait_until(lambda: ours <= set(rig.markers(MarkerType.END)), "all is ended", queries=[tracker])
     time.sleep(2 * LEASE_MS / 1000)
     values = Counter(value for queue_id, value in rig.messages().values() if queue_id == QUEUE_IDS[0])
     assert values == {"ack 1": 1, "leave": 2, "ack 2": 1}

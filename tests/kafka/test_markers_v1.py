@@ -10,7 +10,7 @@ from spark_cursor_source.core.marker import MAX_LEASE_MS
 from spark_cursor_source.errors import InvalidMarker, MarkersNotDurable
 from spark_cursor_source.interop.sender import MarkerSenderV1, cached_sender_v1
 from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.wire.marker import END, KEEPALIVE, START, MarkerV1, decode
+from spark_cursor_source.wire.marker import MarkerType, MarkerV1, decode
 from tests.kafka.control_plane import PARTITIONS, Control, read_all
 
 pytestmark = pytest.mark.broker
@@ -36,7 +36,9 @@ def sender(control: Control) -> MarkerSenderV1:
 
 
 def start(queue_id: bytes = b"q", offset: int = 0, **more: object) -> MarkerV1:
-    marker = MarkerV1(queue_id=queue_id, type=START, partition=3, offset=offset, redeliver_after_ms=60_000)
+    marker = MarkerV1(
+        queue_id=queue_id, type=MarkerType.START, partition=3, offset=offset, redeliver_after_ms=60_000
+    )
     return replace(marker, **{"key": queue_id, "value": b"v", **more})
 
 
@@ -52,8 +54,14 @@ def test_markers_of_a_queue_id_are_where_javas_partitioner_puts_them(
 def test_markers_of_a_message_come_back_as_they_were_and_in_order(
     control: Control, sender: MarkerSenderV1
 ) -> None:
-    keep_alive = MarkerV1(queue_id=b"q", type=KEEPALIVE, partition=3, offset=0, redeliver_after_ms=0)
-    given = [start(value=b""), keep_alive, MarkerV1(queue_id=b"q", type=END, partition=3, offset=0)]
+    keep_alive = MarkerV1(
+        queue_id=b"q", type=MarkerType.KEEP_ALIVE, partition=3, offset=0, redeliver_after_ms=0
+    )
+    given = [
+        start(value=b""),
+        keep_alive,
+        MarkerV1(queue_id=b"q", type=MarkerType.END, partition=3, offset=0),
+    ]
     sender.send(given)
     sender.flush()
     records = read_all(control.config, control.markers)

@@ -23,7 +23,7 @@ def known(control: Control) -> Control:
         control.config, control.cursors, [{"key": cell.key, "value": cursor_wire.encode(cursor_of(cell, 5))}]
     )
     hello = Hello(cell=cell_of("invoices", subscription="deleted"), position=0, run_id="r")
-    end = marker_wire.MarkerV1(queue_id=b"mails", type=marker_wire.END, partition=0, offset=0)
+    end = marker_wire.MarkerV1(queue_id=b"mails", type=marker_wire.MarkerType.END, partition=0, offset=0)
     records = [
         {"key": hello.cell.key, "value": marker_wire.encode(hello)},
         {"key": b"mails", "value": marker_wire.encode_v1(end)},

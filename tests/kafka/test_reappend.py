@@ -90,7 +90,7 @@ def test_a_message_is_appended_whole_and_its_end_is_that_of_its_queue(
         (control.markers, 1, b"q2"),
     ]
     assert marker_wire.decode(b"q2", ends[1].value) == MarkerV1(
-        queue_id=b"q2", type=marker_wire.END, partition=0, offset=1
+        queue_id=b"q2", type=marker_wire.MarkerType.END, partition=0, offset=1
     )
 
 
@@ -118,7 +118,9 @@ def test_a_message_that_retention_has_taken_comes_from_its_start(
     control: Control, options: ReappendOptions, reappender: Callable[[ReappendOptions], Reappender]
 ) -> None:
     produce(control.config, control.queue, [{"key": b"q1", "value": str(n).encode()} for n in range(3)])
-    start = MarkerV1(queue_id=b"q1", type=marker_wire.START, partition=0, offset=0, key=b"q1", value=b"0")
+    start = MarkerV1(
+        queue_id=b"q1", type=marker_wire.MarkerType.START, partition=0, offset=0, key=b"q1", value=b"0"
+    )
     # The Start of offset 0 is there, that of offset 1 is another's, and offset 2 is still in the topic.
     produce(control.config, control.markers, [_start_record(start), _start_record(start)])
     _delete_below(control, 2)
@@ -248,7 +250,7 @@ def test_a_dead_letter_that_cannot_be_written_leaves_its_message_open(
     assert again.redeliver_after_ms >= 2_000
     assert again == MarkerV1(
         queue_id=b"q1",
-        type=marker_wire.START,
+        type=marker_wire.MarkerType.START,
         partition=0,
         offset=0,
         redeliver_after_ms=again.redeliver_after_ms,
@@ -270,7 +272,7 @@ def test_while_a_topic_is_late_a_message_without_a_start_stays_open_with_its_con
     (start,) = one.reappend(due((0, 0, 40), (0, 1, 41)))
     again = marker_wire.decode(start.key, start.value)
     assert isinstance(again, MarkerV1)
-    assert (start.partition, again.type, again.offset) == (1, marker_wire.START, 1)
+    assert (start.partition, again.type, again.offset) == (1, marker_wire.MarkerType.START, 1)
     assert (again.queue_id, again.key, again.value) == (b"q1", b"q1", b"1")
     assert one.lost == 1
     assert [m.value() for m in read_all(control.config, control.queue)] == [b"1"]

@@ -14,7 +14,7 @@ import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import MissingColumns, RejectRefused
-from spark_cursor_source.wire.marker import END, KEEPALIVE, START, MarkerV1, decode
+from spark_cursor_source.wire.marker import MarkerType, MarkerV1, decode
 from tests.kafka.control_plane import read_all
 from tests.spark.harness import Bench
 
@@ -65,7 +65,7 @@ def test_no_row_reaches_user_code_before_its_start_is_durable_and_each_is_ended_
     found: list[Any] = []
 
     def handle(message: Any) -> str:
-        started = [one for one in marked(options) if one.type == START]
+        started = [one for one in marked(options) if one.type == MarkerType.START]
         wanted = message.partition, message.offset, bytes(message.value or b""), bytes(message.key)
         number = [(one.partition, one.offset, one.value, one.queue_id) for one in started].count(wanted)
         return f"started {number}"
@@ -75,14 +75,17 @@ def test_no_row_reaches_user_code_before_its_start_is_durable_and_each_is_ended_
 
     lone_bench.start(options, AckSink.per_row(handle, options, then=remember, result="STRING"))
     lone_bench.until(
-        lambda: len([one for one in marked(options) if one.type == END]) >= 5, "all messages are acked"
+        lambda: len([one for one in marked(options) if one.type == MarkerType.END]) >= 5,
+        "all messages are acked",
     )
     ids = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]
     assert sorted(found) == [(*one, "started 1") for one in ids]
-    for kind in (START, END):
+    for kind in (MarkerType.START, MarkerType.END):
         of_kind = [(one.partition, one.offset) for one in marked(options) if one.type == kind]
         assert sorted(of_kind) == ids, "the message without a key has none"
-    assert {shown(one) for one in marked(options) if one.type == END} >= {(b"q1", END, 1, 0, 0)}
+    assert {shown(one) for one in marked(options) if one.type == MarkerType.END} >= {
+        (b"q1", MarkerType.END, 1, 0, 0)
+    }
 
 
 def test_each_action_is_the_marker_that_their_tracker_has_for_it(lone_bench: Bench) -> None:
@@ -101,13 +104,13 @@ def test_each_action_is_the_marker_that_their_tracker_has_for_it(lone_bench: Ben
     written.write.format("cursorq").options(**options).mode("append").save()
     half_a_day = 12 * 3_600_000
     assert sorted(map(shown, marked(options)), key=lambda one: one[3]) == [
-        (b"q", END, 0, 0, 0),
-        (b"q", KEEPALIVE, 0, 1, 0),
-        (b"q", KEEPALIVE, 0, 2, half_a_day),
-        (b"q", KEEPALIVE, 0, 3, 120_000),
-        (b"q", END, 0, 4, 0),
-        (b"q", KEEPALIVE, 0, 5, 500),
-        (b"q", KEEPALIVE, 0, 7, 60_000),
+        (b"q", MarkerType.END, 0, 0, 0),
+        (b"q", MarkerType.KEEP_ALIVE, 0, 1, 0),
+        (b"q", MarkerType.KEEP_ALIVE, 0, 2, half_a_day),
+        (b"q", MarkerType.KEEP_ALIVE, 0, 3, 120_000),
+        (b"q", MarkerType.END, 0, 4, 0),
+        (b"q", MarkerType.KEEP_ALIVE, 0, 5, 500),
+        (b"q", MarkerType.KEEP_ALIVE, 0, 7, 60_000),
     ], "the release without a delay, offset 6, is left to its lease"
 
     before = len(marked(options))

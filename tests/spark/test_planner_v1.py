@@ -23,7 +23,7 @@ from spark_cursor_source.interop.sender import MarkerSenderV1
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.reader import CursorqStreamReader, LeasedSlices
-from spark_cursor_source.wire.marker import END, KEEPALIVE, START, MarkerV1, decode
+from spark_cursor_source.wire.marker import MarkerType, MarkerV1, decode
 from tests.kafka.control_plane import produce, read_all
 from tests.logged import events
 from tests.spark.harness import logged, wait_until
@@ -76,7 +76,7 @@ class Desk:
 
     def started(self) -> list[tuple[int, int]]:
         """(partition, offset) of each Start."""
-        return sorted((one.partition, one.offset) for one in self.markers(START))
+        return sorted((one.partition, one.offset) for one in self.markers(MarkerType.START))
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_each_message_of_a_batch_has_its_start_with_key_and_value_before_it_is_h
     assert ids(tasks, 1) == desk.started() == [(0, 0), (0, 1), (0, 2), (1, 0)]
     assert all(
         one.key == one.queue_id and one.value == b"of-" + one.key and one.redeliver_after_ms == 7_000
-        for one in desk.markers(START)
+        for one in desk.markers(MarkerType.START)
     )
     assert planner.latest_offset(end, max_offsets=None) is end, "nothing more"
 
@@ -145,12 +145,14 @@ def test_a_replayed_batch_holds_what_has_no_start_and_leaves_the_rest_to_the_tra
     sender = MarkerSenderV1(desk.config, desk.markers_topic, PARTITIONS)
     with closing(sender):
         sender.send(
-            MarkerV1(queue_id=b"q%d" % (n % 3), type=START, partition=0, offset=n, key=b"q%d" % (n % 3))
+            MarkerV1(
+                queue_id=b"q%d" % (n % 3), type=MarkerType.START, partition=0, offset=n, key=b"q%d" % (n % 3)
+            )
             for n in (0, 1, 3)
         )
         # An End or a KeepAlive is no Start, and neither is a Start of another partition.
-        sender.send([MarkerV1(queue_id=b"q2", type=END, partition=0, offset=2)])
-        sender.send([MarkerV1(queue_id=b"q2", type=START, partition=1, offset=2, key=b"q2")])
+        sender.send([MarkerV1(queue_id=b"q2", type=MarkerType.END, partition=0, offset=2)])
+        sender.send([MarkerV1(queue_id=b"q2", type=MarkerType.START, partition=1, offset=2, key=b"q2")])
         sender.flush()
     second = desk.planner()
     assert ids(second.plan(logged(start), logged(end))) == [(0, 2), (0, 4), (0, 5)]
@@ -186,7 +188,7 @@ def test_what_was_logged_and_not_committed_gets_the_starts_that_it_does_not_have
     first.plan(start, middle)
     end = first.latest_offset(middle, max_offsets=3)
     with closing(MarkerSenderV1(desk.config, desk.markers_topic, PARTITIONS)) as sender:
-        sender.send([MarkerV1(queue_id=b"q", type=START, partition=0, offset=3, key=b"q")])
+        sender.send([MarkerV1(queue_id=b"q", type=MarkerType.START, partition=0, offset=3, key=b"q")])
         sender.flush()
     second = desk.planner()
     last = second.latest_offset(logged(end), max_offsets=None)
@@ -260,9 +262,9 @@ def test_leases_are_extended_while_a_batch_lasts_and_ended_by_the_source_that_ac
     start = planner.initial_offset()
     end = planner.latest_offset(start, max_offsets=None)
     planner.plan(start, end)
-    wait_until(lambda: len(desk.markers(KEEPALIVE)) >= 6, "all leases are extended twice")
+    wait_until(lambda: len(desk.markers(MarkerType.KEEP_ALIVE)) >= 6, "all leases are extended twice")
     planner.completed(end)
-    kept, ended = desk.markers(KEEPALIVE), desk.markers(END)
+    kept, ended = desk.markers(MarkerType.KEEP_ALIVE), desk.markers(MarkerType.END)
     assert {(one.queue_id, one.partition, one.offset) for one in kept} == {
         (b"q1", 0, 0),
         (b"q2", 0, 1),
@@ -271,7 +273,7 @@ def test_leases_are_extended_while_a_batch_lasts_and_ended_by_the_source_that_ac
     assert {one.redeliver_after_ms for one in kept} == {1_000}
     assert sorted(one.offset for one in ended) == [0, 1, 2]
     planner.completed(end)
-    assert len(desk.markers(END)) == 3, "once"
+    assert len(desk.markers(MarkerType.END)) == 3, "once"
 
 
 def test_what_was_started_is_not_read_again_without_a_checkpoint_either(

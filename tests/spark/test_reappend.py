@@ -86,13 +86,13 @@ class World:
             partition, offset, key = message.partition(), message.offset(), message.key() or b""
             assert partition is not None
             assert offset is not None
-            is_start = kind == marker_wire.START
+            is_start = kind == marker_wire.MarkerType.START
             marker = MarkerV1(
                 queue_id=key,
                 type=kind,
                 partition=partition,
                 offset=offset,
-                redeliver_after_ms=0 if kind == marker_wire.END else lease_ms,
+                redeliver_after_ms=0 if kind == marker_wire.MarkerType.END else lease_ms,
                 key=key if is_start else b"",
                 value=(message.value() or b"") if is_start else b"",
             )
@@ -120,7 +120,7 @@ class World:
                 marker = marker_wire.decode(message.key(), message.value())
             except InvalidMarker:
                 continue
-            if isinstance(marker, MarkerV1) and marker.type == marker_wire.END:
+            if isinstance(marker, MarkerV1) and marker.type == marker_wire.MarkerType.END:
                 found.append((marker.queue_id, marker.partition, marker.offset))
         return found
 
@@ -142,24 +142,24 @@ def test_what_a_consumer_of_kafka_mq_go_does_not_end_comes_back_at_the_tail(worl
     world.send(world.queue, (b"q1", b"a"), (b"q1", b"b"), (b"q2", b"c"))
     by_value = {m.value(): m for m in world.messages()}
     a, b, c = by_value[b"a"], by_value[b"b"], by_value[b"c"]
-    world.mark(marker_wire.START, a, b, c)
+    world.mark(marker_wire.MarkerType.START, a, b, c)
     world.send(world.markers, (b"q1", b"\xff no marker"))
-    world.mark(marker_wire.END, a)
+    world.mark(marker_wire.MarkerType.END, a)
     tracker = world.track()
-    world.mark(marker_wire.KEEPALIVE, c, lease_ms=60_000)
+    world.mark(marker_wire.MarkerType.KEEP_ALIVE, c, lease_ms=60_000)
     (copy,) = world.until_copies(1)
     assert (copy.key(), copy.value()) == (b"q1", b"b")
     wait_until(lambda: (b"q1", b.partition(), b.offset()) in world.ends(), "the End of the old id")
     # The copy is a message like any other: started, left, and back again with a higher count.
-    world.mark(marker_wire.START, copy)
+    world.mark(marker_wire.MarkerType.START, copy)
     copies = world.until_copies(2)
     counts = sorted(dict(m.headers() or [])["cursorq-redelivery-count"] for m in copies)
     assert counts == [b"1", b"2"]
-    world.mark(marker_wire.END, c)
+    world.mark(marker_wire.MarkerType.END, c)
 
     # A tracker whose checkpoint is lost goes on from the table that the first one left.
     again = max(copies, key=lambda m: dict(m.headers() or [])["cursorq-redelivery-count"])
-    world.mark(marker_wire.START, again, lease_ms=6_000)
+    world.mark(marker_wire.MarkerType.START, again, lease_ms=6_000)
     wait_until(lambda: world.open_leases() == 1, "the lease in the table", queries=[tracker])
     tracker.stop()
     assert world.copies() == [(b"q1", b"b")] * 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -31,14 +32,12 @@ from spark_cursor_source.core.marker import (
 from spark_cursor_source.core.offsets import EMPTY, OFFSET_LIMIT, OffsetSet
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.wire.marker import (
-    END,
-    KEEPALIVE,
     MAX_DELIVERY_COUNT,
     MAX_DUE_MS,
     MAX_REASON,
-    START,
     V1,
     V2,
+    MarkerType,
     MarkerV1,
     decode,
     decode_folded,
@@ -58,18 +57,18 @@ SOME = OffsetSet.of((5, 100), (70_000, 70_001), (2**40, 2**40 + 3))
 KAFKA_MQ_GO = {
     "1a020803 20e0d403 2a027131 320178": MarkerV1(
         queue_id=b"q1",
-        type=START,
+        type=MarkerType.START,
         partition=3,
         offset=0,
         redeliver_after_ms=60_000,
         key=b"q1",
         value=b"x",
     ),
-    "1001 1a020803": MarkerV1(queue_id=b"q1", type=END, partition=3, offset=0),
+    "1001 1a020803": MarkerV1(queue_id=b"q1", type=MarkerType.END, partition=3, offset=0),
     "1002 1a0310c506 20b817": MarkerV1(
-        queue_id=b"q1", type=KEEPALIVE, partition=0, offset=837, redeliver_after_ms=3_000
+        queue_id=b"q1", type=MarkerType.KEEP_ALIVE, partition=0, offset=837, redeliver_after_ms=3_000
     ),
-    "1a00": MarkerV1(queue_id=b"q1", type=START, partition=0, offset=0),
+    "1a00": MarkerV1(queue_id=b"q1", type=MarkerType.START, partition=0, offset=0),
 }
 
 
@@ -82,7 +81,7 @@ def test_markers_of_kafka_mq_go_are_read_and_written_to_the_byte(data: str, mark
 markers_v1 = st.builds(
     MarkerV1,
     queue_id=st.binary(min_size=1, max_size=8),
-    type=st.sampled_from([START, END, KEEPALIVE]),
+    type=st.sampled_from([MarkerType.START, MarkerType.END, MarkerType.KEEP_ALIVE]),
     partition=st.integers(0, 2**31 - 1),
     offset=st.integers(0, OFFSET_LIMIT - 1),
     redeliver_after_ms=st.integers(0, MAX_LEASE_MS),
@@ -98,6 +97,14 @@ def test_a_marker_of_version_1_survives_its_bytes(marker: MarkerV1) -> None:
 
 
 # ---- version 2
+
+
+def test_each_marker_class_has_the_stored_number_of_its_name() -> None:
+    numbers = {"".join(part.title() for part in one.name.split("_")): one.value for one in MarkerType}
+    assert set(numbers) == {one.__name__ for one in get_args(Marker)}
+    for marker in (Seek(cell=CELL, position=4), OpenBreaker(cell=CELL, trip="t"), Delete(cell=CELL)):
+        assert MarkerPb.FromString(encode(marker)).type == numbers[type(marker).__name__]
+
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 cell_names = st.text("aZ09._-", min_size=1, max_size=12).filter(lambda name: name.strip("."))
@@ -237,7 +244,7 @@ def v2(**change: object) -> bytes:
     """An End of version 2, with changes; a change to None leaves the field out."""
     fields: dict[str, object] = {
         "version": V2,
-        "type": END,
+        "type": MarkerType.END,
         "message_id": MessageId(partition=3),
         "subscription": "billing",
         "topic": "orders",
@@ -359,7 +366,7 @@ def test_what_is_not_surely_a_marker_is_refused(key: bytes | None, value: bytes 
 def test_unknown_fields_are_accepted() -> None:
     assert decode(CELL.key, v2(run_id=None) + b"\xfa\x3f\x03abc") == End(cell=CELL, offsets=SOME)
     assert decode(b"q1", bytes.fromhex("1001 1a020803 fa3f03616263")) == MarkerV1(
-        queue_id=b"q1", type=END, partition=3, offset=0
+        queue_id=b"q1", type=MarkerType.END, partition=3, offset=0
     )
 
 

@@ -19,7 +19,7 @@ from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.range_consumer import offset_of
 from spark_cursor_source.kafka.tail_consumer import Fetched, Record, offsets_of
 from spark_cursor_source.options.service import ServiceConfig
-from spark_cursor_source.wire.marker import START, MarkerV1
+from spark_cursor_source.wire.marker import MarkerType, MarkerV1
 
 _PATIENCE_S = 1.0  # seconds of a full buffer after which the reader only keeps its group membership
 
@@ -86,7 +86,7 @@ class FeedV1(Feed):
         for message in messages:
             yield MarkerV1(
                 queue_id=self._of,
-                type=START,
+                type=MarkerType.START,
                 partition=fetched.partition,
                 offset=offset_of(message),
                 redeliver_after_ms=self._config.redelivery_timeout_ms,

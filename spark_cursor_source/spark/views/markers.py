@@ -195,7 +195,8 @@ def _queue_id(marker: wire.MarkerV1) -> str:
 
 def _columns_of_v1(marker: wire.MarkerV1) -> Sequence[Any]:
     """Returns the columns of a V1 marker. The queue id is shown as subscription; the topic is null."""
-    kind = {wire.START: Start, wire.END: End, wire.KEEPALIVE: KeepAlive}[marker.type]
+    types = wire.MarkerType
+    kind = {types.START: Start, types.END: End, types.KEEP_ALIVE: KeepAlive}[marker.type]
     lease_ms = None if kind is End else marker.redeliver_after_ms
     offsets = OffsetSet.of((marker.offset, marker.offset + 1))
     known = (_TYPES[kind], _queue_id(marker), None, marker.partition, offsets, 1, None, lease_ms)
