@@ -12,9 +12,9 @@ release = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "reference/_*.template.md"]
 html_theme = "furo"
-html_title = f"spark_cursor_source {release}"
+html_title = f"cursorq {release}"
 html_static_path = ["_static"]
 
 autodoc_member_order = "bysource"
