@@ -220,33 +220,30 @@ class CellTracker:
             case Start():
                 self._start(marker, at_ms)
             case End():
-                acked = marker.offsets - self._spared(marker)
-                if marker.no_message:
-                    self._end_gaps(acked)
-                else:
-                    ended = self._take(acked)
-                    self._tally["acked"] += ended
-                    self._tally["unknown_ends"] += len(acked) - ended
+                self._end(marker)
             case EndUpTo():
                 self._end_up_to(marker)
             case KeepAlive():
                 self._keep_alive(marker, at_ms)
-            case Release():
-                if marker.due_ms is None:
+            case Release(due_ms=due_ms):
+                if due_ms is None:
                     self._release(marker, at_ms)
                 else:
-                    self._take_back(marker, marker.due_ms, at_ms)
+                    self._take_back(marker, due_ms, at_ms)
             case Reject():
-                rejected = 0
-                for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
-                    rejected += len(offsets)
-                    self._dead_letter(offsets, lease, REJECTED, at_ms, error=marker.reason)
-                self._tally["unknown_settlements"] += len(marker.offsets) - rejected
+                self._reject(marker, at_ms)
+            case Withhold():
+                self._withhold(marker, at_ms)
+            case _:
+                self._take_in_for_cell(marker, at_ms)
+
+    def _take_in_for_cell(
+        self, marker: Seek | Hello | CloseBreaker | OpenBreaker | EndOffsetObserved | Delete, at_ms: int
+    ) -> None:
+        """Applies a marker that concerns the whole cell instead of messages."""
+        match marker:
             case Seek():
-                self._take(self._outstanding())
-                self._first_deliveries = UNKNOWN
-                self._read_position = marker.position
-                self._owner, self._owner_seen_ms, self._sought = None, 0, True
+                self._seek(marker)
             case Hello():
                 self._hello(marker)
             case CloseBreaker():
@@ -258,8 +255,6 @@ class CellTracker:
                 self._ages = self._ages.seen(at_ms, marker.position)
             case Delete():
                 self._delete()
-            case Withhold():
-                self._withhold(marker, at_ms)
             case _:
                 assert_never(marker)
 
@@ -335,6 +330,15 @@ class CellTracker:
         """True if the run is not the owner after a Seek, and so does not know of the Seek."""
         return self._sought and run != self._owner
 
+    def _end(self, marker: End) -> None:
+        acked = marker.offsets - self._spared(marker)
+        if marker.no_message:
+            self._end_gaps(acked)
+        else:
+            ended = self._take(acked)
+            self._tally["acked"] += ended
+            self._tally["unknown_ends"] += len(acked) - ended
+
     def _end_gaps(self, offsets: OffsetSet) -> None:
         """Removes offsets that hold no message, and counts them as neither delivered nor acknowledged."""
         for leased in self._leases.offsets():
@@ -405,6 +409,13 @@ class CellTracker:
                 self._tally["delivered"] -= len(taken)
                 self._give_back(Available(0, died=False), taken, at_ms=at_ms, delay_ms=due_ms - at_ms)
 
+    def _reject(self, marker: Reject, at_ms: int) -> None:
+        rejected = 0
+        for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
+            rejected += len(offsets)
+            self._dead_letter(offsets, lease, REJECTED, at_ms, error=marker.reason)
+        self._tally["unknown_settlements"] += len(marker.offsets) - rejected
+
     def _spared(self, marker: End | EndUpTo) -> OffsetSet:
         """Returns the never-delivered offsets, which a planner's marker for a whole batch must not end."""
         if marker.run_id is None:
@@ -417,6 +428,12 @@ class CellTracker:
         # Offsets leased together share one jitter: a batch returns as a whole, different batches at
         # different times.
         return self._policy.wait_ms(count, of=b"%s@%d" % (self._cell.key, offsets.first or 0))
+
+    def _seek(self, marker: Seek) -> None:
+        self._take(self._outstanding())
+        self._first_deliveries = UNKNOWN
+        self._read_position = marker.position
+        self._owner, self._owner_seen_ms, self._sought = None, 0, True
 
     def _hello(self, marker: Hello) -> None:
         if self._owner is None and not self._read_position and not self._sought:
