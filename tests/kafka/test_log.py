@@ -282,18 +282,6 @@ def test_offsets_that_the_partition_never_had_are_refused(
     assert failure.value.available == (0, 3)
 
 
-def test_an_end_that_never_comes_is_a_stall(config: dict[str, str], create_topic: CreateTopic) -> None:
-    topic = create_topic()
-    produce(config["bootstrap.servers"], topic, [b"x"] * 3)
-    read = []
-    with (
-        borrowed_consumer(config) as consumer,
-        pytest.raises(ReadStalled, match="ended at offset 3") as failure,
-    ):
-        read.extend(read_range(consumer, topic, 0, 0, 9, stall_timeout_ms=1_500))
-    assert failure.value.position == 3
-
-
 def test_a_late_record_ends_the_wait(config: dict[str, str], create_topic: CreateTopic) -> None:
     topic = create_topic()
     produce(config["bootstrap.servers"], topic, [b"x"] * 3)

@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from confluent_kafka import Consumer, Message, Producer
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.errors import ReadStalled, RecordsGone
+from spark_cursor_source.kafka.consumers import reader_config
+from spark_cursor_source.kafka.range_consumer import read_range
 from spark_cursor_source.kafka.range_reader import RangeReader
 from tests.conftest import CreateTopic
 from tests.kafka.control_plane import produce
@@ -38,3 +42,69 @@ def test_partitions_that_are_shorter_than_their_ranges_are_read_to_their_end(
     produce({"bootstrap.servers": broker.bootstrap_servers}, topic, records)
     found = sorted((message.partition(), message.offset()) for message in reader.read(topic, ranges))
     assert found == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+@pytest.fixture
+def consumer(broker: EmbeddedKafka) -> Iterator[Consumer]:
+    with closing(Consumer(reader_config({"bootstrap.servers": broker.bootstrap_servers}))) as consumer:
+        yield consumer
+
+
+@pytest.fixture
+def two_records(broker: EmbeddedKafka, create_topic: CreateTopic) -> str:
+    topic = create_topic()
+    produce({"bootstrap.servers": broker.bootstrap_servers}, topic, [{"value": b"x"}] * 2)
+    return topic
+
+
+@pytest.mark.parametrize("start", [0, 2, 4], ids=["within", "at the end", "beyond the end"])
+def test_a_range_that_its_partition_lost_is_read_to_the_end_with_a_warning(
+    consumer: Consumer, two_records: str, start: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    removed: list[tuple[int, int]] = []
+    read = read_range(
+        consumer,
+        two_records,
+        0,
+        start,
+        5,
+        on_removed=lambda first, past: removed.append((first, past)),
+        stall_timeout_ms=PATIENCE_MS,
+    )
+    found = [message.offset() for messages in read for message in messages]
+    assert found == list(range(start, 2))
+    assert removed == [(max(start, 2), 5)]
+    assert "event=records_removed" in caplog.text
+
+
+@pytest.mark.parametrize("start", [0, 2, 4], ids=["within", "at the end", "beyond the end"])
+def test_a_range_that_its_partition_lost_is_an_error_where_records_must_not_be_lost(
+    consumer: Consumer, two_records: str, start: int
+) -> None:
+    found = []
+    with pytest.raises(RecordsGone) as failure:
+        found.extend(read_range(consumer, two_records, 0, start, 5, stall_timeout_ms=PATIENCE_MS))
+    assert sum(map(len, found)) == max(2 - start, 0)
+    assert failure.value.wanted == (max(start, 2), 5)
+    assert failure.value.available == (0, 2)
+
+
+def test_records_of_an_open_transaction_are_not_lost(
+    broker: EmbeddedKafka, consumer: Consumer, two_records: str
+) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": two_records})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.produce(two_records, b"x", partition=0)
+    assert producer.flush(30) == 0
+
+    def on_removed(first: int, past: int) -> None:
+        raise AssertionError(f"nothing was removed from {first} to {past}")
+
+    read = read_range(consumer, two_records, 0, 0, 5, on_removed=on_removed, stall_timeout_ms=PATIENCE_MS)
+    found: list[list[Message]] = []
+    with pytest.raises(ReadStalled, match="ended at offset 2"):
+        found.extend(read)
+    assert [message.offset() for messages in found for message in messages] == [0, 1]
+    producer.abort_transaction(30)
