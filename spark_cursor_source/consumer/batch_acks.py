@@ -13,7 +13,7 @@ from spark_cursor_source.core.batch import BatchPlan, SourceOffset
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, EndUpTo, Marker, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.orphaned_leases import orphaned_leases
+from spark_cursor_source.core.replay import orphaned_leases
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.tracker import DEADLINE_GRAIN_MS
 from spark_cursor_source.options.source import AckMode, SourceOptions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from spark_cursor_source.core.cell import Cell
@@ -241,3 +241,18 @@ def queue_ranges(
         begin = max(end.origin((topic, partition), start), read_positions.get(cell, 0))
         ranges[cell] = OffsetSet.of((begin, stop))
     return ranges
+
+
+def paused_queue_ends(
+    ends: Mapping[TopicPartition, int],
+    origin: Mapping[TopicPartition, int],
+    paused: Collection[TopicPartition],
+) -> Mapping[TopicPartition, int]:
+    """Returns the end of the batch in each queue partition; a paused partition does not advance.
+
+    >>> paused_queue_ends({("t", 0): 9, ("t", 1): 9}, {("t", 0): 4, ("t", 1): 4}, {("t", 0)})
+    {('t', 0): 4, ('t', 1): 9}
+    """
+    if not paused:
+        return ends
+    return {tp: min(end, origin.get(tp, end)) if tp in paused else end for tp, end in ends.items()}

@@ -18,10 +18,9 @@ from spark_cursor_source.consumer.lease_extender import LeaseExtender
 from spark_cursor_source.consumer.progress import GroupProgress, group_config
 from spark_cursor_source.consumer.source_topics import SourceTopics
 from spark_cursor_source.core.admission import admit_queue
-from spark_cursor_source.core.batch import Delivery, SourceOffset, TopicPartition
+from spark_cursor_source.core.batch import Delivery, SourceOffset, TopicPartition, paused_queue_ends
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.paused_partitions import paused_queue_ends
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.task_split import split

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,13 +21,47 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from spark_cursor_source.errors import GroupInUse
+from spark_cursor_source.errors import GroupInUse, InvalidControlRecord
 from spark_cursor_source.kafka.admin_requests import AdminRequests
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.config_roles import admin_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import RETRIABLE, error_of, refusal
-from spark_cursor_source.kafka.group_assignment import decode_assignment
+
+_SHORT, _INT = struct.Struct(">h"), struct.Struct(">i")
+
+
+def decode_assignment(data: bytes) -> tuple[tuple[str, int], ...]:
+    """Return the assigned partitions, sorted. Empty for a member without an assignment.
+
+    >>> decode_assignment(bytes.fromhex("0000 00000001 0001 71 00000002 00000003 00000000 00000000"))
+    (('q', 0), ('q', 3))
+    >>> decode_assignment(b"")
+    ()
+
+    Raises:
+        InvalidControlRecord: the bytes are not an assignment.
+    """
+    if not data:
+        return ()
+    found: list[tuple[str, int]] = []
+    try:
+        at = _SHORT.size  # skip the version, because later versions only append fields
+        (topics,) = _INT.unpack_from(data, at)
+        at += _INT.size
+        for _ in range(topics):
+            (length,) = _SHORT.unpack_from(data, at)
+            at += _SHORT.size
+            topic = data[at : at + length].decode()
+            at += length
+            (count,) = _INT.unpack_from(data, at)
+            at += _INT.size
+            found += [(topic, *_INT.unpack_from(data, at + _INT.size * n)) for n in range(count)]
+            at += _INT.size * count
+    except (struct.error, UnicodeDecodeError) as cause:
+        raise InvalidControlRecord("no assignment of Kafka's consumer protocol") from cause
+    return tuple(sorted(found))
+
 
 _DESCRIBE = "describe group"
 _DELETE = "delete group"

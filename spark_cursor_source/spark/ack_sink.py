@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from pickle import PicklingError
 from typing import Any
 
+from pyspark.cloudpickle import dumps
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
@@ -16,7 +19,7 @@ from spark_cursor_source.consumer.ack_check import check_cells
 from spark_cursor_source.consumer.message_id import needed_columns, require_columns
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY
-from spark_cursor_source.errors import AckedBySource, OptionsNotCarried
+from spark_cursor_source.errors import AckedBySource, HandlerNotPicklable, OptionsNotCarried
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.options.marker_format import MarkerVersion
@@ -26,7 +29,20 @@ from spark_cursor_source.spark.actions import SETTLED_SCHEMA, markers_partitions
 from spark_cursor_source.spark.kept import computed_once, kept
 from spark_cursor_source.spark.per_row import Handler, handle, handle_and_settle, outcome_ddl, outcome_ids
 from spark_cursor_source.spark.schema import origin_of
-from spark_cursor_source.spark.travel import check_travels
+
+
+def check_travels(function: Callable[..., Any]) -> None:
+    """Refuses a function that cannot be pickled to executors.
+
+    Raises:
+        HandlerNotPicklable
+    """
+    try:
+        dumps(function)  # type: ignore[no-untyped-call]  # pyspark does not annotate it
+    except (AttributeError, PicklingError, PySparkException, RecursionError, TypeError, ValueError) as why:
+        name = getattr(function, "__qualname__", type(function).__name__)
+        raise HandlerNotPicklable(name, str(why)) from why
+
 
 BatchFunction = Callable[[DataFrame, int], object]
 

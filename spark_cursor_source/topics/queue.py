@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import Consumer, Message
 
-from spark_cursor_source.core.offset_builder import OffsetSetBuilder
-from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.offsets import OffsetSet, OffsetSetBuilder
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.consumers import borrowed_consumer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cursor_source.core.delayed import GRAIN_MS, MOST_WAITS, look_again_ms
 from spark_cursor_source.core.marker import MAX_LEASE_MS
+from spark_cursor_source.topics.delayed import GRAIN_MS, MOST_WAITS, look_again_ms
 
 NOON_MS = 1_795_262_400_000  # 2026-11-21T12:00:00Z
 

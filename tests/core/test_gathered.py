@@ -7,8 +7,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cursor_source.core.offset_builder import OffsetSetBuilder
-from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.offsets import OffsetSet, OffsetSetBuilder
 
 runs = st.lists(st.tuples(st.integers(0, 200), st.integers(1, 9)).map(lambda one: (one[0], sum(one))))
 

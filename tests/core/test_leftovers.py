@@ -8,7 +8,7 @@ from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import Available, CursorSnapshot, Lease
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.orphaned_leases import OrphanedLeases, orphaned_leases
+from spark_cursor_source.core.replay import OrphanedLeases, orphaned_leases
 from spark_cursor_source.core.tracker import Redeliver
 
 CELL = Cell(subscription="s", topic="t", partition=0)

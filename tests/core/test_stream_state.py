@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_cursor_source.client.streams.subjects import attached, matches, why_no_subject
-from spark_cursor_source.core.paused_partitions import paused_queue_ends
+from spark_cursor_source.core.batch import paused_queue_ends
 from spark_cursor_source.core.stream_state import (
     MadeReadonly,
     PartitionState,

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_cursor_source.core.log_limit import LogLimit
 from spark_cursor_source.spark import handler_log
+from spark_cursor_source.spark.handler_log import LogLimit
 from spark_cursor_source.spark.per_row import handle
 
 IDS = ("topic", "partition", "offset", "delivery_count")
