@@ -66,6 +66,11 @@ class Unconfirmed:
         """Return the text of the first error, or ``otherwise``."""
         return otherwise if self.error is None else shown(self.error)
 
+    def settle(self) -> None:
+        """Count one record less as pending."""
+        with self.lock:
+            self.pending -= 1
+
     def on_delivery(self, error: KafkaError | None, message: Message) -> None:
         kind, at_ms = message.timestamp()
         with self.lock:
@@ -172,7 +177,7 @@ class ConfirmedProducer:
     ) -> None:
         """Send a record and count it as pending.
 
-        ``on_delivery`` replaces the callback of ``unconfirmed`` and then decreases the count itself.
+        ``on_delivery`` replaces the callback of ``unconfirmed``. It calls :meth:`Unconfirmed.settle`.
 
         Raises:
             Rejected: the producer does not accept the record. It stays pending.

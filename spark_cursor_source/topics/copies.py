@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message
 
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import CopiesNotDurable
 from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.kafka.config import open_client
-from spark_cursor_source.kafka.config_roles import abandon, producer_config
+from spark_cursor_source.kafka.config_roles import producer_config
+from spark_cursor_source.kafka.confirmed_producer import (
+    ConfirmedProducer,
+    OnDelivery,
+    Record,
+    Rejected,
+    Unconfirmed,
+)
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.error_codes import ErrorCallback, error_of, shown
+from spark_cursor_source.kafka.error_codes import error_of, shown
 from spark_cursor_source.wire.original_time import original_ms
 
 ANY_PARTITION = -1  #: the producer chooses the partition
 
-_POLL_S = 0.05
 _READ_THROUGH = 2_000  # gaps of up to this many records are read through instead of skipped by a seek
 _NO_LIMIT = 1_000_000_000  # no limit in the client, because the brokers enforce their own
 
@@ -40,31 +44,6 @@ Headers = Sequence[tuple[str, bytes | None]]
 Told = Callable[[KafkaError | None], None]
 
 
-@dataclass(slots=True)
-class _Unconfirmed:
-    """Counters of copies that the brokers have not confirmed yet."""
-
-    pending: int = 0
-    failed: int = 0
-    topic: str = ""
-    why: str = ""
-
-    def on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        self.pending -= 1
-        if error is not None:
-            self.failed += 1
-            self.topic, self.why = message.topic() or "", shown(error)
-
-    def telling(self, told: Told) -> Callable[[KafkaError | None, Message], None]:
-        """Return a delivery callback for a copy whose caller handles its errors."""
-
-        def on_delivery(error: KafkaError | None, _: Message) -> None:
-            self.pending -= 1
-            told(error)
-
-        return on_delivery
-
-
 class MessageCopier:
     """Producer of copies. It is discarded after a failure, and the next copy opens a new one."""
 
@@ -72,19 +51,11 @@ class MessageCopier:
         self, config: Mapping[str, Any], *, patience_ms: int, settings: Mapping[str, object] | None = None
     ) -> None:
         self._patience_ms = patience_ms
-        self._complaints = ErrorCallback()
-        self._config = producer_config(
-            config,
-            {
-                "error_cb": self._complaints,
-                "linger.ms": 5,
-                "message.max.bytes": _NO_LIMIT,
-                "message.timeout.ms": patience_ms,
-                **(settings or {}),
-            },
+        own = {"linger.ms": 5, "message.max.bytes": _NO_LIMIT, "message.timeout.ms": patience_ms}
+        self._confirmed = ConfirmedProducer(
+            producer_config(config, own | dict(settings or {})), patience_ms=patience_ms
         )
-        self._producer: Producer | None = None
-        self._unconfirmed = _Unconfirmed()
+        self._unconfirmed: Unconfirmed | None = None  # None until the producer is open
 
     def add(
         self,
@@ -104,36 +75,18 @@ class MessageCopier:
         Raises:
             CopiesNotDurable: the producer rejects the copy.
         """
-        if self._producer is None:
-            self._producer = open_client(Producer, self._config)
+        if self._unconfirmed is None:
+            self._unconfirmed = Unconfirmed(self._confirmed.open())
         unconfirmed = self._unconfirmed
-        deadline = Deadline.after_ms(self._patience_ms)
-        unconfirmed.pending += 1
-        while True:
-            try:
-                self._producer.produce(
-                    topic,
-                    value,
-                    key,
-                    partition=partition,
-                    headers=list(headers),
-                    on_delivery=unconfirmed.on_delivery if told is None else unconfirmed.telling(told),
-                )
-                return
-            except BufferError as full:
-                if deadline.over and told is not None:
-                    unconfirmed.pending -= 1
-                    told(KafkaError(KafkaError._QUEUE_FULL))
-                    return
-                if deadline.over:
-                    raise self._not_durable(topic, "the producer's queue is full") from full
-                self._producer.poll(_POLL_S)
-            except KafkaException as raised:
-                if told is not None:
-                    unconfirmed.pending -= 1
-                    told(error_of(raised))
-                    return
-                raise self._not_durable(topic, shown(error_of(raised))) from raised
+        record: Record = (topic, key, value, partition, list(headers))
+        report = unconfirmed.on_delivery if told is None else _telling(unconfirmed, told)
+        try:
+            self._confirmed.send_counted(unconfirmed, record, on_delivery=report)
+        except Rejected as rejected:
+            if told is None:
+                raise _not_durable(unconfirmed, topic, rejected.why) from rejected
+            unconfirmed.settle()
+            told(rejected.error)
 
     def flush(self) -> None:
         """Wait until the brokers have confirmed every copy.
@@ -141,30 +94,35 @@ class MessageCopier:
         Raises:
             CopiesNotDurable: a copy was not confirmed. Some copies may be written anyway.
         """
-        deadline = Deadline.after_ms(self._patience_ms)
         unconfirmed = self._unconfirmed
+        if unconfirmed is None:
+            return
+        deadline = Deadline.after_ms(self._patience_ms)
         try:
-            while self._producer is not None and unconfirmed.pending and not deadline.over:
-                self._producer.flush(deadline.left_s(most=1.0))
+            self._confirmed.flush(unconfirmed.producer, unconfirmed, deadline)
         except KafkaException as raised:
-            raise self._not_durable("", shown(error_of(raised))) from raised
-        if unconfirmed.pending or unconfirmed.failed:
-            heard = self._complaints.during(deadline)
-            said = f" (the last that was heard: {shown(heard)})" if heard is not None else ""
-            raise self._not_durable("", f"no answer in {deadline.spent_ms} ms{said}")
+            raise _not_durable(unconfirmed, "", shown(error_of(raised))) from raised
+        if unconfirmed.unsent:
+            raise _not_durable(unconfirmed, "", self._confirmed.no_answer(deadline))
 
     def discard(self) -> None:
         """Close the producer. Unflushed copies are lost."""
-        producer, self._producer = self._producer, None
-        self._unconfirmed = _Unconfirmed()
-        if producer is not None:
-            abandon(producer)
+        self._unconfirmed = None  # a late report counts for the copies of the closed producer
+        self._confirmed.discard()
 
-    def _not_durable(self, topic: str, why: str) -> CopiesNotDurable:
-        unconfirmed = self._unconfirmed
-        return CopiesNotDurable(
-            unconfirmed.topic or topic, unconfirmed.pending + unconfirmed.failed, unconfirmed.why or why
-        )
+
+def _telling(unconfirmed: Unconfirmed, told: Told) -> OnDelivery:
+    """Return a delivery callback for a copy whose caller handles its errors."""
+
+    def on_delivery(error: KafkaError | None, _: Message) -> None:
+        unconfirmed.settle()
+        told(error)
+
+    return on_delivery
+
+
+def _not_durable(unconfirmed: Unconfirmed, topic: str, why: str) -> CopiesNotDurable:
+    return CopiesNotDurable(unconfirmed.topic or topic, unconfirmed.unsent, unconfirmed.why(why))
 
 
 def headers_of(message: Message) -> Headers:
