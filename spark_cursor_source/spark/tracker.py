@@ -7,8 +7,9 @@ import logging
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_cursor_source.consumer.unmatched_acks_log import UnmatchedAcksLog
@@ -104,6 +105,51 @@ def _close_ended() -> None:
             batches.close()
 
 
+@dataclass(slots=True)
+class _DecidedBatch:
+    """Decoded rows of one batch of the tracker's state."""
+
+    decisions: list[Decision] = field(default_factory=list)
+    cursors: list[CursorSnapshot] = field(default_factory=list)
+    deleted: list[Cell] = field(default_factory=list)
+    tables: dict[int, LeaseTable] = field(default_factory=dict)
+    due: dict[int, LeaseTable] = field(default_factory=dict)
+    positions: dict[int, int] = field(default_factory=dict)
+    nowhere: list[tuple[str, str, int]] = field(default_factory=list)
+    tracker_id: str = ""
+    identity: str = ""
+    rewritten: bool = False
+
+    def add(self, row: Row) -> None:
+        body = bytes(row.body)
+        match row.kind:
+            case tracker_processor.REDELIVER:
+                self.decisions.append(redelivery_wire.decode(body))
+            case tracker_processor.DEAD_LETTER:
+                self.decisions.append(dead_letter_wire.decode(body))
+            case tracker_processor.CURSOR:
+                self.cursors.append(cursor_wire.decode(body))
+            case tracker_processor.DELETED:
+                self.deleted.append(cursor_wire.decode(body).cell)
+            case tracker_processor.LEASE_TABLE:
+                self.tables[row.markers_partition] = lease_table_wire.decode(body)
+            case tracker_processor.REAPPEND:
+                self.due[row.markers_partition] = lease_table_wire.decode(body)
+            case tracker_processor.POSITION:
+                self.positions[row.markers_partition] = row.sequence
+                self.tracker_id, self.identity = tracker_and_identity(body)
+            case tracker_processor.REWRITTEN:
+                self.rewritten = True
+            case tracker_processor.NO_CELL:
+                subscription, topic = body.decode().split(",")
+                self.nowhere.append((subscription, topic, row.sequence))
+            case tracker_processor.QUARANTINED:
+                log.warning(
+                    "A record of the markers topic is not a valid marker. event=marker_quarantined marker=%s",
+                    body.decode(errors="replace"),
+                )
+
+
 class TrackerBatch:
     """ForeachBatch function of the tracker: executes the decisions of a batch."""
 
@@ -138,58 +184,27 @@ class TrackerBatch:
             outbox.close()
 
     def _carry_out(self, decided: DataFrame, batch_id: int) -> None:
-        decisions: list[Decision] = []
-        cursors: list[CursorSnapshot] = []
-        deleted: list[Cell] = []
-        tables: dict[int, LeaseTable] = {}
-        due: dict[int, LeaseTable] = {}
-        positions: dict[int, int] = {}
-        tracker_id = identity = ""
-        rewritten = False
+        batch = _DecidedBatch()
         for row in decided.collect():
-            body = bytes(row.body)
-            match row.kind:
-                case tracker_processor.REDELIVER:
-                    decisions.append(redelivery_wire.decode(body))
-                case tracker_processor.DEAD_LETTER:
-                    decisions.append(dead_letter_wire.decode(body))
-                case tracker_processor.CURSOR:
-                    cursors.append(cursor_wire.decode(body))
-                case tracker_processor.DELETED:
-                    deleted.append(cursor_wire.decode(body).cell)
-                case tracker_processor.LEASE_TABLE:
-                    tables[row.markers_partition] = lease_table_wire.decode(body)
-                case tracker_processor.REAPPEND:
-                    due[row.markers_partition] = lease_table_wire.decode(body)
-                case tracker_processor.POSITION:
-                    positions[row.markers_partition] = row.sequence
-                    tracker_id, identity = tracker_and_identity(body)
-                case tracker_processor.REWRITTEN:
-                    rewritten = True
-                case tracker_processor.NO_CELL:
-                    self._nowhere.add(*body.decode().split(","), messages=row.sequence)
-                case tracker_processor.QUARANTINED:
-                    log.warning(
-                        "A record of the markers topic is not a valid marker. "
-                        "event=marker_quarantined marker=%s",
-                        body.decode(errors="replace"),
-                    )
-        if not tracker_id:
+            batch.add(row)
+        for subscription, topic, messages in batch.nowhere:
+            self._nowhere.add(subscription, topic, messages=messages)
+        if not batch.tracker_id:
             return  # the batch read no markers, or only rebuilt the state: no decisions
-        outbox = self._opened(tracker_id)
-        if rewritten:
+        outbox = self._opened(batch.tracker_id)
+        if batch.rewritten:
             outbox.look_at_cursors()
         outbox.carry_out(
             batch_id,
-            decisions=decisions,
-            cursors=cursors,
-            deleted=deleted,
-            tables=tables,
-            due=due,
-            next_markers=positions,
-            identity=identity,
+            decisions=batch.decisions,
+            cursors=batch.cursors,
+            deleted=batch.deleted,
+            tables=batch.tables,
+            due=batch.due,
+            next_markers=batch.positions,
+            identity=batch.identity,
         )
-        self._breakers.see(cursors, deleted)
+        self._breakers.see(batch.cursors, batch.deleted)
         self._nowhere.tell()
 
     def _opened(self, tracker_id: str) -> Outbox:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from pyspark.sql import Row
@@ -40,6 +41,21 @@ REWRITTEN = "rewritten"  #: the batch contains all cursors of the partition
 _NEVER = -1  #: event time of a cell without a timed event
 
 
+@dataclass(slots=True)
+class _Batch:
+    """Rows of one batch and markers partition, as far as they are applied."""
+
+    partition: int
+    trackers: dict[bytes, CellTracker] = field(default_factory=dict)
+    known: set[bytes] = field(default_factory=set)  #: cells that existed before this batch
+    #: number of messages settled by name whose cell does not exist, by subscription and topic
+    nowhere: Counter[tuple[str, str]] = field(default_factory=Counter)
+    messages: list[MessageMarkers] = field(default_factory=list)
+    table: LeaseTable | None = None  #: lease table to resume from
+    now_ms: int | None = None
+    rewrite: bool = False  #: write all cursors again
+
+
 class TrackerProcessor(StatefulProcessor):
     """Tracker of one markers partition per state key. A cell's markers are all in one partition.
 
@@ -60,81 +76,89 @@ class TrackerProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         (partition,) = key
-        trackers: dict[bytes, CellTracker] = {}
-        known: set[bytes] = set()  # cells that existed before this batch
-        nowhere: Counter[tuple[str, str]] = Counter()  # messages settled by name whose cell does not exist
-        messages: list[MessageMarkers] = []
-        table: LeaseTable | None = None
-        now_ms: int | None = None
-        rewrite = False
+        batch = _Batch(partition)
         # A shuffle keeps no order, so rows are sorted by marker offset.
         for row in sorted(rows, key=lambda row: row.sequence):
-            match row.kind:
-                case Kind.REWRITE:
-                    rewrite = True
-                    self._load_all(trackers, known, partition)
-                    yield _decided(REWRITTEN, partition, 0, b"")
-                case Kind.RESET:
-                    self._forget()
-                case Kind.CURSOR:
-                    cursor = cursor_wire.decode(bytes(row.body))
-                    trackers[cursor.cell.key] = self._tracker(cursor.cell, cursor, partition)
-                    known.add(cursor.cell.key)
-                case Kind.MARKER:
-                    marker = marker_wire.decode_folded(bytes(row.body))
-                    tracker = self._of(marker.cell, trackers, known, partition)
-                    tracker.apply(marker, at_ms=row.at_ms, marker_offset=row.sequence)
-                    if not tracker.exists and (messages_of := _of_a_sink(marker)):
-                        nowhere[marker.cell.subscription, marker.cell.topic] += messages_of
-                case Kind.MESSAGES:
-                    messages.append(message_wire.decode(bytes(row.body)))
-                case Kind.LEASE_TABLE:
-                    table = table_wire.decode(bytes(row.body))
-                case Kind.QUARANTINED:
-                    yield _decided(QUARANTINED, partition, row.sequence, row.body)
-                case Kind.TICK:
-                    now_ms = row.at_ms
-                    yield _decided(POSITION, partition, row.sequence, row.body)
-        for (subscription, topic), count in nowhere.items():
+            if (decided := self._take_in(row, batch)) is not None:
+                yield decided
+        for (subscription, topic), count in batch.nowhere.items():
             yield _decided(NO_CELL, partition, count, f"{subscription},{topic}".encode())
-        if now_ms is not None:
-            self._wake(trackers, known, partition, now_ms)
-        for cell_key, tracker in trackers.items():
-            for decision in tracker.advance(now_ms):
-                yield _decided(*_encoded(decision, partition))
-            snapshot = tracker.snapshot()
-            if snapshot is not None:
-                yield self._keep(cell_key, snapshot, partition)
-            elif cell_key in known:
-                yield self._forget_cell(cell_key, tracker.cell, partition)
-        if (stepped := self._messages.step(messages, table, now_ms, anyway=rewrite)) is not None:
-            due, stored = stepped
-            if len(due):
-                yield _decided(REAPPEND, partition, 0, table_wire.encode(due))
-            yield _decided(LEASE_TABLE, partition, 0, stored)
+        if batch.now_ms is not None:
+            self._wake(batch, batch.now_ms)
+        yield from self._advanced(batch)
+        yield from self._leases(batch)
 
     def close(self) -> None:
         pass
+
+    def _take_in(self, row: Row, batch: _Batch) -> Row | None:
+        """Applies a row to the batch. Returns the decision that follows from the row alone, if any."""
+        match row.kind:
+            case Kind.REWRITE:
+                batch.rewrite = True
+                self._load_all(batch)
+                return _decided(REWRITTEN, batch.partition, 0, b"")
+            case Kind.RESET:
+                self._forget()
+            case Kind.CURSOR:
+                cursor = cursor_wire.decode(bytes(row.body))
+                batch.trackers[cursor.cell.key] = self._tracker(cursor.cell, cursor, batch.partition)
+                batch.known.add(cursor.cell.key)
+            case Kind.MARKER:
+                self._apply(row, batch)
+            case Kind.MESSAGES:
+                batch.messages.append(message_wire.decode(bytes(row.body)))
+            case Kind.LEASE_TABLE:
+                batch.table = table_wire.decode(bytes(row.body))
+            case Kind.QUARANTINED:
+                return _decided(QUARANTINED, batch.partition, row.sequence, row.body)
+            case Kind.TICK:
+                batch.now_ms = row.at_ms
+                return _decided(POSITION, batch.partition, row.sequence, row.body)
+        return None
+
+    def _apply(self, row: Row, batch: _Batch) -> None:
+        marker = marker_wire.decode_folded(bytes(row.body))
+        tracker = self._of(marker.cell, batch)
+        tracker.apply(marker, at_ms=row.at_ms, marker_offset=row.sequence)
+        if not tracker.exists and (messages_of := _of_a_sink(marker)):
+            batch.nowhere[marker.cell.subscription, marker.cell.topic] += messages_of
+
+    def _advanced(self, batch: _Batch) -> Iterator[Row]:
+        """Yields the decisions of all loaded cells, and their changed cursors."""
+        for cell_key, tracker in batch.trackers.items():
+            for decision in tracker.advance(batch.now_ms):
+                yield _decided(*_encoded(decision, batch.partition))
+            snapshot = tracker.snapshot()
+            if snapshot is not None:
+                yield self._keep(cell_key, snapshot, batch.partition)
+            elif cell_key in batch.known:
+                yield self._forget_cell(cell_key, tracker.cell, batch.partition)
+
+    def _leases(self, batch: _Batch) -> Iterator[Row]:
+        stepped = self._messages.step(batch.messages, batch.table, batch.now_ms, anyway=batch.rewrite)
+        if stepped is None:
+            return
+        due, stored = stepped
+        if len(due):
+            yield _decided(REAPPEND, batch.partition, 0, table_wire.encode(due))
+        yield _decided(LEASE_TABLE, batch.partition, 0, stored)
 
     def _forget(self) -> None:
         self._cells.clear()
         self._events.clear()
         self._messages.clear()
 
-    def _load_all(self, trackers: dict[bytes, CellTracker], known: set[bytes], partition: int) -> None:
+    def _load_all(self, batch: _Batch) -> None:
         for cell_key in [bytes(cell_key) for (cell_key,), _ in self._cells.iterator()]:
-            self._load(cell_key, trackers, known, partition)
+            self._load(cell_key, batch)
 
-    def _load(
-        self, cell_key: bytes, trackers: dict[bytes, CellTracker], known: set[bytes], partition: int
-    ) -> None:
+    def _load(self, cell_key: bytes, batch: _Batch) -> None:
         snapshot = self._stored(cell_key)
-        trackers[cell_key] = self._tracker(snapshot.cell, snapshot, partition)
-        known.add(cell_key)
+        batch.trackers[cell_key] = self._tracker(snapshot.cell, snapshot, batch.partition)
+        batch.known.add(cell_key)
 
-    def _wake(
-        self, trackers: dict[bytes, CellTracker], known: set[bytes], partition: int, now_ms: int
-    ) -> None:
+    def _wake(self, batch: _Batch, now_ms: int) -> None:
         """Loads the cells with a due event."""
         due = [
             bytes(cell_key)
@@ -142,18 +166,16 @@ class TrackerProcessor(StatefulProcessor):
             if event_ms != _NEVER and event_ms < now_ms
         ]
         for cell_key in due:
-            if cell_key not in trackers:
-                self._load(cell_key, trackers, known, partition)
+            if cell_key not in batch.trackers:
+                self._load(cell_key, batch)
 
-    def _of(
-        self, cell: Cell, trackers: dict[bytes, CellTracker], known: set[bytes], partition: int
-    ) -> CellTracker:
-        tracker = trackers.get(cell.key)
+    def _of(self, cell: Cell, batch: _Batch) -> CellTracker:
+        tracker = batch.trackers.get(cell.key)
         if tracker is None:
             snapshot = self._stored(cell.key) if self._cells.containsKey((cell.key,)) else None
             if snapshot is not None:
-                known.add(cell.key)
-            tracker = trackers[cell.key] = self._tracker(cell, snapshot, partition)
+                batch.known.add(cell.key)
+            tracker = batch.trackers[cell.key] = self._tracker(cell, snapshot, batch.partition)
         return tracker
 
     def _stored(self, cell_key: bytes) -> CursorSnapshot:
