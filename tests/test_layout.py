@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tools import figures
+
 PACKAGE = "spark_cursor_source"
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted(path for path in (ROOT / PACKAGE).rglob("*.py") if not path.name.endswith("_pb2.py"))
@@ -84,3 +86,17 @@ def test_each_room_says_at_its_door_what_lives_there(path: Path) -> None:
     told = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     assert told, "a docstring that says what lives here, what it imports, and where its neighbours are"
     assert len(told.splitlines()) <= 10
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
+    assert list(figures.riddles()) == []
+
+
+def test_one_message_is_explained_by_few_modules_that_exist() -> None:
+    named = figures.walk()
+    assert 10 < len(named) <= 40
+    assert [name for name in named if not (ROOT / PACKAGE / name).exists()] == []
+
+
+def test_few_small_modules_serve_one_other_alone() -> None:
+    assert len(figures.small_with_one_importer()) <= 17

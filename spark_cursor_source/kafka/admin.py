@@ -42,7 +42,7 @@ from spark_cursor_source.kafka.group_admin import GroupMemberInfo, delete_group,
 from spark_cursor_source.kafka.group_offsets import CommittedOffset, GroupOffsets
 from spark_cursor_source.kafka.replication import warn_of_weak_topics, weak_topics
 from spark_cursor_source.kafka.rights import missing_rights
-from spark_cursor_source.kafka.topic_pattern import matching_topics
+from spark_cursor_source.options.topic_pattern import compile_topic_pattern
 
 Partition = tuple[str, int]  #: (topic, partition)
 
@@ -466,3 +466,15 @@ def meet_brokers(kafka: Mapping[str, str]) -> None:
 
 
 _met: set[frozenset[tuple[str, str]]] = set()
+
+
+#: Kafka's internal topics, which Java's consumer also excludes from patterns
+INTERNAL_TOPICS = frozenset(
+    {"__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state"}
+)
+
+
+def matching_topics(pattern: str, topics: list[str]) -> list[str]:
+    """Return the matching topics, sorted, without Kafka's internal topics."""
+    compiled = compile_topic_pattern(pattern)
+    return sorted(name for name in topics if name not in INTERNAL_TOPICS and compiled.fullmatch(name))
