@@ -31,7 +31,8 @@ class Block:
 def pages() -> list[Path]:
     """README, the project files beside it, and every page of the documentation."""
     beside = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-    return [*beside, *sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)]
+    below = (path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
+    return [*beside, *sorted(path for path in below if not path.name.endswith(".template.md"))]
 
 
 def page_name(path: Path) -> str:
