@@ -174,7 +174,10 @@ class PartitionReads(ABC):
     def end_reached(self, number: int, end: int) -> None:
         """Move a position to the end of the partition, behind the gaps before it."""
         self.advance(number, end)
-        self._ended.add(number)
+        if number in self.stops:
+            self._ended.add(number)
+        else:
+            self._forget_denials(number)
         self.last = f"the partition ended at offset {end}"
 
     def leave(self, number: int) -> None:
