@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
+from spark_cursor_source.errors import MissingOption
+from spark_cursor_source.options import kinds
 from spark_cursor_source.options.kinds import Kind
 from spark_cursor_source.options.reader import KAFKA, OptionReader
 
@@ -71,6 +73,17 @@ def read_by(read: Reading, *options: Option) -> Mapping[str, Any]:
     return {_DECLARED: _Declaration(options, read)}
 
 
+def required(name: str, kind: Kind[Any], *, next_move: str, doc: str) -> Mapping[str, Any]:
+    """Return the metadata of a field without a default. ``next_move`` is for the error if it is absent."""
+
+    def read(reader: OptionReader) -> Any:
+        if (value := reader.value(name, kind, default=None)) is None:
+            raise MissingOption(name, next_move)
+        return value
+
+    return read_by(read, Option(name, doc))
+
+
 def same_option(declared_in: type, name: str) -> Any:
     """Declare a field with the option, the default and the meaning that it has in another class."""
     origin = _field(declared_in, name)
@@ -122,7 +135,9 @@ KAFKA_CLIENTS = read_by(
     Option("kafka.*", "any other option of the Kafka clients, in Java's names or librdkafka's names"),
     Option("kafka.config.file", "a properties file with Kafka client options, for secrets"),
 )
-SUBSCRIPTION = read_by(
-    OptionReader.require_subscription,
-    Option("subscription", "name of this reader; each subscription has its own acks"),
+SUBSCRIPTION = required(
+    "subscription",
+    kinds.subscription,
+    next_move="name this reader of the queue, such as billing",
+    doc="name of this reader; each subscription has its own acks",
 )

@@ -17,7 +17,7 @@ from spark_cursor_source.errors import (
     UnknownOption,
 )
 from spark_cursor_source.options.kafka import CONFIG_FILE, KafkaOptions
-from spark_cursor_source.options.kinds import Kind, subscription
+from spark_cursor_source.options.kinds import Kind
 
 KAFKA = "kafka."
 _FINDABLE = ("kafka.bootstrap.servers", "kafka." + CONFIG_FILE)
@@ -78,11 +78,6 @@ class OptionReader:
         """Return the checked value, or the default if the option is absent."""
         value = self.text(option)
         return default if value is None else kind(option, value)
-
-    def require_subscription(self) -> str:
-        if (name := self.value("subscription", subscription, default=None)) is None:
-            raise MissingOption("subscription", "name this reader of the queue, such as billing")
-        return name
 
     def brokers(self) -> KafkaOptions:
         """Return the ``kafka.*`` options, after a check that they name the brokers or a properties file."""

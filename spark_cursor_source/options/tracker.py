@@ -26,6 +26,7 @@ from spark_cursor_source.options.declare import (
     option,
     read_by,
     read_options,
+    required,
     same_option,
 )
 from spark_cursor_source.options.kafka import KafkaOptions
@@ -71,12 +72,6 @@ _DEFAULT_POLICY = RedeliveryPolicy()
 _SUBSCRIPTIONS = "subscriptions."
 
 
-def _read_checkpoint(reader: OptionReader) -> str:
-    if (checkpoint := reader.text("checkpointLocation")) is None:
-        raise MissingOption("checkpointLocation", "name the directory where the tracker's state is kept")
-    return checkpoint
-
-
 def _read_max_markers(reader: OptionReader) -> int:
     default = DEFAULT_MAX_MARKERS_OF_ONE if reader.given("queueTopic") else DEFAULT_MAX_MARKERS
     return reader.value("maxMarkersPerTrigger", kinds.integer(), default=default)
@@ -98,12 +93,11 @@ class TrackerOptions:
     """
 
     checkpoint_location: str = field(
-        metadata=read_by(
-            _read_checkpoint,
-            Option(
-                "checkpointLocation",
-                "where Spark keeps the tracker's state; use storage that survives the machine",
-            ),
+        metadata=required(
+            "checkpointLocation",
+            kinds.text,
+            next_move="name the directory where the tracker's state is kept",
+            doc="where Spark keeps the tracker's state; use storage that survives the machine",
         )
     )
     #: Policy of subscriptions without an override.
