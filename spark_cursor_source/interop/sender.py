@@ -38,13 +38,13 @@ class MarkerSenderV1(MarkerProducer):
             InvalidMarker: a marker has no queue id.
             MarkersPartitionsChanged, MarkersNotDurable, TopicNotFound, NotAuthorized
         """
-        unconfirmed, records = self.begin(), 0
+        sending, records = self.begin(), 0
         for marker in markers:
             if not marker.queue_id:
                 raise InvalidMarker("the record key names no queue")
-            self.produce(unconfirmed, marker.queue_id, encode_v1(_cut(marker)), _ANY_PARTITION)
+            self.produce(sending, marker.queue_id, encode_v1(_cut(marker)), _ANY_PARTITION)
             records += 1
-        unconfirmed.producer.poll(0)
+        sending.producer.poll(0)
         return records
 
 

@@ -42,10 +42,10 @@ class Rejected(KafkaException):
 class Unconfirmed:
     """Records that were sent through one producer since the last flush.
 
-    The length is the number of pending ones. One thread sends them. Any thread can report their delivery.
+    The length is the number of pending ones. One thread sends them. Any thread can report their delivery. It
+    does not refer to the producer, which refers to it until the last report and would never be closed.
     """
 
-    producer: Producer
     pending: int = 0
     failed: int = 0
     error: KafkaError | None = None  #: the first error, because later ones are often its consequences
@@ -173,7 +173,12 @@ class ConfirmedProducer:
                     raise Rejected(error_of(raised), record) from raised
 
     def send_counted(
-        self, unconfirmed: Unconfirmed, record: Record, *, on_delivery: OnDelivery | None = None
+        self,
+        producer: Producer,
+        record: Record,
+        unconfirmed: Unconfirmed,
+        *,
+        on_delivery: OnDelivery | None = None,
     ) -> None:
         """Send a record and count it as pending.
 
@@ -185,7 +190,7 @@ class ConfirmedProducer:
         with unconfirmed.lock:
             unconfirmed.pending += 1
         report = unconfirmed.on_delivery if on_delivery is None else on_delivery
-        self.send(unconfirmed.producer, (record,), on_delivery=report)
+        self.send(producer, (record,), on_delivery=report)
 
     def flush(self, producer: Producer, pending: Sized, deadline: Deadline | None = None) -> None:
         """Wait until nothing is pending or the deadline is over.

@@ -55,7 +55,7 @@ class MessageCopier:
         self._confirmed = ConfirmedProducer(
             producer_config(config, own | dict(settings or {})), patience_ms=patience_ms
         )
-        self._unconfirmed: Unconfirmed | None = None  # None until the producer is open
+        self._unconfirmed = Unconfirmed()
 
     def add(
         self,
@@ -75,13 +75,12 @@ class MessageCopier:
         Raises:
             CopiesNotDurable: the producer rejects the copy.
         """
-        if self._unconfirmed is None:
-            self._unconfirmed = Unconfirmed(self._confirmed.open())
         unconfirmed = self._unconfirmed
         record: Record = (topic, key, value, partition, list(headers))
+        producer = self._confirmed.open()
         report = unconfirmed.on_delivery if told is None else _telling(unconfirmed, told)
         try:
-            self._confirmed.send_counted(unconfirmed, record, on_delivery=report)
+            self._confirmed.send_counted(producer, record, unconfirmed, on_delivery=report)
         except Rejected as rejected:
             if told is None:
                 raise _not_durable(unconfirmed, topic, rejected.why) from rejected
@@ -94,12 +93,12 @@ class MessageCopier:
         Raises:
             CopiesNotDurable: a copy was not confirmed. Some copies may be written anyway.
         """
-        unconfirmed = self._unconfirmed
-        if unconfirmed is None:
+        producer, unconfirmed = self._confirmed.current, self._unconfirmed
+        if producer is None:
             return
         deadline = Deadline.after_ms(self._patience_ms)
         try:
-            self._confirmed.flush(unconfirmed.producer, unconfirmed, deadline)
+            self._confirmed.flush(producer, unconfirmed, deadline)
         except KafkaException as raised:
             raise _not_durable(unconfirmed, "", shown(error_of(raised))) from raised
         if unconfirmed.unsent:
@@ -107,7 +106,7 @@ class MessageCopier:
 
     def discard(self) -> None:
         """Close the producer. Unflushed copies are lost."""
-        self._unconfirmed = None  # a late report counts for the copies of the closed producer
+        self._unconfirmed = Unconfirmed()  # late reports of the closed producer do not count here
         self._confirmed.discard()
 
 

@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException, Producer
@@ -25,6 +26,14 @@ from spark_cursor_source.kafka.partition_count import partition_count
 FLUSH_TIMEOUT_S = PATIENCE_MS / 1000
 
 _CHECK_EVERY_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """Markers that one thread has sent since its last flush, and their producer."""
+
+    producer: Producer
+    unconfirmed: Unconfirmed
 
 
 class MarkerProducer:
@@ -63,48 +72,49 @@ class MarkerProducer:
         Raises:
             MarkersNotDurable: a marker was not confirmed in time or at all. It may still be written.
         """
-        unconfirmed: Unconfirmed | None = getattr(self._local, "unconfirmed", None)
-        if unconfirmed is None:
+        sending: Sending | None = getattr(self._local, "sending", None)
+        if sending is None:
             return None
-        deadline = Deadline.after_ms(int(timeout_s * 1000))
+        deadline, unconfirmed = Deadline.after_ms(int(timeout_s * 1000)), sending.unconfirmed
         try:
-            self._confirmed.flush(unconfirmed.producer, unconfirmed, deadline)
+            self._confirmed.flush(sending.producer, unconfirmed, deadline)
         except KafkaException as raised:
             unconfirmed.fatal = True
-            raise self._not_durable(unconfirmed, shown(error_of(raised))) from raised
-        self._local.unconfirmed = None
+            raise self._not_durable(sending, shown(error_of(raised))) from raised
+        self._local.sending = None
         if unconfirmed.unsent:
-            raise self._not_durable(unconfirmed, self._confirmed.no_answer(deadline))
+            raise self._not_durable(sending, self._confirmed.no_answer(deadline))
         return unconfirmed.appended_ms
 
     def close(self) -> None:
         """Close the producer. Unflushed markers are lost."""
         self._confirmed.discard()
 
-    def begin(self) -> Unconfirmed:
-        """Return the unconfirmed records of this thread, which :meth:`produce` takes as an argument.
+    def begin(self) -> Sending:
+        """Return the unflushed markers of this thread, which :meth:`produce` takes as an argument.
 
         Raises:
             MarkersPartitionsChanged: the partition count of the topic has changed.
             MarkersNotDurable, TopicNotFound, NotAuthorized
         """
         producer = self._open()
-        found: Unconfirmed | None = getattr(self._local, "unconfirmed", None)
+        found: Sending | None = getattr(self._local, "sending", None)
         if found is None:
-            found = self._local.unconfirmed = Unconfirmed(producer)
+            found = self._local.sending = Sending(producer, Unconfirmed())
         return found
 
-    def produce(self, unconfirmed: Unconfirmed, key: bytes, value: bytes, partition: int) -> None:
+    def produce(self, sending: Sending, key: bytes, value: bytes, partition: int) -> None:
         """Pass a record to the producer.
 
         Raises:
             MarkersNotDurable: the producer rejects the record.
         """
         try:
-            self._confirmed.send_counted(unconfirmed, (self._topic, key, value, partition, None))
+            record = (self._topic, key, value, partition, None)
+            self._confirmed.send_counted(sending.producer, record, sending.unconfirmed)
         except Rejected as rejected:
-            unconfirmed.fatal = unconfirmed.fatal or is_fatal(rejected.error)
-            raise self._not_durable(unconfirmed, rejected.why) from rejected
+            sending.unconfirmed.fatal = sending.unconfirmed.fatal or is_fatal(rejected.error)
+            raise self._not_durable(sending, rejected.why) from rejected
 
     def _open(self) -> Producer:
         with self._lock:
@@ -132,14 +142,15 @@ class MarkerProducer:
         if found != self._partitions:
             raise MarkersPartitionsChanged(self._topic, self._partitions, found)
 
-    def _not_durable(self, unconfirmed: Unconfirmed, why: str) -> MarkersNotDurable:
+    def _not_durable(self, sending: Sending, why: str) -> MarkersNotDurable:
         """Return the error for this thread's markers and discard their state.
 
         The producer stays open, because other threads have markers in it. Only a fatal error discards it.
         """
-        self._local.unconfirmed = None
+        self._local.sending = None
+        unconfirmed = sending.unconfirmed
         if unconfirmed.fatal:
-            self._confirmed.let_go(unconfirmed.producer)
+            self._confirmed.let_go(sending.producer)
         return MarkersNotDurable(self._topic, unconfirmed.unsent, unconfirmed.why(why))
 
 

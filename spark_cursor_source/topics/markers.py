@@ -26,13 +26,13 @@ class MarkerSender(MarkerProducer):
             MarkersNotDurable: the producer rejects a marker.
             TopicNotFound, NotAuthorized
         """
-        unconfirmed, records = self.begin(), 0
+        sending, records = self.begin(), 0
         for marker in markers:
             partition = marker.cell.control_partition(self._partitions)
             for value in marker_values(marker):
-                self.produce(unconfirmed, marker.cell.key, value, partition)
+                self.produce(sending, marker.cell.key, value, partition)
                 records += 1
-        unconfirmed.producer.poll(0)
+        sending.producer.poll(0)
         return records
 
 
