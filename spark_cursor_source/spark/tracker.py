@@ -7,33 +7,23 @@ import logging
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_cursor_source.consumer.unmatched_acks_log import UnmatchedAcksLog
-from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.duration import format_duration
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.tracker import Decision
-from spark_cursor_source.interop import lease_table_wire
-from spark_cursor_source.interop.lease_table import LeaseTable
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.reappend import Redelivery
 from spark_cursor_source.options.tracker import NONE, TrackerOptions
-from spark_cursor_source.spark import tracker_state as tracker_processor
 from spark_cursor_source.spark.redaction import hide_secrets
 from spark_cursor_source.spark.tracker_source import POLICIES, SUBSCRIPTIONS, MarkerDataSource
-from spark_cursor_source.spark.tracker_state import DECIDED_DDL, TrackerProcessor
+from spark_cursor_source.spark.tracker_state import TrackerProcessor
 from spark_cursor_source.spark.worker_python import check_worker_python
 from spark_cursor_source.tracker.breaker_log import BreakerLog
-from spark_cursor_source.tracker.fold import tracker_and_identity
 from spark_cursor_source.tracker.outbox import Outbox
-from spark_cursor_source.wire import cursor as cursor_wire
-from spark_cursor_source.wire import dead_letter as dead_letter_wire
-from spark_cursor_source.wire import redelivery as redelivery_wire
+from spark_cursor_source.tracker.rows import DECIDED_DDL, DecidedBatch
 
 log = logging.getLogger(__name__)
 
@@ -105,51 +95,6 @@ def _close_ended() -> None:
             batches.close()
 
 
-@dataclass(slots=True)
-class _DecidedBatch:
-    """Decoded rows of one batch of the tracker's state."""
-
-    decisions: list[Decision] = field(default_factory=list)
-    cursors: list[CursorSnapshot] = field(default_factory=list)
-    deleted: list[Cell] = field(default_factory=list)
-    tables: dict[int, LeaseTable] = field(default_factory=dict)
-    due: dict[int, LeaseTable] = field(default_factory=dict)
-    positions: dict[int, int] = field(default_factory=dict)
-    nowhere: list[tuple[str, str, int]] = field(default_factory=list)
-    tracker_id: str = ""
-    identity: str = ""
-    rewritten: bool = False
-
-    def add(self, row: Row) -> None:
-        body = bytes(row.body)
-        match row.kind:
-            case tracker_processor.REDELIVER:
-                self.decisions.append(redelivery_wire.decode(body))
-            case tracker_processor.DEAD_LETTER:
-                self.decisions.append(dead_letter_wire.decode(body))
-            case tracker_processor.CURSOR:
-                self.cursors.append(cursor_wire.decode(body))
-            case tracker_processor.DELETED:
-                self.deleted.append(cursor_wire.decode(body).cell)
-            case tracker_processor.LEASE_TABLE:
-                self.tables[row.markers_partition] = lease_table_wire.decode(body)
-            case tracker_processor.REAPPEND:
-                self.due[row.markers_partition] = lease_table_wire.decode(body)
-            case tracker_processor.POSITION:
-                self.positions[row.markers_partition] = row.sequence
-                self.tracker_id, self.identity = tracker_and_identity(body)
-            case tracker_processor.REWRITTEN:
-                self.rewritten = True
-            case tracker_processor.NO_CELL:
-                subscription, topic = body.decode().split(",")
-                self.nowhere.append((subscription, topic, row.sequence))
-            case tracker_processor.QUARANTINED:
-                log.warning(
-                    "A record of the markers topic is not a valid marker. event=marker_quarantined marker=%s",
-                    body.decode(errors="replace"),
-                )
-
-
 class TrackerBatch:
     """ForeachBatch function of the tracker: executes the decisions of a batch."""
 
@@ -184,9 +129,14 @@ class TrackerBatch:
             outbox.close()
 
     def _carry_out(self, decided: DataFrame, batch_id: int) -> None:
-        batch = _DecidedBatch()
+        batch = DecidedBatch()
         for row in decided.collect():
             batch.add(row)
+        for reason in batch.quarantined:
+            log.warning(
+                "A record of the markers topic is not a valid marker. event=marker_quarantined marker=%s",
+                reason,
+            )
         for subscription, topic, messages in batch.nowhere:
             self._nowhere.add(subscription, topic, messages=messages)
         if not batch.tracker_id:

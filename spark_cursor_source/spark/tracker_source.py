@@ -18,16 +18,16 @@ from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.range_consumer import columns_of, read_range
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.topics.cursors import CursorTable
-from spark_cursor_source.tracker.fold import (
+from spark_cursor_source.tracker.fold import MarkerFold
+from spark_cursor_source.tracker.planner import AllCursors, MarkersSlice, TrackerPlanner
+from spark_cursor_source.tracker.rows import (
     FOLDED_DDL,
-    MarkerFold,
     cursor_rows,
     lease_table_row,
     reset_row,
     rewrite_row,
     tick_row,
 )
-from spark_cursor_source.tracker.planner import AllCursors, MarkersSlice, TrackerPlanner
 from spark_cursor_source.wire import tracker_offset_json
 
 POLICIES = "policies"  #: option with the digest of the policies that apply to the batches

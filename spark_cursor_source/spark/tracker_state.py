@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import Any
 
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle
@@ -14,30 +14,21 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import End, EndUpTo, KeepAlive, Marker, Reject, Release
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.tracker import CellTracker, DeadLetter, Decision, Redeliver
+from spark_cursor_source.core.tracker import CellTracker
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop import markers_wire as message_wire
 from spark_cursor_source.interop.lease_table import LeaseTable, MessageMarkers
 from spark_cursor_source.spark.message_leases import MessageLeases
-from spark_cursor_source.tracker.fold import Kind
-from spark_cursor_source.wire import cursor as cursor_wire
-from spark_cursor_source.wire import dead_letter as dead_letter_wire
-from spark_cursor_source.wire import marker as marker_wire
-from spark_cursor_source.wire import redelivery as redelivery_wire
-
-DECIDED_DDL = "kind STRING, markers_partition INT, sequence BIGINT, body BINARY"
-
-REDELIVER, DEAD_LETTER, CURSOR, POSITION, QUARANTINED = (
-    "redeliver",
-    "dead_letter",
-    "cursor",
-    "position",
-    "quarantined",
+from spark_cursor_source.tracker.rows import (
+    Decided,
+    Folded,
+    encode_decision,
+    encode_deleted,
+    encode_no_cell,
 )
-REAPPEND, LEASE_TABLE = "reappend", "lease_table"
-DELETED = "deleted"
-NO_CELL = "no_cell"
-REWRITTEN = "rewritten"  #: the batch contains all cursors of the partition
+from spark_cursor_source.wire import cursor as cursor_wire
+from spark_cursor_source.wire import marker as marker_wire
+
 _NEVER = -1  #: event time of a cell without a timed event
 
 
@@ -82,7 +73,7 @@ class TrackerProcessor(StatefulProcessor):
             if (decided := self._take_in(row, batch)) is not None:
                 yield decided
         for (subscription, topic), count in batch.nowhere.items():
-            yield _decided(NO_CELL, partition, count, f"{subscription},{topic}".encode())
+            yield _decided(Decided.NO_CELL, partition, count, encode_no_cell(subscription, topic))
         if batch.now_ms is not None:
             self._wake(batch, batch.now_ms)
         yield from self._advanced(batch)
@@ -94,27 +85,27 @@ class TrackerProcessor(StatefulProcessor):
     def _take_in(self, row: Row, batch: _Batch) -> Row | None:
         """Applies a row to the batch. Returns the decision that follows from the row alone, if any."""
         match row.kind:
-            case Kind.REWRITE:
+            case Folded.REWRITE:
                 batch.rewrite = True
                 self._load_all(batch)
-                return _decided(REWRITTEN, batch.partition, 0, b"")
-            case Kind.RESET:
+                return _decided(Decided.REWRITTEN, batch.partition, 0, b"")
+            case Folded.RESET:
                 self._forget()
-            case Kind.CURSOR:
+            case Folded.CURSOR:
                 cursor = cursor_wire.decode(bytes(row.body))
                 batch.trackers[cursor.cell.key] = self._tracker(cursor.cell, cursor, batch.partition)
                 batch.known.add(cursor.cell.key)
-            case Kind.MARKER:
+            case Folded.MARKER:
                 self._apply(row, batch)
-            case Kind.MESSAGES:
+            case Folded.MESSAGES:
                 batch.messages.append(message_wire.decode(bytes(row.body)))
-            case Kind.LEASE_TABLE:
+            case Folded.LEASE_TABLE:
                 batch.table = table_wire.decode(bytes(row.body))
-            case Kind.QUARANTINED:
-                return _decided(QUARANTINED, batch.partition, row.sequence, row.body)
-            case Kind.TICK:
+            case Folded.QUARANTINED:
+                return _decided(Decided.QUARANTINED, batch.partition, row.sequence, row.body)
+            case Folded.TICK:
                 batch.now_ms = row.at_ms
-                return _decided(POSITION, batch.partition, row.sequence, row.body)
+                return _decided(Decided.POSITION, batch.partition, row.sequence, row.body)
         return None
 
     def _apply(self, row: Row, batch: _Batch) -> None:
@@ -128,7 +119,8 @@ class TrackerProcessor(StatefulProcessor):
         """Yields the decisions of all loaded cells, and their changed cursors."""
         for cell_key, tracker in batch.trackers.items():
             for decision in tracker.advance(batch.now_ms):
-                yield _decided(*_encoded(decision, batch.partition))
+                kind, body = encode_decision(decision)
+                yield _decided(kind, batch.partition, 0, body)
             snapshot = tracker.snapshot()
             if snapshot is not None:
                 yield self._keep(cell_key, snapshot, batch.partition)
@@ -141,8 +133,8 @@ class TrackerProcessor(StatefulProcessor):
             return
         due, stored = stepped
         if len(due):
-            yield _decided(REAPPEND, batch.partition, 0, table_wire.encode(due))
-        yield _decided(LEASE_TABLE, batch.partition, 0, stored)
+            yield _decided(Decided.REAPPEND, batch.partition, 0, table_wire.encode(due))
+        yield _decided(Decided.LEASE_TABLE, batch.partition, 0, stored)
 
     def _forget(self) -> None:
         self._cells.clear()
@@ -189,25 +181,14 @@ class TrackerProcessor(StatefulProcessor):
     def _forget_cell(self, cell_key: bytes, cell: Cell, partition: int) -> Row:
         self._cells.removeKey((cell_key,))
         self._events.removeKey((cell_key,))
-        nothing = CursorSnapshot(cell=cell, read_position=0, next_marker=0)
-        return _decided(DELETED, partition, 0, cursor_wire.encode(nothing))
+        return _decided(Decided.DELETED, partition, 0, encode_deleted(cell))
 
     def _keep(self, cell_key: bytes, snapshot: CursorSnapshot, partition: int) -> Row:
         body = cursor_wire.encode(snapshot)
         self._cells.updateValue((cell_key,), (body,))
         event_ms = snapshot.next_event_ms
         self._events.updateValue((cell_key,), (_NEVER if event_ms is None else event_ms,))
-        return _decided(CURSOR, partition, snapshot.next_marker, body)
-
-
-def _encoded(decision: Decision, partition: int) -> tuple[str, int, int, bytes]:
-    match decision:
-        case Redeliver():
-            return REDELIVER, partition, 0, redelivery_wire.encode(decision)
-        case DeadLetter():
-            return DEAD_LETTER, partition, 0, dead_letter_wire.encode(decision)
-        case _:
-            assert_never(decision)
+        return _decided(Decided.CURSOR, partition, snapshot.next_marker, body)
 
 
 def _of_a_sink(marker: Marker) -> int:
@@ -224,5 +205,5 @@ def _of_a_sink(marker: Marker) -> int:
             return 0
 
 
-def _decided(kind: str, partition: int, sequence: int, body: bytes) -> Row:
-    return Row(kind=kind, markers_partition=partition, sequence=sequence, body=bytes(body))
+def _decided(kind: Decided, partition: int, sequence: int, body: bytes) -> Row:
+    return Row(kind=kind.value, markers_partition=partition, sequence=sequence, body=bytes(body))

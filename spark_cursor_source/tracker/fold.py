@@ -1,54 +1,26 @@
-"""Rows between the tracker's source and its processor: folded markers, cursors to resume from, and ticks."""
+"""Folds markers on executors: many markers of a cell become one row of the tracker's query."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import End, KeepAlive
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.interop import markers_wire as message_wire
 from spark_cursor_source.interop.lease_table import MessageMarkers
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
-from spark_cursor_source.wire import cursor as cursor_wire
+from spark_cursor_source.tracker.rows import Folded, FoldedRow, folded_batch, folded_batches
 from spark_cursor_source.wire import marker as marker_wire
 
-FOLDED_DDL = "markers_partition INT, sequence BIGINT, at_ms BIGINT, kind STRING, body BINARY"
-_SCHEMA = pa.schema(
-    [
-        ("markers_partition", pa.int32()),
-        ("sequence", pa.int64()),
-        ("at_ms", pa.int64()),
-        ("kind", pa.string()),
-        ("body", pa.binary()),
-    ]
-)
-_ROWS = 5_000
-_BATCH_BYTES = 32 << 20
 _MARKERS = 50_000  # largest number of single-message markers in one row
 # Number and size of the records folded before rows are produced.
 _GATHERED = 200_000
 _GATHERED_BYTES = 32 << 20
-_Row = tuple[int, int, int | None, str, bytes]
-
-
-class Kind(StrEnum):
-    """Content type of a row's body."""
-
-    REWRITE = "rewrite"  #: write all cursors again; its sequence is lower than all others
-    RESET = "reset"  #: clear the state of the partition; its sequence is lower than that of every cursor
-    CURSOR = "cursor"  #: a cursor to resume from; its sequence is lower than that of every marker
-    MARKER = "marker"  #: one marker of version 2, or many folded; the sequence is the offset of the last one
-    MESSAGES = "messages"  #: many single-message markers; the sequence is the offset of the last one
-    LEASE_TABLE = "lease_table"  #: a lease table to resume from
-    QUARANTINED = "quarantined"  #: position of a record that is not a valid marker, and the reason
-    TICK = "tick"  #: end of the batch with tracker id and identity; at_ms is the broker time or null
 
 
 class _KindOfEnd(NamedTuple):
@@ -69,7 +41,7 @@ class MarkerFold:
         self._partition = partition
         self._topic = topic
         self._reappend = reappend
-        self._rows: list[_Row] = []
+        self._rows: list[FoldedRow] = []
         self._ends: dict[Cell, tuple[_KindOfEnd, list[OffsetSet], int, int]] = {}
         # last KeepAlive of each cell, with its offset and time
         self._kept: dict[Cell, tuple[KeepAlive, int, int]] = {}
@@ -100,7 +72,7 @@ class MarkerFold:
             self._take(offset, at_ms, key, value)
         except InvalidMarker as problem:
             why = f"{self._topic} partition {self._partition} offset {offset}: {problem}"
-            self._put(offset, at_ms, Kind.QUARANTINED, why.encode())
+            self._put(offset, at_ms, Folded.QUARANTINED, why.encode())
 
     def ready(self) -> Iterator[pa.RecordBatch]:
         """Yields rows if enough records were added, otherwise no row."""
@@ -111,7 +83,7 @@ class MarkerFold:
         """Yields rows for all records added since rows were last produced."""
         for cell in [*self._ends, *self._kept]:
             self._flush(cell)
-        yield from _batches(self._rows)
+        yield from folded_batches(self._rows)
         markers = MessageMarkers.concatenated([*self._columns, MessageMarkers.of(self._messages)]).sorted()
         for at in range(0, len(markers), _MARKERS):
             some = markers[at : at + _MARKERS]
@@ -119,10 +91,10 @@ class MarkerFold:
                 self._partition,
                 int(some.sequences[-1]),
                 None,
-                Kind.MESSAGES.value,
+                Folded.MESSAGES.value,
                 message_wire.encode(some),
             )
-            yield _batch([row])
+            yield folded_batch([row])
         self._rows, self._columns, self._messages = [], [], []
         self._gathered = self._gathered_bytes = 0
 
@@ -145,11 +117,11 @@ class MarkerFold:
         elif isinstance(marker, KeepAlive):
             # Ends and KeepAlives of a cell may be reordered: a KeepAlive never extends ended messages.
             if (earlier := self._kept.get(marker.cell)) is not None and not _replaces(marker, at_ms, earlier):
-                self._put(*earlier[1:], Kind.MARKER, marker_wire.encode(earlier[0]))
+                self._put(*earlier[1:], Folded.MARKER, marker_wire.encode(earlier[0]))
             self._kept[marker.cell] = (marker, offset, at_ms)
         else:
             self._flush(marker.cell)
-            self._put(offset, at_ms, Kind.MARKER, marker_wire.encode(marker))
+            self._put(offset, at_ms, Folded.MARKER, marker_wire.encode(marker))
 
     def _flush(self, cell: Cell) -> None:
         ends = self._ends.pop(cell, None)
@@ -158,11 +130,11 @@ class MarkerFold:
             folded = End(
                 cell=cell, offsets=OffsetSet.union(sets), run_id=kind.run_id, no_message=kind.no_message
             )
-            self._put(offset, at_ms, Kind.MARKER, marker_wire.encode(folded))
+            self._put(offset, at_ms, Folded.MARKER, marker_wire.encode(folded))
         if (kept := self._kept.pop(cell, None)) is not None:
-            self._put(*kept[1:], Kind.MARKER, marker_wire.encode(kept[0]))
+            self._put(*kept[1:], Folded.MARKER, marker_wire.encode(kept[0]))
 
-    def _put(self, offset: int, at_ms: int, kind: Kind, body: bytes) -> None:
+    def _put(self, offset: int, at_ms: int, kind: Folded, body: bytes) -> None:
         self._rows.append((self._partition, offset, at_ms, kind.value, body))
 
 
@@ -173,61 +145,4 @@ def _replaces(later: KeepAlive, at_ms: int, kept: tuple[KeepAlive, int, int]) ->
         (later.run_id, later.delivery_count) == (earlier.run_id, earlier.delivery_count)
         and at_ms + later.lease_ms >= earlier_ms + earlier.lease_ms
         and not earlier.offsets - later.offsets
-    )
-
-
-def cursor_rows(cursors: Iterable[CursorSnapshot]) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of cursors to resume from."""
-    rows: list[_Row] = [
-        (cursor.markers_partition, -1, None, Kind.CURSOR.value, cursor_wire.encode(cursor))
-        for cursor in cursors
-    ]
-    yield from _batches(rows)
-
-
-def lease_table_row(partition: int, value: bytes) -> pa.RecordBatch:
-    """Returns the row of a lease table to resume from."""
-    return _batch([(partition, -1, None, Kind.LEASE_TABLE.value, value)])
-
-
-def tick_row(partition: int, stop: int, now_ms: int | None, tracker_id: str, identity: str) -> pa.RecordBatch:
-    """Returns the row that ends a partition's part of a batch."""
-    return _batch([(partition, stop, now_ms, Kind.TICK.value, f"{tracker_id}:{identity}".encode())])
-
-
-def tracker_and_identity(tick: bytes) -> tuple[str, str]:
-    """Returns the tracker id and the batch identity in the body of a tick."""
-    tracker_id, _, identity = tick.decode().partition(":")
-    return tracker_id, identity
-
-
-def rewrite_row(partition: int) -> pa.RecordBatch:
-    """Returns the row that requests all cursors of a partition again, for a recreated cursors topic."""
-    return _batch([(partition, -3, None, Kind.REWRITE.value, b"")])
-
-
-def reset_row(partition: int) -> pa.RecordBatch:
-    """Returns the row that precedes the cursors of a partition whose state is rebuilt from them."""
-    return _batch([(partition, -2, None, Kind.RESET.value, b"")])
-
-
-def _batches(rows: Sequence[_Row]) -> Iterator[pa.RecordBatch]:
-    """Yields batches of rows of limited size, because Arrow columns cannot exceed 2 GB."""
-    part: list[_Row] = []
-    size = 0
-    for row in rows:
-        part.append(row)
-        size += len(row[-1])
-        if len(part) >= _ROWS or size >= _BATCH_BYTES:
-            yield _batch(part)
-            part, size = [], 0
-    if part:
-        yield _batch(part)
-
-
-def _batch(rows: Sequence[_Row]) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
-    return pa.RecordBatch.from_arrays(
-        [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)],
-        schema=_SCHEMA,
     )

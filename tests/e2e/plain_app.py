@@ -29,7 +29,7 @@ from spark_cursor_source.spark.tracker import TrackerBatch
 from spark_cursor_source.spark.tracker_source import MarkerStreamReader
 from spark_cursor_source.spark.tracker_state import TrackerProcessor
 from spark_cursor_source.topics.markers import MarkerSender
-from spark_cursor_source.tracker.fold import Kind
+from spark_cursor_source.tracker.rows import Folded
 from spark_cursor_source.wire.marker import decode_folded
 from tests.e2e.consumer_app import PAUSE_S, Handling
 from tests.e2e.death import Steps
@@ -131,7 +131,7 @@ class TrackerBatches:
     def _decide(self, rows: list[dict[str, Any]]) -> list[Row]:
         by_partition: defaultdict[int, list[Row]] = defaultdict(list)
         for row in rows:
-            if self._bug and row["kind"] == Kind.MARKER and isinstance(decode_folded(row["body"]), End):
+            if self._bug and row["kind"] == Folded.MARKER and isinstance(decode_folded(row["body"]), End):
                 self._bug = False
                 continue
             by_partition[row["markers_partition"]].append(Row(**row))

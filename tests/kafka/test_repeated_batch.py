@@ -17,9 +17,10 @@ from spark_cursor_source.errors import TrackerOwnedByAnother
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.tracker_source import MarkerStreamReader
-from spark_cursor_source.spark.tracker_state import CURSOR, TrackerProcessor
-from spark_cursor_source.tracker.fold import MarkerFold, cursor_rows, reset_row, tick_row
+from spark_cursor_source.spark.tracker_state import TrackerProcessor
+from spark_cursor_source.tracker.fold import MarkerFold
 from spark_cursor_source.tracker.planner import TrackerPlanner
+from spark_cursor_source.tracker.rows import Decided, cursor_rows, reset_row, tick_row
 from spark_cursor_source.wire import marker as marker_wire
 from tests.e2e.micro_batches import MicroBatches
 from tests.e2e.plain_app import TrackerBatches
@@ -138,7 +139,7 @@ def test_a_state_that_is_reset_holds_what_the_cursors_say_and_nothing_else() -> 
     for at, cell in enumerate((old, kept), start=50):
         fold.add(at, 1_000, cell.key, marker_wire.encode(End(cell=cell, offsets=offsets((7, 8)))))
     decided = state.test(0, rows_of(*fold.rows(), tick_row(0, 60, None, "tracker", "")))
-    assert [row.sequence for row in decided if row.kind == CURSOR] == [52], "only of the second cell"
+    assert [row.sequence for row in decided if row.kind == Decided.CURSOR] == [52], "only of the second cell"
 
 
 def rows_of(*batches: pa.RecordBatch) -> list[Row]:

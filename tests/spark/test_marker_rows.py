@@ -10,6 +10,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, EndUpTo, KeepAlive, Marker, Reject, Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.tracker import fold as marker_rows
+from spark_cursor_source.tracker import rows as tracker_rows
 from spark_cursor_source.tracker.fold import MarkerFold
 from spark_cursor_source.wire import marker as wire
 
@@ -92,7 +93,7 @@ def test_a_long_log_is_given_out_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_no_batch_of_rows_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marker_rows, "_BATCH_BYTES", 10_000)
+    monkeypatch.setattr(tracker_rows, "_BATCH_BYTES", 10_000)
     fold = MarkerFold(0, "markers", None)
     reject = Reject(cell=CELL, offsets=OffsetSet.of((0, 1)), delivery_count=1, reason="x" * 400)
     for at in range(100):

@@ -21,15 +21,9 @@ from spark_cursor_source.interop import markers_wire as message_wire
 from spark_cursor_source.interop.lease_table import START, MessageMarkers
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.tracker import TrackerBatch
-from spark_cursor_source.spark.tracker_state import (
-    CURSOR,
-    DELETED,
-    LEASE_TABLE,
-    NO_CELL,
-    REWRITTEN,
-    TrackerProcessor,
-)
-from spark_cursor_source.tracker.fold import Kind, MarkerFold
+from spark_cursor_source.spark.tracker_state import TrackerProcessor
+from spark_cursor_source.tracker.fold import MarkerFold
+from spark_cursor_source.tracker.rows import Decided, Folded
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from tests.logged import events
@@ -48,22 +42,22 @@ class State:
 
     def batch(self, *markers: Marker, cursors: tuple[CursorSnapshot, ...] = ()) -> dict[str, list[Row]]:
         """What is decided, by its kind."""
-        rows = [self.row(Kind.CURSOR, cursor_wire.encode(cursor), -1) for cursor in cursors]
+        rows = [self.row(Folded.CURSOR, cursor_wire.encode(cursor), -1) for cursor in cursors]
         for marker in markers:
-            rows.append(self.row(Kind.MARKER, marker_wire.encode(marker), self._end))
+            rows.append(self.row(Folded.MARKER, marker_wire.encode(marker), self._end))
             self._end += 1
         return self.rows(*rows)
 
     def rows(self, *given: Row) -> dict[str, list[Row]]:
         """The same of a batch of any rows."""
-        rows = [*given, self.row(Kind.TICK, b"tracker", self._end)]
+        rows = [*given, self.row(Folded.TICK, b"tracker", self._end)]
         found: dict[str, list[Row]] = {}
         for row in self._tester.test(0, rows):
             found.setdefault(row.kind, []).append(row)
         return found
 
     @staticmethod
-    def row(kind: Kind, body: bytes, sequence: int) -> Row:
+    def row(kind: Folded, body: bytes, sequence: int) -> Row:
         return Row(markers_partition=0, sequence=sequence, at_ms=1_000, kind=kind.value, body=body)
 
 
@@ -74,20 +68,20 @@ def cells(rows: list[Row]) -> list[Cell]:
 def test_a_marker_about_a_cell_that_is_not_there_writes_and_deletes_nothing() -> None:
     state = State()
     decided = state.batch(End(cell=CELL, offsets=SOME))
-    assert decided.keys() & {CURSOR, DELETED} == set()
+    assert decided.keys() & {Decided.CURSOR, Decided.DELETED} == set()
 
 
 def test_a_cell_that_was_there_is_deleted_and_named_whole() -> None:
     state = State()
-    assert cells(state.batch(HELLO)[CURSOR]) == [CELL]
-    assert cells(state.batch(Delete(cell=CELL))[DELETED]) == [CELL]
-    assert DELETED not in state.batch(Delete(cell=CELL))
-    assert DELETED not in state.batch(HELLO, Delete(cell=CELL)), "there was none before the batch"
+    assert cells(state.batch(HELLO)[Decided.CURSOR]) == [CELL]
+    assert cells(state.batch(Delete(cell=CELL))[Decided.DELETED]) == [CELL]
+    assert Decided.DELETED not in state.batch(Delete(cell=CELL))
+    assert Decided.DELETED not in state.batch(HELLO, Delete(cell=CELL)), "there was none before the batch"
 
 
 def test_a_cell_that_is_deleted_as_a_tracker_is_rebuilt_does_not_stay_in_the_cursors() -> None:
     cursor = CursorSnapshot(cell=CELL, read_position=9, next_marker=0)
-    assert cells(State().batch(Delete(cell=CELL), cursors=(cursor,))[DELETED]) == [CELL]
+    assert cells(State().batch(Delete(cell=CELL), cursors=(cursor,))[Decided.DELETED]) == [CELL]
 
 
 def test_all_that_is_known_is_written_again_to_a_cursors_topic_that_was_made_anew() -> None:
@@ -95,16 +89,16 @@ def test_all_that_is_known_is_written_again_to_a_cursors_topic_that_was_made_ane
     other = Cell(subscription="s", topic="q", partition=0)
     state.batch(HELLO, Hello(cell=other, run_id="run", position=7))
     state.rows(message_row())
-    decided = state.rows(state.row(Kind.REWRITE, b"", -3))
-    assert set(cells(decided[CURSOR])) == {CELL, other}
-    assert table_wire.decode(decided[LEASE_TABLE][0].body).offsets.tolist() == [40]
-    assert len(decided[REWRITTEN]) == 1
+    decided = state.rows(state.row(Folded.REWRITE, b"", -3))
+    assert set(cells(decided[Decided.CURSOR])) == {CELL, other}
+    assert table_wire.decode(decided[Decided.LEASE_TABLE][0].body).offsets.tolist() == [40]
+    assert len(decided[Decided.REWRITTEN]) == 1
 
 
 def message_row() -> Row:
     """A Start of kafka-mq-go's."""
     markers = MessageMarkers.of([(2, 1_000, START, 0, 40, 60_000)])
-    return State.row(Kind.MESSAGES, message_wire.encode(markers), 2)
+    return State.row(Folded.MESSAGES, message_wire.encode(markers), 2)
 
 
 def test_a_cell_whose_key_cannot_be_read_back_is_quarantined() -> None:
@@ -112,7 +106,7 @@ def test_a_cell_whose_key_cannot_be_read_back_is_quarantined() -> None:
     fold = MarkerFold(0, "markers", None)
     fold.add(0, 1_000, cell.key, marker_wire.encode(End(cell=cell, offsets=SOME)))
     ((kind, body),) = [(row["kind"], row["body"]) for batch in fold.rows() for row in batch.to_pylist()]
-    assert kind == Kind.QUARANTINED
+    assert kind == Folded.QUARANTINED
     assert b"'orders,' is no name" in body
 
 
@@ -121,16 +115,16 @@ def test_what_is_acked_where_no_cell_is_is_counted_by_subscription_and_topic() -
     other = Cell(subscription="mailer", topic="q", partition=77)
     of_query = KeepAlive(cell=CELL, offsets=SOME, lease_ms=1, run_id="run")
     decided = state.batch(End(cell=CELL, offsets=SOME), End(cell=other, offsets=SOME), of_query)
-    assert [(row.sequence, row.body) for row in decided[NO_CELL]] == [(6, b"mailer,q")]
+    assert [(row.sequence, row.body) for row in decided[Decided.NO_CELL]] == [(6, b"mailer,q")]
     start = Start(cell=CELL, offsets=SOME, lease_ms=60_000, delivery_count=1, run_id="run")
-    assert NO_CELL not in state.batch(HELLO, start, End(cell=CELL, offsets=OffsetSet.of((0, 10**9))))
+    assert Decided.NO_CELL not in state.batch(HELLO, start, End(cell=CELL, offsets=OffsetSet.of((0, 10**9))))
 
 
 def test_acks_beyond_the_read_position_are_unknown_ends() -> None:
     state = State()
     start = Start(cell=CELL, offsets=SOME, lease_ms=60_000, delivery_count=1, run_id="run")
     beyond = OffsetSet.of((2, 3), (10**9, 10**9 + 4))
-    (row,) = state.batch(HELLO, start, End(cell=CELL, offsets=beyond))[CURSOR]
+    (row,) = state.batch(HELLO, start, End(cell=CELL, offsets=beyond))[Decided.CURSOR]
     totals = cursor_wire.decode(row.body).totals
     assert (totals.acked, totals.unknown_ends) == (1, 4)
 
