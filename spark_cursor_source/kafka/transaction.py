@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from spark_cursor_source.errors import CursorqError, TrackerFenced
 from spark_cursor_source.kafka.config import open_client
-from spark_cursor_source.kafka.config_roles import abandon, consumer_config, producer_config
+from spark_cursor_source.kafka.config_roles import consumer_config, producer_config
+from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer
+from spark_cursor_source.kafka.confirmed_producer import Record as Sent
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import (
     FENCED,
     UNAUTHORIZED,
-    ErrorCallback,
     error_of,
     refusal,
     shown,
@@ -95,28 +96,26 @@ class TransactionalProducer:
         self._call_timeout_s = call_timeout_ms / 1000
         # The brokers abort a transaction that exceeds its timeout.
         self._stall_s = min(_STALLED * call_timeout_ms, transaction_timeout_ms // 2) / 1000
-        self.complaints = ErrorCallback()
-        self._config = producer_config(
+        settings = producer_config(
             # Keep the brokers when all are down. A rebootstrap would find them again, but librdkafka would
             # keep the old coordinator entry and never reconnect to it (librdkafka issue 5511).
             {"retry.backoff.ms": 20, "linger.ms": 0, "metadata.recovery.strategy": "none", **config},
             {
-                "error_cb": self.complaints,
                 "transactional.id": group,
                 "transaction.timeout.ms": transaction_timeout_ms,
                 "message.timeout.ms": transaction_timeout_ms,
             },
         )
+        self._confirmed = ConfirmedProducer(settings)
         self._group_config = consumer_config(config, {"group.id": group})
         self._group_metadata: Any = None
-        self._producer: Producer | None = None
         self._undelivered: KafkaError | None = None
         self._delivered: list[Message] | None = None  # only kept for the ``inspect`` argument of commit
         self._written_to: set[str] = set()
 
     @property
     def is_open(self) -> bool:
-        return self._producer is not None
+        return self._confirmed.current is not None
 
     def open(self, deadline: Deadline) -> None:
         """Open the producer as the only one of its id.
@@ -141,7 +140,9 @@ class TransactionalProducer:
             KafkaUnavailable: the deadline is over.
         """
         if deadline.over:
-            raise unavailable(failed.operation, deadline, failed.error, self.complaints) from failed
+            raise unavailable(
+                failed.operation, deadline, failed.error, self._confirmed.complaints
+            ) from failed
         deadline.pause(_PAUSE_S)
 
     def commit(
@@ -164,15 +165,16 @@ class TransactionalProducer:
             Uncertain: the transaction failed or may have succeeded.
             NotAuthorized, KafkaRefused
         """
-        producer = self._producer
+        producer = self._confirmed.current
         assert producer is not None
         self._undelivered = None
         self._delivered = None if inspect is None else []
         self._written_to.clear()
         try:
             producer.begin_transaction()
-            for record in records:
-                self._produce(producer, record, deadline)
+            self._confirmed.send(
+                producer, self._noted(records), on_delivery=self._on_delivery, deadline=deadline
+            )
             self._flush(producer, deadline)
             if inspect is not None and not inspect(self._delivered or []):
                 producer.abort_transaction(self._left_s(deadline))
@@ -192,41 +194,25 @@ class TransactionalProducer:
 
     def discard(self) -> None:
         """Close the producer. The next producer of the id aborts its unfinished transaction."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            abandon(producer)
+        self._confirmed.discard()
 
     def _try_to_open(self, deadline: Deadline) -> None:
         if self._group_metadata is None:
             consumer = open_client(Consumer, self._group_config)
             self._group_metadata = consumer.consumer_group_metadata()
             consumer.close()
-        self._producer = open_client(Producer, self._config)
         try:
-            self._producer.init_transactions(self._left_s(deadline))
+            self._confirmed.open().init_transactions(self._left_s(deadline))
         except KafkaException as raised:
             raise self._given_up(raised, "begin transactions") from raised
 
     def _left_s(self, deadline: Deadline) -> float:
         return deadline.left_s(most=self._call_timeout_s, least=_LEAST_S)
 
-    def _produce(self, producer: Producer, record: Record, deadline: Deadline) -> None:
-        self._written_to.add(record.topic)
-        while True:
-            try:
-                producer.produce(
-                    record.topic,
-                    record.value,
-                    record.key,
-                    partition=record.partition,
-                    headers=list(record.headers),
-                    on_delivery=self._on_delivery,
-                )
-                return
-            except BufferError:
-                if deadline.over:
-                    raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from None
-                producer.poll(_POLL_S)
+    def _noted(self, records: Iterable[Record]) -> Iterator[Sent]:
+        for one in records:
+            self._written_to.add(one.topic)
+            yield one.topic, one.key, one.value, one.partition, list(one.headers)
 
     def _flush(self, producer: Producer, deadline: Deadline) -> None:
         """Wait until the brokers have all records, as long as records are accepted.
@@ -291,9 +277,10 @@ class TransactionalProducer:
 
     def _fatal_error(self, error: KafkaError) -> KafkaError:
         """Return the reason of a fatal error, which only transactional calls report."""
-        assert self._producer is not None
+        producer = self._confirmed.current
+        assert producer is not None
         try:
-            self._producer.abort_transaction(1.0)
+            producer.abort_transaction(1.0)
         except KafkaException as raised:
             return error_of(raised)
         return error

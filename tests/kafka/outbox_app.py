@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from spark_cursor_source.kafka import confirmed_producer, transaction
+from spark_cursor_source.kafka import confirmed_producer
 from tests.kafka.control_plane import (
     Control,
     cell_of,
@@ -62,8 +62,7 @@ def run(told: dict[str, Any]) -> None:
     """Carry out what is left of the batches."""
     control, log = Control(config=told["config"], name=told["name"]), Path(told["log"])
     MortalProducer.left = told["die_at"]
-    for module in (transaction, confirmed_producer):
-        module.Producer = MortalProducer  # type: ignore[misc]
+    confirmed_producer.Producer = MortalProducer  # type: ignore[attr-defined]
     outbox = outbox_of(control)
     outbox.open(take_over=False)
     cell = cell_of(control.queue, 1)
