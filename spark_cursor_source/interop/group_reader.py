@@ -60,7 +60,7 @@ class GroupReader(TailConsumer):
         if self._is_paused:
             self._consumer.resume(self._consumer.assignment())
             self._is_paused = False
-            self._assign()
+            self._reads.assign()
         if self._new:
             self._begin()
         return self._read(most, wait_s)
@@ -79,7 +79,9 @@ class GroupReader(TailConsumer):
             KafkaUnavailable: the commit was not confirmed in time; it may have succeeded.
             NotAuthorized, KafkaRefused
         """
-        offsets = [TopicPartition(self._topic, number, at) for number, at in self._positions.items()]
+        offsets = [
+            TopicPartition(self._reads.topic, number, at) for number, at in self._reads.positions.items()
+        ]
         while offsets:
             try:
                 answers = self._consumer.commit(offsets=offsets, asynchronous=False)
@@ -105,24 +107,25 @@ class GroupReader(TailConsumer):
     def _begin(self) -> None:
         """Starts reading new partitions at the group's committed offset, or else at the beginning."""
         asked = Deadline.after_ms(_ASK_MS)
-        places = [TopicPartition(self._topic, number) for number in self._new]
+        places = [TopicPartition(self._reads.topic, number) for number in self._new]
         try:
             for one in self._consumer.committed(places, timeout=asked.left_s()):
                 if one.error is not None:
                     raise KafkaException(one.error)
-                place = TopicPartition(self._topic, one.partition)
+                place = TopicPartition(self._reads.topic, one.partition)
                 low, _ = self._consumer.get_watermark_offsets(place, timeout=asked.left_s(least=0.1))
-                self._positions[one.partition] = one.offset if one.offset >= 0 else low
+                self._reads.positions[one.partition] = one.offset if one.offset >= 0 else low
         except KafkaException as raised:
-            self._positions = {}
+            self._reads.leave(self._reads.positions)
             error = error_of(raised)
             if error.code() in RETRIABLE:
                 raise unavailable("read offsets of group", asked, error, self._complaints) from raised
             raise refusal(error, operation="read offsets of group", resource=self._group) from raised
         self._new = []
-        self._assign()
+        self._reads.assign()
 
     def _revoked(self, consumer: Consumer, _: list[TopicPartition]) -> None:
-        self._positions, self._new, self._is_paused = {}, [], False
+        self._reads.leave(self._reads.positions)
+        self._new, self._is_paused = [], False
         consumer.unassign()
         self._on_revoked()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from spark_cursor_source.errors import ReadRefused, ReadStalled, RecordsGone, TopicGone
+from spark_cursor_source.errors import ReadRefused, ReadStalled, RecordsGone
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.error_codes import shown
 from spark_cursor_source.kafka.reading import Event, PartitionReads, event_of, warn_removed
@@ -143,9 +143,6 @@ class _Reading(PartitionReads):
 
     def refused(self, error: KafkaError) -> ReadRefused:
         return ReadRefused(self.topic, self._partition, self.position, shown(error))
-
-    def gone(self, number: int) -> TopicGone:
-        return TopicGone(self.topic, number)
 
     def stalled(self, stall: Deadline) -> ReadStalled:
         return ReadStalled(self.topic, self._partition, self.position, self._stop, stall.spent_ms, self.last)

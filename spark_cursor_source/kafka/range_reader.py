@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaException, Message
 
-from spark_cursor_source.errors import CursorqError, KafkaUnavailable, TopicNotFound
+from spark_cursor_source.errors import TopicNotFound
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.config_roles import consumer_config
-from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.error_codes import ErrorCallback, error_of, refusal, unavailable
+from spark_cursor_source.kafka.deadline import PATIENCE_MS
+from spark_cursor_source.kafka.error_codes import ErrorCallback, error_of, refusal
 from spark_cursor_source.kafka.range_consumer import offset_of
 from spark_cursor_source.kafka.reading import Event, PartitionReads, event_of, warn_removed
 
@@ -85,8 +85,8 @@ class _Reading(PartitionReads):
             {number: start for number, (start, _) in ranges.items()},
             {number: stop for number, (_, stop) in ranges.items()},
             stall_timeout_ms=stall_timeout_ms,
+            complaints=complaints,
         )
-        self._complaints = complaints
 
     def next_records(self) -> list[Message]:
         """Return the next records. Empty after partition ends, handled errors or a wait without records."""
@@ -112,11 +112,5 @@ class _Reading(PartitionReads):
     def removed(self, number: int, up_to: int, available: tuple[int, int]) -> None:
         warn_removed(self.topic, number, self.positions[number], up_to)
 
-    def refused(self, error: KafkaError) -> CursorqError:
-        return refusal(error, operation="read", resource=self.topic)
-
     def gone(self, number: int) -> TopicNotFound:
         return TopicNotFound((self.topic,))
-
-    def stalled(self, stall: Deadline) -> KafkaUnavailable:
-        return unavailable(f"read topic '{self.topic}'", stall, self.heard, self._complaints)

@@ -10,9 +10,18 @@ from enum import Enum, auto
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from spark_cursor_source.errors import CursorqError
+from spark_cursor_source.errors import CursorqError, TopicGone
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.error_codes import RETRIABLE, UNAUTHORIZED, UNKNOWN_TOPIC, error_of, shown
+from spark_cursor_source.kafka.error_codes import (
+    RETRIABLE,
+    UNAUTHORIZED,
+    UNKNOWN_TOPIC,
+    ErrorCallback,
+    error_of,
+    refusal,
+    shown,
+    unavailable,
+)
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +94,9 @@ def warn_removed(topic: str, number: int, first: int, up_to: int) -> None:
 class PartitionReads(ABC):
     """Read positions of assigned partitions of a topic, with the handling of errors and ends.
 
-    A subclass names its errors and what follows from removed records. An offset, a topic or a right that the
-    brokers deny may exist, so the denial must last for 10 s, or for half of the stall timeout, to be final.
+    A subclass says what follows from removed records, and may name other errors. An offset, a topic or a
+    right that the brokers deny may exist, so the denial must last for 10 s, or for half of the stall timeout,
+    to be final.
 
     ``stops`` are the ends of ranges, which the partitions had when the ranges were chosen. Without
     ``stall_timeout_ms`` the reader waits for brokers forever.
@@ -94,6 +104,8 @@ class PartitionReads(ABC):
 
     #: False if an error without a rule ends the read at once
     retries_unlisted = False
+    #: False if the topic is looked at only after an error
+    looks_unasked = True
 
     def __init__(
         self,
@@ -103,12 +115,14 @@ class PartitionReads(ABC):
         stops: Mapping[int, int] | None = None,
         *,
         stall_timeout_ms: int | None = None,
+        complaints: ErrorCallback | None = None,
     ) -> None:
         self._consumer, self.topic = consumer, topic
         self.positions = dict(positions)
         self.stops = dict(stops or {})
         self.held: frozenset[int] = frozenset()  #: partitions that are not fetched
-        self.heard: KafkaError | None = None  #: the last error
+        self._heard: KafkaError | None = None
+        self._complaints = complaints
         self.last = "nothing"  #: the last event, for an error text
         self._ended: set[int] = set()  # partitions that gave their end after their last record
         self._denials: dict[tuple[str, int], Deadline] = {}
@@ -128,17 +142,17 @@ class PartitionReads(ABC):
         self.removed(number, stop, available)
         self.advance(number, stop)
 
-    @abstractmethod
     def refused(self, error: KafkaError) -> CursorqError:
         """Return the error for what a retry does not resolve."""
+        return refusal(error, operation="read", resource=self.topic)
 
-    @abstractmethod
     def gone(self, number: int) -> CursorqError:
         """Return the error for a deleted topic or partition."""
+        return TopicGone(self.topic, number)
 
-    @abstractmethod
     def stalled(self, stall: Deadline) -> CursorqError:
         """Return the error for an expired stall timeout."""
+        return unavailable(f"read topic '{self.topic}'", stall, self._heard, self._complaints)
 
     # ---- positions
 
@@ -180,11 +194,14 @@ class PartitionReads(ABC):
             self._forget_denials(number)
         self.last = f"the partition ended at offset {end}"
 
-    def leave(self, number: int) -> None:
-        """Forget a partition."""
-        del self.positions[number]
-        self._ended.discard(number)
-        self._forget_denials(number)
+    def leave(self, numbers: Iterable[int]) -> bool:
+        """Forget partitions. Return False if none of them was read."""
+        gone = [number for number in numbers if number in self.positions]
+        for number in gone:
+            del self.positions[number]
+            self._ended.discard(number)
+            self._forget_denials(number)
+        return bool(gone)
 
     # ---- errors and ends
 
@@ -225,7 +242,8 @@ class PartitionReads(ABC):
         """
         self.check_stall()
         was_missing = any(what == _TOPIC for what, _ in self._denials)
-        if not self._denials and time.monotonic() - max(self._looked_s, self._progress_s) < _LOOK_S:
+        quiet_s = time.monotonic() - max(self._looked_s, self._progress_s)
+        if not self._denials and (quiet_s < _LOOK_S or not self.looks_unasked):
             return
         self.look()
         for number in self._ended.intersection(self.unfinished):
@@ -318,7 +336,7 @@ class PartitionReads(ABC):
             self._denials.pop((what, number), None)
 
     def _hear(self, error: KafkaError) -> None:
-        self.heard, self.last = error, shown(error)
+        self._heard, self.last = error, shown(error)
 
     def _timeout_s(self) -> float:
         stall = self._stall

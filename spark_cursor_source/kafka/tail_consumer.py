@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, Message
 
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.errors import QueueTopicEndsEarlier, TopicGone
+from spark_cursor_source.errors import QueueTopicEndsEarlier
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.consumers import reader_config
-from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.error_codes import (
-    RETRIABLE,
-    TURNED_AWAY,
-    UNAUTHORIZED,
-    UNKNOWN_TOPIC,
-    ErrorCallback,
-    error_of,
-    refusal,
-)
+from spark_cursor_source.kafka.error_codes import ErrorCallback
 from spark_cursor_source.kafka.range_consumer import offset_of
-
-log = logging.getLogger(__name__)
-
-_ONE_REQUEST_S = 10.0
-_DENIAL_MS = 10_000  # a broker that restarts may deny existing topics and offsets for this long
-_AGAIN_S = 0.25
-_OUT_OF_RANGE = frozenset(
-    {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
-)
-# a reader with assigned partitions is in no group
-_OF_GROUPS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
+from spark_cursor_source.kafka.reading import Event, PartitionReads, event_of
 
 #: called with (partition, first removed offset, next remaining offset)
 Removed = Callable[[int, int, int], None]
@@ -94,35 +74,29 @@ class TailConsumer:
         on_removed: Removed,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self._topic, self._on_removed = topic, on_removed
         self._complaints = ErrorCallback()
         fixed = {"isolation.level": isolation, "error_cb": self._complaints}
         self._consumer: Consumer = open_client(
             Consumer, {**reader_config(config), **fixed, **(settings or {})}
         )
-        self._positions: dict[int, int] = {}
-        self._denials: dict[int, Deadline] = {}
-        self._held: frozenset[int] = frozenset()
+        self._reads = _Reads(self._consumer, topic, on_removed)
 
     def follow(self, positions: Mapping[int, int]) -> None:
         """Read these partitions from these positions, also if they were read before."""
-        self._positions |= positions
-        self._assign()
+        self._reads.positions |= positions
+        self._reads.assign()
 
     def leave(self, partitions: Iterable[int]) -> None:
         """Stop reading these partitions."""
-        gone = [number for number in partitions if self._positions.pop(number, None) is not None]
-        for number in gone:
-            self._denials.pop(number, None)
-        if gone:
-            self._assign()
+        if self._reads.leave(partitions):
+            self._reads.assign()
 
     def pause(self, partitions: frozenset[int]) -> None:
         """Pause exactly these partitions until the next call. Their positions are kept."""
-        if partitions != self._held:
-            self._held = partitions
-            if self._positions:
-                self._assign()
+        if partitions != self._reads.held:
+            self._reads.held = partitions
+            if self._reads.positions:
+                self._reads.assign()
 
     def read(self, most: int, wait_s: float) -> list[Fetched]:
         """Return the next records, at most ``most``. Empty if none arrive within ``wait_s``.
@@ -133,12 +107,13 @@ class TailConsumer:
                 recreated.
             NotAuthorized, KafkaRefused
         """
-        return self._read(most, wait_s) if self._positions else []
+        return self._read(most, wait_s) if self._reads.positions else []
 
     def _read(self, most: int, wait_s: float) -> list[Fetched]:
         # Take the available records without waiting for a full batch. With gaps it may never fill.
         messages = self._consumer.consume(most, 0) or self._consumer.consume(1, wait_s)
         if not messages:
+            self._reads.quiet()
             return []
         if any(map(Message.error, messages)):
             return self._sift(messages)
@@ -149,90 +124,49 @@ class TailConsumer:
         self._consumer.close()
 
     def _advance(self, number: int, messages: list[Message]) -> Fetched:
-        start, stop = self._positions[number], offset_of(messages[-1]) + 1
-        self._positions[number] = stop
-        self._denials.pop(number, None)
+        start, stop = self._reads.positions[number], offset_of(messages[-1]) + 1
+        self._reads.advance(number, stop)
         return Fetched(partition=number, start=start, stop=stop, messages=messages)
 
     def _sift(self, messages: list[Message]) -> list[Fetched]:
         """Handle partition ends and errors in a list of messages, and return the records."""
+        reads = self._reads
         starts: dict[int, int] = {}
         records: dict[int, list[Message]] = {}
         anew = False
         for message in messages:
-            number, offset, error = message.partition(), message.offset(), message.error()
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                anew = self._deal_with(error, number) or anew
-            elif number in self._positions and offset is not None and offset >= self._positions[number]:
-                starts.setdefault(number, self._positions[number])
+            number, error = message.partition(), message.error()
+            if error is not None and event_of(error) is not Event.END:
+                anew = reads.deal_with(error, number) or anew
+            elif number in reads.positions and offset_of(message) >= reads.positions[number]:
+                starts.setdefault(number, reads.positions[number])
                 if error is None:
                     records.setdefault(number, []).append(message)
-                self._positions[number] = offset + (error is None)
-                self._denials.pop(number, None)
+                    reads.advance(number, offset_of(message) + 1)
+                else:
+                    reads.end_reached(number, offset_of(message))
         if anew:
-            self._assign()
+            reads.assign()
         return [
             Fetched(
-                partition=number, start=start, stop=self._positions[number], messages=records.get(number, [])
+                partition=number, start=start, stop=reads.positions[number], messages=records.get(number, [])
             )
             for number, start in starts.items()
-            if self._positions[number] > start
+            if reads.positions[number] > start
         ]
 
-    def _deal_with(self, error: KafkaError, number: int | None) -> bool:
-        """Handle an error. Return True if partitions must be reassigned."""
-        code = error.code()
-        if code in _OF_GROUPS:
-            return False
-        if code in UNAUTHORIZED | TURNED_AWAY or error.fatal():
-            raise refusal(error, operation="read", resource=self._topic)
-        log.info(
-            "A fetch failed and is retried. event=fetch_retrying topic=%s partition=%s error=%s",
-            self._topic,
-            number,
-            error.name(),
-        )
-        if code in _OUT_OF_RANGE and number in self._positions:
-            self._leave_what_is_gone(number)
-        elif code in UNKNOWN_TOPIC:
-            if self._denied_for_long(-1 if number is None else number):
-                raise TopicGone(self._topic, 0 if number is None else number)
-        elif code not in RETRIABLE:
-            raise refusal(error, operation="read", resource=self._topic)
-        else:
-            return False
-        return True
 
-    def _leave_what_is_gone(self, number: int) -> None:
-        position = self._positions[number]
-        try:
-            place = TopicPartition(self._topic, number)
-            low, high = self._consumer.get_watermark_offsets(place, timeout=_ONE_REQUEST_S)
-        except KafkaException as unanswered:
-            log.info(
-                "A fetch failed and is retried. event=fetch_retrying topic=%s partition=%s error=%s",
-                self._topic,
-                number,
-                error_of(unanswered).name(),
-            )
-            return
-        if low > position:
-            self._on_removed(number, position, low)
-            self._positions[number] = low
-        elif high < position and self._denied_for_long(number):
-            raise QueueTopicEndsEarlier(self._topic, number, position, high)
+class _Reads(PartitionReads):
+    """Positions of the partitions that are followed."""
 
-    def _denied_for_long(self, number: int) -> bool:
-        """Return True if the brokers have reported the partition as missing for too long, else wait."""
-        denial = self._denials.setdefault(number, Deadline.after_ms(_DENIAL_MS))
-        denial.pause(_AGAIN_S)
-        return denial.over
+    looks_unasked = False  # the end of a queue is quiet for long
 
-    def _assign(self) -> None:
-        self._consumer.assign(
-            [
-                TopicPartition(self._topic, number, at)
-                for number, at in sorted(self._positions.items())
-                if number not in self._held
-            ]
-        )
+    def __init__(self, consumer: Consumer, topic: str, on_removed: Removed) -> None:
+        super().__init__(consumer, topic, {})
+        self._on_removed = on_removed
+
+    def removed(self, number: int, up_to: int, available: tuple[int, int]) -> None:
+        self._on_removed(number, self.positions[number], up_to)
+
+    def ends_early(self, number: int, available: tuple[int, int]) -> None:
+        raise QueueTopicEndsEarlier(self.topic, number, self.positions[number], available[1])

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
-from spark_cursor_source.errors import QueueTopicEndsEarlier
+from spark_cursor_source.errors import QueueTopicEndsEarlier, TopicGone
 from spark_cursor_source.kafka.tail_consumer import TailConsumer
-from tests.conftest import CreateTopic
+from tests.conftest import CreateTopic, DeleteTopic
 
 pytestmark = pytest.mark.broker
 
@@ -57,3 +57,18 @@ def test_a_log_that_ends_before_the_position_is_an_error_after_a_while(
     reader.follow({0: 5})
     with pytest.raises(QueueTopicEndsEarlier, match=f"topic '{topic}' partition 0 ends at offset 3"):
         read_all(reader, 1)
+
+
+def test_a_deleted_topic_is_named_with_a_partition_that_was_read(
+    config: dict[str, str], create_topic: CreateTopic, delete_topic: DeleteTopic
+) -> None:
+    name = create_topic(partitions=2)
+    delete_topic(name)
+    tail = TailConsumer(config, name, isolation="read_committed", on_removed=lambda *_: None)
+    with closing(tail):
+        tail.follow({1: 0})
+        # librdkafka reports the deletion without a partition, and not in every case.
+        assert tail._reads.deal_with(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), None)
+        with pytest.raises(TopicGone) as gone:
+            read_all(tail, 1)
+    assert (gone.value.topic, gone.value.partition) == (name, 1)
