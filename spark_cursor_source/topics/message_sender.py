@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from spark_cursor_source.errors import (
     CursorqError,
@@ -17,14 +17,13 @@ from spark_cursor_source.errors import (
     TopicNotFound,
 )
 from spark_cursor_source.kafka.admin_requests import DENIAL_MS
-from spark_cursor_source.kafka.config import open_client
-from spark_cursor_source.kafka.config_roles import abandon, producer_config
+from spark_cursor_source.kafka.config_roles import producer_config
+from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer, Rejected
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.error_codes import (
     RETRIABLE,
     UNAUTHORIZED,
     UNKNOWN_TOPIC,
-    ErrorCallback,
     acl,
     error_of,
     refusal,
@@ -40,8 +39,6 @@ _DEFAULTS = {
     "queue.buffering.max.kbytes": 64 << 10,
     "queue.buffering.max.messages": 200_000,
 }
-_POLL_S = 0.01
-_FLUSH_S = 0.1
 _KEPT = 2  # idle senders per process: a task needs one, and a session rarely writes to two clusters
 
 Headers = list[tuple[str, str | bytes | None]] | None
@@ -65,15 +62,17 @@ class MessageSender:
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self._complaints = ErrorCallback()
         settings = {
             # Without this setting, each of a million messages would cause a Python callback on success.
             "delivery.report.only.error": True,
             "on_delivery": self._on_failure,
-            "error_cb": self._complaints,
             "partitioner": "murmur2_random",
         }
-        self._producer = open_client(Producer, producer_config(_DEFAULTS | dict(config), settings))
+        # Without a patience: each message expires after message.timeout.ms, and its failure ends the wait.
+        self._confirmed = ConfirmedProducer(
+            producer_config(_DEFAULTS | dict(config), settings), check=self._check
+        )
+        self._producer = self._confirmed.open()
         self._partitions: dict[str, int] = {}
         self._failed: _Failed | None = None
         self._failures = 0
@@ -100,22 +99,13 @@ class MessageSender:
         Raises:
             MessageRefused, NotAuthorized, MessagesNotDurable: these messages or earlier ones failed.
         """
-        produce = self._producer.produce
-        for topic, key, value, partition, headers in rows:
-            while True:
-                try:
-                    if headers is None:  # a third faster than headers=None
-                        produce(topic, value, key, partition)
-                    else:
-                        produce(topic, value, key, partition, headers=headers)
-                    break
-                except BufferError:
-                    self._producer.poll(_POLL_S)
-                    self._check()
-                except KafkaException as raised:
-                    size = _size(key, value, headers)
-                    at = None if partition == ANY_PARTITION else partition
-                    raise self._error(_Failed(topic, at, size, error_of(raised))) from raised
+        try:
+            self._confirmed.send(self._producer, rows)
+        except Rejected as rejected:
+            topic, key, value, partition, headers = rejected.record
+            at = None if partition == ANY_PARTITION else partition
+            failed = _Failed(topic, at, _size(key, value, headers), rejected.error)
+            raise self._error(failed) from rejected
         self._producer.poll(0)
         self._check()
 
@@ -126,15 +116,13 @@ class MessageSender:
             MessageRefused, NotAuthorized, MessagesNotDurable: a message failed. Some messages may be written
                 anyway.
         """
-        while len(self._producer):
-            self._producer.flush(_FLUSH_S)
-            self._check()
+        self._confirmed.flush(self._producer, self._producer)
         self._check()  # raises the errors that the last flush has received
         self._partitions.clear()  # a topic may be recreated before the next task
 
     def close(self) -> None:
         """Close the producer. Unflushed messages are lost."""
-        abandon(self._producer)
+        self._confirmed.discard()
 
     def _count(self, topic: str) -> int:
         deadline, denial = Deadline.after_ms(PATIENCE_MS), Deadline.after_ms(DENIAL_MS)
@@ -145,7 +133,7 @@ class MessageSender:
             if error.code() in UNKNOWN_TOPIC:
                 raise TopicNotFound((topic,)) from raised
             if error.code() in RETRIABLE:
-                why = shown(self._complaints.during(deadline) or error)
+                why = shown(self._confirmed.complaints.during(deadline) or error)
                 raise MessagesNotDurable(topic, 0, why) from raised
             raise refusal(error, operation="write", resource=topic) from raised
 
