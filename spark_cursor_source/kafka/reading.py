@@ -220,6 +220,8 @@ class PartitionReads(ABC):
             self._compare_with_ends(number)
         elif event is Event.MISSING:
             self.look()
+            if not self._denials:
+                time.sleep(_AGAIN_S)
         else:
             return False
         return True
@@ -246,6 +248,7 @@ class PartitionReads(ABC):
         if not self._denials and (quiet_s < _LOOK_S or not self.looks_unasked):
             return
         self.look()
+        self._looked_s = time.monotonic()
         for number in self._ended.intersection(self.unfinished):
             self._compare_with_ends(number)
         if was_missing:
@@ -259,7 +262,6 @@ class PartitionReads(ABC):
 
     def look(self) -> None:
         """Raise an error if the topic, a partition or a right has been missing for too long."""
-        self._looked_s = time.monotonic()
         numbers = self.unfinished
         try:
             found = self._consumer.list_topics(self.topic, timeout=self._timeout_s()).topics.get(self.topic)

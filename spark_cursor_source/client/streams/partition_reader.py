@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import Message as KafkaMessage
 
 from spark_cursor_source.client.streams.keeper import FOLLOW_S
@@ -24,19 +24,17 @@ from spark_cursor_source.kafka.admin import ClusterAdmin, TopicInfo
 from spark_cursor_source.kafka.config import client_config, open_client
 from spark_cursor_source.kafka.config_roles import consumer_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.error_codes import RETRIABLE, UNKNOWN_TOPIC, error_of, refusal
+from spark_cursor_source.kafka.error_codes import error_of, refusal
+from spark_cursor_source.kafka.range_consumer import offset_of
+from spark_cursor_source.kafka.reading import Event, PartitionReads, event_of
 
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 500
 _WAIT_S = 0.1
 _PAUSED_S = 0.05
-_LOOK_MS = 2_000  # ms without messages after which the reader checks that the stream exists
 # Publishers may learn late that a partition is readonly. Their messages of this interval are delivered too.
 _SETTLE_MS = int(4 * FOLLOW_S * 1000)
-_OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
-# Group errors are ignored: this reader assigns its partition itself and joins no group.
-_OF_GROUPS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 
 class PartitionReader:
@@ -62,9 +60,7 @@ class PartitionReader:
         self._first, self._stop = start, stop
         self._state, self._is_closed = state, is_closed
         self._position = start  #: offset of the next message to yield
-        self._fetched = start  # offset of the next record to fetch
         self._end_seen = 0
-        self._quiet = Deadline.after_ms(_LOOK_MS)
         self._readonly: Deadline | None = None  # end of the settle interval of a partition seen as readonly
 
     def messages(self) -> Generator[Message]:
@@ -86,19 +82,20 @@ class PartitionReader:
         )
         consumer = open_client(Consumer, config)
         try:
-            self._position = self._fetched = self._first_position()
-            self._assign(consumer)
+            self._position = self._first_position()
+            reads = _Reads(consumer, self._topics, self._topic, self._partition, self._position)
+            reads.assign()
             while not self._is_over():
-                self._await_resume()
-                for record in self._next_records(consumer):
-                    self._await_resume()
-                    self._position = _offset(record)
+                self._await_resume(reads)
+                for record in reads.next_records():
+                    self._await_resume(reads)
+                    self._position = offset_of(record)
                     if self._is_over():
                         return
                     if self._position >= self._first:
                         yield self._message(record)
                     self._position += 1
-                self._position = self._fetched
+                self._position = reads.positions[self._partition]
         except KafkaException as raised:
             raise refusal(error_of(raised), operation="read", resource=self._topic.name) from raised
         finally:
@@ -111,9 +108,6 @@ class PartitionReader:
     def _first_position(self) -> int:
         """Returns the first offset to read. A future start offset begins at the current end."""
         return max(min(self._first, self._end()), self._topics.beginning_offsets([self._place])[self._place])
-
-    def _assign(self, consumer: Consumer) -> None:
-        consumer.assign([TopicPartition(*self._place, self._fetched)])
 
     def _is_over(self) -> bool:
         if self._stop is not None and self._position >= self._stop:
@@ -130,71 +124,12 @@ class PartitionReader:
                 raise EndOfReadonlyPartition(*self._place, self._position)
         return False
 
-    def _await_resume(self) -> None:
+    def _await_resume(self, reads: _Reads) -> None:
         while self._state().paused:
             if self._is_closed():
                 raise ClientClosed
-            if self._quiet.over:
-                self._look()
+            reads.quiet()
             time.sleep(_PAUSED_S)
-
-    def _next_records(self, consumer: Consumer) -> list[KafkaMessage]:
-        """Returns the next records. The list is empty if only ends and errors, or nothing, arrived."""
-        records: list[KafkaMessage] = []
-        for message in consumer.consume(_AT_ONCE, 0) or consumer.consume(1, _WAIT_S):
-            error = message.error()
-            if error is None:
-                records.append(message)
-                self._fetched = _offset(message) + 1
-            elif error.code() == KafkaError._PARTITION_EOF:
-                self._fetched = max(self._fetched, _offset(message))
-            elif self._deal_with(error, consumer):
-                break  # reassigned: the rest of this list is fetched again
-        if records:
-            self._quiet = Deadline.after_ms(_LOOK_MS)
-        elif self._quiet.over:
-            self._look()
-        return records
-
-    def _deal_with(self, error: KafkaError, consumer: Consumer) -> bool:
-        """Handles a consumer error. True if the partition was reassigned."""
-        code = error.code()
-        if code in _OF_GROUPS:
-            return False
-        log.info(
-            "Reading a stream failed and is retried. event=stream_read_retrying stream=%s error=%s",
-            self._place,
-            error.name(),
-        )
-        if code in UNKNOWN_TOPIC or code in _OUT_OF_RANGE:
-            self._look()
-            oldest = self._topics.beginning_offsets([self._place])[self._place]
-            if oldest > self._fetched:
-                log.warning(
-                    "Retention removed messages before they were read. event=stream_messages_expired "
-                    "stream=%s first=%s next=%s",
-                    self._place,
-                    self._fetched,
-                    oldest,
-                )
-                self._fetched = oldest
-            time.sleep(_WAIT_S)
-            self._assign(consumer)
-            return True
-        if code in RETRIABLE and not error.fatal():
-            return False
-        raise refusal(error, operation="read", resource=self._topic.name)
-
-    def _look(self) -> None:
-        """Checks that the stream exists and was not recreated. Waits for unavailable brokers."""
-        self._quiet = Deadline.after_ms(_LOOK_MS)
-        name = self._topic.name
-        try:
-            found = self._topics.describe([name])[name]
-        except TopicNotFound as gone:
-            raise NoSuchStream(name) from gone
-        if found.topic_id != self._topic.topic_id:
-            raise NoSuchStream(name)
 
     def _end(self) -> int:
         try:
@@ -206,7 +141,7 @@ class PartitionReader:
         return Message(
             stream=self._topic.name,
             partition=self._partition,
-            offset=_offset(record),
+            offset=offset_of(record),
             key=record.key(),
             value=record.value(),
             timestamp_ms=record.timestamp()[1],
@@ -214,12 +149,63 @@ class PartitionReader:
         )
 
 
+class _Reads(PartitionReads):
+    """Fetch position of the partition. A stream that was deleted or recreated ends the read."""
+
+    def __init__(
+        self, consumer: Consumer, topics: ClusterAdmin, topic: TopicInfo, partition: int, start: int
+    ) -> None:
+        super().__init__(consumer, topic.name, {partition: start})
+        self._topics, self._info, self._partition = topics, topic, partition
+
+    def next_records(self) -> list[KafkaMessage]:
+        """Returns the next records. The list is empty if only ends and errors, or nothing, arrived."""
+        records: list[KafkaMessage] = []
+        for message in self._consumer.consume(_AT_ONCE, 0) or self._consumer.consume(1, _WAIT_S):
+            error = message.error()
+            if error is None:
+                records.append(message)
+                self.advance(self._partition, offset_of(message) + 1)
+            elif event_of(error) is Event.END:
+                self.end_reached(self._partition, offset_of(message))
+            elif self.deal_with(error, message.partition()):
+                self.assign()
+                break  # the rest of this list is fetched again
+        if not records:
+            self.quiet()
+        return records
+
+    def look(self) -> None:
+        """Checks that the stream exists and was not recreated. Waits for unavailable brokers."""
+        try:
+            found = self._topics.describe([self.topic])[self.topic]
+        except TopicNotFound as gone:
+            raise NoSuchStream(self.topic) from gone
+        if found.topic_id != self._info.topic_id:
+            raise NoSuchStream(self.topic)
+
+    def removed(self, number: int, up_to: int, available: tuple[int, int]) -> None:
+        self.look()
+        log.warning(
+            "Retention removed messages before they were read. event=stream_messages_expired "
+            "stream=%s first=%s next=%s",
+            (self.topic, number),
+            self.positions[number],
+            up_to,
+        )
+
+    def ends_early(self, number: int, available: tuple[int, int]) -> None:
+        """Waits, because later messages may reach the position."""
+        time.sleep(_WAIT_S)
+
+    def log_retry(self, error: KafkaError, number: int | None) -> None:
+        log.info(
+            "Reading a stream failed and is retried. event=stream_read_retrying stream=%s error=%s",
+            (self.topic, self._partition),
+            error.name(),
+        )
+
+
 def _headers(record: KafkaMessage) -> tuple[tuple[str, bytes | None], ...]:
     found: Any = record.headers()  # a list of pairs, against its annotation
     return tuple(found or ())
-
-
-def _offset(record: KafkaMessage) -> int:
-    offset = record.offset()
-    assert offset is not None
-    return offset
