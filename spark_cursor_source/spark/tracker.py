@@ -146,7 +146,8 @@ class TrackerBatch:
             outbox.look_at_cursors()
         outbox.carry_out(
             batch_id,
-            decisions=batch.decisions,
+            announcements=batch.announcements,
+            dead_letters=batch.dead_letters,
             cursors=batch.cursors,
             deleted=batch.deleted,
             tables=batch.tables,
@@ -154,7 +155,7 @@ class TrackerBatch:
             next_markers=batch.positions,
             identity=batch.identity,
         )
-        self._breakers.see(batch.cursors, batch.deleted)
+        self._breakers.see(batch.open_breakers, batch.closed_breakers, batch.deleted)
         self._nowhere.tell()
 
     def _opened(self, tracker_id: str) -> Outbox:

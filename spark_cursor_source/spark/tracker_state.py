@@ -23,7 +23,6 @@ from spark_cursor_source.tracker.rows import (
     Decided,
     Folded,
     encode_decision,
-    encode_deleted,
     encode_no_cell,
 )
 from spark_cursor_source.wire import cursor as cursor_wire
@@ -119,13 +118,13 @@ class TrackerProcessor(StatefulProcessor):
         """Yields the decisions of all loaded cells, and their changed cursors."""
         for cell_key, tracker in batch.trackers.items():
             for decision in tracker.advance(batch.now_ms):
-                kind, body = encode_decision(decision)
-                yield _decided(kind, batch.partition, 0, body)
+                kind, cell, body = encode_decision(decision)
+                yield _decided(kind, batch.partition, 0, body, cell=cell)
             snapshot = tracker.snapshot()
             if snapshot is not None:
                 yield self._keep(cell_key, snapshot, batch.partition)
             elif cell_key in batch.known:
-                yield self._forget_cell(cell_key, tracker.cell, batch.partition)
+                yield self._forget_cell(cell_key, batch.partition)
 
     def _leases(self, batch: _Batch) -> Iterator[Row]:
         stepped = self._messages.step(batch.messages, batch.table, batch.now_ms, anyway=batch.rewrite)
@@ -178,17 +177,17 @@ class TrackerProcessor(StatefulProcessor):
         policy = self._policy_for(cell.subscription)
         return CellTracker.resume(snapshot, cell=cell, policy=policy, markers_partition=partition)
 
-    def _forget_cell(self, cell_key: bytes, cell: Cell, partition: int) -> Row:
+    def _forget_cell(self, cell_key: bytes, partition: int) -> Row:
         self._cells.removeKey((cell_key,))
         self._events.removeKey((cell_key,))
-        return _decided(Decided.DELETED, partition, 0, encode_deleted(cell))
+        return _decided(Decided.DELETED, partition, 0, b"", cell=cell_key)
 
     def _keep(self, cell_key: bytes, snapshot: CursorSnapshot, partition: int) -> Row:
         body = cursor_wire.encode(snapshot)
         self._cells.updateValue((cell_key,), (body,))
         event_ms = snapshot.next_event_ms
         self._events.updateValue((cell_key,), (_NEVER if event_ms is None else event_ms,))
-        return _decided(Decided.CURSOR, partition, snapshot.next_marker, body)
+        return _decided(Decided.CURSOR, partition, snapshot.next_marker, body, cell=cell_key)
 
 
 def _of_a_sink(marker: Marker) -> int:
@@ -205,5 +204,5 @@ def _of_a_sink(marker: Marker) -> int:
             return 0
 
 
-def _decided(kind: Decided, partition: int, sequence: int, body: bytes) -> Row:
-    return Row(kind=kind.value, markers_partition=partition, sequence=sequence, body=bytes(body))
+def _decided(kind: Decided, partition: int, sequence: int, body: bytes, *, cell: bytes = b"") -> Row:
+    return Row(kind=kind.value, markers_partition=partition, sequence=sequence, cell=cell, body=bytes(body))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from spark_cursor_source.core.marker import Withhold
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire.marker import kept
 
 log = logging.getLogger(__name__)
@@ -74,12 +75,12 @@ def withhold_marker(withheld: Withheld) -> Withhold:
     )
 
 
-def withholding(cursors: Iterable[CursorSnapshot], withheld: Iterable[Withheld]) -> list[CursorSnapshot]:
-    """Return the cursors with the withheld letters added as held letters.
+def withholding(cursors: Mapping[bytes, bytes], withheld: Iterable[Withheld]) -> dict[bytes, bytes]:
+    """Return the encoded cursors, by key of the cell, with the withheld letters added as held letters.
 
     They stay held until the tracker has read the withhold marker.
     """
-    found = {cursor.cell: cursor for cursor in cursors}
+    found: dict[bytes, CursorSnapshot] = {}
     for one in withheld:
         letter = one.decision
         held = HeldLetters(
@@ -91,9 +92,11 @@ def withholding(cursors: Iterable[CursorSnapshot], withheld: Iterable[Withheld])
             0,  # the broker time of the marker is not known yet
             one.tries,
         )
-        if letter.cell in found:
-            found[letter.cell] = found[letter.cell].withholding(held, one.offsets)
-    return list(found.values())
+        key = letter.cell.key
+        if key in cursors:
+            cursor = found.get(key) or cursor_wire.decode(cursors[key])
+            found[key] = cursor.withholding(held, one.offsets)
+    return {**cursors, **{key: cursor_wire.encode(cursor) for key, cursor in found.items()}}
 
 
 @dataclass(frozen=True, slots=True)

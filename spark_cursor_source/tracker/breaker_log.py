@@ -17,28 +17,32 @@ class BreakerLog:
     def __init__(self) -> None:
         self._open: dict[str, set[Cell]] = {}
 
-    def see(self, cursors: Iterable[CursorSnapshot], deleted: Iterable[Cell] = ()) -> None:
-        """Processes changed cursors and deleted cells."""
+    def see(
+        self, opened: Iterable[CursorSnapshot], closed: Iterable[Cell], deleted: Iterable[Cell] = ()
+    ) -> None:
+        """Processes changed cursors with an open breaker, other changed cells, and deleted cells."""
         for cell in deleted:
             if left := self._open.pop(cell.subscription, set()) - {cell}:
                 self._open[cell.subscription] = left
-        by_subscription: dict[str, list[CursorSnapshot]] = {}
-        for cursor in cursors:
-            by_subscription.setdefault(cursor.cell.subscription, []).append(cursor)
-        for name, changed in by_subscription.items():
+        opened_of: dict[str, list[CursorSnapshot]] = {}
+        closed_of: dict[str, set[Cell]] = {}
+        for cursor in opened:
+            opened_of.setdefault(cursor.cell.subscription, []).append(cursor)
+        for cell in closed:
+            closed_of.setdefault(cell.subscription, set()).add(cell)
+        for name in {**opened_of, **closed_of}:
             before = self._open.get(name, set())
-            closed = {cursor.cell for cursor in changed if not cursor.breaker.is_open}
-            opened = [cursor for cursor in changed if cursor.breaker.is_open]
-            now = (before - closed) | {cursor.cell for cursor in opened}
+            cursors = opened_of.get(name, [])
+            now = (before - closed_of.get(name, set())) | {cursor.cell for cursor in cursors}
             if now and not before:
                 log.error(
                     "The breaker opened: leases of the subscription do not expire and its dead letters "
                     "are held. Find the cause, then close the breaker with cursorq resume. "
                     "event=breaker_opened subscription=%s trip=%s held=%d closes=%s",
                     name,
-                    opened[0].breaker.trip,
-                    sum(len(offsets) for cursor in opened for _, offsets in cursor.held),
-                    "by-itself" if opened[0].breaker.closes_ms is not None else "when-told",
+                    cursors[0].breaker.trip,
+                    sum(len(offsets) for cursor in cursors for _, offsets in cursor.held),
+                    "by-itself" if cursors[0].breaker.closes_ms is not None else "when-told",
                 )
             if before and not now:
                 log.error(

@@ -8,16 +8,15 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from confluent_kafka import TopicPartition
 
 from spark_cursor_source.core.cell import Cell, control_partition
-from spark_cursor_source.core.cursor import CursorSnapshot, MarkersLog
+from spark_cursor_source.core.cursor import MarkersLog
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.tracker import DeadLetter, Decision, Redeliver
+from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.errors import (
     KafkaUnavailable,
     MarkersPartitionsChanged,
@@ -43,7 +42,6 @@ from spark_cursor_source.topics.tracker_progress import (
 )
 from spark_cursor_source.tracker.dead_letter_copier import Copied, DeadLetterCopier
 from spark_cursor_source.wire import cursor as cursor_wire
-from spark_cursor_source.wire import redelivery as redelivery_wire
 
 __all__ = ["Outbox", "tracker_group"]
 
@@ -134,8 +132,9 @@ class Outbox:
         self,
         batch_id: int,
         *,
-        decisions: Sequence[Decision],
-        cursors: Sequence[CursorSnapshot],
+        announcements: Sequence[tuple[bytes, bytes]],
+        dead_letters: Sequence[DeadLetter],
+        cursors: Mapping[bytes, bytes],
         next_markers: Mapping[int, int],
         deleted: Sequence[Cell] = (),
         tables: Mapping[int, LeaseTable] | None = None,
@@ -144,9 +143,11 @@ class Outbox:
     ) -> bool:
         """Executes a batch. Returns False if the batch was executed before.
 
-        Removes all records of ``deleted`` cells from the cursors topic. ``tables`` are lease tables by
-        markers partition, and ``due`` are the parts of them to append again. ``identity`` is committed with
-        the batch, so that the caller can recognize whether a repeated batch is the same batch.
+        ``announcements`` are cell keys and record values. ``cursors`` are encoded cursors by cell key,
+        without the markers topic, which this call adds. Removes all records of ``deleted`` cells from the
+        cursors topic. ``tables`` are lease tables by markers partition, and ``due`` are the parts of them to
+        append again. ``identity`` is committed with the batch, so that the caller can recognize whether a
+        repeated batch is the same batch.
 
         Dead letters that cannot be written do not block the batch. For each, a marker in the same transaction
         makes the cell hold the dead letter and decide again later. The cursors of the batch already contain
@@ -170,21 +171,20 @@ class Outbox:
             return False
         if self._fenced:
             raise TrackerFenced(tracker_group(self._markers_topic))
-        withheld = self.copy(
-            [decision for decision in decisions if isinstance(decision, DeadLetter)]
-        ).withheld
+        withheld = self.copy(dead_letters).withheld
         ends = self._reappender.reappend(due) if self._reappender is not None and due else []
         deadline = Deadline.after_ms(self._patience_ms)
         positions = dict.fromkeys(range(self._partitions[self._markers_topic]), 0)
         positions |= {**self._progress.next_markers, **next_markers}
+        own_log = cursor_wire.encode_log(self._log)
         wholes: dict[bytes, bytes | None] = {
-            c.cell.key: cursor_wire.encode(replace(c, log=self._log)) for c in withholding(cursors, withheld)
+            key: value + own_log for key, value in withholding(cursors, withheld).items()
         }
         wholes |= self._encoded_tables(tables or {})
         wholes |= dict.fromkeys((cell.key for cell in deleted), None)
         parts = {key: self._cursor_records(key, whole) for key, whole in wholes.items()}
         records = [
-            *self._redelivery_records(decisions),
+            *self._redelivery_records(announcements),
             *ends,
             *self._withhold_records(withheld),
             *chain.from_iterable(parts.values()),
@@ -309,12 +309,10 @@ class Outbox:
             Counter(key.rpartition(_PART)[0] for key in keys - set(cursor_wire.cell_keys(keys)))
         )
 
-    def _redelivery_records(self, decisions: Sequence[Decision]) -> Iterator[Record]:
-        for decision in decisions:
-            if isinstance(decision, Redeliver):
-                key, topic = decision.cell.key, self._redeliveries_topic
-                partition = control_partition(key, self._partitions[topic])
-                yield Record(topic, partition, key, redelivery_wire.encode(decision))
+    def _redelivery_records(self, announcements: Iterable[tuple[bytes, bytes]]) -> Iterator[Record]:
+        topic = self._redeliveries_topic
+        for key, value in announcements:
+            yield Record(topic, control_partition(key, self._partitions[topic]), key, value)
 
     def _withhold_records(self, withheld: Iterable[Withheld]) -> Iterator[Record]:
         topic = self._markers_topic

@@ -115,16 +115,16 @@ def folded_batch(rows: Sequence[FoldedRow]) -> pa.RecordBatch:
 
 # -- from the state to the outbox ------------------------------------------------------------------------
 
-DECIDED_DDL = "kind STRING, markers_partition INT, sequence BIGINT, body BINARY"
+DECIDED_DDL = "kind STRING, markers_partition INT, sequence BIGINT, cell BINARY, body BINARY"
 
 
 class Decided(StrEnum):
     """Kinds of rows from the tracker's state to its outbox."""
 
-    REDELIVER = "redeliver"  #: an announcement
+    REDELIVER = "redeliver"  #: record value of an announcement
     DEAD_LETTER = "dead_letter"
-    CURSOR = "cursor"  #: a changed cursor
-    DELETED = "deleted"  #: a cursor of a deleted cell
+    CURSOR = "cursor"  #: a changed cursor, without the markers topic
+    DELETED = "deleted"  #: no body
     REAPPEND = "reappend"  #: a lease table of the messages to append again
     LEASE_TABLE = "lease_table"  #: a changed lease table
     POSITION = "position"  #: a tick; the sequence is the next marker
@@ -140,15 +140,19 @@ class DecidedRow(Protocol):
     kind: str
     markers_partition: int
     sequence: int
+    cell: bytes  #: key of the cell of a REDELIVER, CURSOR or DELETED
     body: bytes
 
 
 @dataclass(slots=True)
 class DecidedBatch:
-    """Decoded rows of one batch."""
+    """Rows of one batch. Announcements and cursors stay encoded, because they are written as they are."""
 
-    decisions: list[Decision] = field(default_factory=list)
-    cursors: list[CursorSnapshot] = field(default_factory=list)
+    announcements: list[tuple[bytes, bytes]] = field(default_factory=list)  #: key of the cell, and value
+    dead_letters: list[DeadLetter] = field(default_factory=list)
+    cursors: dict[bytes, bytes] = field(default_factory=dict)  #: by key of the cell
+    open_breakers: list[CursorSnapshot] = field(default_factory=list)  #: cursors with an open breaker
+    closed_breakers: list[Cell] = field(default_factory=list)  #: all other cells with a changed cursor
     deleted: list[Cell] = field(default_factory=list)
     tables: dict[int, LeaseTable] = field(default_factory=dict)
     due: dict[int, LeaseTable] = field(default_factory=dict)
@@ -164,13 +168,13 @@ class DecidedBatch:
         body = bytes(row.body)
         match row.kind:
             case Decided.REDELIVER:
-                self.decisions.append(redelivery_wire.decode(body))
+                self.announcements.append((bytes(row.cell), body))
             case Decided.DEAD_LETTER:
-                self.decisions.append(decode_dead_letter(body))
+                self.dead_letters.append(decode_dead_letter(body))
             case Decided.CURSOR:
-                self.cursors.append(cursor_wire.decode(body))
+                self._add_cursor(bytes(row.cell), body)
             case Decided.DELETED:
-                self.deleted.append(cursor_wire.decode(body).cell)
+                self.deleted.append(Cell.from_key(bytes(row.cell)))
             case Decided.LEASE_TABLE:
                 self.tables[row.markers_partition] = lease_table_wire.decode(body)
             case Decided.REAPPEND:
@@ -186,21 +190,23 @@ class DecidedBatch:
             case Decided.QUARANTINED:
                 self.quarantined.append(body.decode(errors="replace"))
 
+    def _add_cursor(self, key: bytes, value: bytes) -> None:
+        self.cursors[key] = value
+        if cursor_wire.has_open_breaker(value):
+            self.open_breakers.append(cursor_wire.decode(value))
+        else:
+            self.closed_breakers.append(Cell.from_key(key))
 
-def encode_decision(decision: Decision) -> tuple[Decided, bytes]:
-    """Returns kind and body of the row of a decision."""
+
+def encode_decision(decision: Decision) -> tuple[Decided, bytes, bytes]:
+    """Returns kind, key of the cell, and body of the row of a decision."""
     match decision:
         case Redeliver():
-            return Decided.REDELIVER, redelivery_wire.encode(decision)
+            return Decided.REDELIVER, decision.cell.key, redelivery_wire.encode(decision)
         case DeadLetter():
-            return Decided.DEAD_LETTER, encode_dead_letter(decision)
+            return Decided.DEAD_LETTER, b"", encode_dead_letter(decision)
         case _:
             assert_never(decision)
-
-
-def encode_deleted(cell: Cell) -> bytes:
-    """Returns the body of the row of a deleted cell."""
-    return cursor_wire.encode(CursorSnapshot(cell=cell, read_position=0, next_marker=0))
 
 
 def encode_no_cell(subscription: str, topic: str) -> bytes:

@@ -92,6 +92,26 @@ def encode(cursor: CursorSnapshot) -> bytes:
     ).SerializeToString(deterministic=True)
 
 
+def encode_log(log: MarkersLog) -> bytes:
+    """Returns the bytes to append to an encoded cursor without a markers topic, to add this one.
+
+    >>> from dataclasses import replace
+    >>> cursor = CursorSnapshot(
+    ...     cell=Cell(subscription="s", topic="t", partition=0), read_position=9, next_marker=7)
+    >>> log = MarkersLog("markers", "id")
+    >>> encode(cursor) + encode_log(log) == encode(replace(cursor, log=log))
+    True
+    """
+    return CursorPb(markers_topic=log.topic, markers_topic_id=log.topic_id).SerializeToString(
+        deterministic=True
+    )
+
+
+def has_open_breaker(value: bytes) -> bool:
+    """Tells whether the breaker of an encoded cursor is open."""
+    return CursorPb.FromString(value).breaker.HasField("opened_ms")
+
+
 def _group(
     key: Lease | Delayed,
     offsets: OffsetSet,

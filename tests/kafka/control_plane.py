@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +26,11 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import Available, CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.tracker import DeadLetter, Redeliver
+from spark_cursor_source.core.tracker import DeadLetter, Decision, Redeliver
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker.outbox import Outbox, tracker_group
+from spark_cursor_source.wire import cursor as cursor_wire
+from spark_cursor_source.wire import redelivery as redelivery_wire
 
 PARTITIONS = 8
 
@@ -108,13 +110,30 @@ def new_control(config: dict[str, str]) -> Control:
     return names
 
 
-def outbox_of(control: Control, query_id: str = "query", **settings: Any) -> Outbox:
+class EncodingOutbox(Outbox):
+    """An outbox that takes decisions and cursors as values."""
+
+    def carry_out(  # type: ignore[override]
+        self, batch_id: int, *, decisions: Sequence[Decision], cursors: Sequence[CursorSnapshot], **what: Any
+    ) -> bool:
+        return super().carry_out(
+            batch_id,
+            announcements=[
+                (one.cell.key, redelivery_wire.encode(one)) for one in decisions if isinstance(one, Redeliver)
+            ],
+            dead_letters=[one for one in decisions if isinstance(one, DeadLetter)],
+            cursors={one.cell.key: cursor_wire.encode(one) for one in cursors},
+            **what,
+        )
+
+
+def outbox_of(control: Control, query_id: str = "query", **settings: Any) -> EncodingOutbox:
     """A tracker's outbox of these control topics, not opened yet; ``settings`` are further arguments."""
     given: dict[str, Any] = {
         "config": control.config,
         "policy_for": lambda name: RedeliveryPolicy(),
     } | settings
-    return Outbox(
+    return EncodingOutbox(
         given.pop("config"),
         markers_topic=control.markers,
         redeliveries_topic=control.redeliveries,

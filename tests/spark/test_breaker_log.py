@@ -30,7 +30,8 @@ def test_a_subscription_is_named_when_its_first_breaker_opens_and_its_last_close
 
     def said(*cursors: CursorSnapshot) -> list[str]:
         caplog.clear()
-        log.see(cursors)
+        opened = [one for one in cursors if one.breaker.is_open]
+        log.see(opened, [one.cell for one in cursors if not one.breaker.is_open])
         assert {record.levelno for record in caplog.records} <= {logging.ERROR}
         return events(caplog.records)
 
@@ -47,6 +48,6 @@ def test_a_subscription_is_named_when_its_first_breaker_opens_and_its_last_close
 
 def test_a_tracker_that_begins_with_an_open_breaker_says_so(caplog: pytest.LogCaptureFixture) -> None:
     waits = Breaker().opened("5@t,0", 5, BreakerPolicy(limit=1, pause_ms=None))
-    BreakerLog().see([cursor(0, waits)])
+    BreakerLog().see([cursor(0, waits)], [])
     assert "closes=when-told" in caplog.text
     assert "close the breaker with cursorq resume" in caplog.text

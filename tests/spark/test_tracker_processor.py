@@ -62,7 +62,7 @@ class State:
 
 
 def cells(rows: list[Row]) -> list[Cell]:
-    return [cursor_wire.decode(row.body).cell for row in rows]
+    return [Cell.from_key(row.cell) for row in rows]
 
 
 def test_a_marker_about_a_cell_that_is_not_there_writes_and_deletes_nothing() -> None:
