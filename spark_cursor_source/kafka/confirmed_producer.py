@@ -157,8 +157,7 @@ class ConfirmedProducer:
             Rejected: the producer does not accept a record. Earlier ones are sent.
         """
         produce = producer.produce
-        for record in records:
-            topic, key, value, partition, headers = record
+        for topic, key, value, partition, headers in records:
             until = deadline
             while True:
                 try:
@@ -168,9 +167,10 @@ class ConfirmedProducer:
                         produce(topic, value, key, partition, on_delivery=on_delivery, headers=headers)
                     break
                 except BufferError:
+                    record = (topic, key, value, partition, headers)
                     until = self._wait_for_room(producer, record, until)
                 except KafkaException as raised:
-                    raise Rejected(error_of(raised), record) from raised
+                    raise Rejected(error_of(raised), (topic, key, value, partition, headers)) from raised
 
     def send_counted(
         self,
