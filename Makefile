@@ -44,7 +44,7 @@ demo: check-java setup
 	@$(BIN)/cursorq demo
 
 # What to run after each edit: no broker, no Spark.
-PURE := tests/core tests/wire tests/test_layout.py tests/test_public_faces.py tests/test_errors.py \
+PURE := tests/core tests/options tests/wire tests/test_layout.py tests/test_public_faces.py tests/test_errors.py \
   tests/test_promises.py spark_cursor_source
 check: lint types
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(PURE)

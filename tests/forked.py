@@ -12,7 +12,7 @@ from typing import Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 # pandas, because pyarrow imports it with the first array that it makes.
-_CONTEXT.set_forkserver_preload(["tests.e2e.plain_app", "tests.kafka.outbox_app", "pandas"])
+_CONTEXT.set_forkserver_preload(["tests.e2e.plain_app", "tests.tracker.outbox_app", "pandas"])
 
 
 def start_forked(run: Callable[[Any], None], told: object, directory: Path) -> BaseProcess:

@@ -28,8 +28,8 @@ from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.topics.dead_letter_topics import DeadLetterTopics
-from tests.kafka.test_reappend import due, rows_of
-from tests.test_embedded import alive, eventually, read_all, write
+from tests.devkit.test_broker import alive, eventually, read_all, write
+from tests.interop.test_reappend import due, rows_of
 
 pytestmark = pytest.mark.broker
 

@@ -38,7 +38,6 @@ from spark_cursor_source.tracker.outbox import Outbox, tracker_group
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import redelivery as wire
 from tests.forked import start_forked
-from tests.kafka import outbox_app
 from tests.kafka.control_plane import (
     PARTITIONS,
     Control,
@@ -53,7 +52,8 @@ from tests.kafka.control_plane import (
     redeliver_of,
     transaction,
 )
-from tests.kafka.outbox_app import BATCHES
+from tests.tracker import outbox_app
+from tests.tracker.outbox_app import BATCHES
 
 pytestmark = pytest.mark.broker
 
@@ -362,7 +362,7 @@ def test_a_tracker_that_dies_before_each_call_of_its_producers_doubles_only_copi
 
 
 def run_outbox(told: dict[str, Any]) -> int:
-    """How a process of :mod:`tests.kafka.outbox_app` has ended."""
+    """How a process of :mod:`tests.tracker.outbox_app` has ended."""
     process = start_forked(outbox_app.run, told, Path(told["log"]).parent)
     process.join(60)
     assert process.exitcode is not None, "it does not end"

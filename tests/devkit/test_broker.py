@@ -28,7 +28,7 @@ from spark_cursor_source.errors import (
 )
 
 pytestmark = pytest.mark.broker
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def write(broker: EmbeddedKafka, topic: str, *values: bytes, partition: int = 0) -> None:
