@@ -99,4 +99,4 @@ def test_one_message_is_explained_by_few_modules_that_exist() -> None:
 
 
 def test_few_small_modules_serve_one_other_alone() -> None:
-    assert len(figures.small_with_one_importer()) <= 17
+    assert len(figures.small_with_one_importer()) <= 15

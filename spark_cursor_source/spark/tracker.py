@@ -11,7 +11,6 @@ from contextlib import suppress
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_cursor_source.consumer.unmatched_acks_log import UnmatchedAcksLog
 from spark_cursor_source.core.duration import format_duration
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.kafka.config import client_config
@@ -21,7 +20,7 @@ from spark_cursor_source.spark.redaction import hide_secrets
 from spark_cursor_source.spark.tracker_source import POLICIES, SUBSCRIPTIONS, MarkerDataSource
 from spark_cursor_source.spark.tracker_state import TrackerProcessor
 from spark_cursor_source.spark.worker_python import check_worker_python
-from spark_cursor_source.tracker.breaker_log import BreakerLog
+from spark_cursor_source.tracker.alerts import BreakerLog, UnmatchedAcksLog
 from spark_cursor_source.tracker.outbox import Outbox
 from spark_cursor_source.tracker.rows import DECIDED_DDL, DecidedBatch
 

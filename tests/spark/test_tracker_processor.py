@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
-from spark_cursor_source.consumer.unmatched_acks_log import UnmatchedAcksLog
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Delete, End, Hello, KeepAlive, Marker, Start
@@ -22,6 +21,7 @@ from spark_cursor_source.interop.lease_table import START, MessageMarkers
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.tracker import TrackerBatch
 from spark_cursor_source.spark.tracker_state import TrackerProcessor
+from spark_cursor_source.tracker.alerts import UnmatchedAcksLog
 from spark_cursor_source.tracker.fold import MarkerFold
 from spark_cursor_source.tracker.rows import Decided, Folded
 from spark_cursor_source.wire import cursor as cursor_wire

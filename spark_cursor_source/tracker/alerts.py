@@ -1,12 +1,14 @@
-"""Error log of breakers that open and close, once for each subscription."""
+"""Log lines that the tracker repeats for a subscription, not for each partition: breakers, acks of nothing."""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.kafka.deadline import Pace
 
 log = logging.getLogger(__name__)
 
@@ -54,3 +56,34 @@ class BreakerLog:
                 self._open[name] = now
             else:
                 self._open.pop(name, None)
+
+
+EVERY_MS = 60_000
+
+
+class UnmatchedAcksLog:
+    """Counts acked, released, rejected and extended messages of cells unknown to the tracker."""
+
+    def __init__(self, *, every_ms: int = EVERY_MS) -> None:
+        self._every_ms = every_ms
+        self._paces: dict[str, Pace] = {}
+        self._counts: dict[str, Counter[str]] = {}
+
+    def add(self, subscription: str, topic: str, *, messages: int) -> None:
+        """Adds messages of a topic to the count."""
+        self._counts.setdefault(subscription, Counter())[topic] += messages
+
+    def tell(self) -> None:
+        """Logs a warning for each subscription whose log interval has passed."""
+        for subscription in list(self._counts):
+            if not self._paces.setdefault(subscription, Pace(self._every_ms)).is_time():
+                continue
+            for topic, messages in self._counts.pop(subscription).items():
+                log.warning(
+                    "Acks name a partition that this subscription has never read. Compare the names with "
+                    "the output of cursorq stats. event=acks_of_nothing subscription=%s topic=%s "
+                    "messages=%d",
+                    subscription,
+                    topic,
+                    messages,
+                )

@@ -10,7 +10,7 @@ from spark_cursor_source.core.breaker import Breaker, BreakerPolicy
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, HeldLetters
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.tracker.breaker_log import BreakerLog
+from spark_cursor_source.tracker.alerts import BreakerLog
 from tests.logged import events
 
 OPEN = Breaker().opened("5@t,0", 5, BreakerPolicy(limit=1))
