@@ -1,4 +1,4 @@
-"""Log lines that the tracker repeats for a subscription, not for each partition: breakers, acks of nothing."""
+"""Log lines that the tracker writes once for a subscription: open breakers, and acks of nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.kafka.deadline import Pace
 
 log = logging.getLogger(__name__)
+
+EVERY_MS = 60_000
 
 
 class BreakerLog:
@@ -56,9 +58,6 @@ class BreakerLog:
                 self._open[name] = now
             else:
                 self._open.pop(name, None)
-
-
-EVERY_MS = 60_000
 
 
 class UnmatchedAcksLog:
