@@ -22,6 +22,7 @@ SHOWN = 10
 BROKERS = frozenset({"guarded_broker", "mortal_broker"})
 GARAGE = "garage"  #: keeps a Spark process that waits, as long as the next file needs one
 E2E = "tests/e2e/"
+WITH_SESSION = frozenset({"tests/docs/test_examples.py", "tests/e2e/test_notebook.py"})
 DEFAULT_S = 3  #: of a file that is not in the table
 
 #: Seconds that a file takes, where that is more than a few; a wrong number costs balance and nothing else.
@@ -37,6 +38,8 @@ SECONDS = {
     "tests/client/test_stream_states.py": 10,
     "tests/client/test_streams.py": 15,
     "tests/client/test_subscribe.py": 35,
+    "tests/docs/test_examples.py": 120,
+    "tests/docs/test_pages.py": 20,
     "tests/e2e/test_broker_killed.py": 25,
     "tests/e2e/test_checkpoints.py": 60,
     "tests/e2e/test_consumer_killed.py": 125,
@@ -51,7 +54,7 @@ SECONDS = {
     "tests/e2e/test_subscriptions.py": 75,
     "tests/e2e/test_tracker_killed.py": 160,
     "tests/consumer/test_ack_check.py": 40,
-    "tests/kafka/test_clusters.py": 60,
+    "tests/kafka/test_clusters.py": 45,
     "tests/topics/test_copies.py": 10,
     "tests/topics/test_cursors.py": 50,
     "tests/topics/test_cursors_anew.py": 25,
@@ -78,7 +81,7 @@ SECONDS = {
     "tests/kafka/test_admin.py": 110,
     "tests/spark/test_acks.py": 80,
     "tests/spark/test_batches.py": 125,
-    "tests/spark/test_connect.py": 80,
+    "tests/spark/test_connect.py": 50,
     "tests/spark/test_delays.py": 45,
     "tests/spark/test_message_writer.py": 40,
     "tests/spark/test_expiry.py": 20,
@@ -107,7 +110,7 @@ SECONDS = {
 def _place(path: str, needed: Collection[str]) -> tuple[int, bool, tuple[str, ...], int]:
     """Where a file stands in the line, by the fixtures of those that keep processes that it needs."""
     seconds = SECONDS.get(path, DEFAULT_S)
-    if path.startswith("tests/spark/") or path == "tests/e2e/test_notebook.py":
+    if path.startswith("tests/spark/") or path in WITH_SESSION:
         return 2, False, (), seconds
     if path.startswith(E2E):
         return 0, GARAGE not in needed, (), -seconds
