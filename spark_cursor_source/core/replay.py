@@ -1,4 +1,4 @@
-"""Contents of a batch that is replayed because its planning run died: DESIGN's rules of replay."""
+"""Contents of a batch that is replayed because the run that planned it died."""
 
 from __future__ import annotations
 
