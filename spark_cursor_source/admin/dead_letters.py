@@ -18,7 +18,8 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.range_consumer import offset_of, read_range
+from spark_cursor_source.kafka.range_consumer import read_range
+from spark_cursor_source.kafka.reading import offset_of
 from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
 from spark_cursor_source.topics.copies import Headers, headers_of, original_ms_of
 from spark_cursor_source.topics.dead_letters import (

@@ -6,7 +6,8 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, Message
 
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.kafka.range_consumer import offset_of, read_range
+from spark_cursor_source.kafka.range_consumer import read_range
+from spark_cursor_source.kafka.reading import offset_of
 
 #: settings of a consumer that reads one message from each of many partitions: about 3 ms each instead of 15
 ONE_MESSAGE = {"fetch.wait.max.ms": "1", "fetch.message.max.bytes": "65536"}

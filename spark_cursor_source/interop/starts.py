@@ -14,8 +14,9 @@ from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.interop.redelivery_count import redelivery_count
 from spark_cursor_source.interop.sender import MarkerSenderV1
 from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.range_consumer import Removed, offset_of, read_range
+from spark_cursor_source.kafka.range_consumer import Removed, read_range
 from spark_cursor_source.kafka.range_reader import RangeReader
+from spark_cursor_source.kafka.reading import offset_of
 from spark_cursor_source.wire.marker import MAX_DELIVERY_COUNT, MarkerType, MarkerV1, decode
 
 Range = tuple[int, int]

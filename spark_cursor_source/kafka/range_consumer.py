@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from spark_cursor_source.errors import ReadRefused, ReadStalled, RecordsGone
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.error_codes import shown
-from spark_cursor_source.kafka.reading import Event, PartitionReads, event_of, warn_removed
+from spark_cursor_source.kafka.reading import PartitionReads, offset_of, warn_removed
 
 STALL_TIMEOUT_MS = PATIENCE_MS
 
@@ -100,9 +100,12 @@ class _Reading(PartitionReads):
         if not messages:
             self.quiet()
             return messages
-        if any(map(Message.error, messages)):
-            return self._sift(messages)
-        return self._accept(messages)
+        if not any(map(Message.error, messages)):
+            return self._accept(messages)
+        records = self.sift(messages)
+        if not records:
+            self.check_stall()
+        return records
 
     def _accept(self, messages: list[Message]) -> list[Message]:
         last = offset_of(messages[-1])
@@ -113,27 +116,6 @@ class _Reading(PartitionReads):
             largest = max(map(len, messages[:: max(1, len(messages) // 16)]))
             self._batch = max(1, min(_BATCH_MESSAGES, _BATCH_BYTES // (largest + 1)))
         return messages
-
-    def _sift(self, messages: list[Message]) -> list[Message]:
-        """Return the records and handle the events between them.
-
-        No record is repeated if an event resets the position.
-        """
-        records: list[Message] = []
-        for message in messages:
-            error = message.error()
-            if error is None:
-                if self.position <= offset_of(message) < self._stop:
-                    records.append(message)
-                self.advance(self._partition, offset_of(message) + 1)
-            elif event_of(error) is Event.END:
-                self.end_reached(self._partition, offset_of(message))
-            elif self.deal_with(error, message.partition()):
-                self.assign()
-                break  # the partition was reassigned, so the rest of this list is fetched again
-        if not records:
-            self.check_stall()
-        return records
 
     def removed(self, number: int, up_to: int, available: tuple[int, int]) -> None:
         if self._on_removed is None:
@@ -146,10 +128,6 @@ class _Reading(PartitionReads):
 
     def stalled(self, stall: Deadline) -> ReadStalled:
         return ReadStalled(self.topic, self._partition, self.position, self._stop, stall.spent_ms, self.last)
-
-
-def offset_of(message: Message) -> int:
-    return message.offset()  # type: ignore[return-value]  # None only of a message made by hand
 
 
 def place_of(message: Message) -> tuple[int, int]:

@@ -12,8 +12,7 @@ from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.config_roles import consumer_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.error_codes import ErrorCallback, error_of, refusal
-from spark_cursor_source.kafka.range_consumer import offset_of
-from spark_cursor_source.kafka.reading import Event, PartitionReads, event_of, warn_removed
+from spark_cursor_source.kafka.reading import PartitionReads, warn_removed
 
 _AT_ONCE = 500
 _WAIT_S = 0.1
@@ -93,21 +92,7 @@ class _Reading(PartitionReads):
         messages = self._consumer.consume(_AT_ONCE, 0) or self._consumer.consume(1, _WAIT_S)
         if not messages:
             self.quiet()
-        records: list[Message] = []
-        for message in messages:
-            number, error = message.partition(), message.error()
-            if error is not None and event_of(error) is not Event.END:
-                if self.deal_with(error, number):
-                    self.assign()
-                    break  # the partitions were reassigned, so the rest of this list is fetched again
-            elif number in self.positions:
-                if error is not None:
-                    self.end_reached(number, offset_of(message))
-                    continue
-                if self.positions[number] <= offset_of(message) < self.stops[number]:
-                    records.append(message)
-                self.advance(number, offset_of(message) + 1)
-        return records
+        return self.sift(messages)
 
     def removed(self, number: int, up_to: int, available: tuple[int, int]) -> None:
         warn_removed(self.topic, number, self.positions[number], up_to)

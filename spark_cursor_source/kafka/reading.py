@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from spark_cursor_source.errors import CursorqError, TopicGone
 from spark_cursor_source.kafka.deadline import Deadline
@@ -77,6 +77,10 @@ def event_of(error: KafkaError) -> Event:
     code = error.code()
     event = next((event for event, codes in _CODES.items() if code in codes), Event.UNLISTED)
     return Event.REFUSED if error.fatal() and event is not Event.OF_GROUPS else event
+
+
+def offset_of(message: Message) -> int:
+    return message.offset()  # type: ignore[return-value]  # None only of a message made by hand
 
 
 def warn_removed(topic: str, number: int, first: int, up_to: int) -> None:
@@ -202,6 +206,28 @@ class PartitionReads(ABC):
             self._ended.discard(number)
             self._forget_denials(number)
         return bool(gone)
+
+    def sift(self, messages: Iterable[Message]) -> list[Message]:
+        """Return the records of a list and handle the events between them. Positions move past both.
+
+        No record is repeated if an event resets a position.
+        """
+        records: list[Message] = []
+        for message in messages:
+            number, error = message.partition(), message.error()
+            if error is not None and event_of(error) is not Event.END:
+                if self.deal_with(error, number):
+                    self.assign()
+                    break  # the partitions were assigned again, so the rest of the list is fetched again
+            elif number in self.positions:
+                offset = offset_of(message)
+                if error is not None:
+                    self.end_reached(number, offset)
+                    continue
+                if self.positions[number] <= offset < self.stops.get(number, offset + 1):
+                    records.append(message)
+                self.advance(number, offset + 1)
+        return records
 
     # ---- errors and ends
 

@@ -14,8 +14,7 @@ from spark_cursor_source.errors import QueueTopicEndsEarlier
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.consumers import reader_config
 from spark_cursor_source.kafka.error_codes import ErrorCallback
-from spark_cursor_source.kafka.range_consumer import offset_of
-from spark_cursor_source.kafka.reading import Event, PartitionReads, event_of
+from spark_cursor_source.kafka.reading import Event, PartitionReads, event_of, offset_of
 
 #: called with (partition, first removed offset, next remaining offset)
 Removed = Callable[[int, int, int], None]

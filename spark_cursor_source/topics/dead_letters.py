@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import Message
 
 from spark_cursor_source.core.tracker import DeadLetter
-from spark_cursor_source.kafka.range_consumer import offset_of
+from spark_cursor_source.kafka.reading import offset_of
 from spark_cursor_source.topics.copies import Headers, headers_of
 from spark_cursor_source.wire.deliver_at import due
 from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP

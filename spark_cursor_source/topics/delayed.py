@@ -15,7 +15,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from spark_cursor_source.core.marker import MAX_LEASE_MS
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.kafka.range_consumer import offset_of
+from spark_cursor_source.kafka.reading import offset_of
 from spark_cursor_source.wire.deliver_at import HEADERS, due
 
 GRAIN_MS = 250  #: poll times are multiples of this, so that messages share markers

@@ -19,7 +19,8 @@ from spark_cursor_source.core.offsets import OffsetSet, OffsetSetBuilder
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.range_consumer import STALL_TIMEOUT_MS, offset_of, read_range
+from spark_cursor_source.kafka.range_consumer import STALL_TIMEOUT_MS, read_range
+from spark_cursor_source.kafka.reading import offset_of
 from spark_cursor_source.topics.delayed import DelayFilter, EarlyMessages
 
 # Spark schema of the batches, all columns nullable:

@@ -16,8 +16,9 @@ from spark_cursor_source.errors import CopiesNotDurable, KafkaFailure
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import facts, shown
-from spark_cursor_source.kafka.range_consumer import offset_of, place_of
+from spark_cursor_source.kafka.range_consumer import place_of
 from spark_cursor_source.kafka.range_reader import RangeReader
+from spark_cursor_source.kafka.reading import offset_of
 from spark_cursor_source.topics.copies import (
     OF_ONE_MESSAGE,
     MessageCopier,

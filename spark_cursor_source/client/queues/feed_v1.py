@@ -16,7 +16,7 @@ from spark_cursor_source.interop.starts import delivery_count_of
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.range_consumer import offset_of
+from spark_cursor_source.kafka.reading import offset_of
 from spark_cursor_source.kafka.tail_consumer import Fetched, Record, offsets_of
 from spark_cursor_source.options.service import ServiceConfig
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1

@@ -34,7 +34,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Pace
-from spark_cursor_source.kafka.range_consumer import offset_of
+from spark_cursor_source.kafka.reading import offset_of
 from spark_cursor_source.kafka.tail_consumer import Fetched, Record, TailConsumer, offsets_of
 from spark_cursor_source.options.service import ServiceConfig
 from spark_cursor_source.topics.cursors import CursorTable

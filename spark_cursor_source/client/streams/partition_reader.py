@@ -25,8 +25,7 @@ from spark_cursor_source.kafka.config import client_config, open_client
 from spark_cursor_source.kafka.config_roles import consumer_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import error_of, refusal
-from spark_cursor_source.kafka.range_consumer import offset_of
-from spark_cursor_source.kafka.reading import Event, PartitionReads, event_of
+from spark_cursor_source.kafka.reading import PartitionReads, offset_of
 
 log = logging.getLogger(__name__)
 
@@ -160,17 +159,8 @@ class _Reads(PartitionReads):
 
     def next_records(self) -> list[KafkaMessage]:
         """Returns the next records. The list is empty if only ends and errors, or nothing, arrived."""
-        records: list[KafkaMessage] = []
-        for message in self._consumer.consume(_AT_ONCE, 0) or self._consumer.consume(1, _WAIT_S):
-            error = message.error()
-            if error is None:
-                records.append(message)
-                self.advance(self._partition, offset_of(message) + 1)
-            elif event_of(error) is Event.END:
-                self.end_reached(self._partition, offset_of(message))
-            elif self.deal_with(error, message.partition()):
-                self.assign()
-                break  # the rest of this list is fetched again
+        messages = self._consumer.consume(_AT_ONCE, 0) or self._consumer.consume(1, _WAIT_S)
+        records = self.sift(messages)
         if not records:
             self.quiet()
         return records
