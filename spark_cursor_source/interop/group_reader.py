@@ -56,7 +56,7 @@ class GroupReader(TailConsumer):
         )
 
     def read(self, most: int, wait_s: float) -> list[Fetched]:
-        """Returns the next records, like :meth:`QueueReader.read`. Calls keep the member in the group."""
+        """Returns the next records, like :meth:`TailConsumer.read`. Calls keep the member in the group."""
         if self._is_paused:
             self._consumer.resume(self._consumer.assignment())
             self._is_paused = False
