@@ -171,9 +171,9 @@ class StartedDeliveries:
 
     def fresh(self, cell: Cell, offsets: OffsetSet, *, delivery_count: int) -> OffsetSet:
         """Returns the announced offsets that no delivery after the ``delivery_count``-th has taken."""
-        offsets = offsets.starting_at(self._gone_below.get(cell, 0))
         if delivery_count == 0:
-            return offsets
+            return offsets  # announced once; a Requeue may name messages that ended long ago
+        offsets = offsets.starting_at(self._gone_below.get(cell, 0))
         for count, pieces in self._by_cell.get(cell, {}).items():
             if count > delivery_count:
                 for taken in pieces:
@@ -189,6 +189,11 @@ class StartedDeliveries:
             pieces[:] = [left for one in pieces if (left := one.starting_at(position))]
             if not pieces:
                 del self._by_cell[cell][count]
+
+    def forget(self, cell: Cell) -> None:
+        """Forgets all messages of a cell."""
+        self._gone_below.pop(cell, None)
+        self._by_cell.pop(cell, None)
 
     def __len__(self) -> int:
         """Returns the number of recorded deliveries of messages."""

@@ -20,7 +20,7 @@ class CheckpointOwner:
     >>> owner.check(None)
     >>> owner.check(CheckpointOwner({"subscription": "mails"}))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    spark_cursor_source.errors.source.CheckpointOfAnother: this checkpoint was written with ...
+    spark_cursor_source.errors.source.CheckpointOfAnother: This checkpoint was written with ...
     """
 
     options: Mapping[str, str]

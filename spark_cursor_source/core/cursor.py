@@ -16,17 +16,19 @@ from spark_cursor_source.core.ttl import MessageAges
 class Lease(NamedTuple):
     """Attributes shared by messages that are leased together."""
 
-    deadline_ms: int  #: broker time, a multiple of 250 ms
+    deadline_ms: int  #: broker time
     delivery_count: int
     run_id: str  #: the run that planned the delivery
-    started_ms: int = 0  #: broker time of the Start, a multiple of 250 ms; 0: unknown
+    #: broker time of the Start, a multiple of 250 ms; 0: unknown. Of several Starts the earliest.
+    started_ms: int = 0
     grouped: bool = False  #: a group of suspects, delivered together and without other messages
+    left: bool = False  #: the sink has left the messages: the ack of their whole batch does not end them
 
 
 class Delayed(NamedTuple):
     """Attributes shared by messages that become available together after a delay."""
 
-    due_ms: int  #: broker time, a multiple of 250 ms
+    due_ms: int  #: broker time
     delivery_count: int  #: 0: never delivered, because the messages were not due
     died: bool  #: the run of the last delivery was dead when that delivery ended
     lapsed: bool = False  #: the lease expired while its run may have been alive
@@ -50,7 +52,7 @@ class HeldLetters(NamedTuple):
     error: str = ""
     last_delivery_ms: int = 0  #: broker time; 0: unknown
     trouble: str = ""  #: error of the last failed write; empty: the breaker holds the letters
-    retry_ms: int = 0  #: broker time of the next retry, a multiple of 250 ms
+    retry_ms: int = 0  #: broker time of the next retry
     tries: int = 0  #: number of failed writes; 0: the breaker holds the letters
 
 
@@ -68,6 +70,9 @@ class Totals:
     #: settlements (release, reject, extend) without a matching lease: late, or of unknown messages
     unknown_settlements: int = 0
     gaps: int = 0  #: leased offsets without a message, such as transaction markers
+    lease_timeouts: int = 0  #: leases that expired
+    released: int = 0  #: given back by the consumer, or by a planner for a run that died
+    rejected: int = 0  #: rejected by the consumer
 
 
 class MarkersLog(NamedTuple):
@@ -107,6 +112,7 @@ class CursorSnapshot:
     first_deliveries: FirstDeliveries = UNKNOWN  #: first delivery times of the outstanding offsets
     sought: bool = False  #: a Seek has happened: only deliveries of the owner count since
     owner_seen_ms: int = 0  #: broker time of the owner's last marker; 0: unknown
+    paused_ms: int | None = None  #: broker time of the pause; None: the subscription is not paused
     #: markers topic of the tracker; None: unknown, as in a tracker's own state and earlier versions
     log: MarkersLog | None = None
 

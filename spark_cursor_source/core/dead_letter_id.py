@@ -5,15 +5,25 @@ from __future__ import annotations
 from hashlib import blake2b
 
 
-def letter_id(*, topic: str, partition: int, offset: int, subscription: str, original_ms: int | None) -> int:
-    """Returns a number that all dead letters of one message and one subscription share, and no others.
+def letter_id(
+    *,
+    topic: str,
+    partition: int,
+    offset: int,
+    subscription: str,
+    original_ms: int | None,
+    last_delivery_ms: int | None = None,
+) -> int:
+    """Returns a number that all copies of one dead letter of one message and one subscription share.
 
     A tracker that dies between its copies and its commit writes a dead letter a second time. The message
     timestamp is part of the identity, because a recreated queue topic has other messages at the same offsets.
+    So is the time of the last delivery, because a message that was queued again can be given up again.
 
     >>> one = {"topic": "orders", "partition": 0, "offset": 7, "subscription": "billing"}
     >>> letter_id(**one, original_ms=5) == letter_id(**one, original_ms=5) != letter_id(**one, original_ms=6)
     True
     """
-    text = repr((topic, partition, offset, subscription, original_ms))
+    facts: tuple[object, ...] = (topic, partition, offset, subscription, original_ms)
+    text = repr(facts if last_delivery_ms is None else (*facts, last_delivery_ms))
     return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=12).digest())

@@ -34,7 +34,7 @@ def parse_duration(text: str) -> int:
     (30000, 90000)
     >>> parse_duration("30")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    spark_cursor_source.errors.options.InvalidDuration: '30' is no duration; write ...
+    spark_cursor_source.errors.options.InvalidDuration: '30' is not a duration. Write ...
 
     Raises:
         InvalidDuration: the text is not a duration, or its milliseconds exceed 64 bits.

@@ -41,6 +41,29 @@ class End:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndLeased:
+    """Acknowledges the offsets of this delivery that the run still has leased (a batch that is committed).
+
+    Messages that were released, rejected or left, whose lease expired, or that another run has leased since,
+    are not changed.
+    """
+
+    cell: Cell
+    offsets: OffsetSet
+    run_id: str  #: run of the planner that leased the offsets
+    delivery_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """Exempts the offsets of this delivery from the EndLeased of their batch. The lease continues."""
+
+    cell: Cell
+    offsets: OffsetSet
+    delivery_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeepAlive:
     """Extends the leases on the offsets to ``lease_ms`` after the broker time of this marker.
 
@@ -162,9 +185,36 @@ class Withhold:
     delay_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Pauses the subscription: its consumers lease nothing until an EndPause. Present leases run on."""
+
+    cell: Cell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndPause:
+    """Ends a pause by operator command."""
+
+    cell: Cell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requeue:
+    """Makes messages that are gone available again, as if they had never been delivered.
+
+    An operator redrives dead letters to their own subscription with it (RabbitMQ's requeue).
+    """
+
+    cell: Cell
+    offsets: OffsetSet
+
+
 Marker = (
     Start
     | End
+    | EndLeased
+    | Leave
     | KeepAlive
     | Release
     | Reject
@@ -176,4 +226,29 @@ Marker = (
     | EndOffsetObserved
     | Delete
     | Withhold
+    | Pause
+    | EndPause
+    | Requeue
 )
+
+#: names of the markers, as operators see them
+KINDS: dict[type[Marker], str] = {
+    Start: "START",
+    End: "END",
+    KeepAlive: "KEEPALIVE",
+    Release: "RELEASE",
+    Reject: "REJECT",
+    EndUpTo: "END_UP_TO",
+    Seek: "SEEK",
+    Hello: "HELLO",
+    CloseBreaker: "RESUME",
+    OpenBreaker: "HOLD",
+    EndOffsetObserved: "LOG_END",
+    Delete: "DELETE",
+    Withhold: "WITHHOLD",
+    EndLeased: "END_LEASED",
+    Leave: "LEAVE",
+    Pause: "PAUSE",
+    EndPause: "END_PAUSE",
+    Requeue: "REQUEUE",
+}

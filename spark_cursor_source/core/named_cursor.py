@@ -30,7 +30,7 @@ class NamedCursor:
         >>> NamedCursor(cell=cell, offset=5, epoch=2).check_settable(2)
         >>> NamedCursor(cell=cell, offset=5, epoch=2).check_settable(1)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        spark_cursor_source.errors.client.CursorFenced: cursor 'mailer,orders,0' was set with epoch 2, ...
+        spark_cursor_source.errors.client.CursorFenced: Cursor 'mailer,orders,0' was set with epoch 2, ...
 
         Raises:
             CursorFenced: the cursor has an epoch, and the given epoch is lower or missing.

@@ -157,6 +157,16 @@ class OffsetSet:
         bits.remove_range(0, min(position, OFFSET_LIMIT))
         return OffsetSet(bits)
 
+    def count_between(self, start: int, stop: int) -> int:
+        """Returns the number of offsets in ``[start, stop)``; its cost does not depend on that number.
+
+        >>> OffsetSet.of((0, 5), (8, 10)).count_between(3, 9)
+        3
+        """
+        if start >= stop:
+            return 0
+        return int(self._bits.range_cardinality(max(start, 0), min(max(stop, 0), OFFSET_LIMIT)))
+
     def chunks(self, most: int) -> Iterator[OffsetSet]:
         """Yields disjoint pieces of the set in ascending order, each of at most ``most`` offsets.
 

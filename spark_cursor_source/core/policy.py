@@ -28,7 +28,7 @@ class StepBackoff:
     def __post_init__(self) -> None:
         if any(delay < 0 for delay in self.delays_ms):
             raise InvalidOption(
-                "backoff", self.delays_ms, "a delay is not negative", "give delays of 0s or more"
+                "backoff", self.delays_ms, "a delay must not be negative", "give delays of 0s or more"
             )
 
     def delay_ms(self, delivery_count: int) -> int:
@@ -56,7 +56,9 @@ class ExponentialBackoff:
         if not 0 <= self.min_ms <= self.max_ms:
             raise InvalidOption("backoff.min", self.min_ms, "min is above max", "give 0s <= min <= max")
         if not 1.0 <= self.multiplier <= 1_000_000:  # also refuses nan
-            raise InvalidOption("backoff.multiplier", self.multiplier, "not in 1 to 1000000", "give 2, say")
+            raise InvalidOption(
+                "backoff.multiplier", self.multiplier, "not in 1 to 1000000", "use a value such as 2"
+            )
 
     def delay_ms(self, delivery_count: int) -> int:
         """Returns the delay in ms after the ``delivery_count``-th delivery, if it was not acknowledged."""
@@ -108,7 +110,7 @@ class RedeliveryPolicy:
         if self.max_deliveries is not None and self.max_deliveries < 1:
             raise InvalidOption("maxDeliveries", self.max_deliveries, "below 1", "give None for no limit")
         if not 0.0 <= self.jitter <= 1.0:  # also refuses nan
-            raise InvalidOption("backoffJitter", self.jitter, "not in 0 to 1", "give 0.2, say")
+            raise InvalidOption("backoffJitter", self.jitter, "not in 0 to 1", "use a value such as 0.2")
         if self.message_ttl_ms is not None and self.message_ttl_ms < LEAST_LOOK_MS:
             raise InvalidOption("messageTtl", self.message_ttl_ms, "below a second", "give None for no limit")
 

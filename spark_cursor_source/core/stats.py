@@ -24,17 +24,22 @@ class PartitionStats:
     available: int  #: outstanding messages to redeliver, now or after a delay
     delayed: int  #: available messages whose delay is not over
     held: int  #: dead letters that wait for the breaker to close or for a retry
+    breaker_open: bool  #: the breaker holds dead letters back
     trouble: str | None  #: error of dead letters that could not be written; None: no error
     next_try_ms: int | None  #: broker time of the next retry of these dead letters
     ack_holes: int  #: number of acknowledged ranges above the mark-delete position
+    cursor_bytes: int  #: size of the stored cursor; 0: unknown
     #: timestamp of the first outstanding or unread message; None: all messages are acknowledged
     oldest_unacked_ms: int | None
     owner: str | None  #: run that receives redeliveries
     owner_seen_ms: int | None  #: broker time of the owner's last marker; an idle owner writes none
     totals: Totals
+    paused_ms: int | None = None  #: broker time of the operator's pause; None: not paused
 
     @classmethod
-    def of(cls, cursor: CursorSnapshot, *, log_end: int | None, oldest_ms: int | None) -> PartitionStats:
+    def of(
+        cls, cursor: CursorSnapshot, *, log_end: int | None, oldest_ms: int | None, cursor_bytes: int = 0
+    ) -> PartitionStats:
         """Returns the statistics of a cursor, completed with values of the log."""
         leased, available = len(cursor.leased), len(cursor.waiting)
         held = sum(len(offsets) for _, offsets in cursor.held)
@@ -48,13 +53,16 @@ class PartitionStats:
             available=available,
             delayed=sum(len(offsets) for _, offsets in cursor.delayed),
             held=held,
+            breaker_open=cursor.breaker.is_open,
             trouble=cursor.trouble,
             next_try_ms=cursor.next_try_ms,
             ack_holes=cursor.ack_holes.count_ranges(),
+            cursor_bytes=cursor_bytes,
             oldest_unacked_ms=oldest_ms,
             owner=cursor.owner,
             owner_seen_ms=cursor.owner_seen_ms or None,
             totals=cursor.totals,
+            paused_ms=cursor.paused_ms,
         )
 
     @property
@@ -104,6 +112,11 @@ class SubscriptionStats:
         """Unacknowledged messages, including unread ones; None: the topic was deleted."""
         parts = [one.backlog for one in self.partitions if one.backlog is not None]
         return sum(parts) if parts else None
+
+    @property
+    def paused_ms(self) -> int | None:
+        """Broker time of the operator's pause; None: no partition is paused."""
+        return min((one.paused_ms for one in self.partitions if one.paused_ms is not None), default=None)
 
     @property
     def oldest_unacked_ms(self) -> int | None:
@@ -184,7 +197,8 @@ def _line(one: SubscriptionStats) -> str:
     counts = " ".join(f"{name}={'-' if count is None else count}" for name, count in known.items())
     unknown = "".join(f" {count}={total}" for count in _UNKNOWN if (total := one.total(count)))
     trouble = "" if one.trouble is None else f" trouble={json.dumps(one.trouble)}"
-    return f"{one.topic} {one.subscription} {counts}{unknown}{trouble}"
+    paused = "" if one.paused_ms is None else " paused"
+    return f"{one.topic} {one.subscription} {counts}{unknown}{paused}{trouble}"
 
 
 def _told(one: SubscriptionStats) -> dict[str, Any]:
@@ -192,6 +206,7 @@ def _told(one: SubscriptionStats) -> dict[str, Any]:
         "backlog": one.backlog,
         **{count: one.total(count) for count in SUMMED},
         "trouble": one.trouble,
+        "paused_ms": one.paused_ms,
         "oldest_unacked_ms": one.oldest_unacked_ms,
         "oldest_unacked_age_ms": one.oldest_unacked_age_ms,
         "totals": {count: one.total(count) for count in TOTALS},

@@ -6,6 +6,8 @@ the read position. A message is *old* when its age exceeds the TTL. *max* is the
 =============  ==========================================================================================
 unseen         + Start -> leased(1) · EndUpTo or Seek above it -> gone · old -> gone · anything else -> unseen
 leased(n)      + End, EndUpTo above it -> gone
+               + EndLeased of delivery n by its run -> gone, but left(n) is unchanged
+               + Leave of delivery n -> left(n): leased(n) in all, but for the line above
                + Release of delivery n that was not due -> delayed(0) or available(0)
                + Start -> leased(n+1) · same run and count: only the deadline moves · n = max: unchanged
                + KeepAlive of that delivery or run -> leased(n), with a new deadline
@@ -25,14 +27,19 @@ held           + End, EndUpTo -> gone · the breaker closes: dead letter, gone �
                + Withhold -> troubled
 troubled       + End, EndUpTo -> gone · next retry, or CloseBreaker: dead letter, gone · Withhold: later retry
 gone           + Withhold -> troubled (the dead letter could not be written, so the tracker holds it)
+               + Requeue -> available(0)
                + anything else -> gone (an ack wins)
 any            + Seek -> unseen at its position and above, gone below · the cell loses its owner
                + Delete -> the cell does not exist
+               + Pause, EndPause -> unchanged; between them consumers lease nothing new
 no cell        + Hello, Seek -> unseen at its position and above, gone below · anything else -> no cell
 =============  ==========================================================================================
 
 After a Seek, the tracker accepts Starts and planners' EndUpTo only from the owner, the run that wrote a Hello
 after the Seek. Starts and EndUpTo of other runs change nothing, because those runs do not know of the Seek.
+
+An EndLeased ends nothing but leases. A Release, Reject or Leave that came too late has changed nothing, so
+that an expired lease may be of a message that its sink has not acknowledged.
 
 While the breaker is open, leases do not expire, messages do not become old, and dead letters are not retried.
 The breaker opens when dead letters exceed the limit, and by OpenBreaker. It closes when its pause ends, and
@@ -52,20 +59,31 @@ from typing import TypeVar, assert_never
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, HeldLetters, Lease, Totals
 from spark_cursor_source.core.delivery_times import UNKNOWN, FirstDeliveries
-from spark_cursor_source.core.lease_groups import LeaseGroups
+from spark_cursor_source.core.lease_groups import (
+    MANY_GROUPS,
+    LeaseGroups,
+    coarser,
+    rounded_deadline,
+    rounded_start,
+)
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
     CloseBreaker,
     Delete,
     End,
+    EndLeased,
     EndOffsetObserved,
+    EndPause,
     EndUpTo,
     Hello,
     KeepAlive,
+    Leave,
     Marker,
     OpenBreaker,
+    Pause,
     Reject,
     Release,
+    Requeue,
     Seek,
     Start,
     Withhold,
@@ -74,7 +92,6 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.poison import isolation_groups
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
 
-DEADLINE_GRAIN_MS = 250  #: deadlines are multiples of this, so that leases share groups
 MAX_DELIVERIES = "max-deliveries"  #: dead-letter reason: no deliveries are left
 REJECTED = "rejected"  #: dead-letter reason: the handler rejected the message
 EXPIRED = "expired"  #: dead-letter reason: older than the TTL
@@ -139,6 +156,7 @@ class CellTracker:
         self._owner = snapshot.owner
         self._owner_seen_ms = snapshot.owner_seen_ms
         self._sought = snapshot.sought
+        self._paused_ms = snapshot.paused_ms
         self._markers_partition = snapshot.markers_partition
         self._topic_id = snapshot.topic_id
         self._leases = LeaseGroups(snapshot.leases)
@@ -196,6 +214,7 @@ class CellTracker:
             first_deliveries=self._first_deliveries,
             sought=self._sought,
             owner_seen_ms=self._owner_seen_ms,
+            paused_ms=self._paused_ms,
         )
 
     def apply(self, marker: Marker, *, at_ms: int, marker_offset: int) -> None:
@@ -211,7 +230,7 @@ class CellTracker:
         if not self._exists:
             return
         self._take_in(marker, at_ms)
-        if isinstance(marker, (Hello, Start, KeepAlive, End, EndUpTo)):
+        if isinstance(marker, (Hello, Start, KeepAlive, End, EndLeased, EndUpTo)):
             run = marker.run_id
             self._owner_seen_ms = at_ms if run and run == self._owner else self._owner_seen_ms
 
@@ -221,6 +240,10 @@ class CellTracker:
                 self._start(marker, at_ms)
             case End():
                 self._end(marker)
+            case EndLeased():
+                self._end_leased(marker)
+            case Leave():
+                self._leave(marker)
             case EndUpTo():
                 self._end_up_to(marker)
             case KeepAlive():
@@ -234,11 +257,15 @@ class CellTracker:
                 self._reject(marker, at_ms)
             case Withhold():
                 self._withhold(marker, at_ms)
+            case Requeue():
+                self._requeue(marker)
             case _:
                 self._take_in_for_cell(marker, at_ms)
 
     def _take_in_for_cell(
-        self, marker: Seek | Hello | CloseBreaker | OpenBreaker | EndOffsetObserved | Delete, at_ms: int
+        self,
+        marker: Seek | Hello | CloseBreaker | OpenBreaker | EndOffsetObserved | Delete | Pause | EndPause,
+        at_ms: int,
     ) -> None:
         """Applies a marker that concerns the whole cell instead of messages."""
         match marker:
@@ -255,6 +282,10 @@ class CellTracker:
                 self._ages = self._ages.seen(at_ms, marker.position)
             case Delete():
                 self._delete()
+            case Pause():
+                self._paused_ms = at_ms if self._paused_ms is None else self._paused_ms
+            case EndPause():
+                self._paused_ms = None
             case _:
                 assert_never(marker)
 
@@ -269,6 +300,8 @@ class CellTracker:
             self._look_at_breaker(now_ms)
             self._try_again(now_ms)
             self._expire(now_ms)
+            if len(self._leases) > MANY_GROUPS:
+                self._leases = coarser(self._leases, now_ms)
             self._breaker = self._breaker.seen(now_ms, self._policy.breaker)
         self._end_the_old(now_ms)
         if self._owner is not None:
@@ -287,7 +320,7 @@ class CellTracker:
             self._tally["overlapped"] += len(marker.offsets)
             return
         leased = 0
-        deadline, started = _deadline(at_ms, marker.lease_ms), _deadline(at_ms, 0)
+        deadline, started = _deadline(at_ms, marker.lease_ms), rounded_start(at_ms)
         grouped = marker.alone and len(marker.offsets) > 1
         groups: list[tuple[Lease | Delayed | Available, OffsetSet]] = [
             *self._leases,
@@ -338,6 +371,22 @@ class CellTracker:
             ended = self._take(acked)
             self._tally["acked"] += ended
             self._tally["unknown_ends"] += len(acked) - ended
+
+    def _end_leased(self, marker: EndLeased) -> None:
+        holder = (marker.run_id, marker.delivery_count)
+        for lease, offsets in self._leases:
+            if (lease.run_id, lease.delivery_count) != holder or lease.left:
+                continue
+            if ended := offsets & marker.offsets:
+                self._leases.remove(lease, ended)
+                self._tally["acked"] += len(ended)
+
+    def _leave(self, marker: Leave) -> None:
+        left = 0
+        for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
+            left += len(offsets)
+            self._leases.add(lease._replace(left=True), offsets)
+        self._tally["unknown_settlements"] += len(marker.offsets) - left
 
     def _end_gaps(self, offsets: OffsetSet) -> None:
         """Removes offsets that hold no message, and counts them as neither delivered nor acknowledged."""
@@ -396,6 +445,7 @@ class CellTracker:
             died = self._died(lease)
             wait = Available(count, died, grouped=died and lease.grouped)
             self._give_back(wait, offsets, at_ms=at_ms, delay_ms=delay_ms)
+        self._tally["released"] += released
         self._tally["unknown_settlements"] += len(marker.offsets) - released
 
     def _take_back(self, marker: Release, due_ms: int, at_ms: int) -> None:
@@ -414,6 +464,7 @@ class CellTracker:
         for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
             rejected += len(offsets)
             self._dead_letter(offsets, lease, REJECTED, at_ms, error=marker.reason)
+        self._tally["rejected"] += rejected
         self._tally["unknown_settlements"] += len(marker.offsets) - rejected
 
     def _spared(self, marker: End | EndUpTo) -> OffsetSet:
@@ -461,6 +512,7 @@ class CellTracker:
         for lease, offsets in _over(self._leases, now_ms):
             if self._breaker.is_open:
                 break
+            self._tally["lease_timeouts"] += len(offsets)
             count, died = lease.delivery_count, self._died(lease)
             wait = Available(count, died, lapsed=not died and lease.run_id != "", grouped=lease.grouped)
             if self._is_over(wait):
@@ -553,6 +605,11 @@ class CellTracker:
                 marker.tries,
             )
             self._hold(held, letters)
+
+    def _requeue(self, marker: Requeue) -> None:
+        gone = marker.offsets.below(self._read_position) - self._outstanding()
+        if gone:
+            self._make_available(Available(0, died=False), gone)
 
     def _hold(self, letter: HeldLetters, offsets: OffsetSet) -> None:
         if letter not in self._held and len(self._held) >= MAX_ERRORS:
@@ -661,9 +718,4 @@ def _over(groups: LeaseGroups[_Timed], now_ms: int) -> list[tuple[_Timed, Offset
 
 
 def _deadline(at_ms: int, after_ms: int) -> int:
-    """Returns ``at_ms + after_ms``, at most 12 h later, rounded up to a quarter of a second.
-
-    Rounding keeps the number of groups small, and rounding up never shortens a lease.
-    """
-    moment = at_ms + min(after_ms, MAX_LEASE_MS)
-    return -(-moment // DEADLINE_GRAIN_MS) * DEADLINE_GRAIN_MS
+    return rounded_deadline(at_ms, min(after_ms, MAX_LEASE_MS))

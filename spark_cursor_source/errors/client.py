@@ -12,7 +12,7 @@ class ClientError(CursorqError):
 class ClientClosed(ClientError):
     """Raised when a client is used after it was closed."""
 
-    template = "the client is closed: make another, or call it inside its `with` block"
+    template = "The client is closed. Open another one, or make the call inside its `with` block."
 
 
 class InvalidArgument(ClientError):
@@ -21,7 +21,7 @@ class InvalidArgument(ClientError):
     argument: str
     value: object
     why: str
-    template = "{argument}={_value}: {why}; correct the call"
+    template = "The argument {argument}={_value} is invalid: {why}. Correct the call."
 
     @property
     def _value(self) -> str:
@@ -34,8 +34,8 @@ class NothingReceived(ClientError):
     waited_ms: int
     why: str
     template = (
-        "no message in {waited_ms} ms, because the consumer is kept waiting: {why}; it tries on, so do what "
-        "that says and receive again"
+        "No message came in {waited_ms} ms. The consumer is waiting for this reason: {why}. Remove the "
+        "cause and receive again. The consumer keeps trying."
     )
 
 
@@ -48,8 +48,9 @@ class NotSettled(ClientError):
     waited_ms: int
     why: str
     template = (
-        "acks, or the like, are not confirmed after {waited_ms} ms ({why}); see that the brokers run: the "
-        "consumer tries on, and flush() waits for it; what is not confirmed comes again"
+        "Acks, releases or rejects are not confirmed after {waited_ms} ms. Reason: {why}. Check that the "
+        "brokers run. The consumer keeps trying, and flush() waits for it. Messages whose ack is not "
+        "stored are delivered again."
     )
 
 
@@ -58,7 +59,7 @@ class AlreadySettled(ClientError):
 
     message: str
     how: str
-    template = "{message} was {how} already: ack, nack or reject a message once, and keep to it"
+    template = "{message} was {how} already. Call only one of ack, nack and reject for each message."
 
 
 class CursorFenced(ClientError):
@@ -68,8 +69,8 @@ class CursorFenced(ClientError):
     epoch: int | None
     stored: int
     template = (
-        "cursor '{cursor}' was set with epoch {stored}, and {_given} is lower: another owner has taken over; "
-        "end this one, or get an epoch above that one first"
+        "Cursor '{cursor}' was set with epoch {stored}, and {_given} is lower. Another owner has taken "
+        "over. Stop this owner, or obtain a higher epoch first."
     )
 
     @property
@@ -82,8 +83,8 @@ class CursorOfTracker(ClientError):
 
     cursor: str
     template = (
-        "cursor '{cursor}' belongs to a tracker, which would write over it: ack messages to move it, or "
-        "choose another cursor id"
+        "Cursor '{cursor}' belongs to a tracker, which would overwrite it. Ack messages to move it, or "
+        "choose another cursor id."
     )
 
 
@@ -91,7 +92,7 @@ class StreamExists(ClientError):
     """Raised when a stream is created under a name that is taken."""
 
     stream: str
-    template = "stream '{stream}' exists: use it as it is, or choose another name"
+    template = "Stream '{stream}' exists already. Use it, or choose another name."
 
 
 class NoSuchStream(ClientError):
@@ -99,7 +100,7 @@ class NoSuchStream(ClientError):
 
     stream: str
     partition: int | None = None
-    template = "{_partition_of}stream '{stream}' does not exist: create it, or correct the name"
+    template = "There is no {_partition_of}stream '{stream}'. Create it, or correct the name."
 
     @property
     def _partition_of(self) -> str:
@@ -112,8 +113,8 @@ class ReadonlyPartition(ClientError):
     stream: str
     partition: int
     template = (
-        "partition {partition} of stream '{stream}' is readonly: publish to another one, or make it writable "
-        "(set_stream_readonly with readonly=False)"
+        "Partition {partition} of stream '{stream}' is readonly. Publish to another partition, or make it "
+        "writable (set_stream_readonly with readonly=False)."
     )
 
 
@@ -124,8 +125,8 @@ class EndOfReadonlyPartition(ClientError):
     partition: int
     position: int
     template = (
-        "partition {partition} of stream '{stream}' is readonly and was read to its end, {position}: "
-        "subscribe again from there once it is writable"
+        "Partition {partition} of stream '{stream}' is readonly, and all messages up to its end at offset "
+        "{position} were delivered. Subscribe again from that offset when the partition is writable."
     )
 
 
@@ -137,8 +138,9 @@ class IncorrectOffset(ClientError):
     expected: int
     found: int
     template = (
-        "offset {expected} was expected in partition {partition} of stream '{stream}', and the next message "
-        "gets {found}: read on from there, decide anew, and publish with that"
+        "The message was not published to partition {partition} of stream '{stream}': it expected offset "
+        "{expected}, and the next offset is {found}. Read the messages in between, and publish with the "
+        "new offset."
     )
 
 
@@ -149,8 +151,9 @@ class AckTimeout(ClientError):
     correlation_id: str | None
     waited_ms: int
     template = (
-        "message{_correlation} to stream '{stream}' was not confirmed in {waited_ms} ms; see that its "
-        "brokers run, and publish it again if it may be there twice"
+        "The brokers did not confirm message{_correlation} to stream '{stream}' in {waited_ms} ms. Check "
+        "that the brokers run. Publish it again only if a duplicate is acceptable, because it may be "
+        "stored already."
     )
 
     @property

@@ -16,9 +16,9 @@ class KafkaUnavailable(KafkaFailure):
     waited_ms: int
     last: str
     template = (
-        "{operation}: no answer from Kafka in {waited_ms} ms (the last that was heard: {last}); see that the "
-        "brokers of kafka.bootstrap.servers run, can be reached from here, and accept the "
-        "kafka.security.protocol and login given"
+        "Kafka did not answer in {waited_ms} ms: {operation}. Last report of the client: {last}. Check "
+        "that the brokers of kafka.bootstrap.servers run, that this host can reach them, and that they "
+        "accept the configured kafka.security.protocol and login."
     )
 
 
@@ -34,8 +34,8 @@ class NotAuthorized(KafkaFailure):
     acls: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     template = (
-        "not authorized: {operation} on '{resource}'{_more}; give the principal of the kafka.* options what "
-        "it lacks{_missing}{_unchecked}"
+        "Kafka did not authorize {operation} on '{resource}'{_more}. Grant the missing rights to the "
+        "principal of the kafka.* options{_missing}.{_unchecked}"
     )
 
     @property
@@ -52,7 +52,7 @@ class NotAuthorized(KafkaFailure):
     def _unchecked(self) -> str:
         if not self.unknown:
             return ""
-        return f". It also needs, which could not be checked: {'; '.join(self.unknown)}"
+        return f" These needed rights could not be checked: {'; '.join(self.unknown)}"
 
 
 class KafkaRefused(KafkaFailure):
@@ -61,14 +61,17 @@ class KafkaRefused(KafkaFailure):
     operation: str
     resource: str
     why: str
-    template = "{operation} on '{resource}' was refused: {why}; correct that and start again"
+    template = (
+        "Kafka refused this request: {operation} on '{resource}'. Reason: {why}. Remove the cause and "
+        "start again."
+    )
 
 
 class TopicNotFound(KafkaFailure):
     """Raised when named topics do not exist, or may not be described."""
 
     topics: tuple[str, ...]
-    template = "topics that do not exist: {_named}; create them, or correct the names in the options"
+    template = "These topics do not exist: {_named}. Create them, or correct the names in the options."
 
     @property
     def _named(self) -> str:
@@ -77,6 +80,16 @@ class TopicNotFound(KafkaFailure):
 
 class ReadError(CursorqError):
     """Base class of errors about records of a topic partition that could not be read."""
+
+
+class NativeReaderUnavailable(ReadError):
+    """Raised when the environment variable CURSORQ_NATIVE demands the native reader, which cannot be used."""
+
+    why: str
+    template = (
+        "CURSORQ_NATIVE=1 demands the native reader: {why}; install spark-cursor-source[native] where queues "
+        "are read, or unset CURSORQ_NATIVE"
+    )
 
 
 class ReadStalled(ReadError):
@@ -89,9 +102,9 @@ class ReadStalled(ReadError):
     waited_ms: int
     last: str
     template = (
-        "no progress in {waited_ms} ms at offset {position} of {topic}-{partition}, which was to be read up "
-        "to {stop}; the last that was heard: {last}; see that the partition has a leader that can be "
-        "reached, then start again"
+        "Reading {topic}-{partition} made no progress in {waited_ms} ms. It is at offset {position} and "
+        "must reach {stop}. Last report of the client: {last}. Check that the partition has a leader that "
+        "this host can reach, then start again."
     )
 
 
@@ -101,8 +114,8 @@ class TopicGone(ReadError):
     topic: str
     partition: int
     template = (
-        "{topic}-{partition} does not exist any more; if it was deleted on purpose, take the topic out of "
-        "the options and start with a new checkpoint"
+        "{topic}-{partition} does not exist any more. If it was deleted on purpose, remove the topic from "
+        "the options and start with a new checkpoint."
     )
 
 
@@ -114,9 +127,9 @@ class RecordsGone(ReadError):
     wanted: tuple[int, int]
     available: tuple[int, int]
     template = (
-        "{topic}-{partition} has offsets {available[0]} to {available[1]}, and {wanted[0]} to {wanted[1]} "
-        "were to be read: retention removed them, or the topic was created again; lengthen retention.ms, or "
-        "set failOnDataLoss=false to go on without them"
+        "Offsets {wanted[0]} to {wanted[1]} of {topic}-{partition} are not available. The partition has "
+        "{available[0]} to {available[1]}. Retention removed the records, or the topic was created again. "
+        "Raise retention.ms, or set failOnDataLoss=false to continue without them."
     )
 
 
@@ -128,8 +141,8 @@ class ReadRefused(ReadError):
     position: int
     why: str
     template = (
-        "{topic}-{partition} cannot be read at offset {position}: {why}; correct that (the kafka.* options, "
-        "the topic's ACLs) and start again"
+        "{topic}-{partition} cannot be read at offset {position}. Reason: {why}. Correct the kafka.* "
+        "options or the topic's ACLs, and start again."
     )
 
 
@@ -140,8 +153,9 @@ class MarkersNotDurable(KafkaFailure):
     unsent: int
     why: str
     template = (
-        "{unsent} markers are not confirmed by markers topic '{topic}': {why}; see that its brokers run and "
-        "start the query again: what was not acknowledged comes again"
+        "The brokers have not confirmed {unsent} markers of markers topic '{topic}'. Reason: {why}. Check "
+        "that the brokers run, and start the query again. Messages whose ack is not confirmed are "
+        "delivered again."
     )
 
 
@@ -152,8 +166,8 @@ class CopiesNotDurable(KafkaFailure):
     unsent: int
     why: str
     template = (
-        "{unsent} copies are not confirmed by topic '{topic}': {why}; correct that and start the tracker "
-        "again: it writes them again and loses none"
+        "The brokers have not confirmed {unsent} copies to topic '{topic}'. Reason: {why}. Remove the "
+        "cause and start the tracker again. It writes the copies again and loses none."
     )
 
 
@@ -164,8 +178,8 @@ class MessagesNotDurable(KafkaFailure):
     unsent: int
     why: str
     template = (
-        "{unsent} messages are not confirmed by topic '{topic}': {why}; see that its brokers run and send "
-        "them again: some may be there twice then"
+        "The brokers have not confirmed {unsent} messages to topic '{topic}'. Reason: {why}. Check that "
+        "the brokers run, and send the messages again. Some of them may then be stored twice."
     )
 
 
@@ -180,9 +194,10 @@ class MessageRefused(KafkaFailure):
     size: int
     why: str
     template = (
-        "a message of {size} bytes to topic '{topic}'{_partition} was refused: {why}; correct that and write "
-        "again (as for size: the topic's max.message.bytes bounds what is sent together, so lower "
-        "kafka.batch.size if each message fits it, else raise it; and kafka.max.request.size)"
+        "Kafka refused a message of {size} bytes to topic '{topic}'{_partition}. Reason: {why}. Correct "
+        "the message or the limits, and write again. If the message is too large, raise the topic's "
+        "max.message.bytes and kafka.max.request.size. If only a whole batch is too large, lower "
+        "kafka.batch.size."
     )
 
     @property

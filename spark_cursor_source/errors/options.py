@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_cursor_source.errors.root import CursorqError, shown
+from spark_cursor_source.errors.root import CursorqError, next_move_sentence, shown
 
 
 class OptionsError(CursorqError):
@@ -13,7 +13,7 @@ class InvalidDuration(OptionsError):
     """Raised when a text is not a duration such as ``500ms``, ``30s``, ``5m``, ``2h`` or ``30 seconds``."""
 
     text: str
-    template = "{_text} is no duration; write a whole number and a unit: 500ms, 30s, 5m, 2h or 1d"
+    template = "{_text} is not a duration. Write a whole number with a unit: 500ms, 30s, 5m, 2h or 1d."
 
     @property
     def _text(self) -> str:
@@ -26,7 +26,7 @@ class UnknownOption(OptionsError):
     option: str
     did_you_mean: str | None = None
     why: str | None = None
-    template = "unknown option '{option}'{_why}; {_next_move}"
+    template = "There is no option '{option}'{_why}. {_next_move}"
 
     @property
     def _why(self) -> str:
@@ -34,7 +34,7 @@ class UnknownOption(OptionsError):
 
     @property
     def _next_move(self) -> str:
-        return f"did you mean '{self.did_you_mean}'?" if self.did_you_mean else "remove it"
+        return f"Did you mean '{self.did_you_mean}'?" if self.did_you_mean else "Remove it."
 
 
 class InvalidOption(OptionsError):
@@ -44,7 +44,8 @@ class InvalidOption(OptionsError):
     value: object | None
     why: str
     next_move: str
-    template = "option '{option}'{_value}: {why}; {next_move}"
+    template = "Option '{option}'{_value} is invalid: {why}. {_next_move}"
+    _next_move = next_move_sentence
 
     @property
     def _value(self) -> str:
@@ -56,7 +57,8 @@ class MissingOption(OptionsError):
 
     option: str
     next_move: str
-    template = "option '{option}' is missing; {next_move}"
+    template = "Option '{option}' is missing. {_next_move}"
+    _next_move = next_move_sentence
 
 
 class ConflictingOptions(OptionsError):
@@ -65,7 +67,8 @@ class ConflictingOptions(OptionsError):
     options: tuple[str, ...]
     why: str
     next_move: str
-    template = "options {_named}: {why}; {next_move}"
+    template = "Options {_named} conflict: {why}. {_next_move}"
+    _next_move = next_move_sentence
 
     @property
     def _named(self) -> str:
@@ -78,7 +81,8 @@ class RefusedKafkaOption(OptionsError):
     option: str
     why: str
     next_move: str
-    template = "option 'kafka.{option}': {why}; {next_move}"
+    template = "Option 'kafka.{option}' is refused: {why}. {_next_move}"
+    _next_move = next_move_sentence
 
 
 class KafkaConfigFileUnreadable(CursorqError):
@@ -88,6 +92,6 @@ class KafkaConfigFileUnreadable(CursorqError):
     host: str
     why: str
     template = (
-        "kafka.config.file '{path}' cannot be read on host '{host}': {why}; put the file at the same path on "
-        "the driver and on every executor"
+        "kafka.config.file '{path}' cannot be read on host '{host}'. Reason: {why}. Put the file at the "
+        "same path on the driver and on every executor."
     )

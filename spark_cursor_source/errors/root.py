@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, dataclass_transform
+from typing import Any, ClassVar, dataclass_transform
 
 
 @dataclass_transform(eq_default=False)
@@ -52,3 +52,20 @@ def shown(value: object) -> str:
     """Shorten the ``repr`` of a value to 200 characters."""
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}... ({len(text)} characters)"
+
+
+def sentence(text: str) -> str:
+    """Returns the text as a sentence.
+
+    >>> sentence("give a value"), sentence("did you mean 'topic'?")
+    ('Give a value.', "Did you mean 'topic'?")
+    """
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?")) else ".")
+
+
+def _next_move(error: Any) -> str:
+    return sentence(error.next_move)
+
+
+#: property of an error with a field ``next_move``: the field as a sentence
+next_move_sentence = property(_next_move)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_cursor_source.errors.root import CursorqError
+from spark_cursor_source.errors.root import CursorqError, next_move_sentence
 
 
 class SinkError(CursorqError):
@@ -16,9 +16,9 @@ class MissingColumns(SinkError):
     missing: tuple[str, ...]
     has: tuple[str, ...]
     template = (
-        "{action} needs the columns {_missing}; the DataFrame has {_has}: keep them when you select (topic, "
-        "partition, offset; delivery_count too for release, reject and extend; with markerFormat=v1 key "
-        "instead)"
+        "{action} needs the columns {_missing}, and the DataFrame has {_has}. Keep them in each select: "
+        "topic, partition and offset; also delivery_count for release, reject and extend. With "
+        "markerFormat=v1, keep key instead of delivery_count."
     )
 
     @property
@@ -36,8 +36,8 @@ class NullMessageId(SinkError):
     action: str
     columns: tuple[str, ...]
     template = (
-        "{action}: a row has null in {_columns}, so nobody knows which message it is: filter such rows out, "
-        "or keep the columns as the source gave them; nothing was acked by this task"
+        "{action}: a row has null in {_columns}, so it identifies no message. Filter such rows out, or "
+        "keep the values of the source. This task acked nothing."
     )
 
     @property
@@ -52,8 +52,8 @@ class InvalidMessageId(SinkError):
     value: str
     why: str
     template = (
-        "a row has {column} {value!r}: {why}; keep the columns topic, partition and offset as the source "
-        "gave them; nothing was acked by this task"
+        "A row has the invalid {column} {value!r}: {why}. Keep the columns topic, partition and offset of "
+        "the source. This task acked nothing."
     )
 
 
@@ -62,8 +62,9 @@ class UnknownOutcome(SinkError):
 
     kind: str
     template = (
-        "the handler returned a {kind}: return None or True to ack, False to release, Release(...), "
-        "Reject(...) or Leave(); to return results, give AckSink.per_row(..., result='<type in DDL>')"
+        "The handler returned a value of type {kind}. Return None or True to ack, False to release, or "
+        "Release(...), Reject(...) or Leave(). To return results, set AckSink.per_row(..., result='<type in "
+        "DDL>')."
     )
 
 
@@ -71,7 +72,7 @@ class UnknownAction(SinkError):
     """Raised when a value of the column ``action`` is none of ack, release, reject, extend."""
 
     action: str
-    template = "action '{action}' is none of ack, release, reject, extend: correct the column"
+    template = "Action '{action}' is none of ack, release, reject and extend. Correct the column action."
 
 
 class HandlerNotPicklable(SinkError):
@@ -80,18 +81,33 @@ class HandlerNotPicklable(SinkError):
     handler: str
     why: str
     template = (
-        "the handler {handler} cannot be sent to the executors ({why}): what it uses of its surroundings is "
-        "pickled with it, so open connections, locks and the like inside of it"
+        "The handler {handler} cannot be sent to the executors: {why}. All objects that the handler refers "
+        "to are pickled with it. Open connections and create locks inside the handler."
+    )
+
+
+class HandlerSetupFailed(SinkError):
+    """Raised in a worker when the ``resources`` of a handler cannot be opened. No message is handled."""
+
+    resources: str
+    why: str
+    template = (
+        "The resources {resources} of the handler cannot be opened in a worker: {why}. No message of the "
+        "task was handled, and the leases continue. Correct the function that opens the resources."
     )
 
 
 class AckedBySource(SinkError):
-    """Raised when a sink acks rows that the source of the same options acks too."""
+    """Raised when a sink settles rows, and the source would also end those that the sink gives back."""
 
     mode: str
+    marker_format: str
+    sink: str
     template = (
-        "ackMode={mode} lets the source ack, so an AckSink would ack what your function has not: use "
-        "foreachBatch with the function alone, or ackMode=individual"
+        "With ackMode={mode} and markerFormat={marker_format} the source acks all rows of a batch, including "
+        "rows that {sink} releases, rejects or leaves, so {sink} is refused. Set ackMode=individual, or pass "
+        "a function without AckSink to foreachBatch. In the query that reads the queue, AckSink works with "
+        "ackMode=batch and markerFormat=v2."
     )
 
 
@@ -102,9 +118,9 @@ class SinkOfAnotherSource(SinkError):
     source: str
     sink: str
     template = (
-        "the rows come from a source with {option}={source}, and this sink has {option}={sink}: its acks "
-        "would end nothing, and every message would come again; give the sink the options of its source, or "
-        "none: AckSink(fn)"
+        "The rows come from a source with {option}={source}, and this sink has {option}={sink}. Its acks "
+        "would end no lease, and every message would be delivered again. Give the sink the options of its "
+        "source, or none: AckSink(fn)."
     )
 
 
@@ -112,13 +128,15 @@ class OptionsNotCarried(SinkError):
     """Raised when a sink has no options and its rows do not carry those of their source."""
 
     withheld: tuple[str, ...]
-    template = "{_why}: give the options of the source here too, as in AckSink(fn, options)"
+    template = (
+        "The sink has no options, and {_why}. Give the sink the options of the source: AckSink(fn, options)."
+    )
 
     @property
     def _why(self) -> str:
         if self.withheld:
-            return f"the source has {', '.join(self.withheld)}, which rows do not carry"
-        return "the rows do not say which source they come from (their column offset was computed anew)"
+            return f"rows do not carry the source's {', '.join(self.withheld)}"
+        return "the rows do not carry their source's options: their column offset was computed again"
 
 
 class NotOfSubscription(SinkError):
@@ -128,8 +146,8 @@ class NotOfSubscription(SinkError):
     what: str
     has: str
     template = (
-        "subscription '{subscription}' has no cursor of {what}, only of {has}: correct the columns topic and "
-        "partition, or the option subscription; nothing was acked by this task"
+        "Subscription '{subscription}' has no cursor of {what}. It has cursors of {has}. Correct the "
+        "columns topic and partition, or the option subscription. This task acked nothing."
     )
 
 
@@ -141,8 +159,8 @@ class NoSuchMessages(SinkError):
     offsets: str
     end: int
     template = (
-        "topic '{topic}' partition {partition} ends at offset {end}, so there is no message {offsets}: "
-        "correct the column offset; nothing was acked by this task"
+        "Topic '{topic}' partition {partition} ends at offset {end}, so it has no message {offsets}. "
+        "Correct the column offset. This task acked nothing."
     )
 
 
@@ -150,8 +168,8 @@ class RejectRefused(SinkError):
     """Raised when a message is rejected with V1 markers, which have no dead letters."""
 
     template = (
-        "markerFormat=v1 cannot reject: kafka-mq-go's tracker has no dead letters; write the message "
-        "elsewhere and ack it, or release it"
+        "markerFormat=v1 does not support reject, because the tracker of kafka-mq-go has no dead letters. "
+        "Write the message to a topic of your own and ack it, or release it."
     )
 
 
@@ -162,9 +180,9 @@ class UnfitColumn(SinkError):
     kind: str
     why: str
     template = (
-        "column '{column}' of type {kind} cannot be read as what it stands for ({why}): cast or correct it "
-        "(topic STRING, partition INT, offset BIGINT, delivery_count INT, action STRING, delay STRING such "
-        "as '30s', delay_ms BIGINT, reason STRING)"
+        "Column '{column}' of type {kind} cannot be used: {why}. Cast or correct it. The types are: topic "
+        "STRING, partition INT, offset BIGINT, delivery_count INT, action STRING, delay STRING such as "
+        "'30s', delay_ms BIGINT, reason STRING."
     )
 
 
@@ -172,7 +190,7 @@ class OverwriteRefused(SinkError):
     """Raised when a write has a mode that would replace existing data; use ``append``."""
 
     what: str
-    template = "{what} are added and never replaced: write with mode('append')"
+    template = "A write of {what} can only append. Use mode('append')."
 
 
 class NoMessageColumn(SinkError):
@@ -181,7 +199,8 @@ class NoMessageColumn(SinkError):
     column: str
     has: tuple[str, ...]
     next_move: str
-    template = "enqueue needs a column '{column}'; the DataFrame has {_has}: {next_move}"
+    template = "enqueue needs the column '{column}', and the DataFrame has {_has}. {_next_move}"
+    _next_move = next_move_sentence
 
     @property
     def _has(self) -> str:
@@ -194,7 +213,7 @@ class UnfitMessageColumn(SinkError):
     column: str
     why: str
     wanted: str
-    template = "enqueue: column '{column}' {why}; give {wanted}"
+    template = "enqueue: column '{column}' {why}. Give {wanted}."
 
 
 class NoSuchPartition(SinkError):
@@ -204,8 +223,8 @@ class NoSuchPartition(SinkError):
     partition: int
     partitions: int
     template = (
-        "enqueue: topic '{topic}' has no partition {partition}, only 0 to {_last}; correct the column "
-        "partition, or leave it null to go by the key"
+        "enqueue: topic '{topic}' has no partition {partition}. Its partitions are 0 to {_last}. Correct "
+        "the column partition, or leave it null to choose the partition by key."
     )
 
     @property

@@ -16,8 +16,24 @@ class PythonWithoutPackage(SourceError):
     python: str
     driver: str
     template = (
-        "Spark starts its Python processes as '{python}', where spark_cursor_source cannot be imported: set "
-        "PYSPARK_PYTHON={driver} in the environment before the session is made, or install the package there"
+        "Spark starts its Python processes as '{python}', which cannot import spark_cursor_source. Set "
+        "PYSPARK_PYTHON={driver} in the environment before you create the session, or install the package "
+        "there."
+    )
+
+
+class UnsupportedSpark(CursorqError, ImportError):
+    """Raised when the installed Spark lacks a feature that the library needs. Also an ``ImportError``.
+
+    >>> print(UnsupportedSpark("4.1.0", "admission control of Python sources"))  # doctest: +ELLIPSIS
+    pyspark 4.1.0 lacks admission control of Python sources. Use Apache Spark 4.2 or 4.3, or Databricks ...
+    """
+
+    version: str
+    lacking: str
+    template = (
+        "pyspark {version} lacks {lacking}. Use Apache Spark 4.2 or 4.3, or Databricks Runtime 18.2 or "
+        "later. spark_cursor_source.client needs no Spark."
     )
 
 
@@ -28,10 +44,10 @@ class QueueTopicRecreated(SourceError):
     was: str
     now: str
     template = (
-        "topic '{topic}' was deleted and created again (its id was {was} and is {now}), so the positions of "
-        "this checkpoint and subscription mean other messages now: start with a new checkpoint and a new "
-        "subscription, or, in a Spark query with V2 markers, with failOnDataLoss=false, which reads the new "
-        "topic from its beginning"
+        "Topic '{topic}' was deleted and created again: its id was {was} and is {now}. The offsets of this "
+        "checkpoint and subscription belong to the deleted topic. Start with a new checkpoint and a new "
+        "subscription. A Spark query with V2 markers can also continue with failOnDataLoss=false; it reads "
+        "the new topic from its beginning."
     )
 
 
@@ -42,9 +58,9 @@ class RedeliveriesTopicRecreated(SourceError):
     was: str
     now: str
     template = (
-        "redeliveries topic '{topic}' was deleted and created again (its id was {was} and is {now}): start "
-        "the query again with its checkpoint, or open the consumer anew; all that waits is announced to it "
-        "again"
+        "Redeliveries topic '{topic}' was deleted and created again: its id was {was} and is {now}. Start "
+        "the query again with its checkpoint, or open the consumer again. The tracker then announces all "
+        "waiting messages again."
     )
 
 
@@ -56,10 +72,10 @@ class QueueTopicEndsEarlier(SourceError):
     position: int
     end: int
     template = (
-        "topic '{topic}' partition {partition} ends at offset {end}, and the subscription stands at "
-        "{position}: the topic was deleted and created again, or its brokers have lost its end; what is "
-        "appended now has offsets that are acked already, so start with a new checkpoint and a new "
-        "subscription, or set failOnDataLoss=false to go on after them"
+        "Topic '{topic}' partition {partition} ends at offset {end}, before the position {position} of the "
+        "subscription. The topic was deleted and created again, or its brokers have lost its end. New "
+        "messages would get offsets that are acked already. Start with a new checkpoint and a new "
+        "subscription, or set failOnDataLoss=false to continue after these offsets."
     )
 
 
@@ -69,8 +85,9 @@ class MarkerFormatChanged(SourceError):
     was: str
     now: str
     template = (
-        "this checkpoint was written with markerFormat={was}, and the query has markerFormat={now}: each "
-        "tracker knows only of its own leases, so let the old query finish and start a new checkpoint"
+        "This checkpoint was written with markerFormat={was}, and the query has markerFormat={now}. Each "
+        "tracker knows only leases of its own format. Let the old query finish, and start the new one with "
+        "a new checkpoint."
     )
 
 
@@ -81,9 +98,9 @@ class CheckpointOfAnother(SourceError):
     was: str
     now: str
     template = (
-        "this checkpoint was written with {option}={was}, and the query has {option}={now}: its positions "
-        "are not those of this query, which would skip messages that it never had; give the query a "
-        "checkpointLocation of its own, or set {option}={was} to go on with this one"
+        "This checkpoint was written with {option}={was}, and the query has {option}={now}. With the "
+        "positions of another subscription the query would skip messages. Give the query its own "
+        "checkpointLocation, or set {option}={was} to continue with this one."
     )
 
 
@@ -95,8 +112,9 @@ class DataLoss(SourceError):
     ranges: str
     why: str
     template = (
-        "messages {ranges} of '{topic}' partition {partition} are gone ({why}) and were never acked; keep "
-        "messages longer (retention.ms), or set failOnDataLoss=false to end them and go on"
+        "Messages {ranges} of '{topic}' partition {partition} were lost before they were acked: {why}. "
+        "Keep messages longer (retention.ms), or set failOnDataLoss=false to end these messages and "
+        "continue."
     )
 
 
@@ -107,8 +125,24 @@ class SubscriptionInUse(SourceError):
     asked: str
     holder: str
     template = (
-        "subscription type {asked} is refused, because group '{group}' is in use by {holder}: stop that one, "
-        "or give subscriptionType=failover to wait for its end, or subscriptionType=shared to both"
+        "subscriptionType={asked} is refused, because {holder} uses group '{group}'. Stop that member, set "
+        "subscriptionType=failover to wait until it ends, or set subscriptionType=shared for both."
+    )
+
+
+class QueueIdConflict(SourceError):
+    """Raised when members of one subscription read messages of different queue ids.
+
+    A member ends the messages that it skips, so the others would never get them.
+    """
+
+    group: str
+    ours: str
+    theirs: str
+    member: str
+    template = (
+        "This consumer reads {ours}, and in its group '{group}' {member} reads or has read {theirs}. Each "
+        "one would skip and end the messages of the other. Use another subscription for each queueId."
     )
 
 
@@ -117,8 +151,9 @@ class MemberFenced(SourceError):
 
     group: str
     template = (
-        "another query has taken the place of this one in group '{group}', so this one ends before both "
-        "deliver the same: run one query for an exclusive subscription, and see which is not wanted"
+        "Another query has replaced this one in group '{group}'. This query ends, because otherwise both "
+        "would deliver the same messages. Run only one query for an exclusive subscription, and stop the "
+        "other."
     )
 
 
@@ -133,9 +168,9 @@ class RunSuperseded(SourceError):
     topic: str
     partition: int
     template = (
-        "another query reads '{topic}' partition {partition} for subscription '{subscription}' and was "
-        "started later, so redeliveries go to it: end the one that is not wanted, and give all queries of a "
-        "subscription the same groupIdPrefix"
+        "A later query reads '{topic}' partition {partition} for subscription '{subscription}', and the "
+        "tracker sends it the redeliveries. Stop one of the two queries, and give all queries of a "
+        "subscription the same groupIdPrefix."
     )
 
 
@@ -144,8 +179,8 @@ class GroupInUse(KafkaFailure):
 
     group: str
     template = (
-        "consumer group '{group}' has members, and its offsets belong to them; end these consumers, or use a "
-        "subscription of another name"
+        "Consumer group '{group}' has members that own its offsets. Stop these consumers, or use another "
+        "subscription name."
     )
 
 
@@ -157,8 +192,9 @@ class UnknownSubscription(KafkaFailure):
     cursors_topic: str
     known: tuple[str, ...]
     template = (
-        "cursors topic '{cursors_topic}' holds no cursor of subscription '{subscription}'{_of_topic}; it "
-        "knows {_known}: correct the name, or the topic's, or start a query that reads under it"
+        "Cursors topic '{cursors_topic}' has no cursor of subscription '{subscription}'{_of_topic}. Its "
+        "subscriptions are: {_known}. Correct the name of the subscription or topic, or start a query that "
+        "reads with this subscription."
     )
 
     @property
@@ -177,8 +213,8 @@ class UnknownQueueTopic(KafkaFailure):
     cursors_topic: str
     known: tuple[str, ...]
     template = (
-        "cursors topic '{cursors_topic}' holds no cursor of queue topic '{topic}'; it knows {_known}: "
-        "correct the name, or start a query that reads the topic"
+        "Cursors topic '{cursors_topic}' has no cursor of queue topic '{topic}'. Its topics are: {_known}. "
+        "Correct the name, or start a query that reads the topic."
     )
 
     @property
@@ -194,8 +230,8 @@ class TrackedElsewhere(KafkaFailure):
     markers_topic: str
     found: str
     template = (
-        "subscription '{subscription}' of topic '{topic}' is tracked through markers topic '{found}', and "
-        "this is to use '{markers_topic}': set markersTopic to '{found}', or choose another subscription"
+        "Subscription '{subscription}' of topic '{topic}' is tracked through markers topic '{found}', not "
+        "'{markers_topic}'. Set markersTopic to '{found}', or choose another subscription."
     )
 
 
@@ -205,7 +241,8 @@ class SubscriptionExists(KafkaFailure):
     subscription: str
     topic: str
     template = (
-        "subscription '{subscription}' of topic '{topic}' exists: seek to move it, or choose another name"
+        "Subscription '{subscription}' of topic '{topic}' exists already. Use seek to move it, or choose "
+        "another name."
     )
 
 
@@ -214,7 +251,7 @@ class SubscriptionHasConsumers(KafkaFailure):
 
     subscription: str
     members: tuple[str, ...]
-    template = "subscription '{subscription}' has consumers ({_members}): stop them, or force it"
+    template = "Subscription '{subscription}' has consumers: {_members}. Stop them, or use force."
 
     @property
     def _members(self) -> str:

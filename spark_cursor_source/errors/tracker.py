@@ -13,18 +13,17 @@ class TrackerOwnedByAnother(KafkaFailure):
     markers_topic: str
     owner: str
     stale: bool = False
-    template = "markers topic '{markers_topic}' belongs to the tracker {owner}, {_next_move}"
+    template = "Markers topic '{markers_topic}' belongs to the tracker {owner}. {_next_move}"
 
     @property
     def _next_move(self) -> str:
         if self.stale:
             return (
-                "which has gone on where this checkpoint stopped; use the checkpointLocation of that "
-                "tracker, or a new one with takeOver=true: it begins with the cursors, and loses nothing"
+                "It has continued beyond this checkpoint. Use the checkpointLocation of that tracker, or a "
+                "new one with takeOver=true, which starts from the cursors and loses nothing."
             )
         return (
-            "of another checkpoint; use the checkpointLocation of that tracker, or, if it is lost, set "
-            "takeOver=true once"
+            "Use the checkpointLocation of that tracker. If that checkpoint is lost, set takeOver=true once."
         )
 
 
@@ -33,8 +32,8 @@ class TrackerFenced(KafkaFailure):
 
     transactional_id: str
     template = (
-        "another tracker was started later with the id '{transactional_id}' and has taken over; run one "
-        "tracker for these topics, and see which of the two is not wanted"
+        "Another tracker with the id '{transactional_id}' was started later and has taken over. Run one "
+        "tracker for these topics, and stop the other."
     )
 
 
@@ -46,9 +45,10 @@ class NoTracker(SourceError):
     markers_topic: str
     cursors_topic: str
     template = (
-        "no tracker answered for {cells} queue partitions in {_waited_s:.0f} s: start one (spark-submit "
-        "jobs/tracker.py, or cursorq.start_tracker) that reads markers topic '{markers_topic}' and writes "
-        "cursors topic '{cursors_topic}', or raise trackerTimeout"
+        "No tracker answered for {cells} queue partitions in {_waited_s:.0f} s. Start one (cursorq "
+        "tracker, Tracker of spark_cursor_source.tracker, or with Spark jobs/tracker.py) that reads "
+        "markers topic '{markers_topic}' and writes "
+        "cursors topic '{cursors_topic}', set tracker=embedded, or raise trackerTimeout."
     )
 
     @property
@@ -60,10 +60,11 @@ class TrackerSilent(NoTracker):
     """Raised when no tracker has read a marker for as long as ``failWithoutTracker`` allows."""
 
     template = (
-        "no tracker has read a marker for {_waited_s:.0f} s (option failWithoutTracker), and what is not "
-        "acked does not come back meanwhile: start one with its checkpointLocation (spark-submit "
-        "jobs/tracker.py, or cursorq.start_tracker) that reads markers topic '{markers_topic}' and writes "
-        "cursors topic '{cursors_topic}', then start this query again with its checkpoint"
+        "No tracker has read a marker for {_waited_s:.0f} s (option failWithoutTracker), so messages that "
+        "are not acked are not redelivered. Start a tracker (cursorq tracker, Tracker of "
+        "spark_cursor_source.tracker, or with Spark and its checkpointLocation jobs/tracker.py) that reads "
+        "markers topic '{markers_topic}' and writes "
+        "cursors topic '{cursors_topic}'. Then start this query again with its checkpoint."
     )
 
     def __init__(self, waited_ms: int, markers_topic: str, cursors_topic: str) -> None:
@@ -82,9 +83,9 @@ class MarkersTopicNotLogAppendTime(ControlTopicUnfit):
     found: str
     servers: str
     template = (
-        "markers topic '{topic}' uses {found}; set message.timestamp.type=LogAppendTime (kafka-configs.sh "
+        "Markers topic '{topic}' uses {found}. Set message.timestamp.type=LogAppendTime (kafka-configs.sh "
         "--bootstrap-server {servers} --alter --entity-type topics --entity-name {topic} --add-config "
-        "message.timestamp.type=LogAppendTime), or delete it and let cursorq create it"
+        "message.timestamp.type=LogAppendTime), or delete the topic and let cursorq create it."
     )
 
 
@@ -95,9 +96,9 @@ class CursorsTopicNotCompacted(ControlTopicUnfit):
     found: str
     servers: str
     template = (
-        "cursors topic '{topic}' has cleanup.policy={found}; set cleanup.policy=compact (kafka-configs.sh "
+        "Cursors topic '{topic}' has cleanup.policy={found}. Set cleanup.policy=compact (kafka-configs.sh "
         "--bootstrap-server {servers} --alter --entity-type topics --entity-name {topic} --add-config "
-        "cleanup.policy=compact), or name another one and let cursorq create it"
+        "cleanup.policy=compact), or choose another topic name and let cursorq create it."
     )
 
 
@@ -110,9 +111,9 @@ class StreamsTopicUnfit(ControlTopicUnfit):
     wanted: str
     servers: str
     template = (
-        "streams topic '{topic}' has {setting}={found}; set {setting}={wanted} (kafka-configs.sh "
+        "Streams topic '{topic}' has {setting}={found}. Set {setting}={wanted} (kafka-configs.sh "
         "--bootstrap-server {servers} --alter --entity-type topics --entity-name {topic} --add-config "
-        "{setting}={wanted}), or name another one and let cursorq create it"
+        "{setting}={wanted}), or choose another topic name and let cursorq create it."
     )
 
 
@@ -126,8 +127,8 @@ class MarkersPartitionsChanged(ControlTopicUnfit):
     was: int
     now: int
     template = (
-        "markers topic '{topic}' has {now} partitions and was used with {was}; their number is fixed once "
-        "used: name a new topic in markersTopic, for the tracker and all queries"
+        "Markers topic '{topic}' has {now} partitions and was used with {was}. The number must not change "
+        "after the first use. Set a new topic in markersTopic, for the tracker and all queries."
     )
 
 
@@ -138,9 +139,9 @@ class MarkersTopicRecreated(ControlTopicUnfit):
     was: str
     now: str
     template = (
-        "markers topic '{topic}' was deleted and created again (its id was {was} and is {now}): the cursors "
-        "tell of markers that are gone; name new topics in markersTopic, redeliveriesTopic and cursorsTopic, "
-        "for the tracker and all queries"
+        "Markers topic '{topic}' was deleted and created again: its id was {was} and is {now}. The cursors "
+        "refer to the deleted markers. Set new topics in markersTopic, redeliveriesTopic and cursorsTopic, "
+        "for the tracker and all queries."
     )
 
 
@@ -152,21 +153,21 @@ class MarkersGone(ControlTopicUnfit):
     position: int
     available: tuple[int, int]
     template = (
-        "markers topic '{topic}' partition {partition} has offsets {available[0]} to {available[1]}, and the "
-        "tracker stands at {position}: {_next_move}"
+        "Markers topic '{topic}' partition {partition} has offsets {available[0]} to {available[1]}, and "
+        "the tracker's position is {position}. {_next_move}"
     )
 
     @property
     def _next_move(self) -> str:
         if self.position > self.available[1]:
             return (
-                "the topic was created again, or its brokers have lost its end; name new topics in "
-                "markersTopic, redeliveriesTopic and cursorsTopic, for the tracker and all queries"
+                "The topic was created again, or its brokers have lost its end. Set new topics in "
+                "markersTopic, redeliveriesTopic and cursorsTopic, for the tracker and all queries."
             )
         return (
-            "what was removed in between may be the only trace of messages that were delivered and not "
-            "acked; lengthen its retention.ms, and to go on without them start the tracker with a new "
-            "checkpointLocation and takeOver=true"
+            "The removed markers may have been the only record of messages that were delivered and not "
+            "acked. Raise retention.ms of the topic. To continue without these markers, start the tracker "
+            "with a new checkpointLocation and takeOver=true."
         )
 
 
@@ -175,7 +176,8 @@ class RedriveFenced(KafkaFailure):
 
     topic: str
     template = (
-        "another redrive of '{topic}' was started later, and knows what this one has done; run one at a time"
+        "Another redrive of '{topic}' was started later, and it continues from the records of this one. "
+        "Run only one redrive at a time."
     )
 
 
@@ -187,8 +189,8 @@ class NoDeadLetter(KafkaFailure):
     offset: int
     why: str
     template = (
-        "{topic}-{partition} at offset {offset} is no dead letter: {why}; name a topic that only a tracker "
-        "of this library writes to"
+        "{topic}-{partition} at offset {offset} is not a dead letter: {why}. Choose a topic that only a "
+        "tracker of this library writes to."
     )
 
 
@@ -217,8 +219,8 @@ class LaterCursorVersion(InvalidControlRecord):
     version: int
     known: int
     template = (
-        "a cursor of version {version} cannot be read, only up to version {known}: its tracker has a later "
-        "version of spark_cursor_source; install that version here too"
+        "A cursor of version {version} cannot be read; this installation reads up to version {known}. The "
+        "tracker runs a later version of spark_cursor_source. Install that version here too."
     )
 
 

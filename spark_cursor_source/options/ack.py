@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from spark_cursor_source.core.marker import MAX_LEASE_MS
-from spark_cursor_source.errors import ConflictingOptions, RejectRefused
+from spark_cursor_source.core.subscription_type import SubscriptionType
+from spark_cursor_source.errors import AckedBySource, ConflictingOptions, RejectRefused
 from spark_cursor_source.options import kinds
 from spark_cursor_source.options.declare import (
     KAFKA_CLIENTS,
@@ -87,9 +88,11 @@ class AckOptions:
             Option("lease", "of an extend: the lease from now, 1s to 12h", absent="`leaseTimeout`"),
         )
     )
-    #: A sink uses it to detect a source that acks.
+    #: A sink uses it to detect a source that acks. With ``batch``, the sink writes the exceptions only.
     ack_mode: AckMode = same_option(SourceOptions, "ack_mode")
     marker_version: MarkerVersion = same_option(SourceOptions, "marker_version")
+    #: A sink uses it to handle the messages of a key one after another.
+    subscription_type: SubscriptionType = same_option(SourceOptions, "subscription_type")
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> AckOptions:
@@ -102,6 +105,20 @@ class AckOptions:
         _check_used(parsed.action, "reason", reader, (AckAction.RELEASE, AckAction.REJECT))
         _check_used(parsed.action, "lease", reader, (AckAction.EXTEND,))
         return parsed
+
+    def settling_each(self) -> AckOptions:
+        """Returns these options for rows that are all settled by name, whatever acks their batch."""
+        return replace(self, ack_mode=AckMode.INDIVIDUAL)
+
+
+def check_settled_by_sink(mode: AckMode, marker_version: MarkerVersion) -> None:
+    """Checks that a sink may settle rows of a source with this ack mode.
+
+    Raises:
+        AckedBySource: the source would also end the messages that the sink releases, rejects or leaves.
+    """
+    if mode is AckMode.CUMULATIVE or (mode is AckMode.BATCH and marker_version is MarkerVersion.V1):
+        raise AckedBySource(mode.value, marker_version.value, "AckSink")
 
 
 def _check_used(

@@ -16,7 +16,7 @@ from spark_cursor_source.options import kinds
 from spark_cursor_source.options.kinds import Kind
 from spark_cursor_source.options.reader import KAFKA, OptionReader
 
-_DECLARED = "cursorq.options"
+_DOCUMENTED, _READ = "cursorq.options", "cursorq.read"
 
 ValueT = TypeVar("ValueT")
 Reading = Callable[[OptionReader], Any]
@@ -38,12 +38,6 @@ class Option:
     @property
     def shown_default(self) -> str:
         return self.absent if self.default is None else f"`{self.default}`"
-
-
-@dataclass(frozen=True, slots=True)
-class _Declaration:
-    options: tuple[Option, ...]
-    read: Reading
 
 
 @overload
@@ -70,7 +64,12 @@ def option(name: str, kind: Kind[Any], *, default: str | None, absent: str = "",
 
 def read_by(read: Reading, *options: Option) -> Mapping[str, Any]:
     """Return the metadata of a field that ``read`` computes from one or more options."""
-    return {_DECLARED: _Declaration(options, read)}
+    return documented(*options) | {_READ: read}
+
+
+def documented(*options: Option) -> dict[str, Any]:
+    """Return the metadata of a field with documented options. An empty name stands for the field's name."""
+    return {_DOCUMENTED: options}
 
 
 def required(name: str, kind: Kind[Any], *, next_move: str, doc: str) -> Mapping[str, Any]:
@@ -96,19 +95,22 @@ def read_options(parsed: type[ValueT], reader: OptionReader, **readings: Reading
     ``readings``: how to read the fields that have no declaration.
     """
     fields = dataclasses.fields(parsed)  # type: ignore[arg-type]
-    read = {field.name: readings.get(field.name) or _declaration(field).read for field in fields}
+    read = {field.name: readings.get(field.name) or field.metadata[_READ] for field in fields}
     return parsed(**{name: reading(reader) for name, reading in read.items()})
 
 
 def read_option(declared_in: type, name: str, reader: OptionReader) -> Any:
     """Read one field."""
-    return _declaration(_field(declared_in, name)).read(reader)
+    return _field(declared_in, name).metadata[_READ](reader)
 
 
 def documented_of(parsed: type) -> tuple[Option, ...]:
     """Return every declared option of a class, in the order of the fields."""
-    declared = (field.metadata.get(_DECLARED) for field in dataclasses.fields(parsed))
-    return tuple(option for one in declared if one is not None for option in one.options)
+    return tuple(
+        option if option.name else dataclasses.replace(option, name=field.name)
+        for field in dataclasses.fields(parsed)
+        for option in field.metadata.get(_DOCUMENTED, ())
+    )
 
 
 def keys_of(parsed: type, *, also: Collection[str] = ()) -> tuple[str, ...]:
@@ -122,11 +124,6 @@ def keys_of(parsed: type, *, also: Collection[str] = ()) -> tuple[str, ...]:
 
 def _field(declared_in: type, name: str) -> dataclasses.Field[Any]:
     return next(field for field in dataclasses.fields(declared_in) if field.name == name)
-
-
-def _declaration(field: dataclasses.Field[Any]) -> _Declaration:
-    declaration: _Declaration = field.metadata[_DECLARED]
-    return declaration
 
 
 KAFKA_CLIENTS = read_by(

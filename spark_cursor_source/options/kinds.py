@@ -56,7 +56,7 @@ def text(option: str, value: str) -> str:
 
 def boolean(option: str, value: str) -> bool:
     if value.lower() not in ("true", "false"):
-        raise InvalidOption(option, value, "it is neither true nor false", "give one of these")
+        raise InvalidOption(option, value, "it is neither true nor false", "use one of these")
     return value.lower() == "true"
 
 
@@ -77,7 +77,7 @@ def parse_integer(option: str, value: str, *, least: int, most: int = MAX_LONG) 
     # Nineteen digits hold every Java long. int() alone would also accept '1_000', ' 1 ' and non-ASCII digits.
     digits = value.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
-        raise InvalidOption(option, value, "it is no whole number", f"give one of at least {least}")
+        raise InvalidOption(option, value, "it is not a whole number", f"use one of at least {least}")
     number = int(value)
     if not least <= number <= most:
         raise InvalidOption(option, value, f"it is not in {least} to {most}", "give a number of that range")
@@ -89,7 +89,7 @@ def check_duration(option: str, text: str, *, least_ms: int = 0, most_ms: int = 
         duration_ms = parse_duration(text)
     except InvalidDuration as cause:
         next_move = "give a whole number and a unit: 500ms, 30s, 5m, 2h or 1d"
-        raise InvalidOption(option, text, "it is no duration", next_move) from cause
+        raise InvalidOption(option, text, "it is not a duration", next_move) from cause
     if duration_ms < least_ms:
         raise InvalidOption(option, text, "it is too short", f"give {format_duration(least_ms)} or more")
     if duration_ms > most_ms:
@@ -101,7 +101,7 @@ def _parse_decimal(option: str, value: str, *, least: float, most: float) -> flo
     try:
         number = float(value)
     except ValueError as cause:
-        raise InvalidOption(option, value, "it is no number", f"give one of at least {least}") from cause
+        raise InvalidOption(option, value, "it is not a number", f"use one of at least {least}") from cause
     if not least <= number <= most:  # the comparison also refuses nan
         raise InvalidOption(option, value, f"it is not in {least} to {most}", "give one of that range")
     return number
@@ -112,7 +112,7 @@ def _check_choice(option: str, value: str, *, choices: type[ChoiceT]) -> ChoiceT
         if choice.value == value.lower():
             return choice
     listed = ", ".join(choice.value for choice in choices)
-    raise InvalidOption(option, value, "there is no such choice", f"give one of {listed}")
+    raise InvalidOption(option, value, "it is not an allowed value", f"use one of {listed}")
 
 
 def _check_name(option: str, name: str, why_not: Callable[[str], str | None], next_move: str) -> str:

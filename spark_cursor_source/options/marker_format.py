@@ -14,6 +14,7 @@ MARKER_FORMAT = "markerFormat"
 _WITHOUT = {
     "redeliveriesTopic": "its tracker appends messages to the queue topic again",
     "cursorsTopic": "its tracker keeps no cursors",
+    "tracker": "its tracker runs elsewhere",
     "trackerTimeout": "its tracker answers nobody",
     "failWithoutTracker": "its tracker is not watched",
     "maxOutstanding": "its tracker does not say what is outstanding",
@@ -57,6 +58,6 @@ def require_one_topic(topics: TopicSelection) -> None:
     if count != 1:
         raise ConflictingOptions(
             (MARKER_FORMAT, selection),
-            "v1 markers do not say of which topic they are",
-            "read one queue topic, by its name",
+            "v1 markers do not contain the name of the topic",
+            "read one queue topic, selected by name",
         )

@@ -37,7 +37,7 @@ def is_enqueue(options: Mapping[str, str], columns: Collection[str]) -> bool:
     action, topic = given.get("action"), given.get("topic")
     if action is not None and action.lower() not in (ENQUEUE, *AckAction):
         listed = ", ".join((ENQUEUE, *AckAction))
-        raise InvalidOption("action", action, "there is no such choice", f"give one of {listed}")
+        raise InvalidOption("action", action, "it is not an allowed value", f"use one of {listed}")
     if topic is not None and (action or ENQUEUE).lower() != ENQUEUE:
         why = f"topic is where messages are appended, and the action is {action}"
         raise ConflictingOptions(("topic", "action"), why, "leave topic out, or give action=enqueue")

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_cursor_source.errors import AckedBySource, OptionsNotCarried, SinkOfAnotherSource
-from spark_cursor_source.options.ack import AckOptions
+from spark_cursor_source.core.subscription_type import SubscriptionType
+from spark_cursor_source.errors import OptionsNotCarried, SinkOfAnotherSource
+from spark_cursor_source.options.ack import AckOptions, check_settled_by_sink
 from spark_cursor_source.options.kafka import CONFIG_FILE
 from spark_cursor_source.options.marker_format import MARKER_FORMAT, MarkerVersion
 from spark_cursor_source.options.reader import KAFKA
@@ -19,7 +20,7 @@ METADATA = "cursorq"  #: key in the metadata of the column that carries the opti
 _CARRIED = frozenset(
     {
         *("bootstrap.servers", "metadata.broker.list", CONFIG_FILE, "client.dns.lookup"),
-        *("broker.address.family", "security.protocol", "ssl.ca.location"),
+        *("broker.address.family", "security.protocol", "ssl.ca.location", "oauth.provider"),
     }
 )
 _CHECKED = ("subscription", "markersTopic", MARKER_FORMAT)
@@ -51,6 +52,7 @@ class RowOrigin:
             MARKER_FORMAT: source.marker_version.value,
             "ackMode": source.ack_mode.value,
             "leaseTimeout": f"{source.lease_ms}ms",
+            "subscriptionType": source.subscription_type.value,
         }
         if source.marker_version is MarkerVersion.V2:
             options["cursorsTopic"] = source.cursors_topic
@@ -80,6 +82,16 @@ class RowOrigin:
             raise OptionsNotCarried(self.withheld)
         return self.options
 
+    @property
+    def subscription_type(self) -> SubscriptionType:
+        """The subscription type of the source. Rows of earlier versions do not carry it."""
+        return SubscriptionType(self.options.get("subscriptionType", SubscriptionType.EXCLUSIVE))
+
+    @property
+    def ack_mode(self) -> AckMode:
+        """The ack mode of the source. Rows of early versions do not carry it."""
+        return AckMode(self.options.get("ackMode", AckMode.INDIVIDUAL))
+
     def is_of(self, sink: AckOptions) -> bool:
         """True if acks with these options settle the leases of this source."""
         return self._difference(sink) is None
@@ -89,13 +101,12 @@ class RowOrigin:
 
         Raises:
             SinkOfAnotherSource: the sink names another subscription, markers topic or marker format.
-            AckedBySource: the source acks its messages itself.
+            AckedBySource: the source acks all its messages itself.
         """
         difference = self._difference(sink)
         if difference is not None:
             raise SinkOfAnotherSource(*difference)
-        if self.options.get("ackMode", AckMode.INDIVIDUAL) != AckMode.INDIVIDUAL:
-            raise AckedBySource(self.options["ackMode"])
+        check_settled_by_sink(self.ack_mode, sink.marker_version)
 
     def _difference(self, sink: AckOptions) -> tuple[str, str, str] | None:
         named = (sink.subscription, sink.markers_topic, sink.marker_version.value)

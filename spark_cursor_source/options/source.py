@@ -53,6 +53,7 @@ from spark_cursor_source.options.topics import (
     read_starting_offsets,
     require_selection,
 )
+from spark_cursor_source.options.tracker_place import TrackerPlace
 
 LEAST_LEASE_MS = 1_000
 MOST_LEASE_MS = 12 * 3_600_000
@@ -198,6 +199,12 @@ class SourceOptions:
         default="60s",
         doc="how long the query waits for a tracker to answer",
     )
+    tracker: TrackerPlace = option(
+        "tracker",
+        kinds.choice(TrackerPlace),
+        default="external",
+        doc="`embedded`: the query runs a tracker too, for a quickstart, a notebook or a test",
+    )
     fail_without_tracker_ms: int | None = option(
         "failWithoutTracker",
         kinds.duration(least_ms=1),
@@ -234,7 +241,7 @@ class SourceOptions:
         "streamsTopic",
         kinds.topic,
         default=DEFAULT_STREAMS_TOPIC,
-        doc="what the [plain client](client.md) says about streams: pauses, read-only partitions",
+        doc="pauses and read-only partitions of streams, set by the [plain client](client.md)",
     )
     dead_letter_topic: str = option(
         "deadLetterTopic",
@@ -313,13 +320,13 @@ class SourceOptions:
         if least is not None and most is not None and least > most:
             raise ConflictingOptions(
                 ("minOffsetsPerTrigger", "maxOffsetsPerTrigger"),
-                f"the least, {least}, is above the most, {most}",
+                f"the minimum {least} is above the maximum {most}",
                 "raise maxOffsetsPerTrigger or lower minOffsetsPerTrigger",
             )
         if self.group == tracker_group(self.markers_topic):
             raise ConflictingOptions(
                 ("subscription", "groupIdPrefix"),
-                f"the consumer group would be {self.group}, which is the tracker's of this markers topic",
+                f"the consumer group would be {self.group}, which the tracker of this markers topic uses",
                 "choose another name",
             )
         if self.marker_version is MarkerVersion.V1:
@@ -344,19 +351,19 @@ class SourceOptions:
         if self.ack_mode is AckMode.CUMULATIVE:
             raise ConflictingOptions(
                 ("subscriptionType", "ackMode"),
-                f"the messages below a position are not all this query's where the type is {kind}",
+                f"with type {kind}, messages below a position may belong to other queries",
                 "ack individually or by batch, or give subscriptionType=exclusive or failover",
             )
         if isinstance(self.topics, Assign):
             raise ConflictingOptions(
                 ("subscriptionType", "assign"),
-                f"the consumer group decides which partitions are whose where the type is {kind}",
+                f"with type {kind}, the consumer group assigns the partitions",
                 "give subscribe or subscribePattern",
             )
         if self.subscription_type is SubscriptionType.KEY_SHARED and self.max_records_per_partition:
             raise ConflictingOptions(
                 ("subscriptionType", "maxRecordsPerPartition"),
-                "the messages of one key go to one task, however many they are",
+                "all messages of one key go to one task",
                 "give minPartitions or maxOffsetsPerTrigger",
             )
 
@@ -365,7 +372,7 @@ class SourceOptions:
         if not self.subscription_type.is_sole:
             raise ConflictingOptions(
                 (MARKER_FORMAT, "subscriptionType"),
-                "kafka-mq-go's tracker keeps no read position that one query could hand to another",
+                "the tracker of kafka-mq-go stores no read position for another query",
                 "give subscriptionType=exclusive or failover, or markerFormat=v2",
             )
         if self.ack_mode is AckMode.CUMULATIVE:

@@ -51,6 +51,6 @@ def _refusal(pattern: str, why: str) -> InvalidOption:
     return InvalidOption(
         "subscribePattern",
         pattern,
-        f"it is no Java regular expression that Python can read the same ({why})",
-        "write one that both know",
+        f"it is not a Java regular expression that Python supports as well ({why})",
+        "use syntax that both support",
     )

@@ -177,7 +177,7 @@ def read_selection(reader: OptionReader) -> TopicSelection | None:
     """
     given = tuple(option for option in SELECTIONS if reader.given(option))
     if len(given) > 1:
-        raise ConflictingOptions(given, "each says alone which topics are read", "give exactly one")
+        raise ConflictingOptions(given, "each of them selects the topics that are read", "give exactly one")
     if (topics := reader.text("subscribe")) is not None:
         names = (kinds.topic("subscribe", name.strip()) for name in topics.split(","))
         return Subscribe(topics=tuple(dict.fromkeys(names)))
@@ -245,7 +245,7 @@ def read_ending_offsets(reader: OptionReader) -> EndingOffsets:
 def _refuse_misspelled(option: str, word: str, words: Iterable[str]) -> None:
     nearest = difflib.get_close_matches(word, list(words), n=1)
     if nearest:
-        raise InvalidOption(option, word, "there is no such choice", f"did you mean {nearest[0]}?")
+        raise InvalidOption(option, word, "it is not an allowed value", f"did you mean {nearest[0]}?")
 
 
 def _parse_assign(text: str) -> tuple[tuple[str, int], ...]:
@@ -256,7 +256,7 @@ def _parse_assign(text: str) -> tuple[tuple[str, int], ...]:
         kinds.topic("assign", topic)
         if not isinstance(numbers, list) or not all(_is_number(n, 0, 2**31 - 1) for n in numbers):
             raise InvalidOption(
-                "assign", text, f"the partitions of '{topic}' are no list of numbers", next_move
+                "assign", text, f"the partitions of '{topic}' are not a list of numbers", next_move
             )
         partitions.update((topic, number) for number in numbers)
     if not partitions:
@@ -282,7 +282,7 @@ def _parse_positions(
                     option, text, f"'{topic}' names its partition {number} twice", "give it once"
                 )
             if not _is_number(position, least, kinds.MAX_LONG):
-                why = f"'{topic}' partition {number} has no whole number of at least {least}"
+                why = f"'{topic}' partition {number} does not have a whole number of at least {least}"
                 raise InvalidOption(option, text, why, next_move)
             positions[topic, number] = position
     if not positions:
@@ -294,9 +294,9 @@ def _parse_object(option: str, text: str, next_move: str) -> dict[str, Any]:
     try:
         parsed = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as cause:
-        raise InvalidOption(option, text, "it is no valid JSON", next_move) from cause
+        raise InvalidOption(option, text, "it is not valid JSON", next_move) from cause
     if not isinstance(parsed, dict):
-        raise InvalidOption(option, text, "it is no JSON object", next_move)
+        raise InvalidOption(option, text, "it is not a JSON object", next_move)
     return parsed
 
 

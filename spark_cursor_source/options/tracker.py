@@ -22,6 +22,7 @@ from spark_cursor_source.options import kinds
 from spark_cursor_source.options.declare import (
     KAFKA_CLIENTS,
     Option,
+    Reading,
     keys_of,
     option,
     read_by,
@@ -32,7 +33,7 @@ from spark_cursor_source.options.declare import (
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.options.reader import OptionReader, check_distinct, unknown_option
 from spark_cursor_source.options.reappend import REAPPEND, ReappendOptions
-from spark_cursor_source.options.source import SourceOptions
+from spark_cursor_source.options.source import LEAST_SESSION_MS, MOST_SESSION_MS, SourceOptions
 
 POLICY = (
     Option(
@@ -63,8 +64,9 @@ POLICY_OPTIONS = tuple(option.name for option in POLICY)
 DEFAULT_MAX_MARKERS = 200_000
 #: for V1 and kmq markers, which describe one message each and are far smaller
 DEFAULT_MAX_MARKERS_OF_ONE = 2_000_000
-RULES = 1  #: increase this when the same markers would lead to other decisions
+RULES = 3  #: increase this when the same markers would lead to other decisions
 DEFAULT_MULTIPLIER = 2.0
+STANDALONE_MS = 50  #: least time from one batch to the next of a tracker without Spark
 
 NONE = "none"
 
@@ -114,7 +116,7 @@ class TrackerOptions:
         "trigger",
         kinds.duration(),
         default="1s",
-        doc="time from one batch to the next; nothing runs while nothing happens",
+        doc="least time from one batch to the next; a tracker without Spark has `50ms` unless it is given",
     )
     max_markers_per_trigger: int = field(
         default=DEFAULT_MAX_MARKERS,
@@ -130,6 +132,12 @@ class TrackerOptions:
     take_over: bool = option(
         "takeOver", kinds.boolean, default="false", doc="take over from a tracker whose checkpoint is lost"
     )
+    session_ms: int = option(
+        "sessionTimeout",
+        kinds.duration(least_ms=LEAST_SESSION_MS, most_ms=MOST_SESSION_MS),
+        default="10s",
+        doc="a tracker without Spark that is silent for this time counts as dead; 1s to 30m",
+    )
     #: None: redelivery by reference.
     reappend: ReappendOptions | None = field(default=None, metadata=read_by(ReappendOptions.read, *REAPPEND))
     markers_topic: str = same_option(SourceOptions, "markers_topic")
@@ -139,13 +147,26 @@ class TrackerOptions:
     @classmethod
     def parse(cls, options: Mapping[str, object]) -> TrackerOptions:
         """Parse the options of a TOML file or a dict. An unknown option is an error, also in an override."""
+        return cls._parse(options)
+
+    @classmethod
+    def parse_standalone(cls, options: Mapping[str, object]) -> TrackerOptions:
+        """Parse the options of a tracker without Spark, which needs no checkpoint and a shorter trigger."""
+        return cls._parse(
+            options,
+            checkpoint_location=lambda reader: reader.text("checkpointLocation") or "",
+            trigger_ms=lambda reader: reader.value("trigger", kinds.duration(), default=STANDALONE_MS),
+        )
+
+    @classmethod
+    def _parse(cls, options: Mapping[str, object], **readings: Reading) -> TrackerOptions:
         overrides, own = _split_overrides(_unique(_flatten("", options)))
 
         def read_policies(reader: OptionReader) -> tuple[tuple[str, RedeliveryPolicy], ...]:
             return _read_overrides(overrides, base=_read_policy("", reader, _DEFAULT_POLICY))
 
         reader = OptionReader(own, known=TRACKER_OPTIONS)
-        parsed = read_options(cls, reader, subscription_policies=read_policies)
+        parsed = read_options(cls, reader, subscription_policies=read_policies, **readings)
         parsed._check_topics()
         return parsed
 
@@ -198,7 +219,7 @@ def _joined(key: str, value: object) -> object:
     if not isinstance(value, list | tuple) or key.lower().rpartition(".")[2] != "backoff":
         return value
     if not all(isinstance(delay, str) for delay in value):
-        raise InvalidOption(key, value, "it is no list of durations", 'write it like ["1s", "10s"]')
+        raise InvalidOption(key, value, "it is not a list of durations", 'write it like ["1s", "10s"]')
     return ",".join(value) if value else NONE
 
 
@@ -274,7 +295,7 @@ def _read_breaker(option: str, reader: OptionReader, base: BreakerPolicy) -> Bre
         return BreakerPolicy(pause_ms=pause_ms)
     limit, stroke, window = rate.partition("/")
     if not stroke:
-        raise InvalidOption(option, rate, "it is no rate", "write it like 100/1m, or none")
+        raise InvalidOption(option, rate, "it is not a rate", "write it like 100/1m, or none")
     return BreakerPolicy(
         limit=kinds.parse_integer(option, limit.strip(), least=1),
         window_ms=kinds.check_duration(option, window.strip(), least_ms=1_000),
@@ -287,7 +308,9 @@ def _read_backoff(option: str, reader: OptionReader, default: Backoff) -> Backof
     table = tuple(f"{option}.{part}" for part in ("min", "max", "multiplier"))
     given = tuple(part for part in table if reader.given(part))
     if steps is not None and given:
-        raise ConflictingOptions((option, *given), "a list and a table of one backoff", "give one of the two")
+        raise ConflictingOptions(
+            (option, *given), "a list and a table set the same backoff", "give one of the two"
+        )
     if given:
         return _read_exponential(option, reader)
     if steps is None:

@@ -128,6 +128,12 @@ class ViewOptions:
         doc="of `messages`: fail when the range is not there any more",
     )
     include_headers: bool = same_option(SourceOptions, "include_headers")
+    include_payload: bool = option(
+        "includePayload",
+        kinds.boolean,
+        default="false",
+        doc="of `outstanding`: columns `key`, `value` and `timestamp` of the message",
+    )
     isolation: Isolation = same_option(SourceOptions, "isolation")
     markers_topic: str = same_option(SourceOptions, "markers_topic")
     redeliveries_topic: str = same_option(SourceOptions, "redeliveries_topic")

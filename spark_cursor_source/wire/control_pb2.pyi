@@ -29,7 +29,7 @@ class Redelivery(_message.Message):
     def __init__(self, version: _Optional[int] = ..., subscription: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., run_id: _Optional[str] = ..., alone: _Optional[bool] = ..., read_task: _Optional[int] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("offsets", "delivery_count", "at_ms", "run", "died", "lapsed", "lasts_ms", "grouped")
+    __slots__ = ("offsets", "delivery_count", "at_ms", "run", "died", "lapsed", "lasts_ms", "grouped", "left")
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class Group(_message.Message):
     LAPSED_FIELD_NUMBER: _ClassVar[int]
     LASTS_MS_FIELD_NUMBER: _ClassVar[int]
     GROUPED_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
     offsets: bytes
     delivery_count: int
     at_ms: int
@@ -46,7 +47,8 @@ class Group(_message.Message):
     lapsed: bool
     lasts_ms: int
     grouped: bool
-    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., at_ms: _Optional[int] = ..., run: _Optional[int] = ..., died: _Optional[bool] = ..., lapsed: _Optional[bool] = ..., lasts_ms: _Optional[int] = ..., grouped: _Optional[bool] = ...) -> None: ...
+    left: bool
+    def __init__(self, offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., at_ms: _Optional[int] = ..., run: _Optional[int] = ..., died: _Optional[bool] = ..., lapsed: _Optional[bool] = ..., lasts_ms: _Optional[int] = ..., grouped: _Optional[bool] = ..., left: _Optional[bool] = ...) -> None: ...
 
 class FirstDeliveries(_message.Message):
     __slots__ = ("offsets", "at_ms")
@@ -57,7 +59,7 @@ class FirstDeliveries(_message.Message):
     def __init__(self, offsets: _Optional[_Iterable[int]] = ..., at_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Totals(_message.Message):
-    __slots__ = ("delivered", "acked", "redelivered", "dead_lettered", "unknown_ends", "expired", "overlapped", "unknown_settlements", "gaps")
+    __slots__ = ("delivered", "acked", "redelivered", "dead_lettered", "unknown_ends", "expired", "overlapped", "unknown_settlements", "gaps", "lease_timeouts", "released", "rejected")
     DELIVERED_FIELD_NUMBER: _ClassVar[int]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     REDELIVERED_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +69,9 @@ class Totals(_message.Message):
     OVERLAPPED_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_SETTLEMENTS_FIELD_NUMBER: _ClassVar[int]
     GAPS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TIMEOUTS_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
     delivered: int
     acked: int
     redelivered: int
@@ -76,7 +81,10 @@ class Totals(_message.Message):
     overlapped: int
     unknown_settlements: int
     gaps: int
-    def __init__(self, delivered: _Optional[int] = ..., acked: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., unknown_ends: _Optional[int] = ..., expired: _Optional[int] = ..., overlapped: _Optional[int] = ..., unknown_settlements: _Optional[int] = ..., gaps: _Optional[int] = ...) -> None: ...
+    lease_timeouts: int
+    released: int
+    rejected: int
+    def __init__(self, delivered: _Optional[int] = ..., acked: _Optional[int] = ..., redelivered: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., unknown_ends: _Optional[int] = ..., expired: _Optional[int] = ..., overlapped: _Optional[int] = ..., unknown_settlements: _Optional[int] = ..., gaps: _Optional[int] = ..., lease_timeouts: _Optional[int] = ..., released: _Optional[int] = ..., rejected: _Optional[int] = ...) -> None: ...
 
 class Held(_message.Message):
     __slots__ = ("offsets", "delivery_count", "reason", "error", "last_delivery_ms", "trouble", "retry_ms", "tries")
@@ -126,7 +134,7 @@ class EndSeen(_message.Message):
     def __init__(self, at_ms: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
-    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition", "message_ttl_ms", "ends_seen", "expired_below", "held", "breaker", "first_deliveries", "topic_id", "sought", "owner_seen_ms", "markers_topic", "markers_topic_id", "epoch")
+    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition", "message_ttl_ms", "ends_seen", "expired_below", "held", "breaker", "first_deliveries", "topic_id", "sought", "owner_seen_ms", "markers_topic", "markers_topic_id", "paused_ms", "epoch")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -153,6 +161,7 @@ class Cursor(_message.Message):
     OWNER_SEEN_MS_FIELD_NUMBER: _ClassVar[int]
     MARKERS_TOPIC_FIELD_NUMBER: _ClassVar[int]
     MARKERS_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_MS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     stream: str
     partition: int
@@ -180,8 +189,9 @@ class Cursor(_message.Message):
     owner_seen_ms: int
     markers_topic: str
     markers_topic_id: str
+    paused_ms: int
     epoch: int
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ..., message_ttl_ms: _Optional[int] = ..., ends_seen: _Optional[_Iterable[_Union[EndSeen, _Mapping]]] = ..., expired_below: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., breaker: _Optional[_Union[Breaker, _Mapping]] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ..., topic_id: _Optional[str] = ..., sought: _Optional[bool] = ..., owner_seen_ms: _Optional[int] = ..., markers_topic: _Optional[str] = ..., markers_topic_id: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ..., message_ttl_ms: _Optional[int] = ..., ends_seen: _Optional[_Iterable[_Union[EndSeen, _Mapping]]] = ..., expired_below: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., breaker: _Optional[_Union[Breaker, _Mapping]] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ..., topic_id: _Optional[str] = ..., sought: _Optional[bool] = ..., owner_seen_ms: _Optional[int] = ..., markers_topic: _Optional[str] = ..., markers_topic_id: _Optional[str] = ..., paused_ms: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class CursorPart(_message.Message):
     __slots__ = ("index", "parts", "crc32", "data")

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import pairwise
 
-from google.protobuf.message import DecodeError
-
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import (
@@ -30,6 +28,7 @@ from spark_cursor_source.wire.control_pb2 import EndSeen as EndSeenPb
 from spark_cursor_source.wire.control_pb2 import Group as GroupPb
 from spark_cursor_source.wire.control_pb2 import Held as HeldPb
 from spark_cursor_source.wire.control_pb2 import Totals as TotalsPb
+from spark_cursor_source.wire.descriptors import UNREADABLE
 from spark_cursor_source.wire.first_deliveries import decode_first_deliveries, encode_first_deliveries
 from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
 
@@ -60,6 +59,7 @@ def encode(cursor: CursorSnapshot) -> bytes:
                 run=place.get(lease.run_id, 0),
                 lasts_ms=_lasts_ms(lease),
                 grouped=lease.grouped,
+                left=lease.left,
             )
             for lease, offsets in cursor.leases
         ],
@@ -87,6 +87,7 @@ def encode(cursor: CursorSnapshot) -> bytes:
         first_deliveries=encode_first_deliveries(cursor.first_deliveries),
         sought=cursor.sought,
         owner_seen_ms=cursor.owner_seen_ms,
+        paused_ms=cursor.paused_ms,
         markers_topic="" if cursor.log is None else cursor.log.topic,
         markers_topic_id="" if cursor.log is None else cursor.log.topic_id,
     ).SerializeToString(deterministic=True)
@@ -121,6 +122,7 @@ def _group(
     died: bool = False,
     lapsed: bool = False,
     grouped: bool = False,
+    left: bool = False,
 ) -> GroupPb:
     return GroupPb(
         offsets=encode_offsets(offsets),
@@ -131,6 +133,7 @@ def _group(
         died=died,
         lapsed=lapsed,
         grouped=grouped,
+        left=left,
     )
 
 
@@ -152,7 +155,7 @@ def decode(value: bytes) -> CursorSnapshot:
     """
     try:
         pb = CursorPb.FromString(value)
-    except DecodeError as cause:
+    except UNREADABLE as cause:
         raise InvalidControlRecord("the value is not a protobuf message of cursors") from cause
     if pb.version > VERSION and pb.stream:
         raise LaterCursorVersion(pb.version, VERSION)
@@ -170,6 +173,7 @@ def decode(value: bytes) -> CursorSnapshot:
                     _run(pb.runs, group.run),
                     _started_ms(group),
                     group.grouped,
+                    group.left,
                 ),
                 decode_offsets(group.offsets),
             )
@@ -218,6 +222,7 @@ def decode(value: bytes) -> CursorSnapshot:
         first_deliveries=decode_first_deliveries(pb.first_deliveries),
         sought=pb.sought,
         owner_seen_ms=pb.owner_seen_ms,
+        paused_ms=pb.paused_ms if pb.HasField("paused_ms") else None,
         log=MarkersLog(pb.markers_topic, pb.markers_topic_id) if pb.markers_topic else None,
     )
     _check(cursor)
@@ -315,7 +320,7 @@ def from_records(records: Mapping[bytes, bytes], key: bytes) -> bytes | None:
 def _part(value: bytes) -> CursorPartPb:
     try:
         return CursorPartPb.FromString(value)
-    except DecodeError as cause:
+    except UNREADABLE as cause:
         raise InvalidControlRecord("the value is not a protobuf message of parts of cursors") from cause
 
 

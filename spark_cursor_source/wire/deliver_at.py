@@ -50,7 +50,7 @@ def due(headers: Iterable[tuple[str, bytes | None]], timestamp_ms: int | None) -
     asked.pop(HEADER_TIMESTAMP, None)
     at_ms, unreadable = None, None
     for name, value in asked.items():
-        one = _instant(value) if name == DELIVER_AT else _after(value, timestamp_ms)
+        one = parse_instant(_text(value)) if name == DELIVER_AT else _after(value, timestamp_ms)
         if one is None:
             unreadable = name
         elif at_ms is None or one > at_ms:
@@ -69,8 +69,12 @@ def deliver_at(at_us: int) -> tuple[str, bytes]:
     return DELIVER_AT, b"%d" % max(0, -(-at_us // 1_000))
 
 
-def _instant(value: bytes | None) -> int | None:
-    text = _text(value)
+def parse_instant(text: str) -> int | None:
+    """Returns the milliseconds since 1970 of digits or of ISO 8601 with a UTC offset. None for another text.
+
+    >>> parse_instant("2026-11-21T08:00:00+00:00"), parse_instant("7"), parse_instant("2026-11-21T08:00:00")
+    (1795248000000, 7, None)
+    """
     if _MILLISECONDS.fullmatch(text):
         return int(text)
     try:

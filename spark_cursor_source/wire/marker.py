@@ -11,22 +11,25 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
     CloseBreaker,
     Delete,
     End,
+    EndLeased,
     EndOffsetObserved,
+    EndPause,
     EndUpTo,
     Hello,
     KeepAlive,
+    Leave,
     Marker,
     OpenBreaker,
+    Pause,
     Reject,
     Release,
+    Requeue,
     Seek,
     Start,
     Withhold,
@@ -34,6 +37,7 @@ from spark_cursor_source.core.marker import (
 from spark_cursor_source.core.names import why_no_subscription, why_no_topic
 from spark_cursor_source.core.offsets import OFFSET_LIMIT, OffsetSet
 from spark_cursor_source.errors import InvalidMarker
+from spark_cursor_source.wire.descriptors import UNREADABLE
 from spark_cursor_source.wire.marker_pb2 import Marker as MarkerPb
 
 V1, V2 = 0, 1
@@ -58,6 +62,11 @@ class MarkerType(IntEnum):
     END_OFFSET_OBSERVED = 10
     DELETE = 11
     WITHHOLD = 12
+    END_LEASED = 13
+    LEAVE = 14
+    PAUSE = 15
+    END_PAUSE = 16
+    REQUEUE = 17
 
 
 _V1_TYPES = (MarkerType.START, MarkerType.END, MarkerType.KEEP_ALIVE)
@@ -65,7 +74,11 @@ _V1_TYPES = (MarkerType.START, MarkerType.END, MarkerType.KEEP_ALIVE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkerV1:
-    """Marker of kafka-mq-go: ``type`` is START, END or KEEP_ALIVE of one message of a queue."""
+    """Marker of kafka-mq-go: ``type`` is START, END or KEEP_ALIVE of one message of a queue.
+
+    A KEEP_ALIVE with a ``trouble`` is written by this library's tracker alone. It opens the message again, of
+    which the tracker has no content. kafka-mq-go's tracker ignores it, as the message is not open there.
+    """
 
     queue_id: bytes
     type: MarkerType
@@ -74,6 +87,7 @@ class MarkerV1:
     redeliver_after_ms: int = 0
     key: bytes = b""
     value: bytes = b""
+    trouble: str = ""
 
 
 def encode_v1(marker: MarkerV1) -> bytes:
@@ -82,7 +96,9 @@ def encode_v1(marker: MarkerV1) -> bytes:
     >>> encode_v1(MarkerV1(queue_id=b"q1", type=MarkerType.END, partition=3, offset=0)).hex(" ", 2)
     '1001 1a02 0803'
     """
-    pb = MarkerPb(version=V1, type=marker.type, key=marker.key, value=marker.value)
+    pb = MarkerPb(
+        version=V1, type=marker.type, key=marker.key, value=marker.value, trouble=kept(marker.trouble)
+    )
     pb.message_id.SetInParent()
     pb.message_id.partition = marker.partition
     pb.message_id.offset = marker.offset
@@ -126,7 +142,7 @@ def decode(key: bytes | None, value: bytes | None) -> Marker | MarkerV1:
         raise InvalidMarker("the record has no value")
     try:
         pb = MarkerPb.FromString(value)
-    except DecodeError as cause:
+    except UNREADABLE as cause:
         raise InvalidMarker("the value is not a protobuf message of markers") from cause
     if not pb.HasField("message_id"):
         raise InvalidMarker("it has no message id")
@@ -140,7 +156,7 @@ def decode(key: bytes | None, value: bytes | None) -> Marker | MarkerV1:
 
 
 def decode_folded(value: bytes) -> Marker:
-    """Returns a marker that :func:`encode` wrote from a decoded one, without its record key."""
+    """Returns a marker whose record was decoded before, from its value alone."""
     pb = MarkerPb.FromString(value)
     cell = Cell(subscription=pb.subscription, topic=pb.topic, partition=pb.message_id.partition)
     return _decode_v2(cell.key, pb)
@@ -159,6 +175,7 @@ def _decode_v1(key: bytes, pb: MarkerPb) -> MarkerV1:
         redeliver_after_ms=min(pb.redeliver_after_ms, MAX_LEASE_MS),
         key=pb.key,
         value=pb.value,
+        trouble=pb.trouble,
     )
 
 
@@ -211,6 +228,27 @@ def _encode_end(pb: MarkerPb, marker: End) -> None:
 
 def _decode_end(pb: MarkerPb, cell: Cell) -> End:
     return End(cell=cell, offsets=_offsets(pb), run_id=pb.run_id or None, no_message=pb.no_message)
+
+
+def _encode_end_leased(pb: MarkerPb, marker: EndLeased) -> None:
+    pb.offsets, pb.run_id = marker.offsets.to_roaring(), marker.run_id
+    pb.delivery_count = marker.delivery_count
+
+
+def _decode_end_leased(pb: MarkerPb, cell: Cell) -> EndLeased | None:
+    count, run = pb.delivery_count, pb.run_id
+    if not count or not run:
+        return None
+    return EndLeased(cell=cell, offsets=_offsets(pb), run_id=run, delivery_count=count)
+
+
+def _encode_leave(pb: MarkerPb, marker: Leave) -> None:
+    pb.offsets, pb.delivery_count = marker.offsets.to_roaring(), marker.delivery_count
+
+
+def _decode_leave(pb: MarkerPb, cell: Cell) -> Leave | None:
+    count = pb.delivery_count
+    return Leave(cell=cell, offsets=_offsets(pb), delivery_count=count) if count else None
 
 
 def _encode_keep_alive(pb: MarkerPb, marker: KeepAlive) -> None:
@@ -295,7 +333,7 @@ def _decode_hello(pb: MarkerPb, cell: Cell) -> Hello | None:
     return Hello(cell=cell, run_id=pb.run_id, position=_position(pb), topic_id=pb.topic_id or None)
 
 
-def _encode_nothing(pb: MarkerPb, marker: CloseBreaker | Delete) -> None:
+def _encode_nothing(pb: MarkerPb, marker: CloseBreaker | Delete | Pause | EndPause) -> None:
     pass
 
 
@@ -305,6 +343,22 @@ def _decode_close_breaker(pb: MarkerPb, cell: Cell) -> CloseBreaker:
 
 def _decode_delete(pb: MarkerPb, cell: Cell) -> Delete:
     return Delete(cell=cell)
+
+
+def _decode_pause(pb: MarkerPb, cell: Cell) -> Pause:
+    return Pause(cell=cell)
+
+
+def _decode_end_pause(pb: MarkerPb, cell: Cell) -> EndPause:
+    return EndPause(cell=cell)
+
+
+def _encode_requeue(pb: MarkerPb, marker: Requeue) -> None:
+    pb.offsets = marker.offsets.to_roaring()
+
+
+def _decode_requeue(pb: MarkerPb, cell: Cell) -> Requeue:
+    return Requeue(cell=cell, offsets=_offsets(pb))
 
 
 def _encode_open_breaker(pb: MarkerPb, marker: OpenBreaker) -> None:
@@ -355,6 +409,11 @@ _CODECS: dict[type[Marker], tuple[MarkerType, _EncodeFields, _DecodeFields]] = {
     EndOffsetObserved: (MarkerType.END_OFFSET_OBSERVED, _encode_position, _decode_end_offset_observed),
     Delete: (MarkerType.DELETE, _encode_nothing, _decode_delete),
     Withhold: (MarkerType.WITHHOLD, _encode_withhold, _decode_withhold),
+    EndLeased: (MarkerType.END_LEASED, _encode_end_leased, _decode_end_leased),
+    Leave: (MarkerType.LEAVE, _encode_leave, _decode_leave),
+    Pause: (MarkerType.PAUSE, _encode_nothing, _decode_pause),
+    EndPause: (MarkerType.END_PAUSE, _encode_nothing, _decode_end_pause),
+    Requeue: (MarkerType.REQUEUE, _encode_requeue, _decode_requeue),
 }
 _DECODERS: dict[int, _DecodeFields] = {number: fields for number, _, fields in _CODECS.values()}
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from google.protobuf.message import DecodeError
-
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.named_cursor import NamedCursor
 from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
 from spark_cursor_source.wire.control_pb2 import LeaseTable as LeaseTablePb
+from spark_cursor_source.wire.descriptors import UNREADABLE
 
 
 def encode(cursor: NamedCursor) -> bytes:
@@ -36,7 +35,7 @@ def decode(value: bytes, cell: Cell) -> NamedCursor:
     try:
         pb = CursorPb.FromString(value)
         table = LeaseTablePb.FromString(value)
-    except DecodeError as cause:
+    except UNREADABLE as cause:
         raise InvalidControlRecord(
             f"the record of cursor '{cell}' is no protobuf message of cursors"
         ) from cause

@@ -5,12 +5,11 @@ Each report is also an announcement of no messages to no run, so that versions w
 
 from __future__ import annotations
 
-from google.protobuf.message import DecodeError
-
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.read_report import ReadReport
 from spark_cursor_source.wire.control_pb2 import Redelivery as RedeliveryPb
+from spark_cursor_source.wire.descriptors import UNREADABLE
 from spark_cursor_source.wire.offsets import encode_offsets
 
 VERSION = 1
@@ -38,7 +37,7 @@ def decode(value: bytes | None) -> ReadReport | None:
     """Returns the report of a record value, or None if the value is not a report."""
     try:
         pb = RedeliveryPb.FromString(value or b"")
-    except DecodeError:
+    except UNREADABLE:
         return None
     if pb.version != VERSION or not pb.HasField("read_task"):
         return None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from google.protobuf.message import DecodeError
-
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.wire.control_pb2 import Redelivery as RedeliveryPb
+from spark_cursor_source.wire.descriptors import UNREADABLE
 from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
 
 VERSION = 1
@@ -42,7 +41,7 @@ def decode(value: bytes | None) -> Redeliver:
     """
     try:
         pb = RedeliveryPb.FromString(value or b"")
-    except DecodeError as cause:
+    except UNREADABLE as cause:
         raise InvalidControlRecord("the value is not a protobuf message of redeliveries") from cause
     if pb.version != VERSION or not pb.topic:
         raise InvalidControlRecord(f"a redelivery of version {pb.version} cannot be read")

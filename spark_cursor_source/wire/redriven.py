@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from google.protobuf.message import DecodeError
+from typing import NamedTuple
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
+from spark_cursor_source.wire.descriptors import UNREADABLE
 from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
 from spark_cursor_source.wire.redriven_pb2 import RedrivenOffsets
 
 VERSION = 1
+
+
+class SettledLetters(NamedTuple):
+    """Dead letters of a partition that an operator has redriven or deleted."""
+
+    offsets: OffsetSet = EMPTY  #: all of them
+    deleted: OffsetSet = EMPTY  #: those of them that were deleted
+
+    def __or__(self, other: object) -> SettledLetters:
+        """Returns the dead letters of both."""
+        assert isinstance(other, SettledLetters)
+        return SettledLetters(self.offsets | other.offsets, self.deleted | other.deleted)
 
 
 def redriven_cell(topic: str, partition: int) -> Cell:
@@ -22,13 +35,14 @@ def redriven_cell(topic: str, partition: int) -> Cell:
     return Cell(subscription="cursorq-redrive", topic=topic, partition=partition)
 
 
-def encode(cell: Cell, topic_id: str, offsets: OffsetSet) -> bytes:
-    """Returns the record value: the offsets of the redriven dead letters.
+def encode(cell: Cell, topic_id: str, settled: SettledLetters) -> bytes:
+    """Returns the record value: the offsets of the redriven and the deleted dead letters.
 
-    >>> decode(encode(redriven_cell("dead", 0), "id", OffsetSet.of((0, 3), (7, 8))), "id").ranges
-    ((0, 3), (7, 8))
+    >>> settled = SettledLetters(OffsetSet.of((0, 3), (7, 8)), OffsetSet.of((7, 8)))
+    >>> decode(encode(redriven_cell("dead", 0), "id", settled), "id") == settled
+    True
     """
-    ranges = offsets.iter_ranges()
+    ranges = settled.offsets.iter_ranges()
     start, stop = next(ranges, (1, 0))
     return RedrivenOffsets(
         stream=cell.topic,
@@ -37,12 +51,13 @@ def encode(cell: Cell, topic_id: str, offsets: OffsetSet) -> bytes:
         offset=stop - 1 if start == 0 else -1,
         redriven_version=VERSION,
         topic_id=topic_id,
-        offsets=encode_offsets(offsets),
+        offsets=encode_offsets(settled.offsets),
+        deleted=encode_offsets(settled.deleted) if settled.deleted else b"",
     ).SerializeToString(deterministic=True)
 
 
-def decode(value: bytes, topic_id: str) -> OffsetSet:
-    """Returns the offsets of a record value; none if the value is about another topic of the same name.
+def decode(value: bytes, topic_id: str) -> SettledLetters:
+    """Returns the content of a record value; empty if the value is about another topic of the same name.
 
     Raises:
         LaterCursorVersion: the value has a later version than this library reads.
@@ -50,10 +65,12 @@ def decode(value: bytes, topic_id: str) -> OffsetSet:
     """
     try:
         pb = RedrivenOffsets.FromString(value)
-    except DecodeError as cause:
+    except UNREADABLE as cause:
         raise InvalidControlRecord("the value is not a protobuf message of redriven dead letters") from cause
     if pb.redriven_version > VERSION:
         raise LaterCursorVersion(pb.redriven_version, VERSION)
     if pb.redriven_version != VERSION:
         raise InvalidControlRecord("the value does not name redriven dead letters")
-    return decode_offsets(pb.offsets) if pb.topic_id == topic_id else OffsetSet.of()
+    if pb.topic_id != topic_id:
+        return SettledLetters()
+    return SettledLetters(decode_offsets(pb.offsets), decode_offsets(pb.deleted) if pb.deleted else EMPTY)

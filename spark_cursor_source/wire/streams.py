@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from google.protobuf.message import DecodeError
-
 from spark_cursor_source.core.stream_state import (
     MadeReadonly,
     Paused,
@@ -14,6 +12,7 @@ from spark_cursor_source.core.stream_state import (
 )
 from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.wire.control_pb2 import Stream as StreamPb
+from spark_cursor_source.wire.descriptors import UNREADABLE
 
 VERSION = 1
 CLOCK_KEY = b","  #: key of records without content, written only to get a broker timestamp
@@ -71,7 +70,7 @@ def decode(key: bytes, value: bytes | None) -> StreamRecord:
     stream, place, what = _parsed(key)
     try:
         pb = None if value is None else StreamPb.FromString(value)
-    except DecodeError as cause:
+    except UNREADABLE as cause:
         raise InvalidControlRecord(f"the record {key!r} is no protobuf message of streams") from cause
     if pb is not None and (pb.version != VERSION or pb.WhichOneof("what") != what):
         raise InvalidControlRecord(f"the record {key!r} has version {pb.version} and is not about {what}")

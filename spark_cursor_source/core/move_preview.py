@@ -1,0 +1,55 @@
+"""Effect of a seek or a skip on the messages of a cell, before it happens."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from spark_cursor_source.core.cursor import CursorSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovePreview:
+    """Effect on one partition, in messages; offsets without a message count too."""
+
+    topic: str
+    partition: int
+    position_before: int  #: the first offset that was never delivered
+    position: int  #: position after the move
+    again: int  #: delivered before, and delivered again
+    dropped: int  #: outstanding or unread, and never delivered again
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the fields by name, for ``json.dumps``."""
+        return asdict(self)
+
+
+def preview_seek(cursor: CursorSnapshot, position: int) -> MovePreview:
+    """Returns the effect of a seek.
+
+    >>> from spark_cursor_source.core.cell import Cell
+    >>> from spark_cursor_source.core.cursor import Lease
+    >>> from spark_cursor_source.core.offsets import OffsetSet
+    >>> cursor = CursorSnapshot(
+    ...     cell=Cell(subscription="s", topic="t", partition=0), read_position=10, next_marker=7,
+    ...     leases=((Lease(60_000, 1, "run"), OffsetSet.of((2, 4))),))
+    >>> [(one.again, one.dropped) for one in (preview_seek(cursor, to) for to in (0, 3, 10, 15))]
+    [(10, 0), (7, 1), (0, 2), (0, 7)]
+    """
+    return _preview(cursor, position, again=max(0, cursor.read_position - position))
+
+
+def preview_skip(cursor: CursorSnapshot, position: int) -> MovePreview:
+    """Returns the effect of ending every message below a position."""
+    return _preview(cursor, max(position, cursor.mark_delete + 1), again=0)
+
+
+def _preview(cursor: CursorSnapshot, position: int, *, again: int) -> MovePreview:
+    return MovePreview(
+        topic=cursor.cell.topic,
+        partition=cursor.cell.partition,
+        position_before=cursor.read_position,
+        position=position,
+        again=again,
+        dropped=len(cursor.outstanding.below(position)) + max(0, position - cursor.read_position),
+    )

@@ -1,0 +1,89 @@
+"""Arguments of configuration objects: Python values that are checked when the object is created.
+
+Each field is declared once with its check, its default and its meaning, as ``options.declare`` does for the
+options of Spark.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from spark_cursor_source.errors import InvalidArgument
+from spark_cursor_source.options.declare import Option, documented
+
+_CHECK = "cursorq.check"
+
+#: check of an argument: (name, value) -> the value to keep
+Check = Callable[[str, Any], Any]
+
+
+def argument(check: Check, *, doc: str, **field: Any) -> Any:
+    """Declare a field with one argument. ``field`` are arguments of ``dataclasses.field``.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Wait:
+    ...     timeout_ms: int = argument(number(1, 9_000), default=5_000, doc="longest wait")
+    ...     __post_init__ = check_arguments
+    >>> Wait().timeout_ms
+    5000
+    >>> Wait(timeout_ms=0)
+    Traceback (most recent call last):
+    spark_cursor_source.errors.client.InvalidArgument: The argument timeout_ms=0 is invalid: it is not in ...
+    """
+    default = str(field.get("default", ""))
+    return dataclasses.field(**field, metadata={_CHECK: check} | documented(Option("", doc, default or None)))
+
+
+def check_arguments(config: Any) -> None:
+    """Check the fields of a new object in order. Each field gets the value that its check returns.
+
+    Raises:
+        InvalidArgument: a value is not valid.
+    """
+    for field in dataclasses.fields(config):
+        value = field.metadata[_CHECK](field.name, getattr(config, field.name))
+        object.__setattr__(config, field.name, value)
+
+
+def check_number(argument: str, value: int, *, least: int, most: int) -> int:
+    """Return a number between ``least`` and ``most``."""
+    if not least <= value <= most:
+        raise InvalidArgument(argument, value, f"it is not in {least} to {most}")
+    return value
+
+
+def unchecked(argument: str, value: Any) -> Any:
+    """Return any value unchanged."""
+    return value
+
+
+def number(least: int, most: int) -> Check:
+    """Return the check of whole numbers between ``least`` and ``most``."""
+
+    return partial(check_number, least=least, most=most)
+
+
+def choice(choices: type[enum.StrEnum]) -> Check:
+    """Return the check of the members of an enum, which may be given by value."""
+
+    def check(argument: str, value: str) -> enum.StrEnum:
+        if value not in list(choices):
+            raise InvalidArgument(argument, value, f"it is none of {', '.join(choices)}")
+        return choices(value)
+
+    return check
+
+
+def name(why_not: Callable[[str], str | None]) -> Check:
+    """Return the check of a name. ``why_not`` gives the reason why a name is not valid, or None."""
+
+    def check(argument: str, value: str) -> str:
+        if (why := why_not(value)) is not None:
+            raise InvalidArgument(argument, value, why)
+        return value
+
+    return check
