@@ -290,7 +290,7 @@ class ClusterAdmin:
     def brokers(self) -> tuple[Broker, ...]:
         """Return the live brokers, sorted by id."""
         found = sorted(self._cluster().brokers.values(), key=lambda one: one.id)
-        return tuple(Broker(id=one.id, host=one.host, port=one.port) for one in found)
+        return tuple(Broker(id=broker.id, host=broker.host, port=broker.port) for broker in found)
 
     def end_offsets(self, partitions: Iterable[Partition], *, committed: bool) -> dict[Partition, int]:
         """Return the high watermark of each partition, or the last stable offset if ``committed``."""
@@ -333,10 +333,10 @@ class ClusterAdmin:
 
     def last_appends(self, topic: str, partitions: Iterable[int]) -> dict[int, Append]:
         """Return the record with the latest timestamp of each partition. Empty partitions are absent."""
-        found = self._list_offsets(((topic, number) for number in partitions), _MAX_TIMESTAMP)
+        appends = self._list_offsets(((topic, number) for number in partitions), _MAX_TIMESTAMP)
         return {
             number: Append(info.offset, info.timestamp, info.leader_epoch)
-            for (_, number), info in found.items()
+            for (_, number), info in appends.items()
             if info.offset >= 0 and info.timestamp >= 0
         }
 

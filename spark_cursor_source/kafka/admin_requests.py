@@ -13,7 +13,6 @@ from confluent_kafka import KafkaError, KafkaException, admin
 
 from spark_cursor_source.errors import CursorqError, KafkaUnavailable
 from spark_cursor_source.kafka.config import open_client
-from spark_cursor_source.kafka.config_roles import admin_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import (
     RETRIABLE,
@@ -100,7 +99,7 @@ class AdminRequests:
         self._complaints = ErrorCallback()
         #: bootstrap servers, for commands that an error recommends
         self.servers = str(config.get("bootstrap.servers", ""))
-        self._living = LivingAdmin(admin_config(config) | {"error_cb": self._complaints})
+        self._living = LivingAdmin({**config, "error_cb": self._complaints})
 
     @property
     def client(self) -> admin.AdminClient:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from confluent_kafka import KafkaException, Producer
 
-from spark_cursor_source.errors import ConflictingOptions, RefusedKafkaOption
+from spark_cursor_source.errors import ConflictingOptions, KafkaUnavailable, RefusedKafkaOption
 from spark_cursor_source.kafka.config_file import read_properties_file
 from spark_cursor_source.kafka.config_java import translate
 from spark_cursor_source.kafka.config_names import (
@@ -24,26 +24,15 @@ from spark_cursor_source.kafka.config_names import (
     is_secret,
 )
 from spark_cursor_source.kafka.interruptible import INTERRUPTIBLE
+from spark_cursor_source.kafka.token_login import PROVIDER, with_login, with_token_callback
 from spark_cursor_source.options.kafka import CONFIG_FILE, KafkaOptions
 from spark_cursor_source.options.reader import check_brokers
 
 Role = Literal["consumer", "producer", "admin"]
 ClientT = TypeVar("ClientT")
 
-HIDDEN = "[hidden]"
-_LOG_LEVEL = 2  # syslog level: critical
+_LOG_LEVEL = "2"  # syslog level: critical
 
-#: settings that this library's guarantees need; contradicting options are refused, not overridden
-_ROLE_DEFAULTS: dict[Role, dict[str, str]] = {
-    "consumer": {
-        "allow.auto.create.topics": "false",
-        "auto.offset.reset": "error",
-        "enable.auto.commit": "false",
-        "enable.auto.offset.store": "false",
-    },
-    "producer": {"acks": "all", "enable.idempotence": "true"},
-    "admin": {},
-}
 _NOT_READ: dict[Role, frozenset[str]] = {
     "consumer": PRODUCER_ONLY,
     "producer": CONSUMER_ONLY,
@@ -55,7 +44,7 @@ def client_config(kafka: Mapping[str, str], role: Role = "consumer") -> dict[str
     """Return the configuration of one client, without options that its role does not read.
 
     If ``config.file`` is given, the file is read here, on the machine that opens the client. Options override
-    the file. The configuration of a consumer has no ``group.id`` yet, so the caller must add it.
+    the file. ``kafka.config_roles`` adds the settings of the client.
     """
     given = _with_file(kafka)
     check_brokers(KafkaOptions(given))
@@ -68,35 +57,43 @@ def client_config(kafka: Mapping[str, str], role: Role = "consumer") -> dict[str
             java[name] = value
         else:
             native[name] = _to_native(name, value)
-    native |= translate(java, native)
+    native = with_login(native | translate(java, native))
     _check_promises(native)
-    read = {name: value for name, value in native.items() if name not in _NOT_READ[role]}
-    return _ROLE_DEFAULTS[role] | read
+    return {name: value for name, value in native.items() if name not in _NOT_READ[role]}
 
 
 def open_client(make: Callable[[dict[str, Any]], ClientT], config: Mapping[str, Any]) -> ClientT:
     """Return ``make(config)``, for example ``open_client(Consumer, config)``.
 
-    A refusal by librdkafka becomes RefusedKafkaOption.
+    A refusal by librdkafka becomes RefusedKafkaOption. A token provider is imported here. If it makes no
+    token in ten seconds, the error is KafkaUnavailable.
 
     librdkafka's own messages on stderr are limited to critical ones, because the errors of this library hold
     the reason of a failed call. ``kafka.log_level`` shows them again. Ctrl-C ends the calls of a Producer,
     Consumer or AdminClient.
     """
     made: Any = INTERRUPTIBLE.get(make, make)
+    given = with_token_callback(quiet(config))
     try:
-        return cast("ClientT", made({"log_level": _LOG_LEVEL, **config}))
+        client = cast("ClientT", made(given))
     except KafkaException as refusal:
         text = _message(refusal)
+        if "oauth_cb" in given and "oauth token" in text.lower():
+            # the provider has failed for the ten seconds that confluent-kafka waits for a first token
+            login = f"login with the provider {config[PROVIDER]}"
+            raise KafkaUnavailable(login, 10_000, "no token was made, see the log") from None
         named = re.search(r'property "([^"]*)"|: ([a-z0-9._]+) failed:', text)
         option = (named.group(1) or named.group(2)) if named else "*"
         # "from None": librdkafka quotes option values, and a chained traceback could show a secret one.
         raise RefusedKafkaOption(option, _scrubbed(text, option, config), "correct it") from None
+    if "oauth_cb" in given:
+        client.poll(0)  # type: ignore[attr-defined]  # clients before 2.13 ask for their first token here
+    return client
 
 
-def redacted(config: Mapping[str, object]) -> dict[str, str]:
-    """Return the configuration for a log, with the values of secrets and unknown options hidden."""
-    return {name: HIDDEN if is_secret(name) else str(value) for name, value in config.items()}
+def quiet(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration with librdkafka's own messages limited to critical ones, unless overridden."""
+    return {"log_level": _LOG_LEVEL, **config}
 
 
 def _with_file(kafka: Mapping[str, str]) -> dict[str, str]:
@@ -115,7 +112,9 @@ def _renamed(options: Mapping[str, str]) -> dict[str, str]:
         origin, before = renamed.setdefault(name, (given, value))
         if before != value:
             both = (f"kafka.{origin}", f"kafka.{given}")
-            raise ConflictingOptions(both, "both say the same, and differ", f"give kafka.{name} alone")
+            raise ConflictingOptions(
+                both, "both set the same property, with different values", f"give kafka.{name} alone"
+            )
     return {name: value for name, (_, value) in renamed.items()}
 
 
@@ -126,7 +125,7 @@ def _check_allowed(name: str, value: str) -> None:
     if refusal is not None:
         raise RefusedKafkaOption(name, *refusal)
     if name in NOT_TEXT or name.endswith("_cb"):
-        raise RefusedKafkaOption(name, "it takes an object, and an option is a text", "leave it out")
+        raise RefusedKafkaOption(name, "it needs an object, and options are texts", "leave it out")
 
 
 def _check_known(name: str, value: str) -> None:
@@ -134,7 +133,7 @@ def _check_known(name: str, value: str) -> None:
         return
     nearest = difflib.get_close_matches(name, sorted(SUGGESTIBLE), n=1)
     next_move = f"did you mean 'kafka.{nearest[0]}'?" if nearest else "see librdkafka's CONFIGURATION.md"
-    raise RefusedKafkaOption(name, "no Kafka client knows it", next_move)
+    raise RefusedKafkaOption(name, "no Kafka client has this property", next_move)
 
 
 def _librdkafka_knows(name: str, value: str) -> bool:

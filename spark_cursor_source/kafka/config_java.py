@@ -45,12 +45,12 @@ def translate(java: dict[str, str], native: dict[str, str]) -> dict[str, str]:
     """
     translated: dict[str, tuple[str, str]] = {}
     steps = (_timeouts, _buffers, _trust_store, _key_store, _login_handler)
-    found = [item for step in steps for item in step(java).items()]
-    for name, (origin, value) in [*found, *_jaas(java, native).items()]:
+    native_items = [item for step in steps for item in step(java).items()]
+    for name, (origin, value) in [*native_items, *_jaas(java, native).items()]:
         if native.get(name, value) != value:
             raise ConflictingOptions(
                 (f"kafka.{origin}", f"kafka.{name}"),
-                "both say the same in two ways",
+                "both set the same property",
                 f"leave kafka.{origin} out",
             )
         translated[name] = (origin, value)
@@ -94,7 +94,7 @@ def _trust_store(java: dict[str, str]) -> _Origins:
         raise RefusedKafkaOption("ssl.truststore.location", why, _TRUST_MOVE)
     if "ssl.truststore.password" in java:
         raise RefusedKafkaOption(
-            "ssl.truststore.password", "a PEM file of certificates has none", "leave it out"
+            "ssl.truststore.password", "a PEM file of certificates has no password", "leave it out"
         )
     return {} if location is None else {"ssl.ca.location": ("ssl.truststore.location", location)}
 
@@ -143,7 +143,7 @@ def _parse_jaas(text: str) -> tuple[str, dict[str, str]]:
 
     Errors never show the text, because a stray quote can expose a secret.
     """
-    malformed = RefusedKafkaOption("sasl.jaas.config", "it is no JAAS configuration", _JAAS_NEXT)
+    malformed = RefusedKafkaOption("sasl.jaas.config", "it is not a JAAS configuration", _JAAS_NEXT)
     match = _JAAS.fullmatch(text)
     if match is None:
         raise malformed
@@ -177,4 +177,4 @@ def _integer(name: str, value: str) -> int:
     try:
         return int(value)
     except ValueError as cause:
-        raise RefusedKafkaOption(name, "it is no whole number", "give a number of bytes") from cause
+        raise RefusedKafkaOption(name, "it is not a whole number", "give a number of bytes") from cause

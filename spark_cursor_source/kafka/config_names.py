@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from spark_cursor_source.kafka.token_login import PROVIDER
 from spark_cursor_source.options.kafka import CONFIG_FILE
 
 
@@ -161,7 +162,7 @@ REFUSED: dict[str, tuple[str, str]] = {
 }
 
 REFUSED_PREFIXES: dict[str, tuple[str, str]] = {
-    "test.mock.": ("messages of a mock broker are nobody's", "start EmbeddedKafka, or `cursorq broker`"),
+    "test.mock.": ("a mock broker keeps no messages", "start EmbeddedKafka, or `cursorq broker`"),
     "metrics.": (_JAVA_CLASS, "leave it out; kafka.statistics.interval.ms gives librdkafka's figures"),
     "config.providers.": (_JAVA_CLASS, "put secrets in a file and name it in kafka.config.file"),
 }
@@ -170,7 +171,7 @@ REFUSED_PREFIXES: dict[str, tuple[str, str]] = {
 NOT_TEXT = frozenset({"default.topic.config", "logger", "on_commit", "on_delivery", "opaque", "interceptors"})
 
 KNOWN = CONSUMER_ONLY | PRODUCER_ONLY | EVERY_CLIENT
-SUGGESTIBLE = KNOWN | RENAMED.keys() | TRANSLATED
+SUGGESTIBLE = KNOWN | {PROVIDER} | RENAMED.keys() | TRANSLATED
 
 _SECRET = re.compile(
     r"password|passphrase|secret|jaas|credential|\bpem$|^ssl\.keystore\.(key|certificate\.chain)$|oauthbearer\.config$|kinit\.cmd$"

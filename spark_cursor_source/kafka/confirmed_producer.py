@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sized
@@ -11,7 +12,6 @@ from typing import Any
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
 from spark_cursor_source.kafka.config import open_client
-from spark_cursor_source.kafka.config_roles import abandon
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import ErrorCallback, error_of, shown
 
@@ -36,6 +36,14 @@ class Rejected(KafkaException):
         if self.error.code() == KafkaError._QUEUE_FULL:
             return "the producer's queue is full"
         return shown(self.error)
+
+
+class NotConfirmed(Exception):
+    """Some records of a flush were refused, or not confirmed in time. They may still be written."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
 
 
 @dataclass(slots=True)
@@ -139,7 +147,10 @@ class ConfirmedProducer:
         with self._lock:
             producer, self._producer = self._producer, None
         if producer is not None:
-            abandon(producer)
+            # Purged, so that it closes without a wait. Its error was reported before.
+            with contextlib.suppress(KafkaException):
+                producer.purge()
+                producer.poll(0)
 
     def send(
         self,
@@ -205,11 +216,21 @@ class ConfirmedProducer:
             producer.flush(_FLUSH_S if deadline is None else deadline.left_s(most=_FLUSH_S))
             self._check()
 
-    def no_answer(self, deadline: Deadline) -> str:
-        """Return the reason of records that are still pending at the deadline."""
-        heard = self.complaints.during(deadline)
-        said = f" (the last that was heard: {shown(heard)})" if heard is not None else ""
-        return f"no answer in {deadline.spent_ms} ms{said}"
+    def flush_counted(self, producer: Producer, unconfirmed: Unconfirmed, deadline: Deadline) -> None:
+        """Wait until the brokers have confirmed all counted records.
+
+        Raises:
+            NotConfirmed: a record was refused or not confirmed in time, or the producer cannot be used.
+        """
+        try:
+            self.flush(producer, unconfirmed, deadline)
+        except KafkaException as raised:
+            unconfirmed.fatal = True
+            raise NotConfirmed(shown(error_of(raised))) from raised
+        if unconfirmed.unsent:
+            heard = self.complaints.during(deadline)
+            said = f" (the last that was heard: {shown(heard)})" if heard is not None else ""
+            raise NotConfirmed(f"no answer in {deadline.spent_ms} ms{said}")
 
     def _wait_for_room(self, producer: Producer, record: Record, until: Deadline | None) -> Deadline | None:
         if until is None and self._patience_ms is not None:

@@ -61,6 +61,13 @@ _TOO_FEW_BROKERS = frozenset({KafkaError.INVALID_REPLICATION_FACTOR})
 _NOT_THERE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
 
 
+def control_settings(
+    *, markers: str, redeliveries: str, cursors: str, streams: str
+) -> dict[str, Mapping[str, object]]:
+    """Return the settings with which each control topic is created, by its name."""
+    return {markers: MARKERS_SETTINGS, redeliveries: _REDELIVERIES, cursors: _CURSORS, streams: _STREAMS}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlTopics:
     """Partition count of each control topic."""

@@ -83,6 +83,11 @@ FENCED = frozenset(
     }
 )
 
+#: the group has a newer generation, so the committing member does not own its partitions any more
+NOT_A_MEMBER = frozenset(
+    {KafkaError.FENCED_INSTANCE_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID}
+)
+
 
 def error_of(raised: KafkaException) -> KafkaError:
     """Return the error in an exception of librdkafka."""
@@ -97,7 +102,7 @@ def failures_of_commit(
 
     The topic is empty if all have failed.
     """
-    failed = [(one.topic, one.error) for one in partitions if one.error is not None]
+    failed = [(place.topic, place.error) for place in partitions if place.error is not None]
     return [("", error)] if error is not None and not failed else failed
 
 
@@ -125,6 +130,15 @@ def acl(operation: str, name: str, kind: str = "topic") -> str:
     ('--operation Read --topic orders', '--operation Write --transactional-id cursorq-tracker-m')
     """
     return f"--operation {operation} --{kind} {name}"
+
+
+def acl_of_ids(group: str) -> str:
+    """Return the right to the transactional ids of all members of a group.
+
+    >>> acl_of_ids("g")
+    '--operation Write --transactional-id g --resource-pattern-type prefixed'
+    """
+    return f"{acl('Write', group, 'transactional-id')} --resource-pattern-type prefixed"
 
 
 def _acl_for(error: KafkaError, operation: str, resource: str) -> str:

@@ -24,7 +24,6 @@ from confluent_kafka.admin import AdminClient
 from spark_cursor_source.errors import GroupInUse, InvalidControlRecord
 from spark_cursor_source.kafka.admin_requests import AdminRequests
 from spark_cursor_source.kafka.config import open_client
-from spark_cursor_source.kafka.config_roles import admin_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import RETRIABLE, error_of, refusal
 
@@ -102,7 +101,7 @@ def delete_group(calls: AdminRequests, config: Mapping[str, Any], group: str, *,
     """
     tried = False
     while True:
-        error = _try_to_delete(admin_config(config), group, deadline)
+        error = _try_to_delete(dict(config), group, deadline)
         if error is None:
             return True
         if error.code() in _NO_GROUP:
@@ -119,11 +118,11 @@ def _members(calls: AdminRequests, group: str, deadline: Deadline) -> tuple[Grou
         try:
             timeout_s = deadline.left_s(most=_ONE_REQUEST_S, least=0.05)
             groups += calls.client.list_groups(group, timeout=timeout_s)
-            error = next((one.error for one in groups if one.error is not None), None)
+            error = next((found.error for found in groups if found.error is not None), None)
         except KafkaException as raised:
             error = error_of(raised)
         if error is None or error.code() in _NO_GROUP:
-            return tuple(_info(member) for one in groups for member in one.members)
+            return tuple(_info(member) for found in groups for member in found.members)
         _pause(calls, error, _DESCRIBE, group, deadline)
 
 

@@ -66,7 +66,7 @@ class GroupMember:
         session_ms: int,
         instance_id: str | None = None,
     ) -> None:
-        self._group, self._name = group, str(name)
+        self._group, self._name, self._farewell = group, str(name), name.farewell
         self._sole, self._session_ms = instance_id is not None, session_ms
         self._complaints = ErrorCallback()
         settings: dict[str, Any] = {
@@ -86,6 +86,7 @@ class GroupMember:
         self._lock = threading.Condition(threading.RLock())  # guards the fields below
         self._wanted: frozenset[str] = frozenset()
         self._partitions: frozenset[Partition] | None = None
+        self._metadata: Any = None  # None after each rebalance until the member thread has read it
         self._failure: KafkaError | None = None
         self._commit_lock = threading.Lock()
         self._waiting = False  # True while a commit waits for its response
@@ -114,6 +115,21 @@ class GroupMember:
         with self._lock:
             self._check()
             return self._partitions
+
+    def metadata(self) -> Any:
+        """Return the group metadata of this member, the fence of a transactional commit of offsets.
+
+        Raises:
+            KafkaUnavailable: the member is in no group.
+        """
+        deadline = Deadline.after_ms(self._session_ms)
+        with self._lock:
+            while (metadata := self._metadata) is None:
+                self._check()
+                if deadline.over:
+                    raise unavailable(_JOIN, deadline, None, self._complaints)
+                self._lock.wait(deadline.left_s(most=0.5, least=0.01))
+            return metadata
 
     @contextmanager
     def steady(self) -> Iterator[None]:
@@ -178,7 +194,7 @@ class GroupMember:
         if self._sole and positions and self._partitions is not None:
             try:
                 with self._commit_lock:
-                    self._commit(positions, "", Deadline.after_ms(int(_CLOSE_S * 1000)))
+                    self._commit(positions, self._farewell, Deadline.after_ms(int(_CLOSE_S * 1000)))
             except Exception as why:  # noqa: BLE001 - it leaves all the same, a session timeout later
                 log.info(
                     "The member could not leave its consumer group in order. event=leave_group_failed "
@@ -210,7 +226,16 @@ class GroupMember:
                 self._take_in(error)
             self._is_doubtful |= self._silent_ms > self._session_ms / 2
             self._heard_at = time.monotonic()
+            if self._metadata is None and self._partitions is not None:
+                self._read_metadata()
         self._consumer.close()
+
+    def _read_metadata(self) -> None:
+        # In this thread. In another one the call could wait forever while this one polls.
+        metadata = self._consumer.consumer_group_metadata()
+        with self._lock:
+            self._metadata = metadata
+            self._lock.notify_all()
 
     def _subscribe(self, topics: frozenset[str]) -> None:
         self._consumer.subscribe(
@@ -226,13 +251,14 @@ class GroupMember:
             self._closing.wait(1.0)  # a fatal error is reported at every poll
 
     def _on_assign(self, consumer: Consumer, added: list[TopicPartition]) -> None:
-        began = [TopicPartition(one.topic, one.partition, 0) for one in added]
+        began = [TopicPartition(place.topic, place.partition, 0) for place in added]
         consumer.incremental_assign(began)
         if began:
             consumer.pause(began)  # this consumer reads no records
         with self._lock:
+            self._metadata = None
             self._partitions = (self._partitions or frozenset()) | {
-                (one.topic, one.partition) for one in added
+                (place.topic, place.partition) for place in added
             }
             self._lock.notify_all()
         log.info(
@@ -245,8 +271,9 @@ class GroupMember:
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         with self._lock:  # waits for threads inside steady
             consumer.incremental_unassign(taken)
+            self._metadata = None
             if not self._sole:  # a sole member keeps all partitions until it leaves
-                gone = {(one.topic, one.partition) for one in taken}
+                gone = {(place.topic, place.partition) for place in taken}
                 self._partitions = (self._partitions or frozenset()) - gone
         log.info(
             "Partitions were revoked. event=partitions_revoked group=%s partitions=%d",
@@ -255,6 +282,7 @@ class GroupMember:
         )
 
     def _on_lost(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+        self._metadata = None
         self._partitions = None  # also for threads inside steady, because another member may own them already
         if self._sole:
             # Unsubscribe before the unassign. Otherwise the consumer would rejoin and fence its successor.

@@ -133,17 +133,17 @@ class GroupOffsets:
             timeout_s = deadline.left_s(most=_ONE_REQUEST_S, least=0.05)
             try:
                 answers = self._consumer.committed(wanted, timeout=timeout_s)
-                error = next((one.error for one in answers if one.error is not None), None)
+                error = next((answer.error for answer in answers if answer.error is not None), None)
             except KafkaException as raised:
                 error = error_of(raised)
             if error is None:
                 self._denied = None
                 return {
-                    (one.topic, one.partition): CommittedOffset(
-                        position=one.offset, metadata=one.metadata or ""
+                    (answer.topic, answer.partition): CommittedOffset(
+                        position=answer.offset, metadata=answer.metadata or ""
                     )
-                    for one in answers
-                    if one.offset >= 0
+                    for answer in answers
+                    if answer.offset >= 0
                 }
             if error.code() not in _NOT_NOW:
                 raise refusal(error, operation=_READ, resource=self._group)
@@ -194,8 +194,8 @@ class GroupOffsets:
 
     def _poll(self, operation: str, deadline: Deadline) -> None:
         # The consumer reports a missing right on the group once, as a message. The requests only time out.
-        told = self._consumer.poll(_POLL_S)
-        error = told.error() if told is not None else None
+        message = self._consumer.poll(_POLL_S)
+        error = message.error() if message is not None else None
         if error is not None and error.code() in UNAUTHORIZED:
             self._denied = error
         if self._denied is not None and deadline.spent_ms > _DENIAL_MS:

@@ -24,8 +24,8 @@ def partition_count(
     """
     while True:
         try:
-            found = producer.list_topics(topic, timeout=deadline.left_s(most=_ONE_REQUEST_S))
-            described = found.topics[topic]
+            metadata = producer.list_topics(topic, timeout=deadline.left_s(most=_ONE_REQUEST_S))
+            described = metadata.topics[topic]
             if described.error is None:
                 return len(described.partitions)
             error = described.error

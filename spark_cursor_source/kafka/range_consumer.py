@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Sequence
+from typing import Generic, TypeVar, cast
 
+import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from spark_cursor_source.errors import ReadRefused, ReadStalled, RecordsGone
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.error_codes import shown
+from spark_cursor_source.kafka.native import NativeConsumer
 from spark_cursor_source.kafka.reading import PartitionReads, offset_of, warn_removed
 
 STALL_TIMEOUT_MS = PATIENCE_MS
@@ -17,9 +21,12 @@ STALL_TIMEOUT_MS = PATIENCE_MS
 _BATCH_MESSAGES = 1_000  # about the size of a CPU cache
 _BATCH_BYTES = 16 << 20
 _WAIT_S = 0.25
+COLUMN_ROWS = 16_000  #: rows of one batch of columns; larger ones cost less
+COLUMN_BYTES = 8 << 20
 
 Messages = Sequence[Message]
 Removed = Callable[[int, int], None]
+RecordsT = TypeVar("RecordsT")
 
 
 def read_range(
@@ -36,7 +43,7 @@ def read_range(
 
     Offsets without a record (transaction markers, aborted or compacted records) are skipped, also at the end.
     The consumer needs ``enable.partition.eof`` and ``auto.offset.reset=error`` (``reader_config`` of
-    ``kafka.consumers`` has both). It must have no subscription, and has no assignment afterwards.
+    ``kafka.config_roles`` has both). It must have no subscription, and has no assignment afterwards.
 
     If retention has deleted records before they were read, ``on_removed(first, next)`` is called with the
     range. The same applies to a partition that stays shorter than its range for 10 s, for example after the
@@ -49,29 +56,38 @@ def read_range(
         ReadStalled: no progress for ``stall_timeout_ms``.
         ReadRefused: a permission is missing, the login fails, or records are unreadable.
     """
-    if start >= stop:
-        return
-    reading = _Reading(consumer, topic, partition, start, stop, on_removed, stall_timeout_ms)
-    try:
-        reading.assign()
-        while reading.position < stop:
-            messages = reading.next_messages()
-            if messages:
-                yield messages
-    except KafkaException as cause:
-        raise ReadRefused(topic, partition, reading.position, str(cause)) from cause
-    finally:
-        consumer.unassign()  # stops the fetcher of the client
+    reading = _Messages(consumer, topic, partition, start, stop, on_removed, stall_timeout_ms)
+    yield from reading.whole()
 
 
-class _Reading(PartitionReads):
-    """State of one read."""
+def read_columns(
+    consumer: NativeConsumer,
+    topic: str,
+    partition: int,
+    start: int,
+    stop: int,
+    *,
+    headers: bool,
+    on_removed: Removed | None = None,
+    stall_timeout_ms: int = STALL_TIMEOUT_MS,
+) -> Generator[pa.RecordBatch]:
+    """Yield the same records as ``read_range``, as columns, with the same errors.
+
+    The columns are key, value, offset, timestamp, timestampType and, with ``headers``, headers.
+    """
+    reading = _Columns(consumer, topic, partition, start, stop, on_removed, stall_timeout_ms)
+    reading.headers = headers
+    yield from reading.whole()
+
+
+class _Reading(PartitionReads, Generic[RecordsT]):
+    """State of one read. A subclass receives the records."""
 
     retries_unlisted = True
 
     def __init__(
         self,
-        consumer: Consumer,
+        consumer: Consumer | NativeConsumer,
         topic: str,
         partition: int,
         start: int,
@@ -80,21 +96,60 @@ class _Reading(PartitionReads):
         stall_timeout_ms: int,
     ) -> None:
         super().__init__(
-            consumer, topic, {partition: start}, {partition: stop}, stall_timeout_ms=stall_timeout_ms
+            cast("Consumer", consumer),  # a native one has all methods that are called here
+            topic,
+            {partition: start},
+            {partition: stop},
+            stall_timeout_ms=stall_timeout_ms,
         )
         self._partition, self._stop = partition, stop
         self._on_removed = on_removed
-        self._batch = _BATCH_MESSAGES // 10  # small until the message size is known
 
     @property
     def position(self) -> int:
         return self.positions[self._partition]
 
-    def next_messages(self) -> list[Message]:
+    @abstractmethod
+    def next_records(self) -> RecordsT | None:
         """Return the next records.
 
-        Empty after a partition end, a handled error or a short wait without records.
+        Empty or None after a partition end, a handled error or a short wait without records.
         """
+
+    def whole(self) -> Generator[RecordsT]:
+        """Yield the records up to the stop."""
+        if self.position >= self._stop:
+            return
+        try:
+            self.assign()
+            while self.position < self._stop:
+                records = self.next_records()
+                if records:
+                    yield records
+        except KafkaException as cause:
+            raise ReadRefused(self.topic, self._partition, self.position, str(cause)) from cause
+        finally:
+            self._consumer.unassign()  # stops the fetcher of the client
+
+    def removed(self, number: int, up_to: int, available: tuple[int, int]) -> None:
+        if self._on_removed is None:
+            raise RecordsGone(self.topic, number, (self.position, self._stop), available)
+        warn_removed(self.topic, number, self.position, up_to)
+        self._on_removed(self.position, up_to)
+
+    def refused(self, error: KafkaError) -> ReadRefused:
+        return ReadRefused(self.topic, self._partition, self.position, shown(error))
+
+    def stalled(self, stall: Deadline) -> ReadStalled:
+        return ReadStalled(self.topic, self._partition, self.position, self._stop, stall.spent_ms, self.last)
+
+
+class _Messages(_Reading[list[Message]]):
+    """State of a read of messages."""
+
+    _batch = _BATCH_MESSAGES // 10  # small until the message size is known
+
+    def next_records(self) -> list[Message]:
         # Take the available records without waiting for a full batch. With gaps it may never fill.
         messages = self._consumer.consume(self._batch, 0) or self._consumer.consume(1, _WAIT_S)
         if not messages:
@@ -117,17 +172,31 @@ class _Reading(PartitionReads):
             self._batch = max(1, min(_BATCH_MESSAGES, _BATCH_BYTES // (largest + 1)))
         return messages
 
-    def removed(self, number: int, up_to: int, available: tuple[int, int]) -> None:
-        if self._on_removed is None:
-            raise RecordsGone(self.topic, number, (self.position, self._stop), available)
-        warn_removed(self.topic, number, self.position, up_to)
-        self._on_removed(self.position, up_to)
 
-    def refused(self, error: KafkaError) -> ReadRefused:
-        return ReadRefused(self.topic, self._partition, self.position, shown(error))
+class _Columns(_Reading[pa.RecordBatch]):
+    """State of a read of columns by the native module."""
 
-    def stalled(self, stall: Deadline) -> ReadStalled:
-        return ReadStalled(self.topic, self._partition, self.position, self._stop, stall.spent_ms, self.last)
+    headers = False
+
+    def next_records(self) -> pa.RecordBatch | None:
+        native = cast("NativeConsumer", self._consumer)
+        batch, past, event = native.read(
+            self._partition,
+            self.position,
+            self._stop,
+            rows=COLUMN_ROWS,
+            size=COLUMN_BYTES,
+            wait_s=_WAIT_S,
+            headers=self.headers,
+        )
+        self.advance(self._partition, past)
+        if event is not None:
+            self.take_event(*event)
+            if batch is None:
+                self.check_stall()
+        elif batch is None:
+            self.quiet()
+        return batch
 
 
 def place_of(message: Message) -> tuple[int, int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message
 
 from spark_cursor_source.errors import TopicNotFound
 from spark_cursor_source.kafka.config import open_client
-from spark_cursor_source.kafka.config_roles import consumer_config
+from spark_cursor_source.kafka.config_roles import FEW_RECORDS, consumer_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.error_codes import ErrorCallback, error_of, refusal
 from spark_cursor_source.kafka.reading import PartitionReads, warn_removed
@@ -36,11 +37,15 @@ class RangeReader:
                 {
                     "error_cb": self._complaints,
                     "isolation.level": "read_committed" if committed else "read_uncommitted",
-                    "fetch.queue.backoff.ms": 2,
-                    "fetch.wait.max.ms": 5,  # delay of the report of a partition end
+                    **FEW_RECORDS,
                 },
             ),
         )
+
+    def connect(self, topic: str, timeout_s: float) -> None:
+        """Look the topic up, so that the first read finds an open connection. Failures are ignored."""
+        with suppress(KafkaException):
+            self._consumer.list_topics(topic, timeout_s)
 
     def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Generator[Message]:
         """Yield the records of ``{partition: (start, stop)}``, in order within a partition.

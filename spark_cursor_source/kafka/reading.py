@@ -25,9 +25,7 @@ from spark_cursor_source.kafka.error_codes import (
 
 log = logging.getLogger(__name__)
 
-_ONE_REQUEST_S = 10.0
 _AGAIN_S = 0.25
-_LOOK_S = 2.0
 # a broker that restarts or has stale metadata may deny topics, offsets and rights for this long
 _DENIAL_MS = 10_000
 _TOPIC, _RIGHT, _OFFSET = "topic", "right", "offset"
@@ -108,8 +106,10 @@ class PartitionReads(ABC):
 
     #: False if an error without a rule ends the read at once
     retries_unlisted = False
-    #: False if the topic is looked at only after an error
-    looks_unasked = True
+    #: seconds without a record after which the reader looks whether the topic still exists
+    look_every_s = 2.0
+    #: timeout of one request to the brokers in seconds
+    request_s = 10.0
 
     def __init__(
         self,
@@ -215,21 +215,31 @@ class PartitionReads(ABC):
         records: list[Message] = []
         for message in messages:
             number, error = message.partition(), message.error()
-            if error is not None and event_of(error) is not Event.END:
-                if self.deal_with(error, number):
-                    self.assign()
-                    break  # the partitions were assigned again, so the rest of the list is fetched again
+            if error is not None:
+                if self.take_event(error, number, offset_of(message)):
+                    break  # the rest of the list is fetched again
             elif number in self.positions:
                 offset = offset_of(message)
-                if error is not None:
-                    self.end_reached(number, offset)
-                    continue
                 if self.positions[number] <= offset < self.stops.get(number, offset + 1):
                     records.append(message)
                 self.advance(number, offset + 1)
         return records
 
     # ---- errors and ends
+
+    def take_event(self, error: KafkaError, number: int | None, offset: int) -> bool:
+        """Handle what a consumer returns in place of a record.
+
+        Return True if the partitions were assigned again.
+        """
+        if event_of(error) is Event.END:
+            if number is not None and number in self.positions:
+                self.end_reached(number, offset)
+            return False
+        if not self.deal_with(error, number):
+            return False
+        self.assign()
+        return True
 
     def deal_with(self, error: KafkaError, number: int | None) -> bool:
         """Handle an error. Return True if the partitions must be assigned again."""
@@ -271,7 +281,7 @@ class PartitionReads(ABC):
         self.check_stall()
         was_missing = any(what == _TOPIC for what, _ in self._denials)
         quiet_s = time.monotonic() - max(self._looked_s, self._progress_s)
-        if not self._denials and (quiet_s < _LOOK_S or not self.looks_unasked):
+        if not self._denials and quiet_s < self.look_every_s:
             return
         self.look()
         self._looked_s = time.monotonic()
@@ -368,7 +378,7 @@ class PartitionReads(ABC):
 
     def _timeout_s(self) -> float:
         stall = self._stall
-        return _ONE_REQUEST_S if stall is None else stall.left_s(most=_ONE_REQUEST_S, least=0.1)
+        return self.request_s if stall is None else stall.left_s(most=self.request_s, least=0.1)
 
     @property
     def _stall(self) -> Deadline | None:

@@ -80,7 +80,7 @@ def of_tracker(*, markers: str, redeliveries: str, cursors: str) -> Rights:
 def of_dead_letters(letters: Mapping[str, Collection[str]]) -> Rights:
     """Return the tracker's rights to write dead letters, for ``{queue topic: its dead-letter topics}``."""
     rights: Rights = dict.fromkeys(letters, (DESCRIBE, READ))
-    return rights | {one: (CREATE, DESCRIBE, WRITE) for names in letters.values() for one in names}
+    return rights | {name: (CREATE, DESCRIBE, WRITE) for names in letters.values() for name in names}
 
 
 def missing_rights(

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Message
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import QueueTopicEndsEarlier
 from spark_cursor_source.kafka.config import open_client
-from spark_cursor_source.kafka.consumers import reader_config
+from spark_cursor_source.kafka.config_roles import reader_config
 from spark_cursor_source.kafka.error_codes import ErrorCallback
 from spark_cursor_source.kafka.reading import Event, PartitionReads, event_of, offset_of
 
@@ -44,10 +44,10 @@ def _by_partition(messages: list[Message]) -> dict[int, list[Message]]:
     """Group messages by partition. They arrive in long runs of one partition."""
     numbers = np.fromiter(map(Message.partition, messages), np.int64, len(messages))
     edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(messages)]
-    found: dict[int, list[Message]] = {}
+    grouped: dict[int, list[Message]] = {}
     for start, stop in pairwise(edges):
-        found.setdefault(int(numbers[start]), []).extend(messages[start:stop])
-    return found
+        grouped.setdefault(int(numbers[start]), []).extend(messages[start:stop])
+    return grouped
 
 
 def offsets_of(messages: Sequence[Message]) -> OffsetSet:
@@ -158,7 +158,8 @@ class TailConsumer:
 class _Reads(PartitionReads):
     """Positions of the partitions that are followed."""
 
-    looks_unasked = False  # the end of a queue is quiet for long
+    look_every_s = 10.0  # the end of a queue is quiet for long
+    request_s = 2.0  # an outage must not keep the caller from its leases
 
     def __init__(self, consumer: Consumer, topic: str, on_removed: Removed) -> None:
         super().__init__(consumer, topic, {})

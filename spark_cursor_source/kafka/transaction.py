@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from spark_cursor_source.errors import CursorqError, TrackerFenced
+from spark_cursor_source.errors import CursorqError, NotAuthorized, TrackerFenced
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.config_roles import consumer_config, producer_config
 from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer
@@ -18,7 +18,9 @@ from spark_cursor_source.kafka.confirmed_producer import Record as Sent
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import (
     FENCED,
+    NOT_A_MEMBER,
     UNAUTHORIZED,
+    acl_of_ids,
     error_of,
     refusal,
     shown,
@@ -81,7 +83,8 @@ class Uncertain(Exception):
 class TransactionalProducer:
     """Producer with a group's name as ``transactional.id``.
 
-    Opening it fences the previous producer of that id.
+    Opening it fences the previous producer of that id. ``member`` returns the group metadata of a member of
+    the group, whose generation is then a further fence (KIP-447).
     """
 
     def __init__(
@@ -89,10 +92,13 @@ class TransactionalProducer:
         config: Mapping[str, Any],
         group: str,
         *,
+        transactional_id: str | None = None,
+        member: Callable[[], Any] | None = None,
         call_timeout_ms: int = CALL_TIMEOUT_MS,
         transaction_timeout_ms: int = _TRANSACTION_TIMEOUT_MS,
     ) -> None:
-        self._id = group
+        self._id, self._group = transactional_id or group, group
+        self._member = member
         self._call_timeout_s = call_timeout_ms / 1000
         # The brokers abort a transaction that exceeds its timeout.
         self._stall_s = min(_STALLED * call_timeout_ms, transaction_timeout_ms // 2) / 1000
@@ -101,7 +107,7 @@ class TransactionalProducer:
             # keep the old coordinator entry and never reconnect to it (librdkafka issue 5511).
             {"retry.backoff.ms": 20, "linger.ms": 0, "metadata.recovery.strategy": "none", **config},
             {
-                "transactional.id": group,
+                "transactional.id": self._id,
                 "transaction.timeout.ms": transaction_timeout_ms,
                 "message.timeout.ms": transaction_timeout_ms,
             },
@@ -161,7 +167,7 @@ class TransactionalProducer:
         returns False, the transaction is aborted.
 
         Raises:
-            TrackerFenced: another producer of the id was opened later.
+            TrackerFenced: another producer of the id was opened later, or ``member`` left the group.
             Uncertain: the transaction failed or may have succeeded.
             NotAuthorized, KafkaRefused
         """
@@ -180,9 +186,10 @@ class TransactionalProducer:
                 producer.abort_transaction(self._left_s(deadline))
                 return False
             offsets, timeout_s = list(positions), self._left_s(deadline)
+            group = self._group_metadata if self._member is None else self._member()
             _returned_within(
                 timeout_s + _GRACE_S,
-                lambda: producer.send_offsets_to_transaction(offsets, self._group_metadata, timeout_s),
+                lambda: producer.send_offsets_to_transaction(offsets, group, timeout_s),
             )
             producer.commit_transaction(self._left_s(deadline))
             return True
@@ -197,7 +204,7 @@ class TransactionalProducer:
         self._confirmed.discard()
 
     def _try_to_open(self, deadline: Deadline) -> None:
-        if self._group_metadata is None:
+        if self._group_metadata is None and self._member is None:
             consumer = open_client(Consumer, self._group_config)
             self._group_metadata = consumer.consumer_group_metadata()
             consumer.close()
@@ -210,9 +217,9 @@ class TransactionalProducer:
         return deadline.left_s(most=self._call_timeout_s, least=_LEAST_S)
 
     def _noted(self, records: Iterable[Record]) -> Iterator[Sent]:
-        for one in records:
-            self._written_to.add(one.topic)
-            yield one.topic, one.key, one.value, one.partition, list(one.headers)
+        for record in records:
+            self._written_to.add(record.topic)
+            yield record.topic, record.key, record.value, record.partition, list(record.headers)
 
     def _flush(self, producer: Producer, deadline: Deadline) -> None:
         """Wait until the brokers have all records, as long as records are accepted.
@@ -253,12 +260,15 @@ class TransactionalProducer:
         error = error_of(raised)
         if error.code() == KafkaError._FATAL:
             error = self._fatal_error(error)
-        if error.code() not in FENCED and self._undelivered is not None:
+        if error.code() not in FENCED | NOT_A_MEMBER and self._undelivered is not None:
             # the transaction only reports failed records, and this error has the reason
             error = self._undelivered
         self.discard()
-        if error.code() in FENCED:
+        if error.code() in FENCED | NOT_A_MEMBER:
             return TrackerFenced(self._id)
+        if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED and self._id != self._group:
+            # The other members of the group have ids of their own.
+            return NotAuthorized(self._id, operation, (acl_of_ids(self._group),))
         if error.code() in _HOPELESS:
             return refusal(error, operation=operation, resource=self._resource(error))
         log.warning(
@@ -286,13 +296,17 @@ class TransactionalProducer:
         return error
 
 
-def end_transactions(config: Mapping[str, Any], group: str, deadline: Deadline) -> None:
-    """Fence the current producer of the group's ``transactional.id`` and abort its open transaction.
+def end_transactions(
+    config: Mapping[str, Any], group: str, deadline: Deadline, *, transactional_id: str | None = None
+) -> None:
+    """Fence the current producer of a ``transactional.id``, the group's or another one.
+
+    Its open transaction is aborted.
 
     Raises:
         KafkaUnavailable, NotAuthorized, KafkaRefused
     """
-    producer = TransactionalProducer(config, group)
+    producer = TransactionalProducer(config, group, transactional_id=transactional_id)
     try:
         producer.open(deadline)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from typing import Any
 
@@ -14,13 +15,13 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config_roles import producer_config
 from spark_cursor_source.kafka.confirmed_producer import (
     ConfirmedProducer,
+    NotConfirmed,
     OnDelivery,
     Record,
     Rejected,
     Unconfirmed,
 )
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.error_codes import error_of, shown
 from spark_cursor_source.wire.original_time import original_ms
 
 ANY_PARTITION = -1  #: the producer chooses the partition
@@ -56,6 +57,14 @@ class MessageCopier:
             producer_config(config, own | dict(settings or {})), patience_ms=patience_ms
         )
         self._unconfirmed = Unconfirmed()
+
+    def connect(self, topic: str, timeout_s: float) -> None:
+        """Open the producer and look the topic up, so that the first copy does not wait for the brokers.
+
+        Failures are ignored.
+        """
+        with suppress(KafkaException):
+            self._confirmed.open().list_topics(topic, timeout_s)
 
     def add(
         self,
@@ -96,13 +105,10 @@ class MessageCopier:
         producer, unconfirmed = self._confirmed.current, self._unconfirmed
         if producer is None:
             return
-        deadline = Deadline.after_ms(self._patience_ms)
         try:
-            self._confirmed.flush(producer, unconfirmed, deadline)
-        except KafkaException as raised:
-            raise _not_durable(unconfirmed, "", shown(error_of(raised))) from raised
-        if unconfirmed.unsent:
-            raise _not_durable(unconfirmed, "", self._confirmed.no_answer(deadline))
+            self._confirmed.flush_counted(producer, unconfirmed, Deadline.after_ms(self._patience_ms))
+        except NotConfirmed as failed:
+            raise _not_durable(unconfirmed, "", failed.why) from failed
 
     def discard(self) -> None:
         """Close the producer. Unflushed copies are lost."""
@@ -126,8 +132,8 @@ def _not_durable(unconfirmed: Unconfirmed, topic: str, why: str) -> CopiesNotDur
 
 def headers_of(message: Message) -> Headers:
     """Return the headers of a record. Empty if it has none."""
-    found: Any = message.headers()
-    return found or []
+    headers: Any = message.headers()
+    return headers or []
 
 
 def original_ms_of(message: Message) -> int | None:
@@ -143,13 +149,22 @@ def still_there(topics: ClusterAdmin, topic: str, wanted: Mapping[int, OffsetSet
         KafkaUnavailable, NotAuthorized, KafkaRefused
     """
     info = topics.existing([topic]).get(topic)
-    present = {number: wanted[number] for number in wanted if info is not None and number < info.partitions}
-    asked = [(topic, number) for number in present]
-    begins = topics.beginning_offsets(asked)
-    ends = topics.end_offsets(asked, committed=False)
+    partitions = 0 if info is None else info.partitions
+    return in_log(topics, topic, {number: wanted[number] for number in wanted if number < partitions})
+
+
+def in_log(topics: ClusterAdmin, topic: str, wanted: Mapping[int, OffsetSet]) -> dict[int, OffsetSet]:
+    """Return the wanted offsets of each partition that are in the log. The partitions exist.
+
+    Raises:
+        TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
+    """
+    places = [(topic, number) for number in wanted]
+    begins = topics.beginning_offsets(places)
+    ends = topics.end_offsets(places, committed=False)
     return {
         number: offsets.starting_at(begins[topic, number]).below(ends[topic, number])
-        for number, offsets in present.items()
+        for number, offsets in wanted.items()
     }
 
 

@@ -43,8 +43,13 @@ class CursorTable:
         timeout_ms: int = 30_000,
         stall_timeout_ms: int = PATIENCE_MS,
         markers_topic: str | None = None,
+        subscription: str | None = None,
     ) -> None:
-        """With ``markers_topic``, :meth:`all` omits cells whose tracker uses another markers topic."""
+        """With ``markers_topic``, :meth:`all` omits cells whose tracker uses another markers topic.
+
+        With ``subscription``, records of others are read and not kept, so they take no memory.
+        """
+        self._prefix = b"" if subscription is None else f"{subscription},".encode()
         self._topic = topic
         self._markers_topic = markers_topic
         self._topics = ClusterAdmin(config, timeout_ms=timeout_ms)
@@ -53,7 +58,10 @@ class CursorTable:
         self._values: dict[int, dict[bytes, bytes]] = {}  # partition -> record key -> latest value
         self._wholes: dict[bytes, bytes | None] = {}  # record key -> its value, assembled from all parts
         self._decoded: dict[bytes, CursorSnapshot | None] = {}  # key of a cell -> its cursor
+        # keys of cells with new records since the last `changes`; None before the first one
+        self._changed: set[bytes] | None = None
         self._next_count: Deadline | None = None
+        self.torn: set[Cell] = set()  #: cells whose cursor could not be read at the last :meth:`changes`
         self.topic_id = ""  #: id of the topic at the last refresh; a recreated topic has another id
 
     def refresh(self) -> bool:
@@ -86,6 +94,16 @@ class CursorTable:
             )
             return bool(found())
         return True
+
+    def refresh_all(self, deadline: Deadline) -> None:
+        """Refresh, and wait for the transactions that are open now.
+
+        Raises:
+            KafkaUnavailable: a transaction is still open at the deadline.
+            TopicNotFound, NotAuthorized, KafkaRefused
+        """
+        self.refresh()
+        self.catch_up(list(self._positions), deadline)
 
     def catch_up(self, numbers: Iterable[int], deadline: Deadline) -> None:
         """Read all records that the partitions hold now, including those of open transactions.
@@ -142,7 +160,7 @@ class CursorTable:
             return False
         for message in self._reader.read(self._topic, ranges):
             of, key = message.partition(), message.key()
-            if of is not None and key is not None:
+            if of is not None and key is not None and key.startswith(self._prefix):
                 self._take(of, key, message.value())
         # Advance the positions only after the whole read. An interrupted read then starts again, and some
         # records are read twice.
@@ -169,6 +187,20 @@ class CursorTable:
             if subscription in (None, cell.subscription) and topic in (None, cell.topic)
         }
 
+    def present(
+        self, *, subscription: str | None = None, topic: str | None = None
+    ) -> dict[Cell, CursorSnapshot]:
+        """Refresh, and return the cursors of a subscription, of a topic, of both, or all.
+
+        Raises:
+            UnknownSubscription, UnknownQueueTopic: a given name has no cursor.
+        """
+        self.refresh_until(lambda: self.of(subscription=subscription, topic=topic))
+        found = self.of(subscription=subscription, topic=topic)
+        if not found and (subscription is not None or topic is not None):
+            raise self.unknown(subscription=subscription, topic=topic)
+        return found
+
     def unknown(
         self, *, subscription: str | None = None, topic: str | None = None
     ) -> UnknownSubscription | UnknownQueueTopic:
@@ -184,13 +216,42 @@ class CursorTable:
     def all(self) -> dict[Cell, CursorSnapshot]:
         """Return all cursors of subscriptions by cell, in key order."""
         cells = [cell for key in wire.cell_keys(self.record_keys()) if (cell := _cell(key)) is not None]
-        found = {cell: self.get(cell) for cell in cells}
-        return {
-            cell: cursor
-            for cell, cursor in found.items()
-            if cursor is not None
-            and self._markers_topic in (None, tracked_through(cursor, self._markers_topic))
-        }
+        found = {cell: self._of_this_tracker(self.get(cell)) for cell in cells}
+        return {cell: cursor for cell, cursor in found.items() if cursor is not None}
+
+    def changes(self) -> dict[Cell, CursorSnapshot | None]:
+        """Return the cursors that have changed since the last call, or all at the first call.
+
+        The value of a deleted cursor is None, and also that of a cursor whose tracker now uses another
+        markers topic. A cursor whose parts do not belong together is omitted with a warning, and its cell is
+        in :attr:`torn` until its records change again.
+
+        Raises:
+            LaterCursorVersion: a newer version of the library wrote a cursor.
+        """
+        keys = set(map(_whole_key, self.record_keys())) if self._changed is None else self._changed
+        self._changed = set()
+        found: dict[Cell, CursorSnapshot | None] = {}
+        for key in keys:
+            if (cell := _cell(key)) is None:
+                continue
+            try:
+                found[cell] = self._of_this_tracker(self._decode(key))
+                self.torn.discard(cell)
+            except LaterCursorVersion:
+                self._changed = keys
+                raise
+            except InvalidControlRecord as torn:
+                self.torn.add(cell)
+                log.warning(
+                    "A cursor cannot be read. A tracker without another copy of it holds the cell until a "
+                    "seek or the deletion of the subscription. "
+                    "event=cursor_torn topic=%s cell=%s why=%s",
+                    self._topic,
+                    cell,
+                    torn,
+                )
+        return found
 
     def value(self, key: bytes) -> bytes | None:
         """Return the latest value of a record key, assembled from its parts, or None if the key has no value.
@@ -233,6 +294,7 @@ class CursorTable:
                 "event=cursors_topic_reread topic=%s",
                 self._topic,
             )
+            self._note_changes(key for values in self._values.values() for key in values)
             self._positions.clear()
             self._values.clear()
             self._wholes.clear()
@@ -250,6 +312,7 @@ class CursorTable:
             self._topic,
             number,
         )
+        self._note_changes(self._values[number])
         self._positions[number] = 0
         self._values[number] = {}
         self._wholes.clear()
@@ -260,8 +323,21 @@ class CursorTable:
             self._values[number].pop(key, None)
         else:
             self._values[number][key] = value
-        for known in (self._wholes, self._decoded):
-            known.pop(_whole_key(key), None)
+        whole = _whole_key(key)
+        self._wholes.pop(whole, None)
+        self._decoded.pop(whole, None)
+        if self._changed is not None:
+            self._changed.add(whole)
+
+    def _note_changes(self, keys: Iterable[bytes]) -> None:
+        if self._changed is not None:
+            self._changed.update(map(_whole_key, keys))
+
+    def _of_this_tracker(self, cursor: CursorSnapshot | None) -> CursorSnapshot | None:
+        """Return the cursor, or None if its tracker uses another markers topic."""
+        if cursor is None or self._markers_topic in (None, tracked_through(cursor, self._markers_topic)):
+            return cursor
+        return None
 
     def _put_together(self, key: bytes) -> bytes | None:
         # Start with the partition of the key. After partitions were added, another one may hold the key.

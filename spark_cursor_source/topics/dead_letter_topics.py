@@ -9,6 +9,7 @@ from spark_cursor_source.core.names import why_no_topic
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import KafkaRefused, NotAuthorized
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.topics.copies import in_log
 
 log = logging.getLogger(__name__)
 
@@ -86,11 +87,6 @@ def readable(
         KafkaUnavailable, NotAuthorized, KafkaRefused
     """
     leaders = {number: leader for number, (leader, _, _) in topics.placements(topic).items()}
-    asked = [(topic, number) for number in wanted if leaders.get(number) is not None]
-    begins = topics.beginning_offsets(asked)
-    ends = topics.end_offsets(asked, committed=False)
-    there = {
-        number: wanted[number].starting_at(begins[topic, number]).below(ends[topic, number])
-        for _, number in asked
-    }
-    return there, frozenset(number for number in wanted if number in leaders and leaders[number] is None)
+    led = {number: wanted[number] for number in wanted if leaders.get(number) is not None}
+    leaderless = frozenset(number for number in wanted if number in leaders and leaders[number] is None)
+    return in_log(topics, topic, led), leaderless

@@ -5,17 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+from confluent_kafka import Message
 
 from spark_cursor_source.core.marker import MAX_LEASE_MS
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.kafka.reading import offset_of
+from spark_cursor_source.topics.chunks import Chunk, Headers, MessageChunk
 from spark_cursor_source.wire.deliver_at import HEADERS, due
 
 GRAIN_MS = 250  #: poll times are multiples of this, so that messages share markers
@@ -42,7 +40,7 @@ def look_again_ms(due_ms: int, now_ms: int) -> int:
 
 log = logging.getLogger(__name__)
 
-_Offsets = npt.NDArray[np.int64]
+ChunkT = TypeVar("ChunkT", bound=Chunk)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,25 +62,21 @@ class EarlyMessages:
         self._unreadable: tuple[int, str] | None = None
         self._unreadable_count = 0
 
-    def sift(self, messages: list[Message], offsets: _Offsets) -> tuple[list[Message], _Offsets]:
-        """Return the messages that are due."""
-        # Two checks without a call per message. Topics without headers only pay for the first one.
-        if not any(map(Message.headers, messages)):
-            return messages, offsets
-        given: list[Any] = list(map(Message.headers, messages))
-        if HEADERS.isdisjoint([name for headers in given if headers for name, _ in headers]):
-            return messages, offsets
-        is_due = np.fromiter(map(self._is_due, messages, given), np.bool_, len(messages))
-        if is_due.all():
-            return messages, offsets
-        return list(compress(messages, is_due.tolist())), offsets[is_due]
+    def sift(self, chunk: ChunkT) -> ChunkT:
+        """Return the messages that are due, maybe none."""
+        early = [
+            row
+            for row, headers, timestamp_ms in chunk.with_headers(HEADERS)
+            if not self._is_due(int(chunk.offsets[row]), headers, timestamp_ms)
+        ]
+        if not early:
+            return chunk
+        is_due = np.ones(len(chunk), np.bool_)
+        is_due[early] = False
+        return chunk.where(is_due)
 
-    def _is_due(self, message: Message, headers: Any) -> bool:
-        if not headers or HEADERS.isdisjoint([name for name, _ in headers]):
-            return True
-        kind, timestamp_ms = message.timestamp()
-        asked = due(headers, None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms)
-        offset = offset_of(message)
+    def _is_due(self, offset: int, headers: Headers, timestamp_ms: int | None) -> bool:
+        asked = due(headers, timestamp_ms)
         if asked.unreadable is not None:
             self._unreadable = self._unreadable or (offset, asked.unreadable)
             self._unreadable_count += 1
@@ -116,9 +110,8 @@ def messages_not_due(
     piece: Slice, messages: Sequence[Message], now_ms: int
 ) -> tuple[Sequence[Message], list[tuple[int, OffsetSet]]]:
     """Return the messages that are due, and the next poll times with the offsets of the others."""
-    if not any(map(Message.headers, messages)):
+    if not messages:
         return messages, []
     early = EarlyMessages(piece, now_ms)
-    offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
-    due_now, _ = early.sift(list(messages), offsets)
-    return due_now, list(early.held_back())
+    due_now = early.sift(MessageChunk(list(messages)))
+    return due_now.messages, list(early.held_back())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import os
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from confluent_kafka import KafkaException, Producer
 
@@ -18,10 +17,18 @@ from spark_cursor_source.errors import (
     TopicNotFound,
 )
 from spark_cursor_source.kafka.config_roles import producer_config
-from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer, Rejected, Unconfirmed, is_fatal
+from spark_cursor_source.kafka.confirmed_producer import (
+    ConfirmedProducer,
+    Headers,
+    NotConfirmed,
+    Rejected,
+    Unconfirmed,
+    is_fatal,
+)
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.error_codes import UNAUTHORIZED, UNKNOWN_TOPIC, acl, error_of, shown
 from spark_cursor_source.kafka.partition_count import partition_count
+from spark_cursor_source.kafka.pool import ClientPool
 
 FLUSH_TIMEOUT_S = PATIENCE_MS / 1000
 
@@ -75,16 +82,13 @@ class MarkerProducer:
         sending: Sending | None = getattr(self._local, "sending", None)
         if sending is None:
             return None
-        deadline, unconfirmed = Deadline.after_ms(int(timeout_s * 1000)), sending.unconfirmed
+        deadline = Deadline.after_ms(int(timeout_s * 1000))
         try:
-            self._confirmed.flush(sending.producer, unconfirmed, deadline)
-        except KafkaException as raised:
-            unconfirmed.fatal = True
-            raise self._not_durable(sending, shown(error_of(raised))) from raised
+            self._confirmed.flush_counted(sending.producer, sending.unconfirmed, deadline)
+        except NotConfirmed as failed:
+            raise self._not_durable(sending, failed.why) from failed
         self._local.sending = None
-        if unconfirmed.unsent:
-            raise self._not_durable(sending, self._confirmed.no_answer(deadline))
-        return unconfirmed.appended_ms
+        return sending.unconfirmed.appended_ms
 
     def close(self) -> None:
         """Close the producer. Unflushed markers are lost."""
@@ -98,19 +102,21 @@ class MarkerProducer:
             MarkersNotDurable, TopicNotFound, NotAuthorized
         """
         producer = self._open()
-        found: Sending | None = getattr(self._local, "sending", None)
-        if found is None:
-            found = self._local.sending = Sending(producer, Unconfirmed())
-        return found
+        sending: Sending | None = getattr(self._local, "sending", None)
+        if sending is None:
+            sending = self._local.sending = Sending(producer, Unconfirmed())
+        return sending
 
-    def produce(self, sending: Sending, key: bytes, value: bytes, partition: int) -> None:
+    def produce(
+        self, sending: Sending, key: bytes, value: bytes, partition: int, headers: Headers = None
+    ) -> None:
         """Pass a record to the producer.
 
         Raises:
             MarkersNotDurable: the producer rejects the record.
         """
         try:
-            record = (self._topic, key, value, partition, None)
+            record = (self._topic, key, value, partition, headers)
             self._confirmed.send_counted(sending.producer, record, sending.unconfirmed)
         except Rejected as rejected:
             sending.unconfirmed.fatal = sending.unconfirmed.fatal or is_fatal(rejected.error)
@@ -129,7 +135,7 @@ class MarkerProducer:
 
     def _check_partitions(self, producer: Producer) -> None:
         try:
-            found = partition_count(producer, self._topic, Deadline.after_ms(PATIENCE_MS))
+            partitions = partition_count(producer, self._topic, Deadline.after_ms(PATIENCE_MS))
         except KafkaException as raised:
             error = error_of(raised)
             if error.code() in UNAUTHORIZED:
@@ -139,8 +145,8 @@ class MarkerProducer:
             if error.code() in UNKNOWN_TOPIC:
                 raise TopicNotFound((self._topic,)) from raised
             raise MarkersNotDurable(self._topic, 0, shown(error)) from raised
-        if found != self._partitions:
-            raise MarkersPartitionsChanged(self._topic, self._partitions, found)
+        if partitions != self._partitions:
+            raise MarkersPartitionsChanged(self._topic, self._partitions, partitions)
 
     def _not_durable(self, sending: Sending, why: str) -> MarkersNotDurable:
         """Return the error for this thread's markers and discard their state.
@@ -155,37 +161,14 @@ class MarkerProducer:
 
 
 SenderT = TypeVar("SenderT", bound=MarkerProducer)
-_Key = tuple[type[MarkerProducer], frozenset[tuple[str, str]], str, int]
-_senders: dict[_Key, MarkerProducer] = {}
-_lost_in_fork: list[MarkerProducer] = []
-_senders_lock = threading.Lock()
 
 
-def cached(kind: type[SenderT], config: Mapping[str, Any], topic: str, partitions: int) -> SenderT:
-    """Return the sender that this process keeps for a configuration. Tasks of a worker process share it."""
-    key = (kind, frozenset((name, str(value)) for name, value in config.items()), topic, partitions)
-    with _senders_lock:
-        sender = _senders.get(key)
-        if sender is None:
-            sender = _senders[key] = kind(config, topic, partitions)
-        assert isinstance(sender, kind)
-        return sender
+def borrowed_producer(
+    kind: type[SenderT], config: Mapping[str, Any], topic: str, partitions: int
+) -> AbstractContextManager[SenderT]:
+    """Lend a sender from the pool of this process. Flush it before the block ends."""
+    key = kind, frozenset(config.items()), topic, partitions
+    return cast("AbstractContextManager[SenderT]", _idle.lend(key, lambda: kind(config, topic, partitions)))
 
 
-def _forget() -> None:
-    # A forked child has the parent's producers without their threads. It can neither use nor close them. They
-    # are kept, because even their deallocation would hang.
-    global _senders_lock
-    _senders_lock = threading.Lock()
-    _lost_in_fork.extend(_senders.values())
-    _senders.clear()
-
-
-@atexit.register
-def _close_senders() -> None:
-    for sender in _senders.values():
-        sender.close()
-    _senders.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
+_idle = ClientPool(MarkerProducer.close, kept=4)

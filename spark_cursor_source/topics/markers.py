@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
-from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release, Start, Withhold
-from spark_cursor_source.topics.marker_producer import MarkerProducer, cached
+from spark_cursor_source.core.marker import (
+    End,
+    EndLeased,
+    KeepAlive,
+    Leave,
+    Marker,
+    Reject,
+    Release,
+    Requeue,
+    Start,
+    Withhold,
+)
+from spark_cursor_source.kafka.confirmed_producer import Headers
+from spark_cursor_source.topics.marker_producer import MarkerProducer
 from spark_cursor_source.wire import marker as wire
 
 MAX_MARKER_BYTES = 900_000  #: a topic with Kafka's default limits accepts a record of this size
@@ -16,8 +27,10 @@ MAX_MARKER_BYTES = 900_000  #: a topic with Kafka's default limits accepts a rec
 class MarkerSender(MarkerProducer):
     """Sends markers to the partitions of their cells."""
 
-    def send(self, markers: Iterable[Marker]) -> int:
+    def send(self, markers: Iterable[Marker], headers: Headers = None) -> int:
         """Send markers. Markers of a cell keep their order. Return the number of records.
+
+        ``headers`` are added to each record.
 
         A marker whose offset set is too large for a record is split into several markers, in ascending order.
 
@@ -30,7 +43,7 @@ class MarkerSender(MarkerProducer):
         for marker in markers:
             partition = marker.cell.control_partition(self._partitions)
             for value in marker_values(marker):
-                self.produce(sending, marker.cell.key, value, partition)
+                self.produce(sending, marker.cell.key, value, partition, headers)
                 records += 1
         sending.producer.poll(0)
         return records
@@ -41,7 +54,9 @@ def marker_values(marker: Marker, *, max_bytes: int = MAX_MARKER_BYTES) -> Itera
     value = wire.encode(marker)
     if (
         len(value) <= max_bytes
-        or not isinstance(marker, (Start, End, KeepAlive, Release, Reject, Withhold))
+        or not isinstance(
+            marker, (Start, End, EndLeased, Leave, KeepAlive, Release, Reject, Requeue, Withhold)
+        )
         or len(marker.offsets) < 2
     ):
         yield value
@@ -49,8 +64,3 @@ def marker_values(marker: Marker, *, max_bytes: int = MAX_MARKER_BYTES) -> Itera
     pieces = len(value) // max_bytes + 1
     for piece in marker.offsets.chunks(-(-len(marker.offsets) // pieces)):
         yield from marker_values(replace(marker, offsets=piece), max_bytes=max_bytes)
-
-
-def cached_sender(config: Mapping[str, Any], topic: str, partitions: int) -> MarkerSender:
-    """Return the sender that this process keeps for a configuration. Tasks of a worker process share it."""
-    return cached(MarkerSender, config, topic, partitions)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -39,7 +39,6 @@ _DEFAULTS = {
     "queue.buffering.max.kbytes": 64 << 10,
     "queue.buffering.max.messages": 200_000,
 }
-_KEPT = 2  # idle senders per process: a task needs one, and a session rarely writes to two clusters
 
 Headers = list[tuple[str, str | bytes | None]] | None
 Row = tuple[str, bytes | None, bytes | None, int, Headers]  #: topic, key, value, partition, headers
@@ -165,21 +164,12 @@ class MessageSender:
         return MessageRefused(failed.topic, failed.partition, failed.size, shown(error))
 
 
-@contextmanager
-def borrowed_sender(config: Mapping[str, str]) -> Iterator[MessageSender]:
+def borrowed_sender(config: Mapping[str, str]) -> AbstractContextManager[MessageSender]:
     """Lend a sender of this configuration from the pool of this process. After any exception it is closed.
 
     Messages that are not flushed when the block ends are lost.
     """
-    key = frozenset(config.items())
-    sender = _idle.take(key) or MessageSender(config)
-    try:
-        yield sender
-    except BaseException:
-        sender.close()
-        raise
-    else:
-        _idle.put(key, sender)
+    return _idle.lend(frozenset(config.items()), lambda: MessageSender(config))
 
 
 def _size(key: Any, value: Any, headers: Headers) -> int:
@@ -187,4 +177,4 @@ def _size(key: Any, value: Any, headers: Headers) -> int:
     return len(key or b"") + len(value or b"") + named
 
 
-_idle = ClientPool(MessageSender.close, kept=_KEPT)
+_idle = ClientPool(MessageSender.close)

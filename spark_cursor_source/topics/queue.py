@@ -6,51 +6,42 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from enum import Enum
-from itertools import compress
 from operator import itemgetter
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from confluent_kafka import Consumer, Message
+from confluent_kafka import Consumer
 
 from spark_cursor_source.core.offsets import OffsetSet, OffsetSetBuilder
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.kafka.collector import collector_paused
-from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.range_consumer import STALL_TIMEOUT_MS, read_range
-from spark_cursor_source.kafka.reading import offset_of
-from spark_cursor_source.topics.delayed import DelayFilter, EarlyMessages
-
-# Spark schema of the batches, all columns nullable:
-#   key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
-#   timestampType INT, [headers ARRAY<STRUCT<key: STRING, value: BINARY>>,] delivery_count INT
-_HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
-HEADERS_FIELD = pa.field("headers", _HEADERS)
-SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", _TIMESTAMP),
-        ("timestampType", pa.int32()),
-        ("delivery_count", pa.int32()),
-    ]
+from spark_cursor_source.kafka.consumers import borrowed_fastest_consumer
+from spark_cursor_source.kafka.native import NativeConsumer
+from spark_cursor_source.kafka.range_consumer import (
+    COLUMN_BYTES,
+    COLUMN_ROWS,
+    STALL_TIMEOUT_MS,
+    Removed,
+    read_columns,
+    read_range,
 )
-SCHEMA_WITH_HEADERS = SCHEMA.insert(len(SCHEMA) - 1, HEADERS_FIELD)
+from spark_cursor_source.topics.chunks import (
+    Array,
+    Chunk,
+    ColumnChunk,
+    MessageChunk,
+    Offsets,
+)
+from spark_cursor_source.topics.delayed import DelayFilter, EarlyMessages
+from spark_cursor_source.topics.message_columns import message_schema
 
-_BATCH_ROWS = 16_000
-_BATCH_BYTES = 8 << 20
 # A seek costs as much as reading this many records, or this many bytes if the records are large.
 _SEEK_RECORDS = 4_000
 _SEEK_BYTES = 4 << 20
 
-_Array = Any  # pyarrow has no type annotations
-_Offsets = npt.NDArray[np.int64]
+ChunkT = TypeVar("ChunkT", bound=Chunk)
+ChunkT_co = TypeVar("ChunkT_co", bound=Chunk, covariant=True)
 
 
 class Missing(Enum):
@@ -62,11 +53,6 @@ class Missing(Enum):
 
 
 OnMissing = Callable[[Slice, OffsetSet, Missing], None]
-
-
-def arrow_schema(*, include_headers: bool) -> pa.Schema:
-    """Return the schema of the batches. It equals pyspark's conversion of the Spark schema above, in UTC."""
-    return SCHEMA_WITH_HEADERS if include_headers else SCHEMA
 
 
 def arrow_batches(
@@ -107,15 +93,15 @@ def _batches(
     stall_timeout_ms: int,
 ) -> Generator[pa.RecordBatch]:
     rows = _Rows(include_headers)
-    with borrowed_consumer(config) as consumer:
+    with borrowed_fastest_consumer(config) as consumer:
+        read = reader_of(consumer, headers=include_headers or hold_back is not None)
         for piece in slices:
-            reading = SliceReading(consumer, piece, queue_id, stall_timeout_ms)
+            reading = SliceReading(read, piece, queue_id, stall_timeout_ms)
             early = None if hold_back is None else EarlyMessages(piece, hold_back.now_ms)
-            for messages, offsets in reading.messages():
-                if early is not None:
-                    messages, offsets = early.sift(messages, offsets)
-                if messages:
-                    rows.add(piece, messages, offsets)
+            for chunk in reading.chunks():
+                due = chunk if early is None else early.sift(chunk)
+                if len(due):
+                    rows.add(piece, due)
                 if rows.full:
                     yield rows.take()
             for why, offsets_missing in reading.missing():
@@ -127,16 +113,54 @@ def _batches(
         yield rows.take()
 
 
-class SliceReading:
+class ReadRange(Protocol[ChunkT_co]):
+    """Reader of the records of one range, with the parameters of ``read_range``."""
+
+    def __call__(
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        stop: int,
+        *,
+        on_removed: Removed,
+        stall_timeout_ms: int,
+    ) -> Generator[ChunkT_co]: ...
+
+
+def reader_of(consumer: Consumer | NativeConsumer, *, headers: bool) -> ReadRange[Chunk]:
+    """Return the reader of ranges with this consumer. A native one reads headers only if told to."""
+    if isinstance(consumer, NativeConsumer):
+        native = consumer
+
+        def columns(*where: Any, **how: Any) -> Generator[Chunk]:
+            with closing(read_columns(native, *where, headers=headers, **how)) as reading:
+                yield from map(ColumnChunk, reading)
+
+        return columns
+    return message_reader(consumer)
+
+
+def message_reader(consumer: Consumer) -> ReadRange[MessageChunk]:
+    """Return the reader of ranges that yields messages."""
+
+    def messages(*where: Any, **how: Any) -> Generator[MessageChunk]:
+        with closing(read_range(consumer, *where, **how)) as reading:
+            yield from map(MessageChunk, reading)
+
+    return messages
+
+
+class SliceReading(Generic[ChunkT]):
     """Reader of the messages of one slice. It records which offsets are missing."""
 
     def __init__(
-        self, consumer: Consumer, piece: Slice, queue_id: bytes | None, stall_timeout_ms: int
+        self, read: ReadRange[ChunkT], piece: Slice, queue_id: bytes | None, stall_timeout_ms: int
     ) -> None:
-        self._consumer, self._slice, self._queue_id = consumer, piece, queue_id
+        self._read, self._slice, self._queue_id = read, piece, queue_id
         self._stall_timeout_ms = stall_timeout_ms
         self._ranges = piece.offsets.ranges
-        self._wanted: _Offsets | None = None
+        self._wanted: Offsets | None = None
         if len(self._ranges) > 1:
             self._wanted = np.frombuffer(piece.offsets.to_array(), np.uint64).astype(np.int64)
         self._seen = OffsetSetBuilder()
@@ -145,13 +169,13 @@ class SliceReading:
         # gaps of up to this many offsets are read through instead of skipped by a seek
         self._reach = _SEEK_RECORDS
 
-    def messages(self) -> Iterator[tuple[list[Message], _Offsets]]:
+    def chunks(self) -> Iterator[ChunkT]:
+        """Yield the messages, without empty chunks."""
         position = self._slice.offsets.first
         while position is not None:
             start, stop = self._run_from(position)
             position = self._next_wanted(stop)
-            reading = read_range(
-                self._consumer,
+            reading = self._read(
                 self._slice.topic,
                 self._slice.partition,
                 start,
@@ -160,12 +184,12 @@ class SliceReading:
                 stall_timeout_ms=self._stall_timeout_ms,
             )
             with closing(reading):
-                for messages in reading:
-                    selected = self._select(messages)
-                    if selected[0]:
+                for chunk in reading:
+                    self._reach = min(_SEEK_RECORDS, _SEEK_BYTES // (chunk.mean_bytes + 1))
+                    past = int(chunk.offsets[-1]) + 1
+                    selected = self._select(chunk)
+                    if len(selected):
                         yield selected
-                    self._reach = _reach(messages)
-                    past = offset_of(messages[-1]) + 1
                     following = self._next_wanted(past)
                     if following is not None and following - past > self._reach:
                         position = following  # the messages are larger than estimated, so a seek is cheaper
@@ -189,24 +213,20 @@ class SliceReading:
         index = bisect_right(self._ranges, position, key=itemgetter(1))
         return max(position, self._ranges[index][0]) if index < len(self._ranges) else None
 
-    def _select(self, messages: list[Message]) -> tuple[list[Message], _Offsets]:
+    def _select(self, chunk: ChunkT) -> ChunkT:
         """Select the messages that belong to the slice and to the queue."""
-        offsets = _offsets(messages)
         if self._wanted is not None:
-            places = np.searchsorted(self._wanted, offsets)
+            places = np.searchsorted(self._wanted, chunk.offsets)
             places[places == len(self._wanted)] = 0
-            messages, offsets = _masked(messages, offsets, self._wanted[places] == offsets)
-        self._seen.add(_runs(offsets))
+            chunk = chunk.where(self._wanted[places] == chunk.offsets)
+        self._seen.add(_runs(chunk.offsets))
         if self._queue_id is not None:
-            queue_id = self._queue_id
-            ours = np.fromiter((key == queue_id for key in map(Message.key, messages)), bool, len(messages))
-            if not ours.all():
-                self._filtered.add(_runs(offsets[~ours]))
-                messages, offsets = _masked(messages, offsets, ours)
+            ours = chunk.of_queue(self._queue_id)
+            self._filtered.add(_runs(chunk.offsets[~ours]))
+            chunk = chunk.where(ours)
         if (share := self._slice.share) is not None:
-            ours = np.fromiter(map(share.takes, map(Message.key, messages)), bool, len(messages))
-            messages, offsets = _masked(messages, offsets, ours)
-        return messages, offsets
+            chunk = chunk.where(chunk.of_share(share))
+        return chunk
 
     def missing(self) -> Iterator[tuple[Missing, OffsetSet]]:
         """Yield the offsets that were not delivered, by reason. Complete after all messages have been read.
@@ -229,41 +249,30 @@ class _Rows:
 
     def __init__(self, include_headers: bool) -> None:
         self._include_headers = include_headers
-        self._schema = arrow_schema(include_headers=include_headers)
-        self._chunks: list[list[_Array]] = []
+        self._schema = message_schema(include_headers=include_headers)
+        self._chunks: list[list[Array]] = []
         self._pieces: list[tuple[Slice, int]] = []  # (slice, number of rows) in row order
         self._bytes = 0
         self.count = 0
 
     @property
     def full(self) -> bool:
-        return self.count >= _BATCH_ROWS or self._bytes >= _BATCH_BYTES
+        return self.count >= COLUMN_ROWS or self._bytes >= COLUMN_BYTES
 
-    def add(self, piece: Slice, messages: list[Message], offsets: _Offsets) -> None:
-        keys = pa.array(list(map(Message.key, messages)), pa.binary())
-        values = pa.array(list(map(Message.value, messages)), pa.binary())
-        types, times_ms = zip(*map(Message.timestamp, messages), strict=True)
-        chunk = [
-            keys,
-            values,
-            pa.array(offsets, pa.int64()),
-            pa.array(np.array(times_ms, np.int64) * 1000, _TIMESTAMP),
-            _timestamp_types(types),
-        ]
-        if self._include_headers:
-            chunk.append(pa.array([one or None for one in map(Message.headers, messages)], _HEADERS))
-        self._chunks.append(chunk)
+    def add(self, piece: Slice, chunk: Chunk) -> None:
+        columns = chunk.columns(include_headers=self._include_headers)
+        self._chunks.append(columns)
         if self._pieces and self._pieces[-1][0] is piece:
-            self._pieces[-1] = (piece, self._pieces[-1][1] + len(messages))
+            self._pieces[-1] = (piece, self._pieces[-1][1] + len(chunk))
         else:
-            self._pieces.append((piece, len(messages)))
-        self._bytes += keys.nbytes + values.nbytes
-        self.count += len(messages)
+            self._pieces.append((piece, len(chunk)))
+        self._bytes += columns[0].nbytes + columns[1].nbytes
+        self.count += len(chunk)
 
     def take(self) -> pa.RecordBatch:
         chunks, pieces = self._chunks, self._pieces
         self._chunks, self._pieces, self._bytes, self.count = [], [], 0, 0
-        columns = [pa.concat_arrays(parts) for parts in zip(*chunks, strict=True)]
+        columns = chunks[0] if len(chunks) == 1 else list(map(pa.concat_arrays, zip(*chunks, strict=True)))
         columns[2:2] = [
             _repeated([(piece.topic, count) for piece, count in pieces], pa.string()),
             _repeated([(piece.partition, count) for piece, count in pieces], pa.int32()),
@@ -272,39 +281,11 @@ class _Rows:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def _repeated(runs: Sequence[tuple[object, int]], kind: _Array) -> _Array:
+def _repeated(runs: Sequence[tuple[object, int]], kind: Array) -> Array:
     return pa.concat_arrays([pa.repeat(pa.scalar(value, kind), count) for value, count in runs])
 
 
-def _timestamp_types(types: tuple[int, ...]) -> _Array:
-    """Convert timestamp types: librdkafka counts from 0 (none), Spark from -1."""
-    if types.count(types[0]) == len(types):
-        return pa.repeat(pa.scalar(types[0] - 1, pa.int32()), len(types))
-    return pa.array(np.array(types, np.int32) - 1, pa.int32())
-
-
-def _reach(messages: list[Message]) -> int:
-    sample = messages[::16]
-    mean_bytes = sum(map(len, sample)) // len(sample)
-    return min(_SEEK_RECORDS, _SEEK_BYTES // (mean_bytes + 1))
-
-
-def _offsets(messages: list[Message]) -> _Offsets:
-    first, last = offset_of(messages[0]), offset_of(messages[-1])
-    if last - first == len(messages) - 1:  # offsets are ascending, so they are contiguous
-        return np.arange(first, last + 1, dtype=np.int64)
-    return np.fromiter(map(Message.offset, messages), np.int64, len(messages))
-
-
-def _masked(
-    messages: list[Message], offsets: _Offsets, mask: npt.NDArray[np.bool_]
-) -> tuple[list[Message], _Offsets]:
-    if mask.all():
-        return messages, offsets
-    return list(compress(messages, mask.tolist())), offsets[mask]
-
-
-def _runs(offsets: _Offsets) -> Iterator[tuple[int, int]]:
+def _runs(offsets: Offsets) -> Iterator[tuple[int, int]]:
     """Yield ascending offsets as half-open ranges."""
     if not len(offsets):
         return

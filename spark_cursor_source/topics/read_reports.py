@@ -15,7 +15,7 @@ from spark_cursor_source.errors import (
     TopicNotFound,
 )
 from spark_cursor_source.kafka.range_reader import RangeReader
-from spark_cursor_source.topics.marker_producer import MarkerProducer, cached
+from spark_cursor_source.topics.marker_producer import MarkerProducer, borrowed_producer
 from spark_cursor_source.wire import read_report as wire
 
 log = logging.getLogger(__name__)
@@ -40,10 +40,10 @@ def report_read(config: Mapping[str, Any], topic: str, cell: Cell, to: ReportTo)
 
     If the report fails, the planner reads the messages too.
     """
-    sender = cached(ReportSender, config, topic, to.partitions)
     try:
-        sender.send(cell, to)
-        sender.flush(_SEND_S)
+        with borrowed_producer(ReportSender, config, topic, to.partitions) as sender:
+            sender.send(cell, to)
+            sender.flush(_SEND_S)
     except (MarkersNotDurable, MarkersPartitionsChanged, NotAuthorized, TopicNotFound) as why:
         log.warning(
             "A task could not report the messages that it read. event=read_not_reported topic=%s "
@@ -73,10 +73,9 @@ class ReportReader:
         """
         if start >= stop:
             return frozenset()
-        reports = [
-            wire.decode(one.value()) for one in self._reader.read(self._topic, {partition: (start, stop)})
-        ]
-        return frozenset(one.task for one in reports if one is not None and one.batch == batch)
+        records = self._reader.read(self._topic, {partition: (start, stop)})
+        reports = [wire.decode(record.value()) for record in records]
+        return frozenset(report.task for report in reports if report is not None and report.batch == batch)
 
     def close(self) -> None:
         """Close the consumer."""

@@ -9,7 +9,7 @@ from confluent_kafka import Message
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.topics.queue import Missing, SliceReading
+from spark_cursor_source.topics.queue import Missing, SliceReading, message_reader
 
 
 def redelivered(
@@ -20,6 +20,6 @@ def redelivered(
     Raises the errors of ``read_range``.
     """
     with borrowed_consumer(config) as consumer:
-        reading = SliceReading(consumer, piece, None, stall_timeout_ms)
-        messages = [message for some, _ in reading.messages() for message in some]
+        reading = SliceReading(message_reader(consumer), piece, None, stall_timeout_ms)
+        messages = [message for chunk in reading.chunks() for message in chunk.messages]
         return messages, list(reading.missing())

@@ -6,7 +6,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import Message
 
@@ -34,14 +34,32 @@ class _Buffer:
         return self.records[first : bisect_left(self.records, stop, key=_offset)]
 
 
+class Announcements(Protocol):
+    """Source of announcements by offset ranges; :class:`RedeliveryLog` reads them from the topic."""
+
+    def between(self, starts: Mapping[int, int], stops: Mapping[int, int]) -> list[RedeliveryRecord]: ...
+
+    def scan(
+        self, starts: Mapping[int, int], stops: Mapping[int, int], wanted: Callable[[Redeliver], bool]
+    ) -> list[RedeliveryRecord]: ...
+
+    def discard(self, before: Mapping[int, int]) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
 class RedeliveryLog:
     """Window of the redeliveries topic in memory, until :meth:`discard`. Not thread-safe.
 
     It is a cache. Announcements outside of it are read from the topic.
     """
 
-    def __init__(self, config: Mapping[str, Any], topic: str) -> None:
+    def __init__(self, config: Mapping[str, Any], topic: str, *, subscription: str | None = None) -> None:
+        """With ``subscription``, announcements of others are skipped by their keys, without decoding."""
         self._topic = topic
+        self._prefix = b"" if subscription is None else f"{subscription},".encode()
         self._reader = RangeReader(config, committed=True)
         self._buffers: dict[int, _Buffer] = {}
 
@@ -143,6 +161,8 @@ class RedeliveryLog:
         partition, offset = message.partition(), message.offset()
         assert partition is not None
         assert offset is not None
+        if not (message.key() or b"").startswith(self._prefix):
+            return None
         try:
             redeliver = wire.decode(message.value())
         except InvalidControlRecord as why:

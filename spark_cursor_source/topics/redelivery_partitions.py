@@ -15,7 +15,7 @@ class RedeliveryPartitions:
         Raises:
             TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
-        self._topics, self._topic = topics, topic
+        self._topics, self.topic = topics, topic
         info = topics.describe([topic])[topic]
         self.topic_id = info.topic_id
         self.all: list[Partition] = [(topic, number) for number in range(info.partitions)]
@@ -27,7 +27,16 @@ class RedeliveryPartitions:
             RedeliveriesTopicRecreated: the topic was recreated with another id.
             TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
-        info = self._topics.describe([self._topic])[self._topic]
+        info = self._topics.describe([self.topic])[self.topic]
         if info.topic_id != self.topic_id:
-            raise RedeliveriesTopicRecreated(self._topic, self.topic_id, info.topic_id)
-        self.all += [(self._topic, number) for number in range(len(self.all), info.partitions)]
+            raise RedeliveriesTopicRecreated(self.topic, self.topic_id, info.topic_id)
+        self.all += [(self.topic, number) for number in range(len(self.all), info.partitions)]
+
+    def ends(self) -> dict[int, int]:
+        """Return the end offsets of all partitions without open transactions.
+
+        Raises:
+            TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        ends = self._topics.end_offsets(self.all, committed=True)
+        return {number: at for (_, number), at in ends.items()}

@@ -1,11 +1,10 @@
-"""Record of redriven dead letters, kept in the cursors topic."""
+"""Record of redriven and deleted dead letters, kept in the cursors topic."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.kafka.admin import TopicInfo
 from spark_cursor_source.kafka.transaction import Record
 from spark_cursor_source.topics.cursors import CursorTable
@@ -16,15 +15,15 @@ MAX_RECORD_BYTES = 900_000  #: maximum size of one part; a topic with Kafka's de
 
 
 class RedrivenOffsets:
-    """Redriven dead letters of one topic, by partition. Not thread-safe."""
+    """Redriven and deleted dead letters of one topic, by partition. Not thread-safe."""
 
     def __init__(self, config: Mapping[str, Any], cursors_topic: str, dead_letters: TopicInfo) -> None:
         self._cursors_topic = cursors_topic
         self._dead_letters = dead_letters
         self._tail = CursorTable(config, cursors_topic)
 
-    def read(self) -> dict[int, OffsetSet]:
-        """Return the redriven offsets of each partition as of the last committed redrive.
+    def read(self) -> dict[int, wire.SettledLetters]:
+        """Return what was redriven or deleted in each partition, as of the last commit.
 
         Raises:
             LaterCursorVersion, InvalidControlRecord: this version cannot read the record.
@@ -35,15 +34,15 @@ class RedrivenOffsets:
         for number in range(self._dead_letters.partitions):
             value = self._tail.value(self._key(number))
             found[number] = (
-                OffsetSet.of() if value is None else wire.decode(value, self._dead_letters.topic_id)
+                wire.SettledLetters() if value is None else wire.decode(value, self._dead_letters.topic_id)
             )
         return found
 
-    def records(self, number: int, offsets: OffsetSet) -> list[Record]:
-        """Return the records for the cursors topic that mark dead letters of a partition as redriven."""
+    def records(self, number: int, settled: wire.SettledLetters) -> list[Record]:
+        """Return the records for the cursors topic that mark dead letters of a partition as settled."""
         key = self._key(number)
         whole = wire.encode(
-            wire.redriven_cell(self._dead_letters.name, number), self._dead_letters.topic_id, offsets
+            wire.redriven_cell(self._dead_letters.name, number), self._dead_letters.topic_id, settled
         )
         home, _ = self._tail.home(key)
         return [

@@ -44,9 +44,9 @@ class Withheld:
 def log_withheld(withheld: Iterable[Withheld]) -> None:
     """Log an error for held letters, once per subscription, topic, reason and retry time."""
     counts: Counter[tuple[str, str, str, int]] = Counter()
-    for one in withheld:
-        cell = one.decision.cell
-        counts[cell.subscription, cell.topic, one.why, one.delay_ms // 1000] += len(one.offsets)
+    for letters in withheld:
+        cell = letters.decision.cell
+        counts[cell.subscription, cell.topic, letters.why, letters.delay_ms // 1000] += len(letters.offsets)
     for (subscription, topic, why, next_s), count in counts.items():
         log.error(
             "Dead letters could not be written and are held until the next attempt. "
@@ -80,23 +80,23 @@ def withholding(cursors: Mapping[bytes, bytes], withheld: Iterable[Withheld]) ->
 
     They stay held until the tracker has read the withhold marker.
     """
-    found: dict[bytes, CursorSnapshot] = {}
-    for one in withheld:
-        letter = one.decision
+    changed: dict[bytes, CursorSnapshot] = {}
+    for letters in withheld:
+        decision = letters.decision
         held = HeldLetters(
-            letter.delivery_count,
-            letter.reason,
-            letter.error,
-            letter.last_delivery_ms or 0,
-            kept(one.why),
+            decision.delivery_count,
+            decision.reason,
+            decision.error,
+            decision.last_delivery_ms or 0,
+            kept(letters.why),
             0,  # the broker time of the marker is not known yet
-            one.tries,
+            letters.tries,
         )
-        key = letter.cell.key
+        key = decision.cell.key
         if key in cursors:
-            cursor = found.get(key) or cursor_wire.decode(cursors[key])
-            found[key] = cursor.withholding(held, one.offsets)
-    return {**cursors, **{key: cursor_wire.encode(cursor) for key, cursor in found.items()}}
+            cursor = changed.get(key) or cursor_wire.decode(cursors[key])
+            changed[key] = cursor.withholding(held, letters.offsets)
+    return {**cursors, **{key: cursor_wire.encode(cursor) for key, cursor in changed.items()}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,8 @@ class StreamStates:
 
     def paused(self, places: Collection[StreamPartition]) -> frozenset[StreamPartition]:
         """Return the partitions that were paused at the last refresh."""
+        if not self.view.states:  # a query asks at each trigger, and most streams were never paused
+            return frozenset()
         return frozenset(place for place in places if self.view.state(place).paused)
 
     def pause(self, stream: str, partitions: Iterable[int], *, resume_all: bool) -> None:
@@ -188,20 +190,14 @@ class StreamStates:
 @contextmanager
 def borrowed_states(kafka: Mapping[str, str], topic: str) -> Iterator[StreamStates]:
     """Lend the current stream states to a task. The process keeps the clients for the next task."""
-    key = frozenset([*kafka.items(), (_TOPIC, topic)])
-    states = _idle.take(key)
-    if states is None:
+
+    def make() -> StreamStates:
         topics = ClusterAdmin(client_config(kafka, "admin"), timeout_ms=PATIENCE_MS)
-        states = StreamStates(kafka, topic, topics, timeout_ms=PATIENCE_MS)
-    try:
+        return StreamStates(kafka, topic, topics, timeout_ms=PATIENCE_MS)
+
+    with _idle.lend((frozenset(kafka.items()), topic), make) as states:
         states.refresh()
         yield states
-    except BaseException:
-        states.close()
-        raise
-    else:
-        _idle.put(key, states)
 
 
-_TOPIC = "streamsTopic"  # a key that no Kafka client option uses
-_idle = ClientPool(StreamStates.close, kept=2)
+_idle = ClientPool(StreamStates.close)

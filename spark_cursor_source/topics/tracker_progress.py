@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.subscription_type import tracker_group as tracker_group
@@ -11,6 +11,7 @@ from spark_cursor_source.errors import KafkaUnavailable
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 
+REPLICA = "replica."  #: prefix of the query ids of trackers that share the markers partitions
 _COMMIT_SEEN_MS = 3_000
 _READ_AGAIN_S = 0.05
 
@@ -24,10 +25,28 @@ class TrackerProgress:
     partitions: int | None  #: partition count of the markers topic at that batch
     next_markers: Mapping[int, int]
     identity: str = ""  #: identity of the batch: its input, time and policies; empty if unknown
+    owners: Mapping[int, str | None] = field(default_factory=dict)  #: query id of each markers partition
 
     def includes(self, query_id: str, batch_id: int) -> bool:
         """True if this batch of this query has been executed."""
         return self.query_id == query_id and self.batch_id >= batch_id
+
+
+def is_replica(query_id: str | None) -> bool:
+    """True if the query id is of a tracker that shares the markers partitions with others of its kind."""
+    return query_id is not None and query_id.startswith(REPLICA)
+
+
+def replica_transactional_id(markers_topic: str, partition: int) -> str:
+    """Return the transactional id that a replica uses while it owns this markers partition.
+
+    The owner of the partition can therefore fence each earlier owner. A slash is not valid in a topic's name,
+    so the id is not that of another topic's tracker.
+
+    >>> replica_transactional_id("__cursorq_markers", 3)
+    'cursorq-tracker-__cursorq_markers/3'
+    """
+    return f"{tracker_group(markers_topic)}/{partition}"
 
 
 def metadata(query_id: str, batch_id: int, partitions: int, identity: str = "") -> str:
@@ -40,8 +59,10 @@ def metadata(query_id: str, batch_id: int, partitions: int, identity: str = "") 
     return f"{text}:{identity}" if identity else text
 
 
-def read_progress(topics: ClusterAdmin, markers_topic: str, *, stable: bool = True) -> TrackerProgress:
-    """Return the committed progress.
+def read_progress(
+    topics: ClusterAdmin, markers_topic: str, *, stable: bool = True, numbers: Collection[int] | None = None
+) -> TrackerProgress:
+    """Return the committed progress of some markers partitions, or of all.
 
     If ``stable``, wait for an open transaction that commits progress. The transaction of a dead tracker stays
     open until the next tracker aborts it. Otherwise return the progress before that transaction.
@@ -49,18 +70,20 @@ def read_progress(topics: ClusterAdmin, markers_topic: str, *, stable: bool = Tr
     partitions = topics.describe([markers_topic])[markers_topic].partitions
     committed = topics.committed_with_metadata(
         tracker_group(markers_topic),
-        ((markers_topic, number) for number in range(partitions)),
+        ((markers_topic, number) for number in (range(partitions) if numbers is None else sorted(numbers))),
         stable=stable,
     )
     own = {number: one for (_, number), one in committed.items()}
-    # All offsets are committed with the same metadata. If a tool has set some, use the latest batch.
-    last = max((_parse(one.metadata) for one in own.values()), default=_UNKNOWN, key=lambda done: done[1])
+    # A batch commits all offsets with the same metadata. If a tool has set some, use the latest batch.
+    parsed = {number: _parse(one.metadata) for number, one in own.items()}
+    last = max(parsed.values(), default=_UNKNOWN, key=lambda done: done[1])
     return TrackerProgress(
         query_id=last[0],
         batch_id=last[1],
         partitions=last[2],
         next_markers={number: own[number].position for number in sorted(own)},
         identity=last[3],
+        owners={number: done[0] for number, done in parsed.items()},
     )
 
 
@@ -86,16 +109,19 @@ def reads_all_about(
     return True
 
 
-def read_progress_of_others(topics: ClusterAdmin, markers_topic: str) -> TrackerProgress:
+def read_progress_of_others(
+    topics: ClusterAdmin, markers_topic: str, *, numbers: Collection[int] | None = None
+) -> TrackerProgress:
     """Return the progress of a tracker that may be running and has not been fenced.
 
     A commit becomes visible shortly after its call has returned. Without a wait, a tracker would seem to have
     done less than it has. The wait is bounded, because a dead tracker leaves its transaction open.
     """
     try:
-        return read_progress(topics.within(Deadline.after_ms(_COMMIT_SEEN_MS)), markers_topic)
+        soon = topics.within(Deadline.after_ms(_COMMIT_SEEN_MS))
+        return read_progress(soon, markers_topic, numbers=numbers)
     except KafkaUnavailable:
-        return read_progress(topics, markers_topic, stable=False)
+        return read_progress(topics, markers_topic, stable=False, numbers=numbers)
 
 
 _UNKNOWN: tuple[str | None, int, int | None, str] = (None, -1, None, "")
@@ -105,6 +131,6 @@ def _parse(text: str) -> tuple[str | None, int, int | None, str]:
     query_id, _, numbers = text.partition(":")
     batch_id, _, numbers = numbers.partition(":")
     partitions, _, identity = numbers.partition(":")
-    if not query_id or not batch_id.isdecimal() or not partitions.isdecimal():
+    if not query_id or not batch_id.removeprefix("-").isdecimal() or not partitions.isdecimal():
         return _UNKNOWN
     return query_id, int(batch_id), int(partitions), identity

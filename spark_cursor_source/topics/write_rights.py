@@ -10,8 +10,6 @@ from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.pool import ClientPool
 from spark_cursor_source.kafka.rights import of_producer
 
-_KEPT = 2
-
 
 class WriteRights:
     """Cache of the topics that may be written to, so that each topic is checked only once."""
@@ -37,10 +35,9 @@ class WriteRights:
 def check_write_rights(kafka: Mapping[str, str], streams_topic: str, queues: Collection[str]) -> None:
     """Run :meth:`WriteRights.check` with the cache of this process."""
     config = client_config(kafka, "admin")
-    key = frozenset([*config.items(), ("", streams_topic)])
-    rights = _idle.take(key) or WriteRights(config, streams_topic)
-    rights.check(queues)
-    _idle.put(key, rights)
+    key = frozenset(config.items()), streams_topic
+    with _idle.lend(key, lambda: WriteRights(config, streams_topic)) as rights:
+        rights.check(queues)
 
 
-_idle: ClientPool[WriteRights] = ClientPool(lambda rights: None, kept=_KEPT)
+_idle: ClientPool[WriteRights] = ClientPool(lambda rights: None)
