@@ -8,8 +8,8 @@ from contextlib import closing
 from typing import Any
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import End, KeepAlive, Reject, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.settling import Settling
 from spark_cursor_source.errors import (
     InvalidControlRecord,
     LaterCursorVersion,
@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 _NO_END = 2**63 - 1
 _KEPT = 4
 _TRACKER_MS = 10_000  # normal tracker lag is about a second; acks must not block on a tracker that is down
-
-Settling = End | Release | Reject | KeepAlive
 
 
 class AckCheck:
@@ -121,16 +119,16 @@ class AckCheck:
             return cursor.read_position
         known = cursors.all()
         partitions = [
-            one for one in known if (one.subscription, one.topic) == (cell.subscription, cell.topic)
+            other for other in known if (other.subscription, other.topic) == (cell.subscription, cell.topic)
         ]
         if partitions:
-            numbers = ", ".join(str(one.partition) for one in sorted(partitions, key=lambda o: o.partition))
+            numbers = ", ".join(map(str, sorted(other.partition for other in partitions)))
             what = f"partition {cell.partition} of topic '{cell.topic}'"
             raise NotOfSubscription(cell.subscription, what, f"partitions {numbers}")
-        topics = sorted({one.topic for one in known if one.subscription == cell.subscription})
+        topics = sorted({other.topic for other in known if other.subscription == cell.subscription})
         if topics:
             raise NotOfSubscription(cell.subscription, f"topic '{cell.topic}'", ", ".join(topics))
-        names = tuple(sorted({one.subscription for one in known}))
+        names = tuple(sorted({other.subscription for other in known}))
         raise UnknownSubscription(cell.subscription, None, self._cursors_topic, names)
 
     def _look_at_ends(self, cells: Sequence[Cell]) -> None:
@@ -161,11 +159,9 @@ def check_cells(
     """Runs :meth:`AckCheck.check` for offset sets by cell, with the cache of this process."""
     if not acked:
         return
-    topics = ("", f"{cursors_topic},{markers_topic}")
-    key = frozenset({*((name, str(value)) for name, value in config.items()), topics})
-    check = _idle.take(key) or AckCheck(config, cursors_topic, markers_topic)
-    check.check(acked)
-    _idle.put(key, check)
+    key = frozenset(config.items()), cursors_topic, markers_topic
+    with _idle.lend(key, lambda: AckCheck(config, cursors_topic, markers_topic)) as check:
+        check.check(acked)
 
 
 def _shown(offsets: OffsetSet) -> str:

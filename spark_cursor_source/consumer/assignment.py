@@ -1,9 +1,9 @@
-"""Queue partitions held by a query: acquired, confirmed by the tracker, and released."""
+"""Queue partitions held by one member: acquired, confirmed by the tracker, and released."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -21,13 +21,87 @@ from spark_cursor_source.topics.cursors import CursorTable
 log = logging.getLogger(__name__)
 
 
-class PartitionAssignment:
-    """Partitions that the consumer group assigns to this query, and the next offset of each.
+class Assignment:
+    """Partitions that the consumer group assigns to one member, and the next offset of each.
 
-    A partition that was read before resumes at the position in the tracker's answer. The tracker answers
-    after it has read every marker of the previous owner. Until then the partition is held, and no batch is
-    planned from it.
+    A partition is held from its Hello until it is given up. A partition that was read before resumes at the
+    position in the tracker's answer. The tracker answers after it has read every marker of the previous
+    owner. Until then nothing of the partition is started. Not thread-safe.
     """
+
+    def __init__(self, subscription: str, membership: Membership, run: TrackerSession) -> None:
+        self._subscription, self._membership, self._run = subscription, membership, run
+        self._held: frozenset[TopicPartition] = frozenset()
+        self._next: dict[TopicPartition, int] = {}
+        self._paused_cells: frozenset[Cell] = frozenset()  # paused by an operator, at the last look
+
+    @property
+    def next(self) -> Mapping[TopicPartition, int]:
+        """Next offset to start, for each partition that may be read."""
+        return self._next
+
+    @property
+    def waiting(self) -> frozenset[TopicPartition]:
+        """Held partitions without an answer from the tracker and without a known position."""
+        return self._held - self._next.keys()
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Cells of the held partitions."""
+        return [self.cell(*tp) for tp in sorted(self._held)]
+
+    def cell(self, topic: str, partition: int) -> Cell:
+        return Cell(subscription=self._subscription, topic=topic, partition=partition)
+
+    def owns(self, cell: Cell) -> bool:
+        """True if this member holds the cell."""
+        return cell.subscription == self._subscription and place_of(cell) in self._held
+
+    def advance(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Moves the next offsets to the ends of started messages. A position below does not move back."""
+        for tp, end in ends.items():
+            self._next[tp] = max(self._next.get(tp, 0), end)
+
+    def _look_for_pauses(self, partitions: Collection[TopicPartition]) -> None:
+        """Takes from the cursors which of the partitions an operator has paused."""
+        before = self._paused_cells
+        self._paused_cells = self._run.paused([self.cell(*tp) for tp in partitions])
+        if self._paused_cells and not before:
+            log.info(
+                "An operator has paused the subscription, so no message is leased. "
+                "event=subscription_paused subscription=%s partitions=%d",
+                self._subscription,
+                len(self._paused_cells),
+            )
+        elif before and not self._paused_cells:
+            log.info(
+                "The pause of the subscription has ended. event=subscription_resumed subscription=%s",
+                self._subscription,
+            )
+
+    def _resume_answered(self) -> dict[TopicPartition, int]:
+        """Resumes partitions at the positions that the tracker has answered. Returns the new positions.
+
+        Raises:
+            NoTracker, QueueTopicRecreated: see :meth:`TrackerSession.listen`.
+        """
+        self._run.listen()
+        answers = self._run.answers
+        found = {
+            tp: answers[cell].read_position for tp in self.waiting if (cell := self.cell(*tp)) in answers
+        }
+        self._next |= found
+        return found
+
+    def _give_up(self, gone: Collection[TopicPartition]) -> None:
+        self._held -= frozenset(gone)
+        self._run.give_up([self.cell(*tp) for tp in gone])
+        for tp in gone:
+            self._next.pop(tp, None)
+
+
+class PartitionAssignment(Assignment):
+    """Partitions of a query. It reads many topics, may be the only member, and has a checkpoint."""
 
     def __init__(
         self,
@@ -38,19 +112,12 @@ class PartitionAssignment:
         run: TrackerSession,
         cursors: CursorTable,
     ) -> None:
-        self._options = options
-        self._queue = queue
-        self._membership = membership
-        self._group = group
-        self._run = run
-        self._cursors = cursors
-        self._held: frozenset[TopicPartition] = frozenset()
-        # partitions released until their stream is resumed
+        super().__init__(options.subscription, membership, run)
+        self._options, self._queue, self._group, self._cursors = options, queue, group, cursors
+        # partitions released until their stream or subscription is resumed
         self._paused: frozenset[TopicPartition] = frozenset()
         self._topic_ids: dict[str, str] = {}  # topic id by name, for topics with held partitions
         self._beginning: SourceOffset | None = None
-        #: next offset to plan, for each partition that batches may be planned from
-        self.next: dict[TopicPartition, int] = {}
 
     def begin_at(self, beginning: SourceOffset) -> None:
         """Sets the start of a query without a checkpoint.
@@ -74,9 +141,8 @@ class PartitionAssignment:
             if wait
             else self._membership.assigned_partitions(everything)
         )
-        # A resumed partition sends a new Hello, and the tracker announces all its pending redeliveries again.
-        # So a paused partition does not block redeliveries of other partitions.
-        self._paused = held & self._queue.paused & (self._paused | self.next.keys())
+        paused = self._queue.paused | frozenset(map(place_of, self._paused_cells))
+        self._paused &= held & paused
         held -= self._paused
         ids = self._queue.topic_ids
         self._give_up(self._held - held)
@@ -85,24 +151,29 @@ class PartitionAssignment:
         if (new := held - self._held) and not self._adopt(new, start):
             held -= new
         self._held = held
+        # A resumed partition sends a new Hello, and the tracker announces all its pending redeliveries again.
+        # So a paused partition does not block redeliveries of other partitions. A new partition is paused
+        # after its Hello, because its beginning is committed with the Hello.
+        self._paused |= held & paused
+        self._give_up(held & paused)
         if wait:
-            self._run.wait_for([self.cell(*tp) for tp in held if tp not in self.next], self._still_mine)
-        self._run.listen()
-        for tp in held - self.next.keys():
-            answer = self._run.answers.get(self.cell(*tp))
-            if answer is not None:
-                # The checkpoint is not used here: Spark may have logged a batch that was never planned.
-                self.next[tp] = answer.read_position
+            self._run.wait_for([self.cell(*tp) for tp in self.waiting], self._still_mine)
+        # The checkpoint is not used here: Spark may have logged a batch that was never planned.
+        self._resume_answered()
 
     def check_ownership(self) -> None:
-        """Checks that redeliveries are still addressed to this run. After a Seek, the cell is greeted again.
+        """Checks that redeliveries are still addressed to this run, and which partitions are paused.
+
+        After a Seek, the cell is greeted again.
 
         Raises:
             RunSuperseded: redeliveries go to a later run although this run is the only member of the
                 subscription.
         """
-        for cell, owner in self._run.taken_over().items():
-            tp = (cell.topic, cell.partition)
+        taken_over = self._run.taken_over()
+        self._look_for_pauses(self._queue.partitions)
+        for cell, owner in taken_over.items():
+            tp = place_of(cell)
             if owner is not None and self._options.subscription_type.is_sole:
                 self._membership.confirm(in_doubt=True)
                 if self.still_owned([tp]):
@@ -125,8 +196,8 @@ class PartitionAssignment:
     def _still_mine(self, cells: Sequence[Cell]) -> Sequence[Cell]:
         """Returns the cells that are still assigned according to the broker."""
         self._membership.confirm(in_doubt=True)
-        held = self.still_owned([(cell.topic, cell.partition) for cell in cells])
-        return [cell for cell in cells if (cell.topic, cell.partition) in held]
+        held = self.still_owned([place_of(cell) for cell in cells])
+        return [cell for cell in cells if place_of(cell) in held]
 
     def drop_revoked(self, batch: BatchPlan) -> tuple[BatchPlan, Sequence[Delivery]]:
         """Splits the batch into deliveries still owned and deliveries revoked during a pause.
@@ -138,9 +209,9 @@ class PartitionAssignment:
             return batch, ()
         kept: list[Delivery] = []
         lost: list[Delivery] = []
-        held = self.still_owned({(one.cell.topic, one.cell.partition) for one in batch.deliveries})
-        for one in batch.deliveries:
-            (kept if (one.cell.topic, one.cell.partition) in held else lost).append(one)
+        held = self.still_owned({place_of(delivery.cell) for delivery in batch.deliveries})
+        for delivery in batch.deliveries:
+            (kept if place_of(delivery.cell) in held else lost).append(delivery)
         log.warning(
             "This process was paused, and another query took over partitions meanwhile. "
             "event=process_paused kept=%d of=%d",
@@ -148,13 +219,6 @@ class PartitionAssignment:
             len(batch.deliveries),
         )
         return replace(batch, deliveries=tuple(kept)), lost
-
-    def owns(self, cell: Cell) -> bool:
-        """True if the cell belongs to this query."""
-        return cell.subscription == self._options.subscription and (cell.topic, cell.partition) in self._held
-
-    def cell(self, topic: str, partition: int) -> Cell:
-        return Cell(subscription=self._options.subscription, topic=topic, partition=partition)
 
     def is_of_another(self, tp: TopicPartition, cursor: CursorSnapshot | None) -> bool:
         """True if the cursor belongs to a topic that was deleted and created again."""
@@ -179,20 +243,19 @@ class PartitionAssignment:
                 fresh.append(tp)
         begun = self._beginning.queue if self._beginning is not None else {}
         unknown = [tp for tp in fresh if tp not in begun]
-        found = {tp: begun[tp] for tp in fresh if tp in begun} | self._queue.beginnings(unknown)
+        first = {tp: begun[tp] for tp in fresh if tp in begun} | self._queue.beginnings(unknown)
         # Committed before any batch is planned: a later run would resolve `latest` to another position.
         kept = {tp: at for tp, at in past.items() if tp not in committed or tp in remade}
-        if not self._group.keep(found | kept):
+        if not self._group.keep(first | kept):
             return False
-        positions = {self.cell(*tp): at for tp, at in (past | found).items()}
+        positions = {self.cell(*tp): at for tp, at in (past | first).items()}
         cells = frozenset(self.cell(*tp) for tp in remade)
         self._run.greet(positions, self._queue.topic_ids, remade=cells)
         self._topic_ids |= self._queue.topic_ids
-        self.next |= found
+        self._next |= first
         return True
 
-    def _give_up(self, gone: Collection[TopicPartition]) -> None:
-        self._held -= frozenset(gone)
-        self._run.give_up([self.cell(*tp) for tp in gone])
-        for tp in gone:
-            self.next.pop(tp, None)
+
+def place_of(cell: Cell) -> TopicPartition:
+    """Returns the topic and partition of a cell."""
+    return cell.topic, cell.partition

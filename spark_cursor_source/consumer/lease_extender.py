@@ -5,64 +5,48 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic
 
-from spark_cursor_source.core.marker import MAX_LEASE_MS
-from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.consumer.leases import HolderT, Leased, Leases
 from spark_cursor_source.errors import CursorqError
 
 log = logging.getLogger(__name__)
 
 
-class Leased(Protocol):
-    """Messages under a lease."""
+class LeaseExtender(Generic[HolderT]):
+    """Thread that extends the :class:`Leases` of the batch in progress.
 
-    @property
-    def offsets(self) -> OffsetSet: ...
-
-
-LeasedT = TypeVar("LeasedT", bound=Leased)
-
-
-class LeaseExtender(Generic[LeasedT]):
-    """Extends the leases of tracked messages every third of a lease, for at most 12 h per batch.
-
-    The extender runs in the planner's process. If the driver dies, extension stops and the leases expire.
+    The thread runs in the planner's process. If the driver dies, extension stops and the leases expire. A
+    plain client needs no such thread: its ack batcher writes extensions between acks, in their order.
     """
 
-    def __init__(self, extend: Callable[[Sequence[LeasedT]], None], *, lease_ms: int) -> None:
+    def __init__(self, extend: Callable[[Sequence[Leased[HolderT]]], None], *, lease_ms: int) -> None:
         self._extend = extend
-        self._lease_ms = lease_ms
-        self._held: tuple[LeasedT, ...] = ()
-        self._since = 0.0
+        self._leases: Leases[HolderT] = Leases(lease_ms=lease_ms)
         self._changed = threading.Condition()
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="cursorq-lease-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="cursorq-lease-extender", daemon=True)
 
-    def track(self, leased: Sequence[LeasedT]) -> None:
-        """Replaces the set of extended messages.
-
-        The 12 h limit starts with the first call after :meth:`untrack`, so a tracked batch may grow.
-        """
+    def track(self, leases: Iterable[Leased[HolderT]]) -> None:
+        """Adds messages of the batch in progress."""
         with self._changed:
-            if not self._held:
-                self._since = time.monotonic()
-                self._changed.notify()
-            self._held = tuple(leased)
+            for leased in leases:
+                self._leases.add(leased, now_ms=now_ms())
+            self._changed.notify()
         if not self._thread.is_alive() and not self._stopped:
             self._thread.start()
 
     def untrack(self) -> None:
         """Stops extending a completed batch. Leases of messages that are not acked expire."""
         with self._changed:
-            self._held = ()
-            self._changed.notify()
+            self._leases.clear()
 
     def stop(self) -> None:
         """Stops the thread."""
         with self._changed:
-            self._stopped, self._held = True, ()
+            self._stopped = True
+            self._leases.clear()
             self._changed.notify()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
@@ -70,25 +54,12 @@ class LeaseExtender(Generic[LeasedT]):
     def _run(self) -> None:
         while not self._stopped:
             with self._changed:
-                if not self._held:
-                    self._changed.wait()
+                due = self._leases.due(now_ms())
+                if not due:
+                    self._changed.wait(self._leases.wait_s(now_ms()))
                     continue
-                before = self._since
-                self._changed.wait(self._lease_ms / 3000)
-                held = self._held
-                if self._stopped or not held or self._since != before:
-                    continue
-                too_long = time.monotonic() - self._since > MAX_LEASE_MS / 1000
-            if too_long:
-                log.warning(
-                    "The longest lease is over and is not extended further. event=lease_limit_reached "
-                    "hours=12 messages=%d",
-                    sum(len(d.offsets) for d in held),
-                )
-                self.untrack()
-                continue
             try:
-                self._extend(held)
+                self._extend(due)
             except CursorqError as problem:
                 # The leases have two thirds of their time left, so the next round can still succeed.
                 log.warning(
@@ -96,3 +67,8 @@ class LeaseExtender(Generic[LeasedT]):
                     "error=%s",
                     problem,
                 )
+
+
+def now_ms() -> int:
+    """Returns the monotonic time in ms."""
+    return time.monotonic_ns() // 1_000_000

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
 from spark_cursor_source.consumer.this_process import is_dead, name_member
-from spark_cursor_source.core.member_name import MemberName
+from spark_cursor_source.core.member_name import MemberName, reads_of
 from spark_cursor_source.core.subscription_type import SubscriptionType
-from spark_cursor_source.errors import MemberFenced, SubscriptionInUse
+from spark_cursor_source.errors import MemberFenced, QueueIdConflict, SubscriptionInUse
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.group_admin import GroupMemberInfo
@@ -35,6 +35,7 @@ class GroupConfig:
     type: SubscriptionType
     session_ms: int
     query_id: str
+    queue_id: str | None  #: only messages with this key are read; None: all messages
 
 
 class Membership:
@@ -42,11 +43,12 @@ class Membership:
 
     def __init__(self, config: Mapping[str, Any], topics: ClusterAdmin, part: GroupConfig) -> None:
         self._config, self._topics, self._part = config, topics, part
-        self._name = name_member(part.type, part.query_id)
+        self._name = name_member(part.type, part.query_id, part.queue_id)
         self._member: GroupMember | None = None
         self._since = time.monotonic()  # monotonic seconds since when this query has waited to join
         self._looked_at = 0.0
-        self._is_named = False  # True once this member's name is in the metadata of the group's offsets
+        # True after the check of queue ids. A sole member's name is in the metadata of the offsets then.
+        self._is_admitted = False
         self._joined_at: float | None = None
         self._last: dict[Partition, int] = {}
 
@@ -56,6 +58,7 @@ class Membership:
         Raises:
             SubscriptionInUse: another member has held the subscription for longer than the session timeout.
             MemberFenced: another member has taken over the subscription, and this query is not a standby.
+            QueueIdConflict: another member reads or has read other messages of these topics.
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         if self._member is None and not self._try_to_join(partitions):
@@ -66,26 +69,46 @@ class Membership:
             assigned = self._member.partitions
             if assigned is None:
                 return frozenset()
-            if not self._part.type.is_sole:
-                return assigned & frozenset(partitions)
-            return frozenset(partitions) if self._is_let_be(partitions) else frozenset()
+            mine = frozenset(partitions) if self._part.type.is_sole else assigned & frozenset(partitions)
+            return mine if mine and self._may_read(partitions) else frozenset()
         except MemberFenced as fenced:
-            self._give_way(fenced)
+            self._handle_fencing(fenced)
             return frozenset()
 
-    def _is_let_be(self, partitions: Collection[Partition]) -> bool:
-        """Resolves a race between standby queries: the last static member to join wins.
+    def _may_read(self, partitions: Collection[Partition]) -> bool:
+        """True if the group's other members leave room for this one. Checks their queue ids once.
 
-        Each member that joins fences the previous one. When no other standby can still be joining, the last
-        member writes its name into the group's offsets. Only a current member can commit.
+        It resolves a race between standby queries: the last static member to join wins. Each one that joins
+        fences the previous one. When no other standby can still be joining, the last member writes its name
+        into the group's offsets. Only a current member can commit.
         """
-        if self._is_named:
+        if self._is_admitted:
             return True
         self._joined_at = self._joined_at or time.monotonic()
         if self._part.type is SubscriptionType.FAILOVER and time.monotonic() - self._joined_at < _SETTLE_S:
             return False
-        self._is_named = self.commit(self._topics.committed(self._part.group, partitions))
-        return self._is_named
+        committed = self._topics.committed_with_metadata(self._part.group, partitions)
+        self._check_queue_id(offset.metadata for offset in committed.values())
+        if self._part.type.is_sole:
+            self._is_admitted = self.commit({tp: offset.position for tp, offset in committed.items()})
+        else:
+            # Compared when this member has partitions: of two that join, the later one sees the other.
+            self._check_queue_id(other.client_id for other in self._members_of(partitions))
+            self._is_admitted = True
+        return self._is_admitted
+
+    def _check_queue_id(self, members: Iterable[str]) -> None:
+        """Raises :class:`QueueIdConflict` if one of the members has or had another queue id.
+
+        ``members`` are their names, or the metadata of the offsets that they committed.
+        """
+        mine = self._name.reads
+        for text in sorted(set(members)):
+            theirs, name = reads_of(text), MemberName.parse(text)
+            if theirs not in (None, mine):
+                read, others = (f"queueId={word}" if word else "all messages" for word in (mine, theirs))
+                earlier = "an earlier member" if name is None else _described(name)
+                raise QueueIdConflict(self._part.group, read, others, earlier)
 
     def wait_for_assignment(self, partitions: Collection[Partition]) -> frozenset[Partition]:
         """Waits until :meth:`assigned_partitions` is final.
@@ -126,7 +149,7 @@ class Membership:
         try:
             return self._member is not None and self._member.confirm(in_doubt=in_doubt)
         except MemberFenced as fenced:
-            self._give_way(fenced)
+            self._handle_fencing(fenced)
             return True
 
     def commit(self, positions: Mapping[Partition, int]) -> bool:
@@ -141,7 +164,7 @@ class Membership:
         try:
             self._member.commit(positions, Deadline.after_ms(PATIENCE_MS))
         except MemberFenced as fenced:
-            self._give_way(fenced)
+            self._handle_fencing(fenced)
             return False
         self._last |= positions
         return True
@@ -158,7 +181,7 @@ class Membership:
         if self._member is not None:
             self._member.close(self._last)
 
-    def _give_way(self, fenced: MemberFenced) -> None:
+    def _handle_fencing(self, fenced: MemberFenced) -> None:
         """Handles the loss of membership: waits to join again, or raises ``fenced``."""
         assert self._member is not None
         # After a session timeout no other member is known: the next join shows whether another one has
@@ -168,7 +191,7 @@ class Membership:
         log.warning("The query rejoins its consumer group. event=rejoining_group group=%s", self._part.group)
         self.close()
         self._member, self._since = None, time.monotonic()
-        self._is_named, self._joined_at = False, None
+        self._is_admitted, self._joined_at = False, None
         self._looked_at = time.monotonic() + _SETTLE_S  # allows time for the other member to write its name
 
     # -- other members ------------------------------------------------------------------------------------
@@ -176,7 +199,7 @@ class Membership:
     @property
     def _is_settled(self) -> bool:
         if self._member is not None:
-            return self._is_named or (not self._part.type.is_sole and self._member.partitions is not None)
+            return self._is_admitted or (not self._part.type.is_sole and self._member.partitions is not None)
         waits = self._part.type is SubscriptionType.FAILOVER
         return waits and (time.monotonic() - self._since) * 1000 > self._part.session_ms
 
@@ -203,24 +226,30 @@ class Membership:
 
     def _holder(self, partitions: Collection[Partition]) -> str | None:
         """Returns a description of the member that keeps this query out; None if the subscription is free."""
-        queue = {topic for topic, _ in partitions}
-        for other in self._topics.group_members(self._part.group):
-            if not queue & {topic for topic, _ in other.partitions}:
-                continue  # members of other topics do not conflict
+        for other in self._members_of(partitions):
             if (other.instance_id or "").startswith(SOLE):
                 # The broker shows a static member that replaced another one with the client.id of its
                 # predecessor.
                 committed = self._topics.committed_with_metadata(self._part.group, partitions)
-                said = {one.metadata for one in committed.values()} or {other.client_id}
-                name = next(filter(None, map(MemberName.parse, sorted(said))), None)
+                names = {offset.metadata for offset in committed.values()} or {other.client_id}
+                name = next(filter(None, map(MemberName.parse, sorted(names))), None)
                 if name is None or name == self._name or is_dead(name):
                     continue  # the holder has left, died on this machine, or is this member
+                self._check_queue_id(names)
                 return _described(name)
             if self._part.type.is_sole:
                 name = MemberName.parse(other.client_id)
                 if name is None or not is_dead(name):
+                    self._check_queue_id([other.client_id])
                     return _described(name) if name else _stranger(other)
         return None
+
+    def _members_of(self, partitions: Collection[Partition]) -> Iterator[GroupMemberInfo]:
+        """Yields the members of the group that read one of these topics. Others do not conflict."""
+        topics = {topic for topic, _ in partitions}
+        for other in self._topics.group_members(self._part.group):
+            if topics & {topic for topic, _ in other.partitions}:
+                yield other
 
 
 def _described(name: MemberName) -> str:

@@ -29,14 +29,18 @@ def named_members(topics: ClusterAdmin, group: str, partitions: Iterable[Partiti
 
     ``partitions`` are the partitions with committed offsets of the group.
     """
-    found = []
-    for info in sorted(topics.group_members(group), key=lambda one: (one.client_id, sorted(one.partitions))):
-        said = {info.client_id}
+    members = []
+    for info in sorted(
+        topics.group_members(group), key=lambda member: (member.client_id, sorted(member.partitions))
+    ):
+        names = {info.client_id}
         if (info.instance_id or "").startswith(SOLE):
             # The broker lists a static member with the client.id of its first predecessor. Its commits
             # contain its own name.
             committed = topics.committed_with_metadata(group, partitions)
-            said = {one.metadata for one in committed.values() if one.metadata} or said
-        name = next(filter(None, map(MemberName.parse, sorted(said))), None)
-        found.append(NamedMember(info=info, name=name))
-    return found
+            names = {
+                offset.metadata for offset in committed.values() if MemberName.parse(offset.metadata)
+            } or names
+        name = next(filter(None, map(MemberName.parse, sorted(names))), None)
+        members.append(NamedMember(info=info, name=name))
+    return members

@@ -26,6 +26,7 @@ def group_config(options: SourceOptions, topics: ClusterAdmin, query_id: str) ->
         type=options.subscription_type,
         session_ms=options.session_ms,
         query_id=query_id,
+        queue_id=options.queue_id,
     )
     return Membership(client_config(options.kafka, "consumer"), topics, part)
 

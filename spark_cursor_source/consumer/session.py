@@ -11,7 +11,7 @@ from typing import Protocol
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Delete, Hello
-from spark_cursor_source.errors import NoTracker, QueueTopicRecreated
+from spark_cursor_source.errors import CursorqError, NoTracker, QueueTopicRecreated
 from spark_cursor_source.topics.cursors import check_tracked_through
 
 log = logging.getLogger(__name__)
@@ -48,9 +48,12 @@ class TrackerSession:
         run_id: str,
         tracker: TrackerAddress,
         cursors: Cursors,
-        send: Callable[[Sequence[Hello | Delete]], None],
+        send: Callable[[Sequence[Hello | Delete]], object],
+        *,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.run_id = run_id
+        self._now_s = now_s
         self._tracker = tracker
         self._cursors = cursors
         self._send = send
@@ -58,6 +61,7 @@ class TrackerSession:
         self._next_ids: dict[Cell, str] = {}  # run id for the next Hello of a released cell
         self._times = 0  # number of releases so far, used as suffix of the next run ids
         self._greeted: dict[Cell, tuple[float, Hello]] = {}  # unanswered cells: monotonic send time and Hello
+        self._owners: dict[Cell, str | None] = {}  # owner of each greeted cell before its Hello
         # cells released because a Seek preceded the tracker's answer
         self._sought: set[Cell] = set()
         self.answers: dict[Cell, CursorSnapshot] = {}
@@ -86,7 +90,7 @@ class TrackerSession:
         new = {c: at for c, at in positions.items() if c not in self._greeted and c not in self.answers}
         if not new:
             return
-        now = time.monotonic()
+        now = self._now_s()
         self._ids |= {cell: self._next_ids.pop(cell) for cell in new if cell in self._next_ids}
         hellos = [
             Hello(
@@ -100,11 +104,21 @@ class TrackerSession:
         # Refreshed before the Hello, because the Hello creates the cell at the tracker that reads it.
         self._cursors.refresh()
         for hello in hellos:
+            cursor = self._cursors.get(hello.cell)
+            self._owners[hello.cell] = None if cursor is None else cursor.owner
             if hello.cell not in remade:
-                self._check(hello, self._cursors.get(hello.cell))
+                self._check(hello, cursor)
         # Both markers go to one partition in one send, without another marker in between. The tracker deletes
         # the cell and creates it again.
-        self._send([marker for hello in hellos for marker in _beginning(hello, anew=hello.cell in remade)])
+        try:
+            self._send(
+                [marker for hello in hellos for marker in _beginning(hello, anew=hello.cell in remade)]
+            )
+        except CursorqError:
+            # The brokers may have stored these Hellos. Under the same run id, a Seek between an unconfirmed
+            # Hello and the next one would stay unnoticed.
+            self._use_next_ids(new)
+            raise
         self._greeted |= {hello.cell: (now, hello) for hello in hellos}
         log.info("The run starts. event=run_started run=%s cells=%d", self.run_id, len(new))
 
@@ -117,12 +131,16 @@ class TrackerSession:
         known = [cell for cell in cells if cell in self.answers or cell in self._greeted]
         if not known:
             return
-        self._times += 1
         for cell in known:
             self.answers.pop(cell, None)
             self._greeted.pop(cell, None)
             self._read.pop(cell, None)
-            self._next_ids[cell] = f"{self.run_id}.{self._times}"
+        self._use_next_ids(known)
+
+    def _use_next_ids(self, cells: Iterable[Cell]) -> None:
+        """Greets these cells under a new run id next time."""
+        self._times += 1
+        self._next_ids |= dict.fromkeys(cells, f"{self.run_id}.{self._times}")
 
     def wait_for(self, cells: Sequence[Cell], still_mine: Callable[[Sequence[Cell]], Sequence[Cell]]) -> None:
         """Blocks until the tracker has answered for each cell that ``still_mine`` confirms.
@@ -136,12 +154,12 @@ class TrackerSession:
         """
         timeout_s = self._tracker.timeout_ms / 1000
         again_s = timeout_s / REPEATS
-        began = said = time.monotonic()
+        began = said = self._now_s()
         while missing := [cell for cell in cells if cell not in self.answers]:
             self.listen()
             if not any(cell not in self.answers for cell in missing):
                 return
-            now = time.monotonic()
+            now = self._now_s()
             if now - began > timeout_s:
                 raise self._no_tracker(len(missing))
             if now - said > again_s:
@@ -167,7 +185,7 @@ class TrackerSession:
                 self.answers[cell] = cursor
                 del self._greeted[cell]
                 self._sought.discard(cell)
-        late = time.monotonic() - self._tracker.timeout_ms / 1000
+        late = self._now_s() - self._tracker.timeout_ms / 1000
         waiting = sum(since < late for since, _ in self._greeted.values())
         if waiting:
             raise self._no_tracker(waiting)
@@ -175,17 +193,22 @@ class TrackerSession:
     def taken_over(self) -> dict[Cell, str | None]:
         """Returns the cells whose redeliveries no longer go to this run, each with its new run id.
 
-        The run id is None if the subscription was sought or deleted and starts again without an owner. A Seek
-        or deletion can precede the tracker's answer. In that case the answer never arrives.
+        The run id is None if the subscription was sought or deleted and starts again without an owner. It is
+        also None if a Seek, a deletion or the Hello of another run preceded the tracker's answer. The answer
+        then never arrives, and the cell is returned after a quarter of the timeout.
         """
         self._cursors.refresh()
         others: dict[Cell, str | None] = {}
-        late = time.monotonic() - self._tracker.timeout_ms / 1000 / REPEATS
+        late = self._now_s() - self._tracker.timeout_ms / 1000 / REPEATS
         for cell in [cell for cell, (since, _) in self._greeted.items() if since < late]:
             cursor = self._cursors.get(cell)
-            if cursor is not None and cursor.sought and cursor.owner is None and cell not in self._sought:
+            if cursor is None:
+                continue
+            if cursor.sought and cursor.owner is None and cell not in self._sought:
                 self._sought.add(cell)  # only once per Hello: a missing tracker must still raise NoTracker
                 others[cell] = None
+            elif cursor.owner is not None and cursor.owner not in (self.id_of(cell), self._owners[cell]):
+                others[cell] = None  # the tracker has read the Hello of another run since
         for cell in self.answers:
             cursor = self._cursors.get(cell)
             if cursor is None:
@@ -197,6 +220,13 @@ class TrackerSession:
                 self._read[cell] = cursor.read_position
                 self._left_off.pop(cell, None)
         return others
+
+    def paused(self, cells: Iterable[Cell]) -> frozenset[Cell]:
+        """Returns those of the cells that an operator has paused, as of the last read of the cursors."""
+        found = {cell: self._cursors.get(cell) for cell in cells}
+        return frozenset(
+            cell for cell, cursor in found.items() if cursor is not None and cursor.paused_ms is not None
+        )
 
     def _check(self, hello: Hello, cursor: CursorSnapshot | None) -> None:
         check_tracked_through(self._tracker.markers_topic, hello.cell, cursor)

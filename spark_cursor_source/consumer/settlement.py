@@ -6,25 +6,26 @@ markers before it returns, so the settlements of a finished Spark task are durab
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from spark_cursor_source.consumer.ack_check import Settling, check_acks
-from spark_cursor_source.consumer.message_id import LEAVE, MESSAGE_ID
+from spark_cursor_source.consumer.ack_check import check_acks
+from spark_cursor_source.consumer.action_columns import LEAVE, MESSAGE_ID, OUTCOME
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import End, KeepAlive, Reject, Release
+from spark_cursor_source.core.marker import End, KeepAlive, Leave, Reject, Release
 from spark_cursor_source.core.names import why_no_topic
-from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.outcome import check_delay_ms
+from spark_cursor_source.core.settling import Settling, SettlingFold
 from spark_cursor_source.errors import InvalidMessageId, NullMessageId, UnknownAction
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions
-from spark_cursor_source.topics.markers import cached_sender
-
-_DETAILS = ("action", "delivery_count", "delay_ms", "reason")
+from spark_cursor_source.options.source import AckMode
+from spark_cursor_source.topics.marker_producer import borrowed_producer
+from spark_cursor_source.topics.markers import MarkerSender
 
 
 class Settlement:
@@ -33,11 +34,15 @@ class Settlement:
     Rows have the columns ``topic``, ``partition`` and ``offset``. Optional columns are ``action`` (default:
     the action of the options, then ack), ``delivery_count``, ``delay_ms`` and ``reason``. The order of rows
     does not matter.
+
+    With ``ackMode=batch`` in the options the source acks, so that only the exceptions become markers: rows
+    that are released, rejected, extended or left.
     """
 
     def __init__(self, options: AckOptions) -> None:
         self._options = options
-        self._offsets: dict[tuple[Any, ...], list[np.ndarray]] = {}
+        self._acked_by_source = options.ack_mode is AckMode.BATCH
+        self._fold: SettlingFold[np.ndarray] = SettlingFold(_offset_set)
         self.settled = 0
 
     def add(self, rows: pa.RecordBatch | pa.Table) -> None:
@@ -53,7 +58,7 @@ class Settlement:
         if rows.num_rows == 0:
             return
         names = rows.schema.names
-        details = [name for name in _DETAILS if name in names]
+        details = [name for name in ("delivery_count", *OUTCOME) if name in names]
         keys = ["topic", "partition", *details]
         table = pa.table({name: rows.column(name) for name in (*keys, "offset")})
         action = self._options.action or AckAction.ACK
@@ -63,45 +68,43 @@ class Settlement:
         for key, offsets in _grouped(table, keys):
             values = dict(zip(keys, key, strict=True))
             _check_message_ids(values["topic"], values["partition"], offsets)
-            self._offsets.setdefault(self._key(values, action), []).append(offsets)
+            settling = self._settling(values, action)
+            if settling is not None:
+                self._fold.add(settling, offsets)
             self.settled += len(offsets)
 
-    def _key(self, values: dict[str, Any], default: AckAction) -> tuple[Any, ...]:
+    def _settling(self, values: dict[str, Any], default: AckAction) -> Settling | None:
+        """Returns what the marker of such rows says, without offsets; None if they need no marker."""
         word = values.get("action", default.value)
-        count = values.get("delivery_count")
         if word is None or word not in (LEAVE, *AckAction):
             # A null is not an ack: `when(ok, "ack")` without `otherwise` would ack all remaining rows.
             raise UnknownAction("null" if word is None else str(word))
-        if word in (LEAVE, AckAction.ACK):
-            count = None
-        elif count is None:
+        if word == (AckAction.ACK if self._acked_by_source else LEAVE):
+            return None
+        cell = Cell(
+            subscription=self._options.subscription, topic=values["topic"], partition=values["partition"]
+        )
+        if word == AckAction.ACK:
+            return End(cell=cell, offsets=EMPTY)
+        count = values.get("delivery_count")
+        if count is None:
             raise NullMessageId(word, ("delivery_count",))
-        delay_ms = values.get("delay_ms") if word == AckAction.RELEASE else None
+        if word == LEAVE:
+            return Leave(cell=cell, offsets=EMPTY, delivery_count=count)
+        if word == AckAction.EXTEND:
+            lease_ms = self._options.lease_ms
+            return KeepAlive(cell=cell, offsets=EMPTY, lease_ms=lease_ms, delivery_count=count)
+        reason = values.get("reason") or ""
+        if word == AckAction.REJECT:
+            return Reject(cell=cell, offsets=EMPTY, delivery_count=count, reason=reason)
+        delay_ms = values.get("delay_ms")
         if delay_ms is not None:
             check_delay_ms(delay_ms)
-        reason = (values.get("reason") or "") if word in (AckAction.RELEASE, AckAction.REJECT) else ""
-        return values["topic"], values["partition"], word, count, delay_ms, reason
+        return Release(cell=cell, offsets=EMPTY, delivery_count=count, delay_ms=delay_ms, reason=reason)
 
     def markers(self) -> Iterator[Settling]:
         """Yields the fewest markers that express all added rows."""
-        for (topic, partition, word, count, delay_ms, reason), pieces in self._offsets.items():
-            if word == LEAVE:
-                continue
-            cell = Cell(subscription=self._options.subscription, topic=topic, partition=partition)
-            offsets = _offset_set(pieces)
-            match word:
-                case AckAction.ACK:
-                    yield End(cell=cell, offsets=offsets)
-                case AckAction.RELEASE:
-                    yield Release(
-                        cell=cell, offsets=offsets, delivery_count=count, delay_ms=delay_ms, reason=reason
-                    )
-                case AckAction.REJECT:
-                    yield Reject(cell=cell, offsets=offsets, delivery_count=count, reason=reason)
-                case AckAction.EXTEND:
-                    yield KeepAlive(
-                        cell=cell, offsets=offsets, lease_ms=self._options.lease_ms, delivery_count=count
-                    )
+        return self._fold.markers()
 
     def send(self, markers_partitions: int) -> None:
         """Writes the markers. Returns after the broker has confirmed them.
@@ -111,13 +114,15 @@ class Settlement:
                 subscription.
             MarkersNotDurable: the markers are not confirmed; the messages keep their leases.
         """
-        check_acked(self._options, self.markers())
-        sender = cached_sender(
-            client_config(self._options.kafka, "producer"), self._options.markers_topic, markers_partitions
-        )
-        sender.send(self.markers())
-        sender.flush()
-        self._offsets.clear()
+        markers = list(self.markers())
+        if not markers:
+            return
+        check_acked(self._options, markers)
+        config, topic = client_config(self._options.kafka, "producer"), self._options.markers_topic
+        with borrowed_producer(MarkerSender, config, topic, markers_partitions) as sender:
+            sender.send(markers)
+            sender.flush()
+        self._fold.clear()
 
 
 def _check_message_ids(topic: str, partition: int, offsets: np.ndarray) -> None:
@@ -171,7 +176,7 @@ def _chunk(column: Any) -> Any:
     return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
 
 
-def _offset_set(pieces: list[np.ndarray]) -> OffsetSet:
+def _offset_set(pieces: Sequence[np.ndarray]) -> OffsetSet:
     offsets = np.concatenate(pieces)
     first, last = int(offsets.min()), int(offsets.max())
     if last - first + 1 == len(offsets) and bool((np.diff(offsets) == 1).all()):

@@ -61,7 +61,7 @@ class SourceTopics:
             offset,
             queue={tp: at for tp, at in offset.queue.items() if tp[0] not in remade},
             origins={tp: at for tp, at in offset.origins.items() if tp[0] not in remade},
-            topic_ids={name: one for name, one in offset.topic_ids.items() if name not in remade},
+            topic_ids={name: id for name, id in offset.topic_ids.items() if name not in remade},
         )
 
     def is_of_another(self, topic: str, cursor_id: str | None) -> bool:

@@ -7,20 +7,21 @@ import socket
 from datetime import UTC, datetime
 from pathlib import Path
 
-from spark_cursor_source.core.member_name import MemberName
+from spark_cursor_source.core.member_name import MemberName, word_of_queue
 from spark_cursor_source.core.subscription_type import SubscriptionType
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
-def name_member(type: SubscriptionType, query_id: str) -> MemberName:
-    """Returns the name of a consumer group member in this process."""
+def name_member(type: SubscriptionType, query_id: str, queue_id: str | None = None) -> MemberName:
+    """Returns the name of a group member in this process, which reads ``queue_id`` or all messages."""
     return MemberName(
         type=type,
         host=_host(),
         process=f"{os.getpid()}@{_space()}",
         query_id=query_id,
         since=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        reads=word_of_queue(queue_id),
     )
 
 

@@ -98,8 +98,9 @@ class TrackerWatch:
         if self.silent_ms is None:
             log.warning(
                 "No tracker has read markers lately, so unacknowledged messages are not redelivered. "
-                "Check that the tracker runs, or start it with its checkpointLocation (spark-submit "
-                "jobs/tracker.py, or cursorq.start_tracker). event=tracker_silent markers_topic=%s "
+                "Check that the tracker runs, or start it (cursorq tracker, Tracker of "
+                "spark_cursor_source.tracker, or with Spark and its checkpointLocation jobs/tracker.py). "
+                "event=tracker_silent markers_topic=%s "
                 "unread=%d silent_s=%.0f",
                 self._tracker.markers_topic,
                 unread,

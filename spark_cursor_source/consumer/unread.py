@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from spark_cursor_source.consumer.batch_planner import PlannedBatch
 from spark_cursor_source.core.cell import Cell, control_partition
 from spark_cursor_source.core.marker import Release
 from spark_cursor_source.core.offsets import OffsetSet
@@ -26,15 +27,6 @@ from spark_cursor_source.topics.read_reports import ReportReader
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Planned:
-    """The batch in progress."""
-
-    tasks: Sequence[tuple[Slice, ...]]
-    now_ms: int
-    to: ReportTo | None
-
-
 class UnreadMessages:
     """Tracks which tasks have read all their messages, and reads the messages of the other tasks."""
 
@@ -43,7 +35,6 @@ class UnreadMessages:
         self._topic = options.redeliveries_topic
         self._is_wanted = options.delayed_delivery and options.ack_mode is not AckMode.INDIVIDUAL
         self._reader: ReportReader | None = None
-        self._batch: _Planned | None = None
         self._batches = 0
         self._read_up_to = 0  # next offset to read in the partition of this run's reports
         self._partition = control_partition(run_id.encode(), partitions)
@@ -61,32 +52,23 @@ class UnreadMessages:
         self._reader = ReportReader(client_config(self._options.kafka, "consumer"), self._topic)
         self._read_up_to = self._end()
 
-    def planned(self, tasks: Sequence[tuple[Slice, ...]], now_ms: int, *, partitions: int) -> None:
-        """Records a started batch. ``partitions`` is the partition count of the redeliveries topic."""
-        self._batch = None
-        if not self._is_wanted or not tasks:
-            return
-        to = None
-        if self._reader is not None:
-            self._batches += 1
-            batch = f"{self._run_id}#{self._batches}"
-            to = ReportTo(batch=batch, task=0, partition=self._partition, partitions=partitions)
-        self._batch = _Planned(tasks=tasks, now_ms=now_ms, to=to)
+    def report_to(self, tasks: Sequence[tuple[Slice, ...]], *, partitions: int) -> ReportTo | None:
+        """Returns the destination of the first task's report for a new batch; None if no task reports.
 
-    @property
-    def report_to(self) -> ReportTo | None:
-        """Destination of the first task's report for the batch in progress; None if tasks do not report."""
-        return self._batch.to if self._batch is not None else None
+        ``partitions`` is the partition count of the redeliveries topic.
+        """
+        if self._reader is None or not tasks:
+            return None
+        self._batches += 1
+        batch = f"{self._run_id}#{self._batches}"
+        return ReportTo(batch=batch, task=0, partition=self._partition, partitions=partitions)
 
-    def releases(self) -> list[Release]:
-        """Returns the markers that release unread messages of the batch in progress that are not due.
+    def releases(self, batch: PlannedBatch) -> list[Release]:
+        """Returns the markers that release unread messages of a completed batch that are not due.
 
         Raises the errors of reading the queue topics.
         """
-        batch, self._batch = self._batch, None
-        if batch is None:
-            return []
-        reported = self._reported(batch.to)
+        reported = self._reported(batch.report_to)
         # Tasks that share the keys of a slice need only one read of it.
         unread = dict.fromkeys(
             replace(piece, share=None)
@@ -104,11 +86,11 @@ class UnreadMessages:
         pieces = list(slices)
         if not self._is_wanted or not pieces:
             return []
-        found: list[Release] = []
+        releases: list[Release] = []
 
         def on_early(piece: Slice, offsets: OffsetSet, due_ms: int) -> None:
             cell = Cell(subscription=self._options.subscription, topic=piece.topic, partition=piece.partition)
-            found.append(
+            releases.append(
                 Release(cell=cell, offsets=offsets, delivery_count=piece.delivery_count, due_ms=due_ms)
             )
 
@@ -125,7 +107,7 @@ class UnreadMessages:
         )
         for _ in rows:  # only the headers matter; at most one batch of rows is in memory
             pass
-        return found
+        return releases
 
     def close(self) -> None:
         """Closes the consumer of reports."""

@@ -50,26 +50,20 @@ class GroupReader(TailConsumer):
         super().__init__(config, topic, isolation=isolation, on_removed=on_removed, settings=settings)
         self._group, self._on_revoked = group, on_revoked
         self._new: list[int] = []  # assigned partitions that are not read yet
-        self._is_paused = False
         self._consumer.subscribe(
             [topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
         )
 
     def read(self, most: int, wait_s: float) -> list[Fetched]:
         """Returns the next records, like :meth:`TailConsumer.read`. Calls keep the member in the group."""
-        if self._is_paused:
-            self._consumer.resume(self._consumer.assignment())
-            self._is_paused = False
-            self._reads.assign()
         if self._new:
             self._begin()
         return self._read(most, wait_s)
 
     def stay(self) -> None:
-        """Keeps the group membership without reading records."""
-        if not self._is_paused:
-            self._consumer.pause(self._consumer.assignment())
-            self._is_paused = True
+        """Keeps the group membership. No partition is read until the next :meth:`pause`."""
+        # Records that arrived here would be lost. Held partitions are not assigned, so they have none.
+        self.pause(frozenset(self._reads.positions))
         self._read(1, 0)
 
     def commit(self, deadline: Deadline) -> bool:
@@ -85,7 +79,7 @@ class GroupReader(TailConsumer):
         while offsets:
             try:
                 answers = self._consumer.commit(offsets=offsets, asynchronous=False)
-                error = next((one.error for one in answers or [] if one.error is not None), None)
+                error = next((place.error for place in answers or [] if place.error is not None), None)
             except KafkaException as raised:
                 error = error_of(raised)
             if error is None:
@@ -101,31 +95,31 @@ class GroupReader(TailConsumer):
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         # Start positions are read outside this callback: an exception here would leave the partitions unread.
-        self._new = [one.partition for one in partitions]
+        self._new = [place.partition for place in partitions]
         consumer.assign([])
 
     def _begin(self) -> None:
         """Starts reading new partitions at the group's committed offset, or else at the beginning."""
-        asked = Deadline.after_ms(_ASK_MS)
+        deadline = Deadline.after_ms(_ASK_MS)
         places = [TopicPartition(self._reads.topic, number) for number in self._new]
         try:
-            for one in self._consumer.committed(places, timeout=asked.left_s()):
-                if one.error is not None:
-                    raise KafkaException(one.error)
-                place = TopicPartition(self._reads.topic, one.partition)
-                low, _ = self._consumer.get_watermark_offsets(place, timeout=asked.left_s(least=0.1))
-                self._reads.positions[one.partition] = one.offset if one.offset >= 0 else low
+            for committed in self._consumer.committed(places, timeout=deadline.left_s()):
+                if committed.error is not None:
+                    raise KafkaException(committed.error)
+                place = TopicPartition(self._reads.topic, committed.partition)
+                low, _ = self._consumer.get_watermark_offsets(place, timeout=deadline.left_s(least=0.1))
+                self._reads.positions[place.partition] = committed.offset if committed.offset >= 0 else low
         except KafkaException as raised:
             self._reads.leave(self._reads.positions)
             error = error_of(raised)
             if error.code() in RETRIABLE:
-                raise unavailable("read offsets of group", asked, error, self._complaints) from raised
+                raise unavailable("read offsets of group", deadline, error, self._complaints) from raised
             raise refusal(error, operation="read offsets of group", resource=self._group) from raised
         self._new = []
         self._reads.assign()
 
     def _revoked(self, consumer: Consumer, _: list[TopicPartition]) -> None:
         self._reads.leave(self._reads.positions)
-        self._new, self._is_paused = [], False
+        self._new = []
         consumer.unassign()
         self._on_revoked()

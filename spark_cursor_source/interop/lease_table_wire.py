@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from google.protobuf.message import DecodeError
-
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
 from spark_cursor_source.interop.lease_table import LeaseTable
 from spark_cursor_source.wire.columns import pack, unpack
 from spark_cursor_source.wire.control_pb2 import LeaseTable as LeaseTablePb
+from spark_cursor_source.wire.descriptors import UNREADABLE
 from spark_cursor_source.wire.marker import kept
 
 VERSION = 1
@@ -97,7 +96,7 @@ def decode(value: bytes) -> LeaseTable:
 def _parsed(value: bytes) -> LeaseTablePb:
     try:
         pb = LeaseTablePb.FromString(value)
-    except DecodeError as cause:
+    except UNREADABLE as cause:
         raise InvalidControlRecord("the value is not a protobuf message of lease tables") from cause
     if pb.table_version > VERSION:
         raise LaterCursorVersion(pb.table_version, VERSION)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from confluent_kafka import Message
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.tracker import MAX_DELIVERIES, DeadLetter
-from spark_cursor_source.errors import CopiesNotDurable, InvalidMarker, KafkaFailure, KafkaUnavailable
+from spark_cursor_source.errors import CopiesNotDurable, InvalidMarker, KafkaFailure
 from spark_cursor_source.interop.lease_table import LeaseTable
 from spark_cursor_source.interop.markers_wire import kmq_end, kmq_start
 from spark_cursor_source.interop.reappend_batch import Batch, Found
@@ -47,6 +48,7 @@ from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP, timestamp_h
 
 log = logging.getLogger(__name__)
 
+_CONNECT_S = 2.0
 _COUNTS = (HEADER_REDELIVERY_COUNT, KMQ_HEADER_REDELIVERY_COUNT)
 _REPLACED = (*_COUNTS, HEADER_PARTITION, HEADER_OFFSET, HEADER_TIMESTAMP)
 
@@ -79,23 +81,31 @@ class Reappender:
         self._copies = MessageCopier(config, patience_ms=patience_ms, settings={"partitioner": "random"})
         self.lost = 0  #: messages lost because both their record and their Start are gone
 
+    def connect(self) -> None:
+        """Connects the clients, so that the first message does not come back a second later than others."""
+        topic = self._options.queue_topic
+        with suppress(KafkaFailure):
+            # A producer that looks up a missing topic creates it, where the brokers allow that.
+            if topic in self._topics.within(Deadline.after_ms(int(_CONNECT_S * 1000))).existing([topic]):
+                self._reader.connect(topic, _CONNECT_S)
+                self._copies.connect(topic, _CONNECT_S)
+
     def reappend(self, due: Mapping[int, LeaseTable]) -> list[Record]:
         """Appends the due messages of each markers partition. Returns after the brokers have confirmed them.
 
         Returns the markers to write: an End for each appended message. A message that cannot be read or
-        copied gets a Start instead, with an increasing lease. Such a message stays open for a retry and does
-        not block others. A topic that responds slowly is skipped for a while.
+        copied gets a Start instead, with an increasing lease. If its content is unknown, it gets a KeepAlive
+        with the reason. Such a message stays open for a retry and does not block others. A topic that
+        responds slowly is skipped for a while.
 
         Raises:
-            KafkaUnavailable, NotAuthorized, KafkaRefused: the markers topic failed, or the queue topic cannot
-                be read and has the only copy of a message. No message is ended then, so repeat the call.
+            KafkaUnavailable, NotAuthorized, KafkaRefused: the markers topic failed. No message is ended then,
+                so repeat the call.
         """
         wanted = _places(due)
         if (why := self._troubles.closed) is not None:
             pauses = self._troubles.put_off(wanted, why)
-            starts = self._start_again(wanted, pauses, {})
-            self._count_lost(pauses.keys() - starts.keys())
-            return [*starts.values()]
+            return self._hold(wanted, pauses, {}, dict.fromkeys(wanted, why))
         batch, spent = Batch(), Deadline.after_ms(self._patience_ms)
         try:
             self._copy_all(wanted, batch)
@@ -106,18 +116,21 @@ class Reappender:
             raise
         if batch.failed:
             self._start_afresh()
-        done = [one for one in batch.keys if one not in batch.failed]
+        done = [message_id for message_id in batch.keys if message_id not in batch.failed]
         self._troubles.succeeded(done)
-        ends = [end for one in done for end in self._end(wanted[one][0], one, batch.keys[one])]
+        ends = [
+            end
+            for message_id in done
+            for end in self._end(wanted[message_id][0], message_id, batch.keys[message_id])
+        ]
         pauses = self._troubles.failed(
             batch.failed,
-            {one: partition for one, (partition, _) in wanted.items()},
+            {message_id: partition for message_id, (partition, _) in wanted.items()},
             alone=batch.alone,
             spent_ms=spent.spent_ms,
         )
-        starts = self._start_again(wanted, pauses, batch.kept)
-        self._count_lost(wanted.keys() - set(done) - starts.keys())
-        return [*ends, *starts.values()]
+        self._count_lost(wanted.keys() - set(done) - pauses.keys())
+        return [*ends, *self._hold(wanted, pauses, batch.kept, batch.failed)]
 
     def trouble(self, markers_partition: int) -> tuple[str, int]:
         """Returns why messages of a markers partition could not be appended recently, and their number."""
@@ -175,39 +188,41 @@ class Reappender:
         for message_id, (found, error) in batch.refused.items():
             batch.fail(message_id, found, shown(error), alone=error.code() in OF_ONE_MESSAGE)
 
-    def _start_again(
+    def _hold(
         self,
         wanted: Mapping[MessageId, tuple[int, int]],
         pauses: Mapping[MessageId, int],
         kept: Mapping[MessageId, Found],
-    ) -> dict[MessageId, Record]:
-        """Returns a new Start for each message with a pause, which becomes the lease.
+        whys: Mapping[MessageId, str],
+    ) -> list[Record]:
+        """Returns a marker for each message with a pause, which becomes the lease.
 
+        kafka-mq-go's tracker takes the content of a message from its Start, so no Start may be without it.
         The content is that of the first Start. If that Start is gone, the content is the message in ``kept``,
-        which was read before, or in the queue topic. A message that is in none of them gets no Start.
+        which was read before. If both are missing, the marker is a KeepAlive with the reason.
 
         Raises:
-            KafkaUnavailable, NotAuthorized, KafkaRefused
+            KafkaUnavailable, NotAuthorized, KafkaRefused: the markers topic failed.
         """
         if not pauses:
-            return {}
+            return []
         if self._options.marker_format is MarkerFormat.KMQ:
-            return {
-                one: Record(self._markers_topic, wanted[one][0], *kmq_start(*one, pause_ms))
-                for one, pause_ms in pauses.items()
-            }
-        starts = {one: found.as_start(one) for one, found in kept.items() if found.key}
-        starts |= self._starts({wanted[one]: one for one in pauses})
-        starts |= self._starts_of_messages(pauses.keys() - starts.keys())
-        return {
-            one: Record(
+            return [
+                Record(self._markers_topic, wanted[message_id][0], *kmq_start(*message_id, pause_ms))
+                for message_id, pause_ms in pauses.items()
+            ]
+        markers = {message_id: _hold_of(message_id, whys[message_id]) for message_id in pauses}
+        markers |= {message_id: found.as_start(message_id) for message_id, found in kept.items() if found.key}
+        markers |= self._starts({wanted[message_id]: message_id for message_id in pauses})
+        return [
+            Record(
                 self._markers_topic,
-                wanted[one][0],
-                start.queue_id,
-                marker_wire.encode_v1(replace(start, redeliver_after_ms=pauses[one])),
+                wanted[message_id][0],
+                marker.queue_id,
+                marker_wire.encode_v1(replace(marker, redeliver_after_ms=pauses[message_id])),
             )
-            for one, start in starts.items()
-        }
+            for message_id, marker in markers.items()
+        ]
 
     def _find(
         self, wanted: Mapping[MessageId, tuple[int, int]], batch: Batch
@@ -230,32 +245,11 @@ class Reappender:
         for message_id, start in self._starts({start: message_id for message_id, start in left.items()}):
             yield message_id, Found(key=start.key, value=start.value, headers=[], original_ms=None)
 
-    def _starts_of_messages(
-        self, left: Collection[MessageId]
-    ) -> Iterator[tuple[MessageId, marker_wire.MarkerV1]]:
-        """Yields a Start with the content of each message that is in the queue topic.
-
-        kafka-mq-go's tracker takes the content of a message from its Start, so no Start may be without it.
-
-        Raises:
-            KafkaUnavailable, NotAuthorized, KafkaRefused
-        """
-        if not left:
-            return
-        spent = Deadline.after_ms(self._patience_ms)
-        there, leaderless = self._readable(left)
-        for number, _ in leaderless:
-            operation = f"read topic '{self._options.queue_topic}'"
-            raise KafkaUnavailable(operation, spent.spent_ms, self._no_leader(number))
-        for message_id, found in self._messages(there, left):
-            if found.key:
-                yield message_id, found.as_start(message_id)
-
     def _readable(self, wanted: Collection[MessageId]) -> tuple[dict[int, OffsetSet], list[MessageId]]:
         """Returns the offsets in the queue topic, and the messages in partitions without a leader."""
         topics, topic = self._topics.within(self._soon()), self._options.queue_topic
         there, leaderless = readable(topics, topic, _by_partition(wanted))
-        return there, [one for one in wanted if one[0] in leaderless]
+        return there, [message_id for message_id in wanted if message_id[0] in leaderless]
 
     def _no_leader(self, number: int) -> str:
         return f"partition {number} of topic '{self._options.queue_topic}' has no leader"
@@ -302,7 +296,7 @@ class Reappender:
             return
         partition, offset = message_id
         is_kmq = self._options.marker_format is MarkerFormat.KMQ
-        own: Headers = [
+        added: Headers = [
             (HEADER_PARTITION, str(partition).encode()),
             (HEADER_OFFSET, str(offset).encode()),
             (KMQ_HEADER_REDELIVERY_COUNT, encode_kmq_count(count + 1))
@@ -314,7 +308,7 @@ class Reappender:
             partition if is_kmq else ANY_PARTITION,
             key=found.key,
             value=found.value,
-            headers=[*_own_left_out(found.headers), *own, *timestamp_header(found.original_ms)],
+            headers=[*_own_left_out(found.headers), *added, *timestamp_header(found.original_ms)],
             told=batch.telling(message_id, found),
         )
 
@@ -380,6 +374,18 @@ def _by_partition(places: Iterable[tuple[int, int]]) -> dict[int, OffsetSet]:
     for number, offset in places:
         offsets.setdefault(number, []).append(offset)
     return {number: OffsetSet.from_offsets(of) for number, of in offsets.items()}
+
+
+def _hold_of(message_id: MessageId, why: str) -> marker_wire.MarkerV1:
+    """Returns the marker that keeps a message open whose content is unknown, and with it the queue id."""
+    partition, offset = message_id
+    return marker_wire.MarkerV1(
+        queue_id=subscription_of(MarkerFormat.PROTOBUF).encode(),
+        type=marker_wire.MarkerType.KEEP_ALIVE,
+        partition=partition,
+        offset=offset,
+        trouble=why or "unknown",  # without a trouble it would open nothing
+    )
 
 
 def _own_left_out(headers: Headers) -> Headers:

@@ -69,13 +69,13 @@ class ReappendPauses:
         is the duration of the try.
         """
         pauses = {}
-        for one, why in whys.items():
-            known = self._troubles.get(one)
+        for message_id, why in whys.items():
+            known = self._troubles.get(message_id)
             tries = 1 if known is None else known.tries + 1
-            pauses[one] = pause_ms(tries, 0 if one in alone else spent_ms)
-            forgotten = Deadline.after_ms(pauses[one] + _FORGOTTEN_MS)
-            self._troubles[one] = _Trouble(tries, why, markers_partitions[one], forgotten)
-        of_topic = next((one for one in whys if one not in alone), None)
+            pauses[message_id] = pause_ms(tries, 0 if message_id in alone else spent_ms)
+            forgotten = Deadline.after_ms(pauses[message_id] + _FORGOTTEN_MS)
+            self._troubles[message_id] = _Trouble(tries, why, markers_partitions[message_id], forgotten)
+        of_topic = next((message_id for message_id in whys if message_id not in alone), None)
         if of_topic is not None and spent_ms > _LATE_MS:
             self._closed = whys[of_topic], Deadline.after_ms(pause_ms(1, spent_ms))
         self._log(whys, pauses)
@@ -96,9 +96,10 @@ class ReappendPauses:
 
     def of(self, markers_partition: int) -> tuple[str, int]:
         """Returns why messages of a markers partition could not be appended, and their number."""
-        for one in [one for one, trouble in self._troubles.items() if trouble.forgotten.over]:
-            del self._troubles[one]
-        whys = [one.why for one in self._troubles.values() if one.markers_partition == markers_partition]
+        for message_id, trouble in list(self._troubles.items()):
+            if trouble.forgotten.over:
+                del self._troubles[message_id]
+        whys = [held.why for held in self._troubles.values() if held.markers_partition == markers_partition]
         return (whys[-1], len(whys)) if whys else ("", 0)
 
     @staticmethod

@@ -8,7 +8,7 @@ from typing import Any
 
 from spark_cursor_source.core.marker import MAX_LEASE_MS, End, KeepAlive, Marker, Release
 from spark_cursor_source.errors import InvalidMarker
-from spark_cursor_source.topics.marker_producer import MarkerProducer, cached
+from spark_cursor_source.topics.marker_producer import MarkerProducer
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, encode_v1
 
 _ANY_PARTITION = -1
@@ -77,8 +77,3 @@ def in_v1(marker: Marker, queue_id: bytes) -> Iterator[MarkerV1]:
             offset=offset,
             redeliver_after_ms=lease_ms,
         )
-
-
-def cached_sender_v1(config: Mapping[str, Any], topic: str, partitions: int) -> MarkerSenderV1:
-    """Returns this process's sender for a configuration. Tasks of a worker process share one sender."""
-    return cached(MarkerSenderV1, config, topic, partitions)

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from spark_cursor_source.consumer.message_id import LEAVE, MESSAGE_ID_V1
+from spark_cursor_source.consumer.action_columns import LEAVE, MESSAGE_ID_V1
 from spark_cursor_source.core.outcome import check_delay_ms
 from spark_cursor_source.errors import NullMessageId, RejectRefused, UnknownAction
-from spark_cursor_source.interop.sender import cached_sender_v1
+from spark_cursor_source.interop.sender import MarkerSenderV1
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions
+from spark_cursor_source.topics.marker_producer import borrowed_producer
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1
 
 
@@ -87,11 +88,11 @@ class SettlementV1:
             MarkersNotDurable: the markers are not confirmed; the messages keep their leases.
             InvalidMarker: a key is empty, so the message has no queue id.
         """
-        sender = cached_sender_v1(
-            client_config(self._options.kafka, "producer"), self._options.markers_topic, markers_partitions
-        )
-        sender.send(self.markers())
-        sender.flush()
+        config = client_config(self._options.kafka, "producer")
+        topic = self._options.markers_topic
+        with borrowed_producer(MarkerSenderV1, config, topic, markers_partitions) as sender:
+            sender.send(self.markers())
+            sender.flush()
         self._rows.clear()
 
 

@@ -125,7 +125,7 @@ def started_in(
     Raises:
         KafkaUnavailable, TopicNotFound, NotAuthorized, KafkaRefused
     """
-    found: dict[int, list[int]] = {partition: [] for partition in batch}
+    started: dict[int, list[int]] = {partition: [] for partition in batch}
     for record in reader.read(markers_topic, ranges):
         try:
             marker = decode(record.key(), record.value())
@@ -135,5 +135,5 @@ def started_in(
             continue
         first, past = batch.get(marker.partition, (0, 0))
         if first <= marker.offset < past:
-            found[marker.partition].append(marker.offset)
-    return {partition: OffsetSet.from_offsets(sorted(offsets)) for partition, offsets in found.items()}
+            started[marker.partition].append(marker.offset)
+    return {partition: OffsetSet.from_offsets(sorted(offsets)) for partition, offsets in started.items()}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from spark_cursor_source.client.queues.ack_batcher import AckBatcher
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.feed import Feed
 from spark_cursor_source.client.queues.message import QueueMessage
-from spark_cursor_source.client.queues.settler import AckBatcher
 from spark_cursor_source.core.closing import ClosedAtExit
 from spark_cursor_source.errors import ClientClosed
 from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.metrics.consumers import ConsumerCounts
 from spark_cursor_source.topics.marker_producer import MarkerProducer
+from spark_cursor_source.tracker.embedded import EmbeddedTracker
 
 
 class QueueConsumer(ClosedAtExit):
@@ -39,16 +41,21 @@ class QueueConsumer(ClosedAtExit):
     def __init__(
         self,
         feed: Feed,
-        settler: AckBatcher,
+        batcher: AckBatcher,
         buffer: ReceiveBuffer,
         sender: MarkerProducer,
         *,
         wait_ms: int,
+        tracker: EmbeddedTracker | None = None,
+        counts: ConsumerCounts,
     ) -> None:
-        self._feed, self._settler, self._sender = feed, settler, sender
+        self._feed, self._batcher, self._sender = feed, batcher, sender
         self._buffer, self._wait_ms = buffer, wait_ms
+        self._tracker = tracker
+        self._counts = counts
+        counts.held, counts.buffered = lambda: batcher.held, lambda: len(buffer.messages)
         self._closed = False
-        settler.start()
+        batcher.start()
         feed.start()
 
     def receive(self, timeout_ms: int | None = None) -> QueueMessage | None:
@@ -87,7 +94,7 @@ class QueueConsumer(ClosedAtExit):
         Raises:
             NotSettled: the timeout passed first. The consumer retries the write.
         """
-        self._settler.flush(timeout_ms)
+        self._batcher.flush(timeout_ms)
 
     def close(self) -> None:
         """Writes pending settlements, releases buffered messages and leaves the consumer group.
@@ -104,7 +111,10 @@ class QueueConsumer(ClosedAtExit):
         self._closed = True
         self._feed.stop()
         try:
-            self._settler.close()
+            self._batcher.close()
         finally:
             self._feed.close()
             self._sender.close()
+            self._counts.close()
+            if self._tracker is not None:
+                self._tracker.release()

@@ -7,9 +7,9 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from spark_cursor_source.client.queues.ack_batcher import AckBatcher
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.message import Delivery, QueueMessage, releases
-from spark_cursor_source.client.queues.settler import AckBatcher
 from spark_cursor_source.client.streams.keeper import FOLLOW_S
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
@@ -47,11 +47,11 @@ class Feed(ABC):
         config: ServiceConfig,
         queue_id: bytes | None,
         topics: ClusterAdmin,
-        settler: AckBatcher,
+        batcher: AckBatcher,
         buffer: ReceiveBuffer,
     ) -> None:
         self._config, self._queue_id = config, queue_id
-        self._settler, self._buffer = settler, buffer
+        self._batcher, self._buffer = batcher, buffer
         self._states = StreamStates(config.kafka, config.streams_topic, topics, timeout_ms=config.timeout_ms)
         self._look_at_states = Pace(int(FOLLOW_S * 1000))
         self._closing = threading.Event()
@@ -91,7 +91,7 @@ class Feed(ABC):
     def _withdraw(self, gone: Callable[[QueueMessage], bool]) -> None:
         """Releases the buffered messages that match ``gone``."""
         for release in releases(self._buffer.withdraw(gone)):
-            self._settler.say(release)
+            self._batcher.settle(release)
 
     def _work(self) -> None:
         fatal: CursorqError | None = None
@@ -127,7 +127,7 @@ class Feed(ABC):
 
     def _delivery(self, cell: Cell, delivery_count: int, began_ms: int | None = None) -> Delivery:
         return Delivery(
-            self._settler,
+            self._batcher,
             cell,
             delivery_count,
             lease_ms=self._config.redelivery_timeout_ms,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from spark_cursor_source.client.queues.ack_batcher import AckBatcher
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.feed import LOOK_S, Feed
 from spark_cursor_source.client.queues.message import QueueMessage
-from spark_cursor_source.client.queues.settler import AckBatcher
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.interop.group_reader import GroupReader
 from spark_cursor_source.interop.sender import MarkerSenderV1
@@ -38,10 +38,10 @@ class FeedV1(Feed):
         group: str,
         topics: ClusterAdmin,
         sender: MarkerSenderV1,
-        settler: AckBatcher,
+        batcher: AckBatcher,
         buffer: ReceiveBuffer,
     ) -> None:
-        super().__init__(config, queue_id, topics, settler, buffer)
+        super().__init__(config, queue_id, topics, batcher, buffer)
         self._sender, self._group, self._of = sender, group, queue_id
         self._reader = GroupReader(
             client_config(config.kafka, "consumer"),
@@ -69,18 +69,18 @@ class FeedV1(Feed):
         fetched = self._reader.read(most, LOOK_S)
         if not fetched:
             return
-        ours = [(one, one.of_queue(self._of)) for one in fetched]
+        ours = [(span, span.of_queue(self._of)) for span in fetched]
         try:
-            self._sender.send(marker for one, messages in ours for marker in self._starts(one, messages))
+            self._sender.send(marker for span, messages in ours for marker in self._starts(span, messages))
             # Starts precede the commit: a crash in between delivers twice. The other order loses messages.
             self._sender.flush(self._config.timeout_ms / 1000)
             is_ours = self._reader.commit(Deadline.after_ms(self._config.timeout_ms))
         except BaseException:
-            self._reader.follow({one.partition: one.start for one in fetched})
+            self._reader.follow({span.partition: span.start for span in fetched})
             raise
         if is_ours:
-            for one, messages in ours:
-                self._put(one.partition, messages)
+            for span, messages in ours:
+                self._put(span.partition, messages)
 
     def _starts(self, fetched: Fetched, messages: list[Record]) -> Iterator[MarkerV1]:
         for message in messages:
@@ -98,9 +98,9 @@ class FeedV1(Feed):
         if not records:
             return
         cell = Cell(subscription=self._group, topic=self._config.message_topic, partition=partition)
-        self._settler.track(cell, offsets_of(records), run_id="")
+        self._batcher.track(cell, offsets_of(records), run_id="")
         deliveries = {count: self._delivery(cell, count) for count in set(map(delivery_count_of, records))}
-        self._buffer.put([QueueMessage(one, deliveries[delivery_count_of(one)]) for one in records])
+        self._buffer.put([QueueMessage(record, deliveries[delivery_count_of(record)]) for record in records])
 
     def _revoked(self) -> None:
         self._withdraw(lambda _: True)

@@ -7,29 +7,24 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 
+from spark_cursor_source.client.queues.ack_batcher import AckBatcher
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.feed import LOOK_S, Feed
 from spark_cursor_source.client.queues.message import QueueMessage, unreceived
-from spark_cursor_source.client.queues.settler import AckBatcher
-from spark_cursor_source.consumer.announced import AnnouncedRedeliveries
-from spark_cursor_source.consumer.following import ClientAssignment
-from spark_cursor_source.consumer.membership import GroupConfig
+from spark_cursor_source.consumer.client_assignment import ClientAssignment
+from spark_cursor_source.consumer.client_member import ClientMember, Lost
+from spark_cursor_source.consumer.membership import GroupConfig, Membership
+from spark_cursor_source.consumer.pending import ClientRedeliveries
 from spark_cursor_source.consumer.session import TrackerAddress, TrackerSession
 from spark_cursor_source.consumer.starts import Starts
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
-from spark_cursor_source.core.admission import Turns
-from spark_cursor_source.core.batch import Delivery
-from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import End, Marker, Release
-from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.marker import End, Marker, Release, Start
+from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.subscription_type import SubscriptionType
-from spark_cursor_source.core.suspect_turns import SuspectTurns, Turn
-from spark_cursor_source.core.tracker import Redeliver
-from spark_cursor_source.errors import NoTracker
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.config import client_config
@@ -42,6 +37,8 @@ from spark_cursor_source.topics.delayed import messages_not_due
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.topics.queue import Missing
 from spark_cursor_source.topics.redelivered import redelivered
+from spark_cursor_source.topics.redeliveries import RedeliveryLog
+from spark_cursor_source.topics.redelivery_partitions import RedeliveryPartitions
 
 
 class FeedV2(Feed):
@@ -60,14 +57,16 @@ class FeedV2(Feed):
         subscription: str,
         topics: ClusterAdmin,
         sender: MarkerSender,
-        settler: AckBatcher,
+        batcher: AckBatcher,
         buffer: ReceiveBuffer,
     ) -> None:
-        super().__init__(config, queue_id, topics, settler, buffer)
+        super().__init__(config, queue_id, topics, batcher, buffer)
         self._sender = sender
         self._reading = reading = client_config(config.kafka, "consumer")
         run_id = uuid.uuid4().hex
-        self._cursors = CursorTable(reading, config.cursors_topic, timeout_ms=config.timeout_ms)
+        self._cursors = CursorTable(
+            reading, config.cursors_topic, timeout_ms=config.timeout_ms, subscription=subscription
+        )
         tracker = TrackerAddress(
             markers_topic=config.marker_topic,
             cursors_topic=config.cursors_topic,
@@ -80,105 +79,97 @@ class FeedV2(Feed):
             type=SubscriptionType.SHARED,
             session_ms=config.session_timeout_ms,
             query_id=run_id,
+            queue_id=None if queue_id is None else queue_id.decode(),
         )
-        self._following = ClientAssignment(
-            reading,
+        assignment = ClientAssignment(
             topics,
-            part,
+            Membership(reading, topics, part),
             self._run,
             self._send,
+            group=part.group,
+            topic=config.message_topic,
             subscription=subscription,
             watch=TrackerWatch(topics, tracker),
         )
         self._reader = TailConsumer(
             reading, config.message_topic, isolation=config.isolation.value, on_removed=self._on_removed
         )
-        self._announced = AnnouncedRedeliveries(reading, config.redeliveries_topic, topics)
-        self._look_for_announced = Pace(int(LOOK_S * 1000))
         self._starts = Starts(self._send, self._run.id_of, lease_ms=config.redelivery_timeout_ms)
-        self._started: Slice | None = None  # a redelivery that is started and not read yet
-        self._turns = Turns()
-        self._suspects = SuspectTurns(lease_ms=config.redelivery_timeout_ms)
+        pending = ClientRedeliveries(
+            RedeliveryLog(reading, config.redeliveries_topic, subscription=subscription),
+            RedeliveryPartitions(topics, config.redeliveries_topic),
+            assignment,
+            self._run,
+        )
+        self._member = ClientMember(
+            assignment,
+            pending,
+            self._cursors,
+            self._starts,
+            lease_ms=config.redelivery_timeout_ms,
+            on_start=self._track,
+        )
+        self._assignment = assignment
+        self._look_for_announced = Pace(int(LOOK_S * 1000))
         self._new_came = False  # True if the last fetch returned new messages
 
     def _close(self) -> None:
-        self._following.close()
-        for client in (self._reader, self._announced, self._cursors):
+        self._member.close()
+        for client in (self._reader, self._cursors):
             client.close()
 
     def _step(self) -> None:
         if self._look_for_announced.is_time():
-            self._announced.look(self._is_ours)
-        self._leave(self._following.lost())
-        self._following.greet()
-        self._hear_the_tracker()
-        self._following.tell_how_far()
+            self._member.read_announcements()
+        self._leave(self._member.drop_lost())
+        if begin := self._member.greet():
+            self._reader.follow(begin)
+        self._assignment.report_positions()
         if not self._buffer.wait_for_room(LOOK_S):
             return
         self._deliver(self._paused())
 
     def _deliver(self, paused: frozenset[int]) -> None:
         """Delivers suspects, redeliveries or new messages, by the same turns as a query's planner."""
-        if self._started is not None:
+        if self._member.unread is not None:
             self._read_started()
             return
-        suspects = self._announced.waiting(paused, alone=True)
-        turn = self._suspects.next(
+        room = self._buffer.room
+        quota = self._member.next(
             round(time.monotonic() * 1000),
-            suspect=bool(suspects),
-            held=bool(self._settler.held),
-            others=self._new_came or bool(self._announced.waiting(paused, alone=False)),
+            room=room,
+            paused=paused,
+            is_holding=bool(self._batcher.held),
+            new_came=self._new_came,
         )
-        if turn is Turn.WAIT:
+        if quota is None:
             self._closing.wait(LOOK_S)
-        elif turn is Turn.SUSPECT:
-            self._deliver_again(self._buffer.room, paused, alone=True)
+        elif quota.suspects:
+            self._deliver_again(quota.suspects, paused, alone=True)
         else:
-            room = self._buffer.room
-            again, new = self._turns.share(
-                room,
-                again=self._announced.waiting(paused, alone=False),
-                new=room if self._new_came else min(room, 1),
-            )
-            self._turns.planned(alone=False)
-            came_again = self._deliver_again(again, paused, alone=False)
-            if new or not came_again:
-                self._deliver_new(paused, room - again, 0.0 if came_again else LOOK_S)
+            came_again = self._deliver_again(quota.again, paused, alone=False)
+            if quota.new or not came_again:
+                self._deliver_new(paused, room - quota.again, 0.0 if came_again else LOOK_S)
+
+    def _paused(self) -> frozenset[int]:
+        return super()._paused() | self._assignment.paused
 
     # -- assigned partitions ---------------------------------------------------------------------------
 
-    def _leave(self, numbers: Iterable[int]) -> None:
-        cells = self._following.leave(numbers)
-        if not cells:
+    def _leave(self, lost: Lost) -> None:
+        """Releases the messages of lost partitions that no application has received."""
+        if not lost.cells:
             return
-        gone = {cell.partition for cell in cells}
-        self._reader.leave(gone)
-        self._withdraw(lambda message: message.delivery.cell in cells)
-        self._announced.forget(cells)
-        if self._started is not None and self._started.partition in gone:
-            piece, self._started = self._started, None
-            cell = self._following.cell(piece.partition)
-            self._hand_back(cell, piece.offsets, piece.delivery_count, self._starts.began_ms)
-        for one in self._starts.forget(cells):
-            self._hand_back(one.cell, one.offsets, one.delivery_count, None)
-
-    def _hand_back(self, cell: Cell, offsets: OffsetSet, delivery_count: int, began_ms: int | None) -> None:
-        self._settler.say(unreceived(cell, offsets, delivery_count, began_ms=began_ms))
-
-    def _hear_the_tracker(self) -> None:
-        try:
-            begin = self._following.heard()
-        except NoTracker:
-            # The next round writes a new Hello: a rebuilt tracker may have lost the first one.
-            self._leave(self._following.waiting)
-            raise
-        if begin:
-            self._reader.follow(begin)
+        self._reader.leave({cell.partition for cell in lost.cells})
+        self._withdraw(lambda message: message.delivery.cell in lost.cells)
+        for delivery, began_ms in lost.unread:
+            release = unreceived(delivery.cell, delivery.offsets, delivery.delivery_count, began_ms=began_ms)
+            self._batcher.settle(release)
 
     # -- new messages ----------------------------------------------------------------------------------
 
     def _deliver_new(self, paused: frozenset[int], room: int, wait_s: float) -> None:
-        if not self._following.is_reading:
+        if not self._assignment.is_reading:
             self._closing.wait(wait_s)
             return
         self._reader.pause(paused)
@@ -186,23 +177,24 @@ class FeedV2(Feed):
         with collector_paused():
             fetched = self._reader.read(most, wait_s)
             self._new_came = bool(fetched)
-            ours = {one.partition: self._wanted(one) for one in fetched}
+            ours = {span.partition: self._wanted(span) for span in fetched}
         try:
             started = self._start_new({number: messages for number, messages in ours.items() if messages})
         except BaseException:
-            self._reader.follow(
-                {one.partition: one.start for one in fetched if one.partition in self._following}
-            )
+            starts = {span.partition: span.start for span in fetched}
+            self._reader.follow({number: starts[number] for number in starts if self._holds(number)})
             raise
-        for one in fetched:
-            if one.partition in self._following:
-                self._following[one.partition].passed = one.stop
+        for span in fetched:
+            self._assignment.examined(span.partition, span.stop)
         for number in started:
             self._put(number, ours[number], 1)
 
+    def _holds(self, number: int) -> bool:
+        return self._assignment.owns(self._assignment.cell_of(number))
+
     def _wanted(self, fetched: Fetched) -> Sequence[Record]:
         """Returns the messages of the queue, without those that the tracker has expired or skipped."""
-        messages, cell = fetched.of_queue(self._queue_id), self._following.cell(fetched.partition)
+        messages, cell = fetched.of_queue(self._queue_id), self._assignment.cell_of(fetched.partition)
         known = self._cursors.get(cell)
         if known is not None and known.ages.ttl_ms is not None:
             self._cursors.refresh()
@@ -211,46 +203,34 @@ class FeedV2(Feed):
             return messages
         # A Start of this run without a broker response may have moved the read position. Its messages are
         # neither expired nor skipped.
-        ours = self._starts.unconfirmed(cell)
+        unconfirmed = self._member.unconfirmed(cell)
         return [
             message
             for message in messages
-            if offset_of(message) >= known.read_position or offset_of(message) in ours
+            if offset_of(message) >= known.read_position or offset_of(message) in unconfirmed
         ]
 
     def _start_new(self, ours: Mapping[int, Sequence[Record]]) -> list[int]:
         """Writes the Starts of fetched messages. Returns the partitions still assigned to this consumer."""
         if not ours:
             return []
-        with self._following.steady():
-            mine = {number for number in self._following.assigned() if number in self._following}
-            deliveries = [
-                Delivery(cell=self._following.cell(number), offsets=offsets_of(messages), delivery_count=1)
-                for number, messages in ours.items()
-                if number in mine
-            ]
-            self._start(deliveries)
-        self._leave(ours.keys() - mine)
-        for delivery in deliveries:
-            self._following[delivery.cell.partition].position = (delivery.offsets.last or 0) + 1
-        return [delivery.cell.partition for delivery in deliveries]
+        started, lost = self._member.start_new({number: offsets_of(some) for number, some in ours.items()})
+        self._leave(lost)
+        return started
 
-    def _start(self, deliveries: Sequence[Delivery], *, alone: bool = False) -> None:
-        """Writes Starts and begins to extend their leases."""
-        starts = self._starts.write(deliveries, alone=alone)
-        for start, delivery in zip(starts, deliveries, strict=True):
-            self._announced.started(delivery)
-            self._settler.track(start.cell, start.offsets, run_id=start.run_id)
+    def _track(self, start: Start) -> None:
+        count = start.delivery_count
+        self._batcher.track(start.cell, start.offsets, run_id=start.run_id, delivery_count=count)
 
     def _put(self, partition: int, messages: Sequence[Record], delivery_count: int) -> None:
         """Buffers messages whose Starts are stored. Releases delayed messages until their delivery time."""
-        cell = self._following.cell(partition)
+        cell = self._assignment.cell_of(partition)
         if self._config.delayed_delivery:
             piece = Slice(topic=cell.topic, partition=partition, offsets=EMPTY, delivery_count=delivery_count)
             messages, early = messages_not_due(piece, messages, self._starts.now_ms)
             for again_ms, offsets in early:
                 later = Release(cell=cell, offsets=offsets, delivery_count=delivery_count, due_ms=again_ms)
-                self._settler.say(later)
+                self._batcher.settle(later)
         delivery = self._delivery(cell, delivery_count, self._starts.began_ms)
         with collector_paused():
             received = list(map(QueueMessage, messages, repeat(delivery)))
@@ -258,42 +238,19 @@ class FeedV2(Feed):
 
     # -- redeliveries ----------------------------------------------------------------------------------
 
-    def _is_ours(self, one: Redeliver) -> bool:
-        return one.run_id == self._run.id_of(one.cell) and one.cell in self._following.cells
-
     def _deliver_again(self, most: int, paused: frozenset[int], *, alone: bool) -> bool:
         """Delivers up to ``most`` redelivered messages. False if none are waiting.
 
         With ``alone``, delivers suspects. Otherwise delivers other redeliveries.
         """
-        one = self._announced.take(most, paused, alone=alone)
-        if one is None:
-            return False
-        try:
-            self._start_again(one)
-        except BaseException:
-            self._announced.put_back(one)
-            raise
+        is_any = self._member.start_again(most, paused, alone=alone)
         self._read_started()
-        return True
+        return is_any
 
     def _read_started(self) -> None:
-        if self._started is not None:
-            self._read_again(self._started)
-            self._started = None
-
-    def _start_again(self, one: Redeliver) -> None:
-        delivery = Delivery(cell=one.cell, offsets=one.offsets, delivery_count=one.delivery_count + 1)
-        with self._following.steady():
-            if one.cell.partition not in self._following.assigned():
-                return  # the tracker announces this redelivery to the next owner
-            self._start([delivery], alone=one.alone)
-        self._started = Slice(
-            topic=one.cell.topic,
-            partition=one.cell.partition,
-            offsets=delivery.offsets,
-            delivery_count=delivery.delivery_count,
-        )
+        if self._member.unread is not None:
+            self._read_again(self._member.unread)
+            self._member.unread = None
 
     def _read_again(self, piece: Slice) -> None:
         messages, missing = redelivered(
@@ -304,8 +261,8 @@ class FeedV2(Feed):
         self._put(piece.partition, messages, piece.delivery_count)
         for why, offsets in missing:
             # Without this End, offsets without a message would be redelivered forever.
-            cell, gap = self._following.cell(piece.partition), why is Missing.GAP
-            self._settler.say(End(cell=cell, offsets=offsets, no_message=gap))
+            cell, gap = self._assignment.cell_of(piece.partition), why is Missing.GAP
+            self._batcher.settle(End(cell=cell, offsets=offsets, no_message=gap))
             if why is Missing.RETENTION:
                 self._on_removed(piece.partition, offsets.first or 0, (offsets.last or 0) + 1)
 

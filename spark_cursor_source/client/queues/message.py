@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from spark_cursor_source.client.queues.settler import AckBatcher, Acks
+from spark_cursor_source.client.queues.ack_batcher import AckBatcher, Acks
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import MAX_LEASE_MS, KeepAlive, Reject, Release
 from spark_cursor_source.core.offsets import OffsetSet
@@ -23,11 +23,11 @@ _settling = threading.Lock()  # all messages share one lock: messages are many, 
 class Delivery:
     """Shared data of the messages that one Start delivered together."""
 
-    __slots__ = ("acks", "began_ms", "can_reject", "cell", "delivery_count", "lease_ms", "settler")
+    __slots__ = ("acks", "batcher", "began_ms", "can_reject", "cell", "delivery_count", "lease_ms")
 
     def __init__(
         self,
-        settler: AckBatcher,
+        batcher: AckBatcher,
         cell: Cell,
         delivery_count: int,
         *,
@@ -35,8 +35,8 @@ class Delivery:
         can_reject: bool = True,
         began_ms: int | None = None,
     ) -> None:
-        self.settler, self.cell, self.delivery_count = settler, cell, delivery_count
-        self.acks: Acks = settler.acks_of(cell)
+        self.batcher, self.cell, self.delivery_count = batcher, cell, delivery_count
+        self.acks: Acks = batcher.acks_of(cell)
         self.lease_ms, self.can_reject = lease_ms, can_reject
         self.began_ms = began_ms  #: broker time at which the lease began, or None if unknown
 
@@ -114,7 +114,7 @@ class QueueMessage:
             NotSettled: the ack was not stored within ``timeout_ms`` (default: the client's timeout). The
                 consumer retries the write.
         """
-        self.delivery.settler.wait_for(self.ack_async(), timeout_ms)
+        self.delivery.batcher.wait_for(self.ack_async(), timeout_ms)
 
     def ack_async(self) -> Future[None]:
         """Acks the message without waiting. Acks of a few milliseconds are written together.
@@ -125,7 +125,7 @@ class QueueMessage:
         self._settle(_ACKED)
         delivery = self.delivery
         offset: int = self._record.offset()  # type: ignore[assignment]  # only an unsent Record has None
-        return delivery.settler.ack(delivery.acks, offset)
+        return delivery.batcher.ack(delivery.acks, offset)
 
     def nack(self, delay_ms: int | None = None, *, reason: str = "", timeout_ms: int | None = None) -> None:
         """Releases the message for redelivery after ``delay_ms``, or after the tracker's backoff if None.
@@ -141,7 +141,7 @@ class QueueMessage:
         self._settle(_RELEASED)
         cell, offsets, count = self._named()
         release = Release(cell=cell, offsets=offsets, delivery_count=count, delay_ms=delay_ms, reason=reason)
-        self._say(release, timeout_ms)
+        self._write(release, timeout_ms)
 
     def reject(self, reason: str = "", *, timeout_ms: int | None = None) -> None:
         """Moves the message to the dead letters immediately, with the reason. This is kafka-mq-go's Nack.
@@ -154,7 +154,7 @@ class QueueMessage:
             raise RejectRefused
         self._settle(_REJECTED)
         cell, offsets, count = self._named()
-        self._say(Reject(cell=cell, offsets=offsets, delivery_count=count, reason=reason), timeout_ms)
+        self._write(Reject(cell=cell, offsets=offsets, delivery_count=count, reason=reason), timeout_ms)
 
     def extend(self, lease_ms: int | None = None, *, timeout_ms: int | None = None) -> None:
         """Extends the lease to ``lease_ms`` from now (default: the consumer's lease time, at most 12 h).
@@ -173,7 +173,7 @@ class QueueMessage:
         keep_alive = KeepAlive(
             cell=cell, offsets=offsets, delivery_count=count, lease_ms=lease_ms or self.delivery.lease_ms
         )
-        self._say(keep_alive, timeout_ms)
+        self._write(keep_alive, timeout_ms)
 
     def __repr__(self) -> str:
         return f"QueueMessage({self.topic}-{self.partition} offset {self.offset})"
@@ -189,9 +189,9 @@ class QueueMessage:
         delivery, offset = self.delivery, self.offset
         return delivery.cell, OffsetSet.of((offset, offset + 1)), delivery.delivery_count
 
-    def _say(self, settlement: Release | Reject | KeepAlive, timeout_ms: int | None) -> None:
-        settler = self.delivery.settler
-        settler.wait_for(settler.say(settlement), timeout_ms)
+    def _write(self, settlement: Release | Reject | KeepAlive, timeout_ms: int | None) -> None:
+        batcher = self.delivery.batcher
+        batcher.wait_for(batcher.settle(settlement), timeout_ms)
 
 
 def releases(messages: Iterable[QueueMessage]) -> Iterator[Release]:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from spark_cursor_source.client.queues.ack_batcher import AckBatcher, Write
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.consumer import QueueConsumer
 from spark_cursor_source.client.queues.feed_v1 import FeedV1
 from spark_cursor_source.client.queues.feed_v2 import FeedV2
 from spark_cursor_source.client.queues.producer import QueueProducer
-from spark_cursor_source.client.queues.settler import AckBatcher, Write
 from spark_cursor_source.core.marker import Marker
 from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.interop.sender import MarkerSenderV1, in_v1
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.rights import Rights, of_consumer, of_consumer_v1
+from spark_cursor_source.metrics.consumers import ConsumerCounts, ServiceCounts
+from spark_cursor_source.metrics.table import Sample
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.service import ServiceConfig
+from spark_cursor_source.options.tracker_place import TrackerPlace
 from spark_cursor_source.topics.markers import MarkerSender
+from spark_cursor_source.tracker.embedded import EmbeddedTracker
 
 
 class Service:
@@ -37,6 +41,7 @@ class Service:
 
     def __init__(self, config: ServiceConfig) -> None:
         self._config = config
+        self._counts = ServiceCounts()
 
     def queue(self, id: str | None = None, *, subscription: str | None = None) -> Queue:
         """Returns the queue of the messages whose key is ``id``, or of all messages if ``id`` is None.
@@ -49,14 +54,23 @@ class Service:
         """
         if id == "":
             raise InvalidArgument("id", id, "a queue id is not empty")
-        return Queue(self._config, id, self._config.subscription_of(id, subscription))
+        return Queue(self._config, id, self._config.subscription_of(id, subscription), self._counts)
+
+    def metrics(self) -> Iterator[Sample]:
+        """Yields the metrics of all consumers of this service, for ``serve_metrics``.
+
+        The labels ``subscription`` and ``queue`` have up to 100 values each; further ones are ``other``.
+        """
+        return self._counts.samples()
 
 
 class Queue:
     """One queue of a service. Creates its producers and consumers."""
 
-    def __init__(self, config: ServiceConfig, id: str | None, subscription: str) -> None:
-        self._config, self._subscription = config, subscription
+    def __init__(
+        self, config: ServiceConfig, id: str | None, subscription: str, counts: ServiceCounts
+    ) -> None:
+        self._config, self._subscription, self._counts = config, subscription, counts
         self._id = None if id is None else id.encode()
 
     def producer(self) -> QueueProducer:
@@ -89,13 +103,15 @@ class Queue:
         sender = MarkerSenderV1(client_config(config.kafka, "producer"), config.marker_topic, partitions)
 
         def write(markers: Sequence[Marker]) -> None:
-            sender.send(one for marker in markers for one in in_v1(marker, queue_id))
+            sender.send(v1 for marker in markers for v1 in in_v1(marker, queue_id))
             sender.flush(config.timeout_ms / 1000)
 
-        settler = self._settler(write)
+        counts = self._consumer_counts()
+        batcher = self._ack_batcher(write, counts)
         group = config.group_of(self._subscription)
-        feed = FeedV1(config, queue_id, group, topics, sender, settler, buffer)
-        return QueueConsumer(feed, settler, buffer, sender, wait_ms=config.consumer_next_message_timeout_ms)
+        feed = FeedV1(config, queue_id, group, topics, sender, batcher, buffer)
+        wait_ms = config.consumer_next_message_timeout_ms
+        return QueueConsumer(feed, batcher, buffer, sender, wait_ms=wait_ms, counts=counts)
 
     def _consumer_v2(self, topics: ClusterAdmin, buffer: ReceiveBuffer) -> QueueConsumer:
         config = self._config
@@ -110,9 +126,29 @@ class Queue:
             sender.send(markers)
             sender.flush(config.timeout_ms / 1000)
 
-        settler = self._settler(write)
-        feed = FeedV2(config, self._id, self._subscription, topics, sender, settler, buffer)
-        return QueueConsumer(feed, settler, buffer, sender, wait_ms=config.consumer_next_message_timeout_ms)
+        counts = self._consumer_counts()
+        batcher = self._ack_batcher(write, counts)
+        feed = FeedV2(config, self._id, self._subscription, topics, sender, batcher, buffer)
+        return QueueConsumer(
+            feed,
+            batcher,
+            buffer,
+            sender,
+            wait_ms=config.consumer_next_message_timeout_ms,
+            tracker=self._embedded_tracker(),
+            counts=counts,
+        )
+
+    def _embedded_tracker(self) -> EmbeddedTracker | None:
+        config = self._config
+        if config.tracker is not TrackerPlace.EMBEDDED:
+            return None
+        return EmbeddedTracker(
+            config.kafka,
+            markers_topic=config.marker_topic,
+            redeliveries_topic=config.redeliveries_topic,
+            cursors_topic=config.cursors_topic,
+        )
 
     def _rights(self) -> Rights:
         config = self._config
@@ -126,6 +162,15 @@ class Queue:
             queues=[config.message_topic],
         )
 
-    def _settler(self, write: Write) -> AckBatcher:
+    def _consumer_counts(self) -> ConsumerCounts:
+        queue = "" if self._id is None else self._id.decode()
+        return self._counts.consumer(self._config.message_topic, self._subscription, queue)
+
+    def _ack_batcher(self, write: Write, counts: ConsumerCounts) -> AckBatcher:
         config = self._config
-        return AckBatcher(write, lease_ms=config.redelivery_timeout_ms, timeout_ms=config.timeout_ms)
+        return AckBatcher(
+            write,
+            lease_ms=config.redelivery_timeout_ms,
+            timeout_ms=config.timeout_ms,
+            observer=counts,
+        )

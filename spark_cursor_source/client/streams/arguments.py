@@ -8,6 +8,7 @@ from spark_cursor_source.client.streams.subjects import why_no_subject
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.names import why_no_topic
 from spark_cursor_source.errors import InvalidArgument
+from spark_cursor_source.options.arguments import check_number
 
 MAX_PARTITION = 2**31 - 1
 
@@ -33,8 +34,3 @@ def check_subject(subject: str, *, wildcards: bool) -> None:
 def check_partitions(partitions: Collection[int] | None) -> None:
     if partitions is not None and not partitions:
         raise InvalidArgument("partitions", partitions, "it names none; leave it out for all")
-
-
-def check_number(argument: str, value: int, *, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise InvalidArgument(argument, value, f"it is not in {least} to {most}")

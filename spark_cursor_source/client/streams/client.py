@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 
-from spark_cursor_source.client.streams.arguments import MAX_PARTITION, cell_of, check_number, check_stream
+from spark_cursor_source.client.streams.arguments import MAX_PARTITION, cell_of, check_stream
 from spark_cursor_source.client.streams.parts import Parts
 from spark_cursor_source.client.streams.positions import Message, StartAt, StopAt, check_order
 from spark_cursor_source.client.streams.publish_calls import PublishCalls
 from spark_cursor_source.client.streams.stream_calls import StreamCalls
 from spark_cursor_source.core.closing import ClosedAtExit
 from spark_cursor_source.core.named_cursor import NO_OFFSET, NamedCursor
+from spark_cursor_source.options.arguments import check_number
 from spark_cursor_source.options.kinds import MAX_LONG
 
 _NEW_ONLY = StartAt.new_only()

@@ -22,7 +22,7 @@ from spark_cursor_source.errors import (
 )
 from spark_cursor_source.kafka.admin import ClusterAdmin, TopicInfo
 from spark_cursor_source.kafka.config import client_config, open_client
-from spark_cursor_source.kafka.config_roles import consumer_config
+from spark_cursor_source.kafka.config_roles import FEW_RECORDS, consumer_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import error_of, refusal
 from spark_cursor_source.kafka.reading import PartitionReads, offset_of
@@ -72,8 +72,8 @@ class PartitionReader:
         config = consumer_config(
             client_config(self._kafka, "consumer"),
             {
+                **FEW_RECORDS,
                 "isolation.level": "read_committed",
-                "fetch.queue.backoff.ms": 2,
                 # The broker reports the end of partition after this wait. A read with a stop needs the end.
                 "fetch.wait.max.ms": 100 if self._stop is None else 10,
                 "log_level": 0,

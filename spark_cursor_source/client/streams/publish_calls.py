@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from spark_cursor_source.client.streams.arguments import check_number, check_stream, check_subject
+from spark_cursor_source.client.streams.arguments import check_stream, check_subject
 from spark_cursor_source.client.streams.parts import Parts
 from spark_cursor_source.client.streams.publish import OnAck, Outgoing
 from spark_cursor_source.client.streams.receipts import Ack, AckPolicy, Headers, Partitioner
+from spark_cursor_source.options.arguments import check_number
 from spark_cursor_source.options.kinds import MAX_LONG
 
 

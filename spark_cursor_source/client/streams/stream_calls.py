@@ -6,7 +6,6 @@ from collections.abc import Collection
 
 from spark_cursor_source.client.streams.arguments import (
     MAX_PARTITION,
-    check_number,
     check_partitions,
     check_stream,
     check_subject,
@@ -15,6 +14,7 @@ from spark_cursor_source.client.streams.parts import Parts
 from spark_cursor_source.core.stream_metadata import ClusterMetadata, PartitionMetadata
 from spark_cursor_source.core.stream_state import StreamSettings
 from spark_cursor_source.errors import InvalidArgument
+from spark_cursor_source.options.arguments import check_number
 from spark_cursor_source.options.kinds import MAX_LONG
 
 NO_LIMIT = -1  #: Kafka's value for unlimited retention

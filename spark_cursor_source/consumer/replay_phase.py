@@ -1,44 +1,52 @@
-"""Replay of batches that an earlier run started and Spark requests again."""
+"""Second phase of a run: Spark may request a batch again that an earlier run has logged."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 
-from spark_cursor_source.consumer.assignment import PartitionAssignment
-from spark_cursor_source.consumer.session import TrackerSession
-from spark_cursor_source.core.batch import BatchPlan, RedeliveryRecord, SourceOffset, TopicPartition
+from spark_cursor_source.consumer.run_parts import RunParts
+from spark_cursor_source.consumer.running_phase import RunningPhase
+from spark_cursor_source.core.batch import BatchPlan, SourceOffset, TopicPartition
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.replay import plan_replay
-from spark_cursor_source.options.source import SourceOptions
 
 log = logging.getLogger(__name__)
 
 
-class ReplayPlanner:
+class ReplayPhase:
     """Plans a batch again with the same messages, without those that are settled.
 
     A second replay releases the messages instead: the batch runs empty, and they return as redeliveries.
     """
 
-    def __init__(self, options: SourceOptions, assignment: PartitionAssignment, run: TrackerSession) -> None:
-        self._options, self._assignment, self._run = options, assignment, run
+    def __init__(self, parts: RunParts, running: RunningPhase) -> None:
+        self._options, self._assignment = parts.options, parts.assignment
+        self._session, self._pending, self._running = parts.session, parts.pending, running
         #: all messages of replayed batches, whether delivered again or not
         self.held: dict[Cell, OffsetSet] = {}
 
-    def plan(self, start: SourceOffset, end: SourceOffset, records: Sequence[RedeliveryRecord]) -> BatchPlan:
-        """Returns the present content of the batch. ``records`` are the redeliveries that it contained."""
+    def begin(self, start: SourceOffset) -> ReplayPhase:
+        """Returns this phase: the run has begun."""
+        return self
+
+    def run(self) -> RunningPhase:
+        """Returns the next phase: Spark asks for new batches, so that it has no batch to replay."""
+        return self._running
+
+    def content(self, start: SourceOffset, end: SourceOffset) -> BatchPlan:
+        """Returns the present content of a batch that an earlier run has logged."""
         if not self._options.subscription_type.is_sole:
             # The partitions may belong to other members now. Started messages are redelivered when their
             # leases expire. Other messages are planned from the position that the tracker reports.
             log.info(
                 "A batch of an earlier run is not replayed. Its messages return when their leases "
                 "expire. event=batch_replay_skipped run=%s",
-                self._run.run_id,
+                self._session.run_id,
             )
             return BatchPlan(deliveries=())
+        records = self._pending.replayed(start, end)
         held = self._assignment.still_owned(end.queue)
         origins = {tp: end.origin(tp, start) for tp in end.queue}
         ends = {
@@ -49,19 +57,18 @@ class ReplayPlanner:
             start,
             replace(end, queue=ends),
             [record.redeliver for record in records],
-            cursors=self._run.answers,
+            cursors=self._session.answers,
         )
         # covers partitions that this run does not hold: nothing of them is delivered either
         for tp, stop in end.queue.items():
             self.held[self._assignment.cell(*tp)] = OffsetSet.of((origins[tp], stop))
-        for tp, stop in ends.items():
-            self._assignment.next[tp] = max(self._assignment.next.get(tp, 0), stop)
+        self._assignment.advance(ends)
         for record in records:
             cell = record.redeliver.cell
             self.held[cell] = self.held.get(cell, EMPTY) | record.redeliver.offsets
         log.info(
             "A batch of an earlier run is replayed. event=batch_replayed run=%s delivered=%d handed_back=%d",
-            self._run.run_id,
+            self._session.run_id,
             sum(len(d.offsets) for d in batch.deliveries),
             sum(len(b.offsets) for b in batch.hand_backs),
         )
@@ -72,5 +79,5 @@ class ReplayPlanner:
 
         The batch then delivers no new message of the partition.
         """
-        answer = self._run.answers.get(self._assignment.cell(*tp))
+        answer = self._session.answers.get(self._assignment.cell(*tp))
         return answer is not None and answer.read_position < origin

@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from typing import Protocol
 
-from spark_cursor_source.consumer.client_leases import ClientLeases
+from spark_cursor_source.consumer.lease_extender import now_ms
+from spark_cursor_source.consumer.leases import Leased, Leases, keep_alives
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release
-from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.settling import Settling, SettlingFold
 from spark_cursor_source.errors import (
     ClientClosed,
     CursorqError,
@@ -24,10 +26,17 @@ from spark_cursor_source.errors import (
 log = logging.getLogger(__name__)
 
 Write = Callable[[Sequence[Marker]], None]  #: writes markers; returns when the brokers have stored them
-Settlement = End | Release | Reject | KeepAlive  #: markers that settle or extend messages
 
 _LINGER_S = 0.003  # seconds in which further acks join the first ack, if no caller waits for it
 _PAUSE_S = 0.2
+
+
+class Observer(Protocol):
+    """Counts of a consumer, called once for each Start and for each write."""
+
+    def started(self, cell: Cell, offsets: OffsetSet, *, delivery_count: int) -> None: ...
+
+    def written(self, markers: Sequence[Marker]) -> None: ...
 
 
 class Acks:
@@ -47,20 +56,21 @@ class AckBatcher:
     marker. A failed write is retried until the brokers store it. Threads may share a batcher.
     """
 
-    def __init__(self, write: Write, *, lease_ms: int, timeout_ms: int) -> None:
-        self._write = write
+    def __init__(
+        self, write: Write, *, lease_ms: int, timeout_ms: int, observer: Observer | None = None
+    ) -> None:
+        self._write, self._observer = write, observer
         self._lease_ms, self._timeout_ms = lease_ms, timeout_ms
         self._lock = threading.Lock()
         self._acks: dict[Cell, Acks] = {}
-        self._said: list[Settlement] = []
+        self._settled: list[Settling] = []
         self._written: Future[None] = Future()  # completes with the settlements since the last write began
         self._idle = True
         self._work, self._urgent = threading.Event(), threading.Event()
-        self._leases = ClientLeases()
-        self._extended_s = time.monotonic()
+        self._leases: Leases[str] = Leases(lease_ms=lease_ms)
         self._closed = False
         self._given_up: CursorqError | None = None  # error of dropped settlements, for close() to report
-        self._thread = threading.Thread(target=self._run, name="cursorq-settler", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="cursorq-ack-batcher", daemon=True)
 
     def start(self) -> None:
         """Starts the writing thread."""
@@ -81,18 +91,18 @@ class AckBatcher:
                 self._wake()
             return self._written
 
-    def say(self, settlement: Settlement) -> Future[None]:
+    def settle(self, settlement: Settling) -> Future[None]:
         """Queues any other settlement. The future completes when the brokers have stored the settlement."""
         with self._lock:
             if self._closed:
                 raise ClientClosed
-            self._said.append(settlement)
+            self._settled.append(settlement)
             if self._idle:
                 self._wake()
             return self._written
 
     def wait_for(self, written: Future[None], timeout_ms: int | None) -> None:
-        """Waits for a future of :meth:`ack` or :meth:`say`, and makes the thread write without lingering.
+        """Waits for a future of :meth:`ack` or :meth:`settle`, and makes the thread write without lingering.
 
         Raises:
             NotSettled: the timeout passed first. The thread retries until the consumer is closed.
@@ -110,17 +120,22 @@ class AckBatcher:
     def flush(self, timeout_ms: int | None) -> None:
         """Waits until all settlements queued before this call are stored."""
         with self._lock:
-            nothing = self._idle and not self._said and not any(acks.offsets for acks in self._acks.values())
+            nothing = (
+                self._idle and not self._settled and not any(acks.offsets for acks in self._acks.values())
+            )
             written = self._written
             if not nothing:
                 self._wake()
         if not nothing:
             self.wait_for(written, timeout_ms)
 
-    def track(self, cell: Cell, offsets: OffsetSet, *, run_id: str) -> None:
+    def track(self, cell: Cell, offsets: OffsetSet, *, run_id: str, delivery_count: int = 1) -> None:
         """Starts to extend the leases of these messages."""
+        if self._observer is not None:
+            self._observer.started(cell, offsets, delivery_count=delivery_count)
         with self._lock:
-            self._leases.add(cell, offsets, run_id=run_id, now_ms=_now_ms())
+            self._leases.remove(cell, offsets)  # a message redelivered while held counts with its last lease
+            self._leases.add(Leased(cell=cell, holder=run_id, offsets=offsets), now_ms=now_ms())
 
     def untrack(self, cell: Cell, offsets: OffsetSet) -> None:
         """Stops extending the leases of these messages."""
@@ -197,6 +212,9 @@ class AckBatcher:
                     problem,
                 )
                 self._drop(written, markers, problem)
+            else:
+                if self._observer is not None:
+                    self._observer.written(markers)
             if not written.done():
                 written.set_result(None)
             self._forget(markers)
@@ -217,12 +235,12 @@ class AckBatcher:
             self._idle = True
             self._work.clear()
             self._urgent.clear()
-        left_s = self._extended_s + self._lease_ms / 3000 - time.monotonic()
-        if self._work.wait(max(left_s, 0)):
+            wait_s = self._leases.wait_s(now_ms())
+        if self._work.wait(wait_s):
             self._urgent.wait(_LINGER_S)
 
     def _has_work(self) -> bool:
-        return bool(self._said) or any(acks.offsets for acks in self._acks.values())
+        return bool(self._settled) or any(acks.offsets for acks in self._acks.values())
 
     def _take(self) -> tuple[Future[None], list[Marker]]:
         """Takes all queued settlements as markers: KeepAlives first, then releases and rejects, then Ends.
@@ -230,34 +248,23 @@ class AckBatcher:
         KeepAlives precede releases because a V1 KeepAlive after a V1 release would start a new lease.
         """
         with self._lock:
-            said, self._said = self._said, []
+            settled, self._settled = self._settled, []
             acked = [(acks.cell, acks.offsets) for acks in self._acks.values() if acks.offsets]
             for acks in self._acks.values():
                 if acks.offsets:
                     acks.offsets = []
-            keep_alives: list[KeepAlive] = []
-            if time.monotonic() - self._extended_s >= self._lease_ms / 3000:
-                keep_alives = self._due_keep_alives()
+            extended = keep_alives(self._leases.due(now_ms()), lease_ms=self._lease_ms)
             written = self._written
-            if said or acked:
+            if settled or acked:
                 self._written = Future()
                 self._idle = False
         ends = [End(cell=cell, offsets=OffsetSet.from_offsets(offsets)) for cell, offsets in acked]
-        if not said and not ends:
+        if not settled and not ends:
             written = Future()  # a future that no caller waits for: these markers are only KeepAlives
-        return written, [*keep_alives, *_joined(said), *ends]
-
-    def _due_keep_alives(self) -> list[KeepAlive]:
-        self._extended_s = time.monotonic()
-        overdue = self._leases.overdue
-        markers = self._leases.keep_alives(now_ms=_now_ms(), lease_ms=self._lease_ms)
-        if self._leases.overdue > overdue:
-            log.warning(
-                "The longest lease is over and is not extended further. event=lease_limit_reached "
-                "hours=12 messages=%d",
-                self._leases.overdue - overdue,
-            )
-        return markers
+        fold = SettlingFold(OffsetSet.union)
+        for settling in settled:
+            fold.add(settling, settling.offsets)
+        return written, [*extended, *fold.markers(), *ends]
 
     def _forget(self, markers: Sequence[Marker]) -> None:
         """Stops extending the leases of messages that are settled or whose settlement failed."""
@@ -265,15 +272,3 @@ class AckBatcher:
             for marker in markers:
                 if isinstance(marker, (End, Release, Reject)):
                     self._leases.remove(marker.cell, marker.offsets)
-
-
-def _joined(said: Sequence[Settlement]) -> list[Marker]:
-    """Merges settlements that differ only in their offsets into one marker each."""
-    joined: dict[Settlement, list[OffsetSet]] = {}
-    for one in said:
-        joined.setdefault(replace(one, offsets=EMPTY), []).append(one.offsets)
-    return [replace(one, offsets=OffsetSet.union(offsets)) for one, offsets in joined.items()]
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,198 @@
+"""One plain client in a subscription: its partitions, its redeliveries and its Start markers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from spark_cursor_source.consumer.assignment import place_of
+from spark_cursor_source.consumer.client_assignment import ClientAssignment
+from spark_cursor_source.consumer.pending import ClientRedeliveries
+from spark_cursor_source.consumer.session import Cursors
+from spark_cursor_source.consumer.starts import Starts
+from spark_cursor_source.core.admission import Turns
+from spark_cursor_source.core.batch import Delivery, TopicPartition
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker import Start
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.slices import Slice
+from spark_cursor_source.core.suspect_turns import SuspectTurns, Turn
+from spark_cursor_source.errors import NoTracker
+from spark_cursor_source.kafka.deadline import Pace
+
+_COUNT_MS = 2_000  # poll interval for new partitions of the redeliveries topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """Partitions that this client no longer reads."""
+
+    cells: frozenset[Cell]
+    #: their deliveries that no application has received, each with the broker time in ms of its Start marker,
+    #: or None if unknown
+    unread: tuple[tuple[Delivery, int | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """Numbers of messages that may be delivered next."""
+
+    suspects: int = 0
+    again: int = 0  #: other redeliveries
+    new: int = 0
+
+
+class ClientMember:
+    """Decides which messages a plain client delivers next, and writes their Start markers.
+
+    The member follows the protocol of a query's planner. It writes a Hello for each assigned partition, and
+    reads the partition after the tracker's answer. It delivers only the redeliveries announced to its own
+    run. A client has no batches: it starts one redelivery, or the new messages of one fetch, at a time. Not
+    thread-safe.
+    """
+
+    def __init__(
+        self,
+        assignment: ClientAssignment,
+        pending: ClientRedeliveries,
+        cursors: Cursors,
+        starts: Starts,
+        *,
+        lease_ms: int,
+        on_start: Callable[[Start], None],
+    ) -> None:
+        self._pending, self._cursors = pending, cursors
+        self._count = Pace(_COUNT_MS)
+        self._starts, self._on_start = starts, on_start
+        self.assignment = assignment
+        self.unread: Slice | None = None  #: a redelivery that is started and not read yet
+        self._turns = Turns()
+        self._suspects = SuspectTurns(lease_ms=lease_ms)
+
+    # -- partitions ------------------------------------------------------------------------------------
+
+    def drop_lost(self) -> Lost:
+        """Gives up the partitions that were sought or belong to another member now."""
+        return self.drop(self.assignment.lost())
+
+    def drop(self, partitions: Collection[TopicPartition]) -> Lost:
+        """Gives up these partitions."""
+        cells = self.assignment.give_up(partitions)
+        unread: list[tuple[Delivery, int | None]] = []
+        if self.unread is not None and (cell := self.assignment.cell_of(self.unread.partition)) in cells:
+            piece, self.unread = self.unread, None
+            delivery = Delivery(cell=cell, offsets=piece.offsets, delivery_count=piece.delivery_count)
+            unread.append((delivery, self._starts.began_ms))
+        unread += [(delivery, None) for delivery in self._starts.forget(cells)]
+        return Lost(cells=cells, unread=tuple(unread))
+
+    def greet(self) -> dict[int, int]:
+        """Sends Hello for new partitions. Returns the start positions of partitions answered since.
+
+        Raises:
+            NoTracker: the tracker has not answered within its timeout.
+        """
+        if not self._pending.has_begun:
+            # Announcements to this run come after its first Hello.
+            self._pending.begin(self._pending.ends())
+        self.assignment.greet()
+        try:
+            return self.assignment.resume_answered()
+        except NoTracker:
+            # The next round writes a new Hello: a rebuilt tracker may have lost the first one.
+            self.drop(self.assignment.waiting)
+            raise
+
+    # -- deliveries ------------------------------------------------------------------------------------
+
+    def read_announcements(self) -> None:
+        """Reads the announcements written since the last call.
+
+        Raises:
+            RedeliveriesTopicRecreated: the topic was deleted and created again.
+        """
+        if self._count.is_time():
+            self._pending.count_partitions()
+            self._pending.forget_ended(self.assignment.cells, self._cursors)
+        if self._pending.has_begun:
+            self._pending.read(self._pending.ends())
+
+    def next(
+        self, now_ms: int, *, room: int, paused: Collection[int], is_holding: bool, new_came: bool
+    ) -> Quota | None:
+        """Returns what may be delivered next, by the turns of a query's planner; None: nothing yet.
+
+        ``is_holding`` is true if messages are leased and not settled, ``new_came`` if the last fetch returned
+        new messages.
+        """
+        suspects = self._pending.waiting(paused, alone=True)
+        others = self._pending.waiting(paused, alone=False)
+        turn = self._suspects.next(
+            now_ms, suspect=bool(suspects), held=is_holding, others=new_came or bool(others)
+        )
+        if turn is Turn.WAIT:
+            return None
+        if turn is Turn.SUSPECT:
+            return Quota(suspects=room)
+        again, new = self._turns.share(room, again=others, new=room if new_came else min(room, 1))
+        self._turns.planned(alone=False)
+        return Quota(again=again, new=new)
+
+    def start_again(self, most: int, paused: Collection[int], *, alone: bool) -> bool:
+        """Starts up to ``most`` messages of a waiting redelivery. False if none are waiting.
+
+        With ``alone``, starts suspects. Otherwise starts other redeliveries. :attr:`unread` then has the
+        messages to read.
+        """
+        record = self._pending.take(most, paused, alone=alone)
+        if record is None:
+            return False
+        redeliver = record.redeliver
+        delivery = Delivery(
+            cell=redeliver.cell, offsets=redeliver.offsets, delivery_count=redeliver.delivery_count + 1
+        )
+        try:
+            with self.assignment.steady():
+                if place_of(delivery.cell) not in self.assignment.still_held():
+                    return True  # the tracker announces this redelivery to the next owner
+                self._start([delivery], alone=alone)
+        except BaseException:
+            self._pending.put_back(record)
+            raise
+        self.unread = Slice(
+            topic=delivery.cell.topic,
+            partition=delivery.cell.partition,
+            offsets=delivery.offsets,
+            delivery_count=delivery.delivery_count,
+        )
+        return True
+
+    def start_new(self, fetched: Mapping[int, OffsetSet]) -> tuple[list[int], Lost]:
+        """Starts new messages, by partition. Returns the started partitions, and those that are lost."""
+        with self.assignment.steady():
+            held = self.assignment.still_held()
+            deliveries = [
+                Delivery(cell=cell, offsets=offsets, delivery_count=1)
+                for number, offsets in fetched.items()
+                if place_of(cell := self.assignment.cell_of(number)) in held
+            ]
+            self._start(deliveries)
+        ends = {place_of(delivery.cell): (delivery.offsets.last or 0) + 1 for delivery in deliveries}
+        self.assignment.advance(ends)
+        fetched_from = {place_of(self.assignment.cell_of(number)) for number in fetched}
+        return [number for _, number in ends], self.drop(fetched_from - ends.keys())
+
+    def unconfirmed(self, cell: Cell) -> OffsetSet:
+        """Returns the offsets of a cell whose Start markers may have been written without confirmation."""
+        return self._starts.unconfirmed(cell)
+
+    def close(self) -> None:
+        """Commits the positions, leaves the group and closes the consumer of the redeliveries topic."""
+        self.assignment.close()
+        self._pending.close()
+
+    def _start(self, deliveries: Sequence[Delivery], *, alone: bool = False) -> None:
+        starts = self._starts.write(deliveries, alone=alone)
+        self._pending.started(deliveries)
+        for start in starts:
+            self._on_start(start)

@@ -1,0 +1,208 @@
+"""Last phase of a run: it plans batches of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from spark_cursor_source.consumer.idle_wait import IdleWait
+from spark_cursor_source.consumer.outstanding_limit import OutstandingLimit, OutstandingView
+from spark_cursor_source.consumer.run_parts import RunParts
+from spark_cursor_source.consumer.trigger import InputEnds, MinOffsetsDelay
+from spark_cursor_source.core.admission import Admitted, Turns, admit
+from spark_cursor_source.core.batch import BatchPlan, SourceOffset, TopicPartition, plan
+from spark_cursor_source.errors import TopicGone, TopicNotFound
+from spark_cursor_source.options.source import Isolation
+
+
+class RunningPhase:
+    """Admits waiting messages to the next batch, and computes the content of the admitted batch."""
+
+    def __init__(self, parts: RunParts) -> None:
+        self._parts, self._options = parts, parts.options
+        self._read_committed = parts.options.isolation is Isolation.READ_COMMITTED
+        self.ends = InputEnds(self._read_ends)  #: the ends up to which messages are admitted
+        self._delay = MinOffsetsDelay(parts.options, self.ends)
+        self._limit = OutstandingLimit(parts.options, parts.cursors)
+        self._turns = Turns()
+        self._idle = IdleWait(parts.appends)
+        self.view = OutstandingView()  #: what the progress of the query shows of the cursors
+        # the first offset of the admitted batch, for each partition that it was admitted from
+        self._origin: Mapping[TopicPartition, int] = {}
+        self._admitted: Mapping[TopicPartition, int] = {}  # the ends of the admitted batch
+
+    @property
+    def outstanding(self) -> int | None:
+        """Outstanding messages of the assigned partitions. With a limit, including the admitted batch."""
+        limited = self._limit.outstanding
+        return self.view.outstanding if limited is None else limited
+
+    @property
+    def behind(self) -> list[int]:
+        """Offsets from the end of the admitted batch to the end of the log, for each assigned partition."""
+        position = {**self._parts.assignment.next, **self._admitted}
+        return [max(end - position[tp], 0) for tp, end in self.ends.latest.queue.items() if tp in position]
+
+    def begin(self, start: SourceOffset) -> RunningPhase:
+        """Returns this phase: the run has begun."""
+        return self
+
+    def run(self) -> RunningPhase:
+        """Returns this phase: it is the last one."""
+        return self
+
+    # -- the next batch ------------------------------------------------------------------------------------
+
+    def next_end(self, start: SourceOffset, *, max_offsets: int | None) -> SourceOffset:
+        """Returns the end offset of the next batch, or ``start`` itself if no message can be delivered.
+
+        Raises:
+            SubscriptionInUse, MemberFenced, RunSuperseded: another member holds the subscription.
+            NoTracker, TrackerSilent: the tracker does not work.
+            TopicNotFound, QueueTopicRecreated, RedeliveriesTopicRecreated, QueueTopicEndsEarlier
+        """
+        parts = self._parts
+        here = self._discover(start)
+        self._admitted = {}
+        parts.assignment.sync(here, wait=self.ends.is_bounded and not self.ends.is_fixed)
+        if not self.ends.is_bounded and self._idle.goes_on(self._places()):
+            return here
+        known = parts.queue.topic_ids
+        try:
+            ends = self.ends.read()
+        except (TopicNotFound, TopicGone):
+            parts.queue.refresh()  # raises the right error if the missing topic matters
+            if parts.queue.topic_ids == known:
+                raise
+            return here
+        parts.queue.watch_ends(parts.assignment.next, ends.queue)
+        admitted = self._admit(here, ends, max_offsets)
+        if admitted is None:
+            self._rest(ends)
+            parts.group.follow(parts.assignment.next, force=True, wait=self.ends.is_bounded)
+            return here
+        self._idle.end()
+        parts.queue.refresh()
+        if any(parts.queue.topic_ids.get(topic) != known[topic] for topic, _ in admitted.queue):
+            # the topic was deleted or created again: plan from the new topic at the next trigger
+            return here
+        self._limit.take(admitted.new)
+        self._admitted = admitted.queue
+        return self._end_of(admitted, here)
+
+    def _places(self) -> list[TopicPartition]:
+        """Returns the partitions whose ends decide on the next batch, of queues and redeliveries."""
+        return [*sorted(self._parts.assignment.next), *self._parts.pending.partitions]
+
+    def _rest(self, ends: SourceOffset) -> None:
+        """Lets the query rest if no message waits below these ends, also none that waits for room."""
+        read_to = self._parts.assignment.next
+        waits = self._parts.pending.kept or any(read_to.get(tp, end) < end for tp, end in ends.queue.items())
+        if waits or self._parts.assignment.waiting or self.ends.is_bounded:
+            self._idle.end()
+            return
+        topic_of = {number: topic for topic, number in self._parts.pending.partitions}
+        redeliveries = {(topic_of[number], number): end for number, end in ends.redeliveries.items()}
+        self._idle.rest({**ends.queue, **redeliveries})
+
+    def _discover(self, start: SourceOffset) -> SourceOffset:
+        """Looks for new partitions, take-overs and a silent tracker at intervals.
+
+        Returns ``start`` without positions of topics that were deleted or created again.
+        """
+        parts = self._parts
+        if not parts.queue.discover():
+            return start
+        parts.assignment.check_ownership()
+        parts.tracker.look()
+        parts.pending.count_partitions()
+        cells = [parts.assignment.cell(*tp) for tp in parts.assignment.next]
+        parts.pending.forget_ended(cells, parts.cursors)
+        self.view.look(parts.cursors.get(cell) for cell in cells)
+        return parts.here(start)
+
+    def _admit(self, start: SourceOffset, ends: SourceOffset, max_offsets: int | None) -> Admitted | None:
+        pending = self._parts.pending.pending(start, ends.redeliveries)
+        self._origin = self._find_origin(ends.queue)
+        return admit(
+            pending,
+            start,
+            ends.redeliveries,
+            origin=self._origin,
+            queue_ends=ends.queue,
+            budget=max_offsets,
+            room=self._limit.left(self._origin),
+            turns=self._turns,
+            is_enough=lambda waiting: not self._delay.waits_for_more(waiting),
+        )
+
+    def _end_of(self, admitted: Admitted, start: SourceOffset) -> SourceOffset:
+        end = SourceOffset(
+            queue={**start.queue, **admitted.queue},
+            redeliveries=start.redeliveries,
+            topic_ids={**start.topic_ids, **self._parts.queue.topic_ids},
+            redeliveries_id=self._parts.pending.topic_id,
+            laps=start.laps,
+            origins=start.begun_elsewhere(self._origin),
+        ).with_lanes(admitted.ordinary, admitted.suspects)
+        # After a seek back, a batch can end at the offset where it starts. Spark runs no batch between equal
+        # offsets.
+        return replace(end, laps=start.laps + 1) if end == start else end
+
+    def _find_origin(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Returns the first offset of the next batch by queue partition, never below the read position."""
+        parts = self._parts
+        origin = {tp: parts.assignment.next[tp] for tp in ends if tp in parts.assignment.next}
+        if all(origin[tp] >= ends[tp] for tp in origin):
+            return origin
+        if self._messages_expire():
+            # Refreshed as late as possible: expired messages must be neither leased nor delivered.
+            parts.cursors.refresh()
+        for tp, position in origin.items():
+            cell = parts.assignment.cell(*tp)
+            cursor = parts.cursors.get(cell)
+            # Expiry and a skip move the read position. A Seek is handled by the next `check_ownership`.
+            if cursor is not None and cursor.owner == parts.session.id_of(cell):
+                origin[tp] = max(position, cursor.read_position)
+        return origin
+
+    def _messages_expire(self) -> bool:
+        answers, cursors = self._parts.session.answers, self._parts.cursors
+        return any((cursors.get(cell) or answer).ages.ttl_ms is not None for cell, answer in answers.items())
+
+    def _read_ends(self) -> SourceOffset:
+        # One broker request if possible: a query calls this before each batch, and for a moment after it.
+        topics, redeliveries = self._parts.topics, self._parts.pending.partitions
+        queue = sorted(self._parts.assignment.next)
+        if self._read_committed:
+            ends = topics.end_offsets([*queue, *redeliveries], committed=True)
+        else:
+            ends = topics.end_offsets(queue, committed=False)
+            ends |= topics.end_offsets(redeliveries, committed=True)
+        return SourceOffset(
+            queue={tp: ends[tp] for tp in queue},
+            redeliveries={partition: ends[topic, partition] for topic, partition in redeliveries},
+        )
+
+    # -- the admitted batch --------------------------------------------------------------------------------
+
+    def content(self, start: SourceOffset, end: SourceOffset) -> BatchPlan:
+        """Returns the content of the batch that :meth:`next_end` has admitted, without lost partitions."""
+        assignment, pending = self._parts.assignment, self._parts.pending
+        held = assignment.still_owned(self._origin)
+        ends = {tp: end.queue[tp] for tp in held if tp in end.queue}
+        batch = plan(
+            self._options.subscription,
+            start,
+            replace(end, queue=ends),
+            pending.between(start, end),
+            read_positions={},
+            taken=pending.taken,
+        )
+        assignment.advance({tp: max(at, self._origin[tp]) for tp, at in ends.items()})
+        return batch
+
+    def planned(self, batch: BatchPlan) -> None:
+        """Records a planned batch, also a replayed one, for the turns and the delay of the next batch."""
+        self._turns.planned(alone=batch.alone)
+        self._delay.planned()
