@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_cursor_source.consumer.message_id import MESSAGE_ID, require_columns
+from spark_cursor_source.consumer.action_columns import ACTION_COLUMNS, MESSAGE_ID, require_columns
 from spark_cursor_source.consumer.settlement import check_acked
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End
@@ -20,15 +20,16 @@ from spark_cursor_source.errors import NullMessageId
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.spark.actions import markers_partitions
-from spark_cursor_source.topics.markers import cached_sender
+from spark_cursor_source.topics.marker_producer import borrowed_producer
+from spark_cursor_source.topics.markers import MarkerSender
 
 _WORD = 64
 _FULL = -1  # a word with all 64 bits set, as a signed number
 _REDUCERS = 4  # few shuffle partitions are enough: one word covers up to 64 messages
 
 
-def ack_batch(batch: DataFrame, options: AckOptions) -> None:
-    """Acks the message of every row of a batch. The acks are durable on return.
+def ack_batch(batch: DataFrame, options: AckOptions) -> int:
+    """Acks the message of every row of a batch. Returns the number of messages, when the acks are durable.
 
     The driver collects one word per 64 consecutive offsets, or one word per row if offsets are sparse.
 
@@ -39,9 +40,7 @@ def ack_batch(batch: DataFrame, options: AckOptions) -> None:
     """
     require_columns(batch.columns, MESSAGE_ID, AckAction.ACK.value)
     words = (
-        batch.select(
-            F.col("topic").cast("string"), F.col("partition").cast("int"), F.col("offset").cast("bigint")
-        )
+        batch.select(*(F.col(name).cast(ACTION_COLUMNS[name]) for name in MESSAGE_ID))
         .groupBy("topic", "partition", F.shiftright("offset", 6).alias("word"))
         .agg(F.bit_or(F.expr("shiftleft(1L, cast(offset & 63 AS INT))")).alias("bits"))
     )
@@ -51,9 +50,11 @@ def ack_batch(batch: DataFrame, options: AckOptions) -> None:
     if markers:
         check_acked(options, markers)
         config = client_config(options.kafka, "producer")
-        sender = cached_sender(config, options.markers_topic, markers_partitions(options))
-        sender.send(markers)
-        sender.flush()
+        partitions = markers_partitions(options)
+        with borrowed_producer(MarkerSender, config, options.markers_topic, partitions) as sender:
+            sender.send(markers)
+            sender.flush()
+    return sum(len(end.offsets) for end in markers)
 
 
 def ends(words: pa.Table, subscription: str) -> Iterator[End]:

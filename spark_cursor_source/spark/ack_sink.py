@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pickle import PicklingError
 from typing import Any
+from uuid import uuid4
 
 from pyspark.cloudpickle import dumps
 from pyspark.errors import PySparkException
@@ -15,19 +18,33 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType
 
+from spark_cursor_source._features import require_library
 from spark_cursor_source.consumer.ack_check import check_cells
-from spark_cursor_source.consumer.message_id import needed_columns, require_columns
+from spark_cursor_source.consumer.action_columns import ActionColumns, require_columns
 from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.duration import parse_duration
 from spark_cursor_source.core.offsets import EMPTY
-from spark_cursor_source.errors import AckedBySource, HandlerNotPicklable, OptionsNotCarried
+from spark_cursor_source.core.subscription_type import SubscriptionType
+from spark_cursor_source.errors import (
+    AckedBySource,
+    ConflictingOptions,
+    HandlerNotPicklable,
+    InvalidOption,
+    OptionsNotCarried,
+)
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.options.ack import AckAction, AckOptions
+from spark_cursor_source.metrics.traces import batch_span, carrier_of_current_span, traced
+from spark_cursor_source.options.ack import AckAction, AckOptions, check_settled_by_sink
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.source import AckMode
 from spark_cursor_source.spark.ack_batch import ack_batch
-from spark_cursor_source.spark.actions import SETTLED_SCHEMA, markers_partitions, run_action
+from spark_cursor_source.spark.actions import SETTLED_SCHEMA, markers_of, markers_partitions, run_action
+from spark_cursor_source.spark.classic import reads_a_source, rows_read
+from spark_cursor_source.spark.handler_calls import Handling
+from spark_cursor_source.spark.handler_times import count_handler_times
+from spark_cursor_source.spark.handling import handle, handle_and_settle
 from spark_cursor_source.spark.kept import computed_once, kept
-from spark_cursor_source.spark.per_row import Handler, handle, handle_and_settle, outcome_ddl, outcome_ids
+from spark_cursor_source.spark.per_row import Handler, action_of, outcome_ddl, outcome_ids
 from spark_cursor_source.spark.schema import origin_of
 
 
@@ -44,6 +61,9 @@ def check_travels(function: Callable[..., Any]) -> None:
         raise HandlerNotPicklable(name, str(why)) from why
 
 
+log = logging.getLogger(__name__)
+_LEAST_MS = 100
+
 BatchFunction = Callable[[DataFrame, int], object]
 
 
@@ -57,17 +77,23 @@ class AckSink:
     expire. With ``persist`` (the default), the batch is kept while ``fn`` runs, so that several actions on
     the batch read Kafka once. Acks are durable before Spark commits the batch.
 
+    With ``ackMode=batch`` the source acks the batch after Spark has committed it, and also the messages that
+    a filter dropped. The sink then reads nothing and writes no acks, and ``persist`` is off by default.
+    Messages that ``fn`` releases or rejects with the functions of this package are not acked.
+
     Raises:
-        AckedBySource: the options select an ack mode in which the source acks.
+        AckedBySource: the source would also end the messages that the sink gives back: with
+            ``ackMode=cumulative``, or ``batch`` with V1 markers.
     """
 
     def __init__(
-        self, fn: BatchFunction, options: Mapping[str, str] | None = None, *, persist: bool = True
+        self, fn: BatchFunction, options: Mapping[str, str] | None = None, *, persist: bool | None = None
     ) -> None:
         self._fn = fn
         self._options = _options(options)
         self._persist = persist
         self._is_checked = False
+        self._drops_rows = False
 
     @classmethod
     def per_row(
@@ -77,6 +103,12 @@ class AckSink:
         *,
         then: BatchFunction | None = None,
         result: str | None = None,
+        concurrency: int = 1,
+        timeout: str | None = None,
+        flush: str = "1s",
+        stragglers: str | None = None,
+        resources: Callable[[], Any] | None = None,
+        tracer: Callable[[], Any] | None = None,
     ) -> PerRowSink:
         """Returns a sink that calls ``fn(message)`` on the executors. ``message`` has the row's fields.
 
@@ -85,33 +117,103 @@ class AckSink:
         exception as reason. Other rows are not affected. With V1 markers, which have no backoff and no
         reason, the lease of the failed row is left to expire.
 
+        Outcomes are settled every ``flush`` (a duration) while the task runs, and at its end. If the task
+        fails or its executor dies, its next attempt skips the messages whose outcomes were flushed, except
+        with V1 markers. So a crash repeats about a second of work. An outcome counts when the brokers have
+        confirmed it. A failed flush is tried again, and fails the task if it fails at the end of the task.
+
+        With ``ackMode=batch`` the source acks after Spark has committed the batch, and only the other
+        outcomes are settled here: releases, rejects, exceptions, ``Leave()`` and stragglers. The next attempt
+        of a failed task then repeats the handler calls that acked.
+
+        ``concurrency`` is the number of messages of a task that are handled at once: in threads, or in an
+        event loop if ``fn`` is an ``async def``. The order of messages is then undefined, except that with
+        ``subscriptionType=key_shared`` the messages of a key are handled one after another. Messages
+        without a key count as one key.
+
+        ``timeout`` (a duration, at least 100ms) gives up a message whose handler does not return in time.
+        Such a message is released like after an exception. A coroutine is cancelled. A thread cannot be
+        ended: it goes on beside another thread that takes its place, and its outcome is ignored.
+
+        ``stragglers`` (a duration) limits how long a task waits for its last handlers after it has begun all
+        messages. Handlers that still run go on in their worker process after the batch. The worker extends
+        the leases of their messages and settles their outcomes. If the worker dies before, the messages are
+        redelivered when their leases expire. Without ``stragglers``, or without Spark's
+        ``spark.python.worker.reuse`` (on by default), a batch waits for all of its handlers.
+
+        ``resources()`` is called once in each Python worker, and its result is the second argument of
+        ``fn``. A context manager is entered, and exited when the worker ends, unless it is killed. For an
+        ``async def``, ``resources`` is called in the event loop and may return an asynchronous context
+        manager.
+
         ``then(outcomes, batch_id)`` receives one row per message: topic, partition, offset, delivery_count,
         action, delay_ms, reason. With V1 markers, the column key precedes them. ``result`` is a DDL type. If
         ``result`` is given, the rows have a column ``result``, and ``fn`` may return a value of that type,
         which acks. The outcomes are settled after ``then`` returns, so a result is written before its message
-        is acked.
+        is acked. Nothing is flushed before, and an attempt of a task repeats the whole task.
+
+        ``tracer()`` returns a tracer of OpenTelemetry, on the driver and once in each task. Each batch is
+        then a span, and each call of ``fn`` a span below it, which links to the span in the message's header
+        ``traceparent`` (read with ``includeHeaders``). Without ``tracer``, nothing is traced.
+
+        Example::
+
+            from spark_cursor_source import AckSink, Reject
+
+            def charge(message):
+                return Reject("empty") if not message.value else None
+
+            sink = AckSink.per_row(charge, concurrency=64, timeout="30s")
+
+        Raises:
+            HandlerNotPicklable: ``fn`` or ``resources`` cannot be sent to the executors.
+            InvalidOption: concurrency is below 1, or a duration is too short.
+            InvalidDuration: a text is no duration.
+            ConflictingOptions: ``stragglers`` with ``then`` or ``result``, or with key_shared.
+            AckedBySource: the source would also end the messages that the handler gives back.
         """
-        return PerRowSink(fn, options, then=then, result=result)
+        handling = Handling(
+            fn=fn,
+            concurrency=_at_least("concurrency", concurrency, 1),
+            timeout_ms=None if timeout is None else _duration_ms("timeout", timeout),
+            flush_ms=_duration_ms("flush", flush),
+            stragglers_ms=None if stragglers is None else _duration_ms("stragglers", stragglers),
+            resources=resources,
+            name=uuid4().hex,
+            has_result=result is not None,
+        )
+        if stragglers is not None and (then is not None or result is not None):
+            raise ConflictingOptions(
+                ("stragglers", "then"),
+                "the outcomes are settled after all of them are written",
+                "leave stragglers out",
+            )
+        return PerRowSink(handling, options, then=then, result=result, tracer=tracer)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Processes one micro-batch. Spark calls this foreachBatch function."""
         # All checks run before fn. After a later failure, the retried batch would repeat the effects of fn.
-        options = options_of(batch.schema, self._options)
-        action = (options.action or AckAction.ACK).value
-        require_columns(batch.columns, needed_columns(options), action)
+        options = options_of_batch(batch, self._options)
+        ActionColumns.of(replace(options, action=options.action or AckAction.ACK), batch.columns)
         markers_partitions(options)  # raises NotAuthorized for missing rights
-        with kept(batch) if self._persist else nullcontext(batch) as rows:
+        acks = options.ack_mode is AckMode.INDIVIDUAL
+        persist = acks if self._persist is None else self._persist
+        with kept(batch) if persist else nullcontext(batch) as rows:
             self._is_checked = self._is_checked or check_cells_of(rows, options)
             self._fn(rows, batch_id)
-            self._settle(rows, options)
+            settled = self._settle(rows, options)
+            # Without persist, each action of fn reads the rows once more, so that their number says nothing.
+            if acks and persist and not self._drops_rows:
+                self._drops_rows = report_dropped(batch, settled)
 
-    def _settle(self, batch: DataFrame, options: AckOptions) -> None:
+    def _settle(self, batch: DataFrame, options: AckOptions) -> int:
         if options.action not in (None, AckAction.ACK):
-            run_action(batch, options)
-        elif options.marker_version is MarkerVersion.V1:
-            run_action(batch, replace(options, action=AckAction.ACK))
-        else:
-            ack_batch(batch, options)
+            return run_action(batch, options)
+        if options.ack_mode is AckMode.BATCH:
+            return 0
+        if options.marker_version is MarkerVersion.V1:
+            return run_action(batch, replace(options, action=AckAction.ACK))
+        return ack_batch(batch, options)
 
 
 class PerRowSink:
@@ -119,42 +221,110 @@ class PerRowSink:
 
     def __init__(
         self,
-        fn: Handler,
+        handling: Handling,
         options: Mapping[str, str] | None = None,
         *,
         then: BatchFunction | None = None,
         result: str | None = None,
+        tracer: Callable[[], Any] | None = None,
     ) -> None:
-        check_travels(fn)
-        self._fn = fn
+        if tracer is not None:
+            require_library("opentelemetry", what="A tracer")
+        for function in (handling.fn, handling.resources, tracer):
+            if function is not None:
+                check_travels(function)
+        self._handling = handling
         self._options = _options(options)
         self._then = then
         self._result = result
+        self._tracer = tracer
         self._is_checked = False
+        self._drops_rows = False
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Processes one micro-batch. Spark calls this foreachBatch function."""
-        fn, options = self._fn, options_of(batch.schema, self._options)
+        options = options_of_batch(batch, self._options)
         ids = outcome_ids(options)
-        require_columns(batch.columns, ids, "per_row")
+        by_key = subscription_type(batch.schema, options) is SubscriptionType.KEY_SHARED
+        require_columns(batch.columns, (*ids, "key") if by_key else ids, "per_row")
+        handling = replace(self._handling, by_key=by_key)
+        if by_key and handling.stragglers_ms is not None:
+            raise ConflictingOptions(
+                ("stragglers", "subscriptionType"),
+                "a message of a key is handled after the one before it, also in the next batch",
+                "leave stragglers out, or give subscriptionType=shared",
+            )
         self._is_checked = self._is_checked or check_cells_of(batch, options)
+        if self._tracer is None:
+            self._handle(batch, batch_id, options, handling)
+            return
+        with batch_span(self._tracer(), subscription=options.subscription, batch_id=batch_id):
+            fn = traced(
+                handling.fn,
+                self._tracer,
+                subscription=options.subscription,
+                parent=carrier_of_current_span(),
+                action_of=partial(action_of, has_result=handling.has_result),
+            )
+            self._handle(batch, batch_id, options, replace(handling, fn=fn))
+
+    def _handle(self, batch: DataFrame, batch_id: int, options: AckOptions, handling: Handling) -> None:
+        """Has the handler called for each row of a batch, and settles the outcomes."""
+        ids = outcome_ids(options)
         if self._then is None and self._result is None:
-            partitions = markers_partitions(options)
-            batch.mapInArrow(
-                lambda rows: handle_and_settle(rows, fn, options, partitions), SETTLED_SCHEMA
+            markers = markers_of(options)
+            tasks = batch.mapInArrow(
+                lambda rows: handle_and_settle(rows, handling, markers), SETTLED_SCHEMA
             ).collect()
+            for task in tasks:
+                count_handler_times(options.subscription, task.handler_times)
+            if handling.stragglers_ms is None:
+                self._report_dropped(batch, options, sum(task.settled for task in tasks))
             return
         result_type: Any = None
         schema = outcome_ddl(options)
         if self._result is not None:
             result_type = to_arrow_type(DataType.fromDDL(self._result))
             schema = f"{schema}, result {self._result}"
-        outcomes = batch.mapInArrow(lambda rows: handle(rows, fn, ids, result_type), schema)
+        outcomes = batch.mapInArrow(lambda rows: handle(rows, handling, ids, result_type), schema)
         # The outcomes are kept, so that the write and the acks do not each call the handler.
         with computed_once(outcomes) as rows:
             if self._then is not None:
                 self._then(rows, batch_id)
-            run_action(rows, options)
+            self._report_dropped(batch, options, run_action(rows, options))
+
+    def _report_dropped(self, batch: DataFrame, options: AckOptions, settled: int) -> None:
+        if options.ack_mode is AckMode.INDIVIDUAL and not self._drops_rows:
+            self._drops_rows = report_dropped(batch, settled)
+
+
+def report_dropped(batch: DataFrame, settled: int) -> bool:
+    """Logs that a batch had more messages than the sink has settled. False if it is not known to have."""
+    delivered = rows_read(batch)
+    if delivered is None or delivered <= settled:
+        return False
+    log.warning(
+        "A batch had more messages than its sink has acked. The query drops rows before the sink, with a "
+        "filter, a join or dropDuplicates. Their messages are redelivered when their leases expire. Filter "
+        "in the function of the sink, or set ackMode=batch. "
+        "event=dropped_rows_not_acked delivered=%d acked=%d",
+        *(delivered, settled),
+    )
+    return True
+
+
+def options_of_batch(batch: DataFrame, given: AckOptions | None) -> AckOptions:
+    """Returns the sink options for a batch, like :func:`options_of`.
+
+    Raises:
+        AckedBySource: the rows were acked before, by the source of another query that has stored them.
+        SinkOfAnotherSource, OptionsNotCarried
+    """
+    options = options_of(batch.schema, given)
+    if options.ack_mode is AckMode.BATCH and reads_a_source(batch) is False:
+        mode, version = options.ack_mode.value, options.marker_version.value
+        raise AckedBySource(mode, version, "AckSink in a query that does not read the queue itself")
+    return options
 
 
 def options_of(schema: StructType, given: AckOptions | None) -> AckOptions:
@@ -163,7 +333,7 @@ def options_of(schema: StructType, given: AckOptions | None) -> AckOptions:
     Raises:
         SinkOfAnotherSource: ``given`` is for another subscription, markers topic or marker format.
         OptionsNotCarried: ``given`` is None, and the rows do not carry all options of their source.
-        AckedBySource: the source acks its own messages.
+        AckedBySource: the source would also end the messages that the sink gives back.
     """
     origin = origin_of(schema)
     if origin is None:
@@ -172,7 +342,13 @@ def options_of(schema: StructType, given: AckOptions | None) -> AckOptions:
         return given
     options = AckOptions.parse(origin.sink_options()) if given is None else given
     origin.check(options)
-    return replace(options, cursors_topic=None)
+    return replace(options, cursors_topic=None, ack_mode=origin.ack_mode)
+
+
+def subscription_type(schema: StructType, options: AckOptions) -> SubscriptionType:
+    """Returns the subscription type of the rows' source, or that of the options for other rows."""
+    origin = origin_of(schema)
+    return options.subscription_type if origin is None else origin.subscription_type
 
 
 def check_cells_of(rows: DataFrame, options: AckOptions) -> bool:
@@ -201,6 +377,18 @@ def _options(options: Mapping[str, str] | None) -> AckOptions | None:
     if options is None:
         return None
     parsed = AckOptions.parse(options)
-    if parsed.ack_mode is not AckMode.INDIVIDUAL:
-        raise AckedBySource(parsed.ack_mode.value)
+    check_settled_by_sink(parsed.ack_mode, parsed.marker_version)
     return parsed
+
+
+def _at_least(option: str, value: int, least: int) -> int:
+    if value < least:
+        raise InvalidOption(option, value, f"it is below {least}", f"give {least} or more")
+    return value
+
+
+def _duration_ms(option: str, text: str) -> int:
+    duration_ms = parse_duration(text)
+    if duration_ms < _LEAST_MS:
+        raise InvalidOption(option, text, f"it is below {_LEAST_MS}ms", f"give {_LEAST_MS}ms or more")
+    return duration_ms

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from spark_cursor_source.consumer.message_id import needed_columns, require_columns
+from spark_cursor_source.consumer.action_columns import ActionColumns
 from spark_cursor_source.errors import OptionsNotCarried
 from spark_cursor_source.kafka.admin import ClusterAdmin, meet_brokers
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.rights import DESCRIBE, WRITE
-from spark_cursor_source.options.ack import AckAction, AckOptions
+from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.spark.schema import origin_of
 from spark_cursor_source.spark.settling import settle
 
-SETTLED_SCHEMA = "settled BIGINT"
+SETTLED_SCHEMA = "settled BIGINT, handler_times STRING"
 
 
 def ack(df: DataFrame, options: Mapping[str, str] | None = None) -> int:
@@ -73,7 +74,7 @@ def _options(df: DataFrame, given: Mapping[str, str] | None, **extra: str) -> Ac
         if origin is None:
             raise OptionsNotCarried(())
         given = origin.sink_options()
-    parsed = AckOptions.parse({**given, **extra})
+    parsed = AckOptions.parse({**given, **extra}).settling_each()
     # The rows may be acked for another subscription. The cursors topic then shows whether it exists.
     return replace(parsed, cursors_topic=None) if origin is not None and origin.is_of(parsed) else parsed
 
@@ -82,53 +83,63 @@ def run_action(df: DataFrame, options: AckOptions) -> int:
     """Settles every row of ``df`` with the action of the options or of the column ``action``."""
     meet_brokers(options.kafka)
     partitions = markers_partitions(options)
-    settled = with_details(df, options).mapInArrow(
-        lambda batches: settle(batches, options, partitions), SETTLED_SCHEMA
-    )
+    columns = ActionColumns.of(options, df.columns)
+
+    def settle_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield counted(settle(batches, columns, options, partitions))
+
+    settled = df.select(*columns.used).mapInArrow(settle_task, SETTLED_SCHEMA)
     total = settled.agg(F.sum("settled")).first()
     return int(total[0] or 0) if total is not None else 0
 
 
-def with_details(df: DataFrame, options: AckOptions) -> DataFrame:
-    """Selects the columns of ``df`` that a settlement needs, and adds constant columns from the options."""
-    action = options.action or AckAction.ACK
-    by_column = options.action is None and "action" in df.columns
-    needed = needed_columns(options, by_column=by_column)
-    require_columns(df.columns, needed, "a column action" if by_column else action.value)
-    columns = [
-        F.col("topic").cast("string").alias("topic"),
-        F.col("partition").cast("int").alias("partition"),
-        F.col("offset").cast("bigint").alias("offset"),
-    ]
-    if "key" in needed:
-        columns.append(F.col("key").cast("binary").alias("key"))
-    if "delivery_count" in needed:
-        columns.append(F.col("delivery_count").cast("int").alias("delivery_count"))
-    if by_column:
-        columns.append(F.lower(F.col("action")).alias("action"))
-    # An option takes precedence over a column of the same name, as in a batch write.
-    if options.reason is not None:
-        columns.append(F.lit(options.reason).alias("reason"))
-    elif by_column and "reason" in df.columns:
-        columns.append(F.col("reason").cast("string").alias("reason"))
-    if options.delay_ms is not None:
-        columns.append(F.lit(options.delay_ms).cast("bigint").alias("delay_ms"))
-    elif by_column and "delay_ms" in df.columns:
-        columns.append(F.col("delay_ms").cast("bigint").alias("delay_ms"))
-    else:
-        columns.append(F.lit(0).cast("bigint").alias("delay_ms"))
-    return df.select(*columns)
+def counted(settled: int, handler_times: str | None = None) -> pa.RecordBatch:
+    """Returns the one row of a task as in ``SETTLED_SCHEMA``.
+
+    It has the number of settled messages, and the encoded times of the handler if one was called.
+    """
+    return pa.RecordBatch.from_arrays(
+        [pa.array([settled], pa.int64()), pa.array([handler_times], pa.string())],
+        ["settled", "handler_times"],
+    )
 
 
 def markers_partitions(options: AckOptions) -> int:
     """Returns the partition count of the markers topic, which is fixed. The result is cached per process."""
-    return _markers_partitions(
-        tuple(sorted(client_config(options.kafka, "admin").items())), options.markers_topic
+    return _markers_partitions(_admin_config(options), options.markers_topic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Markers:
+    """The markers topic as a task needs it. ``positions`` are its ends before the batch is handled."""
+
+    options: AckOptions
+    partitions: int
+    positions: Mapping[int, int]
+
+
+def markers_of(options: AckOptions) -> Markers:
+    """Returns the markers topic with its present ends."""
+    partitions, topic = markers_partitions(options), options.markers_topic
+    ends = _admin(_admin_config(options)).end_offsets(
+        [(topic, number) for number in range(partitions)], committed=True
     )
+    return Markers(
+        options=options, partitions=partitions, positions={number: end for (_, number), end in ends.items()}
+    )
+
+
+def _admin_config(options: AckOptions) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(client_config(options.kafka, "admin").items()))
+
+
+@lru_cache(maxsize=8)
+def _admin(config: tuple[tuple[str, str], ...]) -> ClusterAdmin:
+    return ClusterAdmin(dict(config), timeout_ms=PATIENCE_MS)
 
 
 @lru_cache(maxsize=64)
 def _markers_partitions(config: tuple[tuple[str, str], ...], topic: str) -> int:
-    topics = ClusterAdmin(dict(config), timeout_ms=PATIENCE_MS)
+    topics = _admin(config)
     topics.check_rights({topic: (DESCRIBE, WRITE)})
     return topics.describe([topic])[topic].partitions

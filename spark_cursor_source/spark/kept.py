@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+
+from spark_cursor_source.spark.classic import drop_checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ def kept(df: DataFrame) -> Iterator[DataFrame]:
         yield df if rows is None else rows
     finally:
         if rows is not None:
-            _drop(rows)
+            drop_checkpoint(rows)
 
 
 @contextmanager
@@ -44,7 +45,7 @@ def computed_once(df: DataFrame) -> Iterator[DataFrame]:
     try:
         yield rows
     finally:
-        _drop(rows)
+        drop_checkpoint(rows)
 
 
 def _keep(df: DataFrame) -> DataFrame | None:
@@ -57,11 +58,3 @@ def _keep(df: DataFrame) -> DataFrame | None:
             str(refused).partition("\n")[0][:200],
         )
         return None
-
-
-def _drop(rows: DataFrame) -> None:
-    # Spark drops the rows when the plan is garbage-collected, which is too late for a stream. A Spark Connect
-    # client has no access to the plan, and notifies the server when the DataFrame is gone.
-    jdf: Any = getattr(rows, "_jdf", None)
-    if jdf is not None:
-        jdf.logicalPlan().rdd().unpersist(False)

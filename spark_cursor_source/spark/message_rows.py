@@ -18,12 +18,11 @@ from pyspark.sql.types import (
 )
 
 from spark_cursor_source.errors import NoMessageColumn, UnfitMessageColumn
+from spark_cursor_source.topics.message_columns import HEADERS
 from spark_cursor_source.topics.message_sender import ANY_PARTITION, Headers, Row
 from spark_cursor_source.wire.deliver_at import DELIVER_AT, deliver_at
 
 _Column = Any  # a pyarrow column; pyarrow has no type annotations
-
-_HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
 def check_columns(schema: StructType, *, topic: str | None) -> None:
@@ -37,7 +36,7 @@ def check_columns(schema: StructType, *, topic: str | None) -> None:
     """
     has = tuple(schema.fieldNames())
     if "value" not in has:
-        raise NoMessageColumn("value", has, "name what is to be sent value, STRING or BINARY")
+        raise NoMessageColumn("value", has, "rename the column of the payload to value, STRING or BINARY")
     if topic is None and "topic" not in has:
         raise NoMessageColumn("topic", has, "give the option topic, or a column topic")
     for name, (fits, wanted) in _TYPES.items():
@@ -142,6 +141,6 @@ _TYPES: dict[str, tuple[Callable[[DataType], bool], str]] = {
     "key": (_is(StringType, BinaryType), "a STRING or BINARY"),
     "value": (_is(StringType, BinaryType), "a STRING or BINARY"),
     "partition": (_is(IntegerType), "an INT"),
-    "headers": (_is_headers, f"an {_HEADERS}"),
+    "headers": (_is_headers, f"an {HEADERS}"),
     DELIVER_AT: (_is(TimestampType), "a TIMESTAMP"),
 }

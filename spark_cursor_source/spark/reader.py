@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from spark_cursor_source.consumer.planner import Planner
+from spark_cursor_source.consumer.batch_planner import BatchPlanner
 from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Marker, Release
@@ -24,16 +24,21 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.errors import InvalidOption
-from spark_cursor_source.interop.planner import PlannerV1
+from spark_cursor_source.interop.planner import planner_for
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.source import AckMode, SourceOptions
+from spark_cursor_source.options.tracker_place import TrackerPlace
 from spark_cursor_source.topics.data_loss import report_loss
 from spark_cursor_source.topics.delayed import DelayFilter
-from spark_cursor_source.topics.markers import cached_sender
+from spark_cursor_source.topics.marker_producer import borrowed_producer
+from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.topics.queue import Missing, OnMissing, arrow_batches
 from spark_cursor_source.topics.read_reports import report_read
 from spark_cursor_source.wire import offset_json
+
+if TYPE_CHECKING:
+    from spark_cursor_source.tracker.embedded import EmbeddedTracker
 
 log = logging.getLogger(__name__)
 UNLIMITED = 2**62  #: row limit that stands for an unlimited batch
@@ -52,17 +57,18 @@ class LeasedSlices(InputPartition):
 class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Stream reader of ``spark.readStream.format("cursorq")``.
 
-    On the driver, the reader delegates to a :class:`Planner`, created on first use. With a kafka-mq-go
-    tracker, the planner is a :class:`PlannerV1`. On executors, the reader reads slices.
+    On the driver, the reader delegates to a :class:`BatchPlanner`, created on first use. On executors, the
+    reader reads slices.
     """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._planner: Planner | PlannerV1 | None = None
+        self._planner: BatchPlanner | None = None
+        self._tracker: EmbeddedTracker | None = None
         self._planned: tuple[object, Sequence[InputPartition]] | None = None  # the last batch, and its tasks
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_planner": None, "_planned": None}
+        return {"_options": self._options, "_planner": None, "_tracker": None, "_planned": None}
 
     def initialOffset(self) -> dict[str, Any]:
         return self._encode(self._driver().initial_offset())
@@ -89,14 +95,22 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Returns the ``latestOffset`` of Spark's progress reports. Spark never reads the value back."""
         if self._planner is None:
             return None
-        shown = offset_json.encode(self._planner.latest_known())
-        most, outstanding = self._options.max_outstanding, self._planner.outstanding
-        if most is not None and outstanding is not None:
+        status = self._planner.status()
+        shown = offset_json.encode(status.latest) | {"subscription": self._options.subscription}
+        if status.behind:
+            total = sum(status.behind)
+            spread = {"min": min(status.behind), "max": max(status.behind)}
+            shown["offsetsBehindLatest"] = {"sum": total, **spread, "avg": total / len(status.behind)}
+        most, outstanding = self._options.max_outstanding, status.outstanding
+        if outstanding is not None:
             shown["outstanding"] = outstanding
+        if most is not None and outstanding is not None:
             shown["maxOutstanding"] = most
             shown["maxOutstandingReached"] = outstanding >= most
-        if (silent_ms := self._planner.tracker_silent_ms) is not None:
-            shown["trackerSilentMs"] = silent_ms
+        if status.oldest_outstanding_ms is not None:
+            shown["oldestOutstandingMs"] = status.oldest_outstanding_ms
+        if status.tracker_silent_ms is not None:
+            shown["trackerSilentMs"] = status.tracker_silent_ms
         return shown
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -104,17 +118,16 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planned is not None and self._planned[0] == batch:
             # A query that uses the stream twice, as in a union of two filters, requests each batch twice.
             return self._planned[1]
-        planner = self._driver()
-        planned = planner.plan(*batch)
-        to = planner.report_to
+        planned = self._driver().plan(*batch)
+        to = planned.report_to
         tasks = [
             LeasedSlices(
                 slices,
-                planner.markers_partitions,
-                planner.now_ms,
+                planned.markers_partitions,
+                planned.now_ms,
                 None if to is None else replace(to, task=number),
             )
-            for number, slices in enumerate(planned)
+            for number, slices in enumerate(planned.tasks)
         ]
         self._planned = batch, tasks
         return tasks
@@ -126,6 +139,8 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._planner is not None:
             self._planner.close()
+        if self._tracker is not None:
+            self._tracker.release()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._driver().bound_by_now()
@@ -165,11 +180,10 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield rows
         if undelivered:
             # These offsets deliver no rows and get no ack. Without an End they stay outstanding forever.
-            sender = cached_sender(
-                client_config(options.kafka, "producer"), options.markers_topic, partition.markers_partitions
-            )
-            sender.send(undelivered)
-            sender.flush()
+            config, partitions = client_config(options.kafka, "producer"), partition.markers_partitions
+            with borrowed_producer(MarkerSender, config, options.markers_topic, partitions) as sender:
+                sender.send(undelivered)
+                sender.flush()
         self._report(partition, size)
 
     def _report(self, partition: LeasedSlices, size: int) -> None:
@@ -212,11 +226,27 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options.checkpoint_owner.check(offset_json.owner_of(stored))
         return offset_json.decode(stored)
 
-    def _driver(self) -> Planner | PlannerV1:
+    def _driver(self) -> BatchPlanner:
         if self._planner is None:
-            is_v1 = self._options.marker_version is MarkerVersion.V1
-            self._planner = PlannerV1(self._options) if is_v1 else Planner(self._options)
+            self._planner = planner_for(self._options)
+            self._tracker = self._embedded_tracker()
+        if self._tracker is not None:
+            self._tracker.check()
         return self._planner
+
+    def _embedded_tracker(self) -> EmbeddedTracker | None:
+        options = self._options
+        if options.tracker is not TrackerPlace.EMBEDDED:
+            return None
+        # Imported here: fifty queries that start together import what they need, on the same few cores.
+        from spark_cursor_source.tracker.embedded import EmbeddedTracker
+
+        return EmbeddedTracker(
+            options.kafka,
+            markers_topic=options.markers_topic,
+            redeliveries_topic=options.redeliveries_topic,
+            cursors_topic=options.cursors_topic,
+        )
 
 
 def _log_missing(piece: Slice, offsets: OffsetSet, why: Missing) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from spark_cursor_source.spark.classic import add_to_default_redaction
 
 log = logging.getLogger(__name__)
 
@@ -46,21 +46,9 @@ def _hide_without_session(spark: SparkSession) -> None:
     """Makes Spark also redact plans that are printed in a thread without an active session.
 
     Every Python thread except the one that created the session has no active session. In such a thread,
-    Spark reads only the default of the setting, which only reflection can change. Spark Connect has no such
-    threads: its server runs everything in the session.
+    Spark reads only the default of the setting, which only reflection can change.
     """
-    jvm: Any = getattr(spark, "_jvm", None)
-    if jvm is None:
-        return
-    try:
-        setting = jvm.org.apache.spark.sql.internal.SQLConf.SQL_OPTIONS_REDACTION_PATTERN()
-        default = setting.defaultValueString()
-        if SECRETS in default:
-            return
-        field = setting.getClass().getDeclaredField("_defaultValue")
-        field.setAccessible(True)
-        field.set(setting, setting.valueConverter().apply(f"{default}|{SECRETS}"))
-    except (Py4JError, TypeError):  # this Spark version lacks the field, or denies access
+    if not add_to_default_redaction(spark, SECRETS):
         log.warning(
             "In a thread without an active session, explain() and errors may print PEM keys and "
             "passphrases. Keep them in a file and name the file in kafka.config.file. "

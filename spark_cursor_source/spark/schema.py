@@ -1,35 +1,14 @@
-"""Spark schema of the source: the columns of Spark's Kafka source, then ``delivery_count``."""
+"""Spark schema of the source: the columns of a message row, which carry the options of their source."""
 
 from __future__ import annotations
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
 from spark_cursor_source.options.row_origin import METADATA, RowOrigin
+from spark_cursor_source.topics import message_columns
 
-_KAFKA = (
-    StructField("key", BinaryType()),
-    StructField("value", BinaryType()),
-    StructField("topic", StringType()),
-    StructField("partition", IntegerType()),
-    StructField("offset", LongType()),
-    StructField("timestamp", TimestampType()),
-    StructField("timestampType", IntegerType()),
-)
-_HEADERS = StructField(
-    "headers",
-    ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
-)
-_CARRIER = "offset"
-_DELIVERY_COUNT = StructField("delivery_count", IntegerType())
+CARRIER = "offset"  #: column whose metadata carries the options of its source
 
 
 def message_schema(*, include_headers: bool, origin: RowOrigin | None = None) -> StructType:
@@ -38,12 +17,11 @@ def message_schema(*, include_headers: bool, origin: RowOrigin | None = None) ->
     The column ``offset`` carries the ``origin`` in its metadata. The metadata survives filters, joins and
     checkpoints, but is lost if the column is recomputed.
     """
-    headers = (_HEADERS,) if include_headers else ()
     carried = None if origin is None else {METADATA: origin.to_metadata()}
-    fields = [*_KAFKA, *headers, _DELIVERY_COUNT]
+    fields = from_arrow_schema(message_columns.message_schema(include_headers=include_headers)).fields
     return StructType(
         [
-            StructField(one.name, one.dataType, metadata=carried) if one.name == _CARRIER else one
+            StructField(one.name, one.dataType, metadata=carried) if one.name == CARRIER else one
             for one in fields
         ]
     )
@@ -51,5 +29,5 @@ def message_schema(*, include_headers: bool, origin: RowOrigin | None = None) ->
 
 def origin_of(schema: StructType) -> RowOrigin | None:
     """Returns the source in the metadata of the column ``offset``, or None if the metadata is missing."""
-    fields = (field for field in schema.fields if field.name == _CARRIER)
+    fields = (field for field in schema.fields if field.name == CARRIER)
     return next((RowOrigin.from_metadata(field.metadata or {}) for field in fields), None)

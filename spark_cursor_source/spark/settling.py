@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import pyarrow as pa
 
+from spark_cursor_source.consumer.action_columns import ActionColumns
 from spark_cursor_source.consumer.settlement import Settlement
 from spark_cursor_source.interop.settlement import SettlementV1
 from spark_cursor_source.options.ack import AckOptions
@@ -18,11 +19,17 @@ def settlement_of(options: AckOptions) -> Settlement | SettlementV1:
 
 
 def settle(
-    batches: Iterable[pa.RecordBatch], options: AckOptions, markers_partitions: int
-) -> Iterator[pa.RecordBatch]:
-    """Settles all rows of a task. Yields one row with their number."""
+    batches: Iterable[pa.RecordBatch], columns: ActionColumns, options: AckOptions, markers_partitions: int
+) -> int:
+    """Settles all rows of a task. Returns their number. The markers are stored on return.
+
+    Raises:
+        UnfitColumn, NullMessageId, UnknownAction: a row has no valid message id or action.
+        MarkersNotDurable: the brokers did not store the markers. The leases continue.
+    """
     settlement = settlement_of(options)
     for batch in batches:
-        settlement.add(batch)
-    settlement.send(markers_partitions)
-    yield pa.RecordBatch.from_pydict({"settled": pa.array([settlement.settled], pa.int64())})
+        settlement.add(columns.read(batch))
+    if settlement.settled:
+        settlement.send(markers_partitions)
+    return settlement.settled

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -16,15 +18,15 @@ from spark_cursor_source.errors import MissingOption
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.publish import EnqueueOptions, is_enqueue
-from spark_cursor_source.options.row_origin import RowOrigin
+from spark_cursor_source.options.row_origin import METADATA, RowOrigin
 from spark_cursor_source.options.source import SourceOptions
-from spark_cursor_source.options.view import ViewOptions
+from spark_cursor_source.options.view import View, ViewOptions
 from spark_cursor_source.spark.ack_sink import options_of
 from spark_cursor_source.spark.ack_writer import AckStreamWriter, AckWriter
 from spark_cursor_source.spark.message_writer import EnqueueStreamWriter, EnqueueWriter
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from spark_cursor_source.spark.redaction import hide_secrets
-from spark_cursor_source.spark.schema import message_schema
+from spark_cursor_source.spark.schema import CARRIER, message_schema
 from spark_cursor_source.spark.views import view_columns, view_reader
 from spark_cursor_source.spark.views.columns import ddl
 from spark_cursor_source.spark.worker_python import check_worker_python
@@ -104,3 +106,47 @@ def register(spark: SparkSession) -> None:
     check_worker_python(spark)
     hide_secrets(spark)
     spark.dataSource.register(CursorqDataSource)
+
+
+def outstanding(spark: SparkSession, options: Mapping[str, str], *, payload: bool = True) -> DataFrame:
+    """Returns a DataFrame with one row for each message that was delivered and is not acked.
+
+    ``options`` are those of the source. Without ``subscription`` or topics, all are shown. The columns are
+    those of the view ``outstanding``: ``subscription``, ``topic``, ``partition``, ``offset``, ``state``,
+    ``delivery_count``, ``deadline`` and ``run_id``. With ``payload``, the columns ``key``, ``value``,
+    ``timestamp`` and, with includeHeaders, ``headers`` follow. They are null where retention has removed the
+    message. Times are the broker's. Every action on the DataFrame reads the current state; ``cache()`` it to
+    look at one state twice.
+
+    If the options name a subscription and its topics, the rows carry them, so ``cursorq.ack(rows)`` and the
+    other actions need no options. The call takes no lease and moves no cursor.
+
+    Raises:
+        UnknownOption, InvalidOption: an option is not valid for a view.
+        PythonWithoutPackage: see :func:`register`.
+        TopicNotFound, UnknownSubscription, UnknownQueueTopic (by the first action): there is no such cursor.
+
+    Example::
+
+        from pyspark.sql import SparkSession
+
+        import spark_cursor_source as cursorq
+
+        spark = SparkSession.builder.getOrCreate()
+        options = {
+            "kafka.bootstrap.servers": "broker:9092",
+            "subscribe": "orders",
+            "subscription": "billing",
+        }
+        stuck = cursorq.outstanding(spark, options).where("delivery_count > 2")
+        stuck.selectExpr("partition", "offset", "state", "string(value)").show()
+        cursorq.reject(stuck, reason="given up by an operator")
+    """
+    register(spark)
+    view = {**options, "view": View.OUTSTANDING.value, "includePayload": str(payload).lower()}
+    rows = spark.read.format(CursorqDataSource.name()).options(**view).load()
+    try:
+        origin = RowOrigin.of(SourceOptions.parse(options))
+    except MissingOption:  # several subscriptions, or all topics of one: an action then needs options
+        return rows
+    return rows.withMetadata(CARRIER, {METADATA: origin.to_metadata()})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,11 +19,9 @@ from spark_cursor_source.spark.redaction import hide_secrets
 from spark_cursor_source.spark.tracker_source import POLICIES, SUBSCRIPTIONS, MarkerDataSource
 from spark_cursor_source.spark.tracker_state import TrackerProcessor
 from spark_cursor_source.spark.worker_python import check_worker_python
-from spark_cursor_source.tracker.alerts import BreakerLog, UnmatchedAcksLog
+from spark_cursor_source.tracker.decisions import DecisionLog, carry_out
 from spark_cursor_source.tracker.outbox import Outbox
-from spark_cursor_source.tracker.rows import DECIDED_DDL, DecidedBatch
-
-log = logging.getLogger(__name__)
+from spark_cursor_source.tracker.rows import DECIDED_DDL, DecidedRow
 
 STATE_CONF = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -53,7 +50,7 @@ def start_tracker(spark: SparkSession, options: Mapping[str, object]) -> Streami
     client_config(parsed.kafka, "producer")  # raises for invalid Kafka options before the query starts
     check_worker_python(spark)
     _close_ended()
-    session = spark.newSession()
+    session = own_session(spark)
     hide_secrets(session)
     for name, value in STATE_CONF.items():
         session.conf.set(name, value)
@@ -80,6 +77,16 @@ def start_tracker(spark: SparkSession, options: Mapping[str, object]) -> Streami
     return query
 
 
+def own_session(spark: SparkSession) -> SparkSession:
+    """Returns a session with settings of its own. Spark Connect has ``newSession`` from Spark 4.3 on."""
+    new = getattr(spark, "newSession", None)
+    if new is None:
+        spark.conf.get("spark.sql.shuffle.partitions")  # a server clones only a session that has asked before
+        new = spark.cloneSession  # type: ignore[attr-defined]
+    own: SparkSession = new()
+    return own
+
+
 _started: list[tuple[StreamingQuery, TrackerBatch]] = []  # trackers started by this process
 
 
@@ -100,8 +107,7 @@ class TrackerBatch:
     def __init__(self, options: TrackerOptions) -> None:
         self._options = options
         self._outbox: Outbox | None = None
-        self._breakers = BreakerLog()
-        self._nowhere = UnmatchedAcksLog()
+        self._log = DecisionLog()
         self._lock = threading.Lock()  # close() waits for a running batch, which needs its clients
 
     def __reduce__(self) -> tuple[type[TrackerBatch], tuple[TrackerOptions]]:
@@ -128,48 +134,16 @@ class TrackerBatch:
             outbox.close()
 
     def _carry_out(self, decided: DataFrame, batch_id: int) -> None:
-        batch = DecidedBatch()
-        for row in decided.collect():
-            batch.add(row)
-        for reason in batch.quarantined:
-            log.warning(
-                "A record of the markers topic is not a valid marker. event=marker_quarantined marker=%s",
-                reason,
-            )
-        for subscription, topic, messages in batch.nowhere:
-            self._nowhere.add(subscription, topic, messages=messages)
+        batch = self._log.read(DecidedRow(*row) for row in decided.collect())
         if not batch.tracker_id:
             return  # the batch read no markers, or only rebuilt the state: no decisions
-        outbox = self._opened(batch.tracker_id)
-        if batch.rewritten:
-            outbox.look_at_cursors()
-        outbox.carry_out(
-            batch_id,
-            announcements=batch.announcements,
-            dead_letters=batch.dead_letters,
-            cursors=batch.cursors,
-            deleted=batch.deleted,
-            tables=batch.tables,
-            due=batch.due,
-            next_markers=batch.positions,
-            identity=batch.identity,
-        )
-        self._breakers.see(batch.open_breakers, batch.closed_breakers, batch.deleted)
-        self._nowhere.tell()
+        carry_out(self._opened(batch.tracker_id), batch, batch_id)
+        self._log.tell(batch)
 
     def _opened(self, tracker_id: str) -> Outbox:
         if self._outbox is None:
-            options = self._options
-            self._outbox = Outbox(
-                client_config(options.kafka, "producer"),
-                markers_topic=options.markers_topic,
-                redeliveries_topic=options.redeliveries_topic,
-                cursors_topic=options.cursors_topic,
-                query_id=tracker_id,
-                policy_for=options.policy_for,
-                reappend=options.reappend,
-            )
-            self._outbox.open(take_over=options.take_over)
+            self._outbox = Outbox.of(self._options, query_id=tracker_id)
+            self._outbox.open(take_over=self._options.take_over)
         return self._outbox
 
 

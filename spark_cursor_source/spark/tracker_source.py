@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -11,19 +12,18 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from spark_cursor_source.core.tracker_offset import append_time
-from spark_cursor_source.interop.lease_tables import LeaseTables
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.range_consumer import columns_of, read_range
+from spark_cursor_source.kafka.consumers import AnyConsumer, borrowed_consumer, borrowed_fastest_consumer
+from spark_cursor_source.kafka.native import NativeConsumer
+from spark_cursor_source.kafka.range_consumer import read_columns, read_range
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.tracker.fold import MarkerFold
 from spark_cursor_source.tracker.planner import AllCursors, MarkersSlice, TrackerPlanner
+from spark_cursor_source.tracker.resume import cursors_of, resume_rows
 from spark_cursor_source.tracker.rows import (
     FOLDED_DDL,
-    cursor_rows,
-    lease_table_row,
+    FoldedRow,
+    folded_batches,
     reset_row,
     rewrite_row,
     tick_row,
@@ -63,48 +63,53 @@ class MarkerStreamReader(DataSourceStreamReader):
             self._planner.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from folded_batches(self._rows(partition.value))
+
+    def _rows(self, task: AllCursors | MarkersSlice) -> Iterator[FoldedRow]:
         config = client_config(self._options.kafka, "consumer")
         config["isolation.level"] = "read_committed"
-        match partition.value:
-            case AllCursors() as task:
-                for number in range(task.reset):
-                    yield reset_row(number)
-                yield from self._resume_rows(config)
-            case MarkersSlice() as task:
-                yield from self._folded_rows(config, task)
+        if isinstance(task, AllCursors):
+            yield from map(reset_row, range(task.reset))
+            with closing(cursors_of(self._options)) as cursors:
+                cursors.refresh()
+                yield from resume_rows(self._options, cursors, task.partitions)
+        else:
+            yield from self._folded_rows(config, task)
 
-    def _folded_rows(self, config: dict[str, str], task: MarkersSlice) -> Iterator[pa.RecordBatch]:
+    def _folded_rows(self, config: dict[str, str], task: MarkersSlice) -> Iterator[FoldedRow]:
         topic = self._options.markers_topic
         if task.rewrite:
             yield rewrite_row(task.partition)
         fold = MarkerFold(task.partition, topic, self._options.reappend)
-        with borrowed_consumer(config) as consumer:
-            for messages in read_range(consumer, topic, task.partition, task.start, task.stop):
-                places, times_ms, keys, values = columns_of(messages)
-                if (between := task.read_between) is not None:
-                    times_ms = [append_time(at_ms, between) for at_ms in times_ms]
-                fold.add_all(places, times_ms, keys, values)
+        lend = borrowed_fastest_consumer if fold.takes_columns else borrowed_consumer
+        with lend(config) as consumer:
+            for _ in _added(fold, consumer, topic, task):
                 yield from fold.ready()
         yield from fold.rows()
         yield tick_row(task.partition, task.stop, task.now_ms, task.tracker_id, task.identity)
-
-    def _resume_rows(self, config: dict[str, str]) -> Iterator[pa.RecordBatch]:
-        options = self._options
-        tail = CursorTable(config, options.cursors_topic, markers_topic=options.markers_topic)
-        try:
-            tail.refresh()
-            yield from cursor_rows(tail.all().values())
-            if self._options.reappend is not None:
-                tables = LeaseTables(tail, self._options.reappend.queue_topic, self._options.markers_topic)
-                for partition, value in tables.values().items():
-                    yield lease_table_row(partition, value)
-        finally:
-            tail.close()
 
     def _driver(self) -> TrackerPlanner:
         if self._planner is None:
             self._planner = TrackerPlanner(self._options, self._policies)
         return self._planner
+
+
+def _added(fold: MarkerFold, consumer: AnyConsumer, topic: str, task: MarkersSlice) -> Iterator[None]:
+    """Adds the markers of a task, and stops after each part of them."""
+    where = topic, task.partition, task.start, task.stop
+    between = task.read_between
+    if isinstance(consumer, NativeConsumer):
+        for batch in read_columns(consumer, *where, headers=False):
+            append_ms = batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000
+            if between is not None:
+                earliest, latest = between
+                append_ms[(append_ms < earliest) | (append_ms > latest)] = latest
+            fold.add_columns(batch, append_ms)
+            yield
+        return
+    for messages in read_range(consumer, *where):
+        fold.add_messages(messages, between)
+        yield
 
 
 class MarkerDataSource(DataSource):

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pyspark.sql import SparkSession
 
 from spark_cursor_source.errors import PythonWithoutPackage
+from spark_cursor_source.spark.classic import worker_python
 
 _LOOK = "import importlib.util as u, sys; sys.exit(u.find_spec('spark_cursor_source') is None)"
 _LOOK_S = 60.0
@@ -24,9 +25,8 @@ def check_worker_python(spark: SparkSession) -> None:
     Raises:
         PythonWithoutPackage
     """
-    context = getattr(spark, "_sc", None)
-    python = getattr(context, "pythonExec", None)
-    if isinstance(python, str) and not has_package(python):
+    python = worker_python(spark)
+    if python is not None and not has_package(python):
         raise PythonWithoutPackage(python, sys.executable)
 
 

@@ -1,26 +1,31 @@
-"""Folds markers on executors: many markers of a cell become one row of the tracker's query."""
+"""Folds markers: many markers of a cell become one row of the tracker's input."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
+from confluent_kafka import Message
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.tracker_offset import append_time
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.interop import markers_wire as message_wire
-from spark_cursor_source.interop.lease_table import MessageMarkers
+from spark_cursor_source.interop.lease_table import Column, MessageMarkers
+from spark_cursor_source.kafka.range_consumer import columns_of
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
-from spark_cursor_source.tracker.rows import Folded, FoldedRow, folded_batch, folded_batches
+from spark_cursor_source.tracker.rows import Folded, FoldedRow
 from spark_cursor_source.wire import marker as marker_wire
 
 _MARKERS = 50_000  # largest number of single-message markers in one row
 # Number and size of the records folded before rows are produced.
 _GATHERED = 200_000
 _GATHERED_BYTES = 32 << 20
+_V1, _KMQ = "MarkerV1", "kmq"  # types of markers that are not decoded one by one
 
 
 class _KindOfEnd(NamedTuple):
@@ -28,6 +33,15 @@ class _KindOfEnd(NamedTuple):
 
     run_id: str | None
     no_message: bool
+
+
+class _Kept(NamedTuple):
+    """A KeepAlive that waits for one that replaces it."""
+
+    marker: KeepAlive
+    offset: int
+    at_ms: int
+    body: bytes
 
 
 class MarkerFold:
@@ -43,11 +57,21 @@ class MarkerFold:
         self._reappend = reappend
         self._rows: list[FoldedRow] = []
         self._ends: dict[Cell, tuple[_KindOfEnd, list[OffsetSet], int, int]] = {}
-        # last KeepAlive of each cell, with its offset and time
-        self._kept: dict[Cell, tuple[KeepAlive, int, int]] = {}
+        self._kept: dict[Cell, _Kept] = {}  # last KeepAlive of each cell
         self._columns: list[MessageMarkers] = []
         self._messages: list[message_wire.Row] = []  # single-message markers that were not decoded in columns
         self._gathered = self._gathered_bytes = 0  # records and bytes added since rows were last produced
+        self.kinds: Counter[str] = Counter()  #: markers added, by type
+
+    def add_messages(self, messages: Sequence[Message], read_between: tuple[int, int] | None) -> None:
+        """Adds the next records of the log, which were read at a time in ``read_between``.
+
+        Append times outside ``read_between`` are replaced, see :func:`append_time`.
+        """
+        offsets, times_ms, keys, values = columns_of(messages)
+        if read_between is not None:
+            times_ms = [append_time(at_ms, read_between) for at_ms in times_ms]
+        self.add_all(offsets, times_ms, keys, values)
 
     def add_all(
         self,
@@ -60,11 +84,29 @@ class MarkerFold:
         self._gathered += len(offsets)
         self._gathered_bytes += sum(map(len, filter(None, values)))
         places: Iterable[int] = range(len(offsets))
-        if self._reappend is not None and self._reappend.marker_format is MarkerFormat.PROTOBUF:
+        if self.takes_columns:
             columns, places = message_wire.usual_v1(offsets, times_ms, keys, values)
             self._columns.append(columns)
+            self.kinds[_V1] += len(columns)
         for at in places:
             self.add(offsets[at], times_ms[at], keys[at], values[at])
+
+    @property
+    def takes_columns(self) -> bool:
+        """True if most records are V1 markers."""
+        return self._reappend is not None and self._reappend.marker_format is MarkerFormat.PROTOBUF
+
+    def add_columns(self, records: pa.RecordBatch, times_ms: Column) -> None:
+        """Adds the next records of the log, as columns of the native reader."""
+        keys, values = records.column("key"), records.column("value")
+        self._gathered += len(records)
+        self._gathered_bytes += values.nbytes
+        columns, others = message_wire.usual_v1_columns(records, times_ms)
+        self._columns.append(columns)
+        self.kinds[_V1] += len(columns)
+        offsets = records.column("offset")
+        for at in others:
+            self.add(offsets[at].as_py(), int(times_ms[at]), keys[at].as_py(), values[at].as_py())
 
     def add(self, offset: int, at_ms: int, key: bytes | None, value: bytes | None) -> None:
         """Adds the next record of the log."""
@@ -74,35 +116,36 @@ class MarkerFold:
             why = f"{self._topic} partition {self._partition} offset {offset}: {problem}"
             self._put(offset, at_ms, Folded.QUARANTINED, why.encode())
 
-    def ready(self) -> Iterator[pa.RecordBatch]:
+    @property
+    def gathered(self) -> int:
+        """Number of records added since rows were last produced."""
+        return self._gathered
+
+    def ready(self) -> Iterator[FoldedRow]:
         """Yields rows if enough records were added, otherwise no row."""
         if self._gathered >= _GATHERED or self._gathered_bytes >= _GATHERED_BYTES:
             yield from self.rows()
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
+    def rows(self) -> Iterator[FoldedRow]:
         """Yields rows for all records added since rows were last produced."""
         for cell in [*self._ends, *self._kept]:
             self._flush(cell)
-        yield from folded_batches(self._rows)
+        yield from self._rows
         markers = MessageMarkers.concatenated([*self._columns, MessageMarkers.of(self._messages)]).sorted()
         for at in range(0, len(markers), _MARKERS):
-            some = markers[at : at + _MARKERS]
-            row = (
-                self._partition,
-                int(some.sequences[-1]),
-                None,
-                Folded.MESSAGES.value,
-                message_wire.encode(some),
-            )
-            yield folded_batch([row])
+            some, kind = markers[at : at + _MARKERS], Folded.MESSAGES.value
+            body = message_wire.encode(some)
+            yield FoldedRow(self._partition, int(some.sequences[-1]), None, kind, body)
         self._rows, self._columns, self._messages = [], [], []
         self._gathered = self._gathered_bytes = 0
 
     def _take(self, offset: int, at_ms: int, key: bytes | None, value: bytes | None) -> None:
         if self._reappend is not None and self._reappend.marker_format is MarkerFormat.KMQ:
             self._messages.append(message_wire.kmq_row(offset, at_ms, key, value))
+            self.kinds[_KMQ] += 1
             return
         marker = marker_wire.decode(key, value)
+        self.kinds[type(marker).__name__] += 1
         if isinstance(marker, marker_wire.MarkerV1):
             if self._reappend is None:
                 raise InvalidMarker("it is of version 1, and the tracker has no option redelivery=reappend")
@@ -117,11 +160,11 @@ class MarkerFold:
         elif isinstance(marker, KeepAlive):
             # Ends and KeepAlives of a cell may be reordered: a KeepAlive never extends ended messages.
             if (earlier := self._kept.get(marker.cell)) is not None and not _replaces(marker, at_ms, earlier):
-                self._put(*earlier[1:], Folded.MARKER, marker_wire.encode(earlier[0]))
-            self._kept[marker.cell] = (marker, offset, at_ms)
+                self._put(earlier.offset, earlier.at_ms, Folded.MARKER, earlier.body)
+            self._kept[marker.cell] = _Kept(marker, offset, at_ms, value or b"")
         else:
             self._flush(marker.cell)
-            self._put(offset, at_ms, Folded.MARKER, marker_wire.encode(marker))
+            self._put(offset, at_ms, Folded.MARKER, value or b"")
 
     def _flush(self, cell: Cell) -> None:
         ends = self._ends.pop(cell, None)
@@ -132,17 +175,17 @@ class MarkerFold:
             )
             self._put(offset, at_ms, Folded.MARKER, marker_wire.encode(folded))
         if (kept := self._kept.pop(cell, None)) is not None:
-            self._put(*kept[1:], Folded.MARKER, marker_wire.encode(kept[0]))
+            self._put(kept.offset, kept.at_ms, Folded.MARKER, kept.body)
 
     def _put(self, offset: int, at_ms: int, kind: Folded, body: bytes) -> None:
-        self._rows.append((self._partition, offset, at_ms, kind.value, body))
+        self._rows.append(FoldedRow(self._partition, offset, at_ms, kind.value, body))
 
 
-def _replaces(later: KeepAlive, at_ms: int, kept: tuple[KeepAlive, int, int]) -> bool:
+def _replaces(later: KeepAlive, at_ms: int, kept: _Kept) -> bool:
     """True if the later KeepAlive covers the whole effect of the earlier one."""
-    earlier, _, earlier_ms = kept
+    earlier = kept.marker
     return (
         (later.run_id, later.delivery_count) == (earlier.run_id, earlier.delivery_count)
-        and at_ms + later.lease_ms >= earlier_ms + earlier.lease_ms
+        and at_ms + later.lease_ms >= kept.at_ms + earlier.lease_ms
         and not earlier.offsets - later.offsets
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from spark_cursor_source.kafka.admin import ClusterAdmin
@@ -32,30 +32,33 @@ class MarkerEnds:
         self._hidden_since: dict[int, float] = {}
         self._warned: set[int] = set()
 
-    def look(self) -> Ends:
-        """Returns the present ends."""
-        appended = self._topics.end_offsets(self._partitions, committed=False)
+    def look(self, numbers: Collection[int] | None = None) -> Ends:
+        """Returns the present ends of some partitions, or of all."""
+        partitions = [tp for tp in self._partitions if numbers is None or tp[1] in numbers]
+        appended = self._topics.end_offsets(partitions, committed=False)
         # Read second: in the other order, an append in between would look like an open transaction.
-        readable = self._topics.end_offsets(self._partitions, committed=True)
+        readable = self._topics.end_offsets(partitions, committed=True)
         hidden = {tp[1]: end - readable[tp] for tp, end in appended.items() if end > readable[tp]}
-        self._tell(hidden)
+        self._tell(hidden, {number for _, number in partitions})
         return Ends(
             readable={number: end for (_, number), end in readable.items()},
             whole=frozenset(number for _, number in readable if number not in hidden),
         )
 
-    def _tell(self, hidden: Mapping[int, int]) -> None:
+    def _tell(self, hidden: Mapping[int, int], looked: Collection[int]) -> None:
         now = time.monotonic()
-        self._hidden_since = {number: self._hidden_since.get(number, now) for number in hidden}
-        for number in self._warned - hidden.keys():
+        others = {number: at for number, at in self._hidden_since.items() if number not in looked}
+        self._hidden_since = others | {number: self._hidden_since.get(number, now) for number in hidden}
+        ended = self._warned & set(looked) - hidden.keys()
+        for number in ended:
             log.info(
                 "The transaction in the markers topic ended. event=markers_visible topic=%s partition=%d",
                 self._topic,
                 number,
             )
-        self._warned &= hidden.keys()
+        self._warned -= ended
         for number, since in self._hidden_since.items():
-            if now - since >= HIDDEN_S and number not in self._warned:
+            if number in hidden and now - since >= HIDDEN_S and number not in self._warned:
                 self._warned.add(number)
                 log.warning(
                     "An open transaction of another program hides markers: no lease expires there and no "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -27,17 +28,21 @@ from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop.lease_table import LeaseTable
 from spark_cursor_source.interop.reappend import Reappender
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.transaction import CALL_TIMEOUT_MS, Record, TransactionalProducer, Uncertain
 from spark_cursor_source.options.reappend import ReappendOptions
+from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import marker_values
 from spark_cursor_source.topics.retry_pauses import Withheld, withhold_marker, withholding
 from spark_cursor_source.topics.tracker_progress import (
     TrackerProgress,
+    is_replica,
     metadata,
     read_progress,
     read_progress_of_others,
+    replica_transactional_id,
     tracker_group,
 )
 from spark_cursor_source.tracker.dead_letter_copier import Copied, DeadLetterCopier
@@ -53,6 +58,18 @@ MAX_RECORD_BYTES = 900_000  #: size limit of one cursor part, within Kafka's def
 
 _PART = cursor_wire.PART_MARK
 _LOOK_MS = 10_000  # timeout of the last check for another active tracker
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Markers partitions of one of several trackers, and its place in their consumer group."""
+
+    partitions: frozenset[int]  #: at least one
+    member: Callable[[], Any]  #: returns the member's group metadata
+
+    def transactional_id(self, markers_topic: str) -> str:
+        """Returns the id of one of the partitions. The next owner of that partition fences this tracker."""
+        return replica_transactional_id(markers_topic, min(self.partitions))
 
 
 class Outbox:
@@ -75,8 +92,10 @@ class Outbox:
         patience_ms: int = PATIENCE_MS,
         call_timeout_ms: int = CALL_TIMEOUT_MS,
         copy_patience_ms: int = COPY_PATIENCE_MS,
+        share: Share | None = None,
     ) -> None:
         self._config = config
+        self._share = share
         self._markers_topic = markers_topic
         self._redeliveries_topic = redeliveries_topic
         self._cursors_topic = cursors_topic
@@ -90,8 +109,13 @@ class Outbox:
             self._reappender = Reappender(
                 config, self._topics, reappend, markers_topic=markers_topic, patience_ms=copy_patience_ms
             )
-        group = tracker_group(markers_topic)
-        self._producer = TransactionalProducer(config, group, call_timeout_ms=call_timeout_ms)
+        self._producer = TransactionalProducer(
+            config,
+            tracker_group(markers_topic),
+            transactional_id=None if share is None else share.transactional_id(markers_topic),
+            member=None if share is None else share.member,
+            call_timeout_ms=call_timeout_ms,
+        )
         self._partitions: dict[str, int] = {}  # partition count of each control topic
         self._parts: dict[bytes, int] = {}  # number of additional parts in the topic, by cursor key
         # misplaced old records, see :meth:`CursorTable.strays`
@@ -102,6 +126,23 @@ class Outbox:
         self.copied = 0  #: dead letters written since the outbox was created
         self.lost = 0  #: dead letters without a copy because the message was no longer in its topic
         self.withheld = 0  #: number of failed writes after which a dead letter was held
+
+    @classmethod
+    def of(cls, options: TrackerOptions, *, query_id: str, share: Share | None = None) -> Outbox:
+        """Returns the outbox of a tracker with these options, not opened yet.
+
+        With ``share`` it commits these markers partitions only.
+        """
+        return cls(
+            client_config(options.kafka, "producer"),
+            markers_topic=options.markers_topic,
+            redeliveries_topic=options.redeliveries_topic,
+            cursors_topic=options.cursors_topic,
+            query_id=query_id,
+            policy_for=options.policy_for,
+            reappend=options.reappend,
+            share=share,
+        )
 
     def open(self, *, take_over: bool) -> TrackerProgress:
         """Becomes the tracker of the markers topic and fences the previous one.
@@ -120,11 +161,13 @@ class Outbox:
         found = self._topics.describe(names)
         self._partitions = {name: info.partitions for name, info in found.items()}
         self._log = MarkersLog(self._markers_topic, found[self._markers_topic].topic_id)
-        self._find_parts()
         progress = self._open_producer(deadline)
         # Checked again: the other tracker may have committed until it was fenced.
         self._check_owner(progress, take_over)
         self._check_partitions(progress)
+        self._find_parts(deadline)
+        if self._reappender is not None:
+            self._reappender.connect()
         self._progress = progress
         return progress
 
@@ -174,7 +217,7 @@ class Outbox:
         withheld = self.copy(dead_letters).withheld
         ends = self._reappender.reappend(due) if self._reappender is not None and due else []
         deadline = Deadline.after_ms(self._patience_ms)
-        positions = dict.fromkeys(range(self._partitions[self._markers_topic]), 0)
+        positions = dict.fromkeys(self._numbers or range(self._partitions[self._markers_topic]), 0)
         positions |= {**self._progress.next_markers, **next_markers}
         own_log = cursor_wire.encode_log(self._log)
         wholes: dict[bytes, bytes | None] = {
@@ -236,7 +279,7 @@ class Outbox:
         """
         name = self._cursors_topic
         self._partitions[name] = self._topics.describe([name])[name].partitions
-        self._find_parts()
+        self._find_parts(Deadline.after_ms(self._patience_ms))
 
     def close(self) -> None:
         """Closes the clients."""
@@ -248,10 +291,15 @@ class Outbox:
     def _open_producer(self, deadline: Deadline) -> TrackerProgress:
         """Opens the producer, which fences all others, and returns the progress committed by then."""
         self._producer.open(deadline)
-        return read_progress(self._topics, self._markers_topic)
+        return read_progress(self._topics, self._markers_topic, numbers=self._numbers)
 
-    def _progress_before_fencing(self) -> TrackerProgress:
-        return read_progress_of_others(self._topics, self._markers_topic)
+    @property
+    def _numbers(self) -> frozenset[int] | None:
+        """The partitions of this tracker's share. None: all."""
+        return None if self._share is None else self._share.partitions
+
+    def _progress_before_fencing(self, topics: ClusterAdmin | None = None) -> TrackerProgress:
+        return read_progress_of_others(topics or self._topics, self._markers_topic, numbers=self._numbers)
 
     def _reopened(self, batch_id: int, deadline: Deadline) -> TrackerProgress:
         """Returns the committed progress. Opens the producer again if it is closed."""
@@ -280,14 +328,19 @@ class Outbox:
         """Checks after a long pause whether another tracker took over, if the brokers respond."""
         topics = self._topics.within(Deadline.after_ms(_LOOK_MS))
         try:
-            now = read_progress_of_others(topics, self._markers_topic)
+            now = self._progress_before_fencing(topics)
         except KafkaUnavailable:
             return
         self._check_alone(now, batch_id)
 
     def _check_owner(self, progress: TrackerProgress, take_over: bool) -> None:
         owner = progress.query_id
-        if owner is not None and owner != self._query_id and not take_over:
+        if owner is None or owner == self._query_id:
+            return
+        if self._share is not None and is_replica(owner):
+            return  # the partitions of a replica move to others
+        # A replica that has claimed the topic is not fenced by this producer, see ``claim_partitions``.
+        if not take_over or self._share is not None or is_replica(owner):
             self._producer.discard()
             raise TrackerOwnedByAnother(self._markers_topic, owner)
 
@@ -296,11 +349,11 @@ class Outbox:
         if progress.partitions is not None and progress.partitions != present:
             raise MarkersPartitionsChanged(self._markers_topic, progress.partitions, present)
 
-    def _find_parts(self) -> None:
+    def _find_parts(self, deadline: Deadline) -> None:
         """Reads the parts of large cursors. Parts that a smaller cursor no longer needs are deleted later."""
         tail = CursorTable(self._config, self._cursors_topic)
         try:
-            tail.refresh()
+            tail.refresh_all(deadline)
             keys = tail.record_keys()
             self._strays = tail.strays()
         finally:

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import logging
-import time
 import uuid
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from spark_cursor_source.core.broker_clock import BrokerClock
-from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.tracker_offset import TrackerOffset, limit_markers
-from spark_cursor_source.errors import MarkersGone, MarkersTopicRecreated, TrackerOwnedByAnother
-from spark_cursor_source.interop.lease_tables import LeaseTables
-from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.errors import TrackerOwnedByAnother
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline, Pace
 from spark_cursor_source.kafka.transaction import end_transactions
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.tracker_progress import (
     TrackerProgress,
+    is_replica,
     read_progress,
     read_progress_of_others,
     tracker_group,
 )
-from spark_cursor_source.tracker.marker_ends import MarkerEnds
-from spark_cursor_source.tracker.rights import TrackerRights
-from spark_cursor_source.tracker.watch import QueueWatch
+from spark_cursor_source.tracker.claim import claim_partitions, fence_replicas
+from spark_cursor_source.tracker.environment import TrackerEnvironment
+from spark_cursor_source.tracker.marker_clocks import monotonic_ms
 from spark_cursor_source.wire import tracker_offset_json
 
 log = logging.getLogger(__name__)
 COMMIT_EVERY_MS = 24 * 3_600_000  #: longest interval in ms between two offset commits of an idle tracker
-_BEHIND_MS = 3_000  # how long the log of a new leader may end below the read position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +46,7 @@ class MarkersSlice:
 class AllCursors:
     """The task of a new checkpoint, or of a state that is rebuilt: reads all cursors."""
 
+    partitions: int  #: partition count of the markers topic
     reset: int = 0  #: number of markers partitions that clear their state first
 
 
@@ -64,30 +57,7 @@ class TrackerPlanner:
         """``policies`` is the digest of all policies if ``options`` contain only those of the source."""
         self._options = options
         self._policies = options.policies_digest if policies is None else policies
-        admin = client_config(options.kafka, "admin")
-        self._topics = ClusterAdmin(admin, timeout_ms=PATIENCE_MS).meet()
-        self._cursors = CursorTable(
-            client_config(options.kafka, "consumer"),
-            options.cursors_topic,
-            timeout_ms=PATIENCE_MS,
-            markers_topic=options.markers_topic,
-        )
-        self._rights = TrackerRights(options, self._topics)
-        self._rights.check(self._cursors)
-        self._partitions = self._topics.ensure_control(
-            markers=options.markers_topic,
-            redeliveries=options.redeliveries_topic,
-            cursors=options.cursors_topic,
-        ).markers
-        self._tables: LeaseTables | None = None
-        if options.reappend is not None:
-            self._tables = LeaseTables(self._cursors, options.reappend.queue_topic, options.markers_topic)
-        self._watch = QueueWatch(options, self._topics, self._partitions)
-        self._ends = MarkerEnds(self._topics, options.markers_topic, self._partitions)
-        self._clocks: dict[int, BrokerClock] = {}
-        self._read_all: dict[int, int] = {}  # by partition, broker time in ms when all its markers were read
-        self._seen: dict[int, int] = {}  # end of each partition when its last append time was read
-        self._fresh: set[int] = set()  # partitions with an append since the start; their clocks are accurate
+        self._at = TrackerEnvironment(options)
         self._commits = Pace(COMMIT_EVERY_MS)
         self._commits.is_time()  # starts the interval: the first commit is one interval after the start
         self._checked = False
@@ -101,14 +71,11 @@ class TrackerPlanner:
         commits. That is safe, because each cursor records which markers it includes.
         """
         positions = self._progress(stable=False).next_markers
-        beginnings = self._by_partition(
-            self._topics.beginning_offsets((self._options.markers_topic, p) for p in range(self._partitions))
-        )
         return TrackerOffset(
             tracker_id=uuid.uuid4().hex,
-            next={p: max(positions.get(p, 0), at) for p, at in beginnings.items()},
+            next=self._at.first_positions(positions),
             resumed=False,
-            cursors_id=self._cursors.topic_id,
+            cursors_id=self._at.cursors.topic_id,
         )
 
     def latest_offset(self, start: TrackerOffset) -> TrackerOffset:
@@ -123,23 +90,22 @@ class TrackerPlanner:
         self._check_owner(start, known=start)
         # The time is taken before the ends are read. So every marker appended before that time is below the
         # ends, or hidden by an open transaction.
-        instant = _monotonic_ms()
-        now = self._now(start, instant)
-        self._cursors.refresh()
-        cursors = self._cursors.all()
-        self._ask_time(cursors.values())
-        self._rights.look(cursors)
-        self._watch.look(cursors, {partition: now[partition] for partition in self._fresh & now.keys()})
-        found = self._ends.look()
+        at = self._at
+        at.clocks.resume(range(at.partitions), start.now_ms)
+        now = at.clocks.now(monotonic_ms())
+        at.look()
+        self._ask_time()
+        at.observe()
+        found = at.ends.look()
         ends = found.readable
-        self._read_clocks(ends)
-        self._check_log(start, ends)
+        at.clocks.look(ends)
+        at.check_log(start.next, ends, resumed=start.resumed)
         reached = limit_markers(start.next, ends, self._options.max_markers_per_trigger)
         moved = frozenset(p for p in ends if reached[p] > start.next.get(p, 0))
-        between = self._read_between(moved)
+        between = at.clocks.read_between(moved)
         caught_up = {p for p in found.whole & now.keys() if reached[p] >= ends[p]}
-        self._read_all |= {p: now[p] for p in caught_up}
-        due = self._due(cursors.values(), now)
+        at.clocks.note_all_read({p: now[p] for p in caught_up})
+        due = at.due(now)
         if self._commits.is_time():
             # This batch only commits offsets: brokers expire the offsets of a group that is idle for a week.
             due |= frozenset(now)
@@ -150,16 +116,10 @@ class TrackerPlanner:
             now_ms=now,
             settled=settled,
             read_between=between,
-            cursors_id=self._cursors.topic_id,
+            cursors_id=at.cursors.topic_id,
         )
         if end.rewrites(start):
-            log.warning(
-                "The cursors topic was recreated, and all cursors are written to it. "
-                "event=cursors_topic_recreated topic=%s was=%s now=%s",
-                self._options.cursors_topic,
-                start.cursors_id,
-                end.cursors_id,
-            )
+            at.tell_recreated(start.cursors_id)
             return end
         if not start.resumed or moved or settled:
             return end
@@ -179,7 +139,7 @@ class TrackerPlanner:
                 "the cursors. event=tracker_rebuilt topic=%s",
                 self._options.markers_topic,
             )
-            return [AllCursors(reset=self._partitions)]
+            return [AllCursors(partitions=self._at.partitions, reset=self._at.partitions)]
         identity, rewrite = self._identity(end), end.rewrites(start)
         slices: list[MarkersSlice | AllCursors] = [
             MarkersSlice(
@@ -195,11 +155,10 @@ class TrackerPlanner:
             for p, stop in end.next.items()
             if stop > start.next.get(p, 0) or p in end.settled or rewrite
         ]
-        return slices if start.resumed else [AllCursors(), *slices]
+        return slices if start.resumed else [AllCursors(partitions=self._at.partitions), *slices]
 
     def close(self) -> None:
-        self._watch.close()
-        self._cursors.close()
+        self._at.close()
 
     def _check_owner(self, start: TrackerOffset, *, known: TrackerOffset) -> None:
         """Checks once that no other tracker has committed progress beyond this checkpoint.
@@ -210,19 +169,24 @@ class TrackerPlanner:
         """
         if self._checked:
             return
-        others = read_progress_of_others(self._topics, self._options.markers_topic)
+        topics, topic = self._at.topics, self._options.markers_topic
+        config = client_config(self._options.kafka, "producer")
+        others = read_progress_of_others(topics, topic)
         self._check_progress(others, start, known)
+        while any(map(is_replica, others.owners.values())):
+            # Before the claim, to end the transactions of trackers that died in them, and after it, because
+            # only trackers that start after the claim know of it.
+            fence_replicas(config, topic, range(self._at.partitions))
+            claim_partitions(config, topics, topic, known.tracker_id, check=lambda _: None)
+            fence_replicas(config, topic, range(self._at.partitions))
+            others = self._progress(stable=True)  # a replica may have committed before it was fenced
         # Fences all other trackers. Also ends the transaction of a tracker that died in a batch, which would
         # otherwise delay reading the stable positions.
-        deadline = Deadline.after_ms(PATIENCE_MS)
-        end_transactions(
-            client_config(self._options.kafka, "producer"),
-            tracker_group(self._options.markers_topic),
-            deadline,
-        )
+        end_transactions(config, tracker_group(topic), Deadline.after_ms(PATIENCE_MS))
         self._done = self._progress(stable=True)
         self._check_progress(self._done, start, known)
-        self._check_markers_topic()
+        self._at.look()
+        self._at.check_markers_topic()
         self._checked = True
 
     def _identity(self, end: TrackerOffset) -> str:
@@ -248,39 +212,7 @@ class TrackerPlanner:
         elif not ours and not self._options.take_over:
             raise TrackerOwnedByAnother(self._options.markers_topic, done.query_id or "")
 
-    def _check_markers_topic(self) -> None:
-        topic = self._options.markers_topic
-        now = self._topics.describe([topic])[topic].topic_id
-        self._cursors.refresh()
-        for cursor in self._cursors.all().values():
-            if cursor.log is not None and cursor.log.topic_id not in ("", now):
-                raise MarkersTopicRecreated(topic, cursor.log.topic_id, now)
-
-    def _check_log(self, start: TrackerOffset, ends: Mapping[int, int]) -> None:
-        positions = dict(start.next)
-        if not start.resumed:
-            # Cursors may belong to an earlier markers topic. Their positions would make new markers look read
-            # already.
-            self._cursors.refresh()
-            for cursor in self._cursors.all().values():
-                partition = cursor.markers_partition
-                positions[partition] = max(positions.get(partition, 0), cursor.next_marker)
-        changed = [p for p, end in ends.items() if end != positions.get(p, 0)]
-        if not changed:
-            return
-        topic = self._options.markers_topic
-        begins = self._by_partition(self._topics.beginning_offsets([(topic, p) for p in changed]))
-        deadline = Deadline.after_ms(_BEHIND_MS)
-        for partition in changed:
-            position, end = positions.get(partition, 0), ends[partition]
-            while position > end and not deadline.over:
-                deadline.pause(0.5)
-                found = self._topics.end_offsets([(topic, partition)], committed=True)
-                end = found[topic, partition]
-            if not begins[partition] <= position <= end:
-                raise MarkersGone(topic, partition, position, (begins[partition], end))
-
-    def _ask_time(self, cursors: Iterable[CursorSnapshot]) -> None:
+    def _ask_time(self) -> None:
         """Once per run, appends markers without effect to learn the broker time if events wait for it.
 
         Without an append, a clock that starts again continues from the last time of the previous run instead
@@ -289,56 +221,9 @@ class TrackerPlanner:
         if self._asked_time:
             return
         self._asked_time = True
-        waiting: dict[int, Cell | None] = {}
-        if self._tables is not None:
-            waiting |= dict.fromkeys(p for p, at in self._tables.next_events().items() if at is not None)
-        waiting |= {one.markers_partition: one.cell for one in cursors if one.next_event_ms is not None}
-        if waiting and self._watch.ask_time(waiting):
-            self._fresh |= waiting.keys()
-
-    def _now(self, start: TrackerOffset, instant: int) -> dict[int, int]:
-        now: dict[int, int] = {}
-        for partition in range(self._partitions):
-            clock = self._clocks.setdefault(partition, BrokerClock(start.now_ms.get(partition)))
-            known = clock.now_ms(monotonic_ms=instant)
-            if known is not None:
-                now[partition] = known
-        return now
-
-    def _read_clocks(self, ends: Mapping[int, int]) -> None:
-        changed = [p for p, end in ends.items() if self._seen.get(p) != end]
-        if not changed:
-            return
-        last = self._topics.last_appends(self._options.markers_topic, changed)
-        read_at = _monotonic_ms()
-        for partition, (_, at_ms, epoch) in last.items():
-            self._clocks[partition].observe(broker_ms=at_ms, monotonic_ms=read_at, epoch=epoch)
-        self._fresh |= {p for p in changed if p in self._seen}
-        self._seen |= {p: ends[p] for p in changed}
-
-    def _read_between(self, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
-        read_at = _monotonic_ms()
-        times = {p: self._clocks[p].now_ms(monotonic_ms=read_at) for p in partitions}
-        return {p: (self._read_all.get(p, 0), at) for p, at in times.items() if at is not None}
-
-    def _due(self, cursors: Iterable[CursorSnapshot], now: Mapping[int, int]) -> frozenset[int]:
-        """Returns the partitions with a due event. Without one, no batch is needed for time."""
-        events = [(cursor.markers_partition, cursor.next_event_ms) for cursor in cursors]
-        if self._tables is not None:
-            events += self._tables.next_events().items()
-        return frozenset(
-            partition
-            for partition, event_ms in events
-            if partition in now and event_ms is not None and event_ms < now[partition]
-        )
+        waiting = self._at.waiting()
+        if waiting and self._at.watch.ask_time(waiting):
+            self._at.clocks.fresh |= waiting.keys()
 
     def _progress(self, *, stable: bool) -> TrackerProgress:
-        return read_progress(self._topics, self._options.markers_topic, stable=stable)
-
-    @staticmethod
-    def _by_partition(offsets: Mapping[tuple[str, int], int]) -> dict[int, int]:
-        return {partition: at for (_, partition), at in offsets.items()}
-
-
-def _monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
+        return read_progress(self._at.topics, self._options.markers_topic, stable=stable)

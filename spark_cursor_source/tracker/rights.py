@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.errors import KafkaRefused, TopicNotFound
+from spark_cursor_source.errors import KafkaRefused
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.error_codes import acl
 from spark_cursor_source.kafka.rights import DESCRIBE, READ, WRITE, of_dead_letters, of_tracker
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.tracker_progress import tracker_group
 
 log = logging.getLogger(__name__)
@@ -24,8 +23,10 @@ class TrackerRights:
         self._options, self._topics = options, topics
         self._looked: set[tuple[str, str]] = set()  # checked pairs of (queue topic, subscription)
 
-    def check(self, cursors: CursorTable) -> None:
+    def check(self, read_cells: Callable[[], Iterable[Cell]]) -> None:
         """Checks the rights to the control topics, the consumer group and the transactional id.
+
+        ``read_cells`` is called if the cursors topic may be read.
 
         Raises:
             NotAuthorized: rights are missing. The error names all of them, including rights to dead-letter
@@ -42,7 +43,7 @@ class TrackerRights:
             own |= of_dead_letters({queue: [letters]}) | {queue: (DESCRIBE, READ, WRITE)}
         missing = self._topics.missing_rights(own)
         if missing and not {acl(one, options.cursors_topic) for one in (DESCRIBE, READ)} & set(missing):
-            own |= of_dead_letters(self._letters(_cells(cursors)))
+            own |= of_dead_letters(self._letters(read_cells()))
         in_transactions = acl(WRITE, self._group, "transactional-id")
         self._topics.check_rights(own, group=self._group, stable=False, unknown=[in_transactions])
 
@@ -80,11 +81,3 @@ class TrackerRights:
             name = policy.dead_letter_topic_for(topic=cell.topic, subscription=cell.subscription)
             letters.setdefault(cell.topic, set()).add(name)
         return letters
-
-
-def _cells(cursors: CursorTable) -> list[Cell]:
-    try:
-        cursors.refresh()
-    except TopicNotFound:
-        return []
-    return list(cursors.all())

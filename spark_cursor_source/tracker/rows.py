@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, assert_never
+from typing import NamedTuple, assert_never
 
 import pyarrow as pa
 
@@ -38,8 +38,15 @@ _FOLDED_SCHEMA = pa.schema(
 _ROWS = 5_000
 _BATCH_BYTES = 32 << 20
 
-#: markers partition, sequence, append time in ms, kind, body
-FoldedRow = tuple[int, int, int | None, str, bytes]
+
+class FoldedRow(NamedTuple):
+    """A row from the tracker's source to its state."""
+
+    markers_partition: int
+    sequence: int
+    at_ms: int | None  #: append time in ms
+    kind: str  #: one of ``Folded``
+    body: bytes
 
 
 class Folded(StrEnum):
@@ -48,6 +55,7 @@ class Folded(StrEnum):
     REWRITE = "rewrite"  #: write all cursors again; its sequence is lower than all others
     RESET = "reset"  #: clear the state of the partition; its sequence is lower than that of every cursor
     CURSOR = "cursor"  #: a cursor to resume from; its sequence is lower than that of every marker
+    HELD = "held"  #: key of a cell whose cursor cannot be read; its sequence is that of a cursor
     MARKER = "marker"  #: one marker of version 2, or many folded; the sequence is the offset of the last one
     MESSAGES = "messages"  #: many single-message markers; the sequence is the offset of the last one
     LEASE_TABLE = "lease_table"  #: a lease table to resume from
@@ -55,23 +63,25 @@ class Folded(StrEnum):
     TICK = "tick"  #: end of the batch with tracker id and identity; at_ms is the broker time or null
 
 
-def cursor_rows(cursors: Iterable[CursorSnapshot]) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of cursors to resume from."""
-    rows: list[FoldedRow] = [
-        (cursor.markers_partition, -1, None, Folded.CURSOR.value, cursor_wire.encode(cursor))
-        for cursor in cursors
-    ]
-    yield from folded_batches(rows)
+def cursor_row(cursor: CursorSnapshot) -> FoldedRow:
+    """Returns the row of a cursor to resume from."""
+    body = cursor_wire.encode(cursor)
+    return FoldedRow(cursor.markers_partition, -1, None, Folded.CURSOR.value, body)
 
 
-def lease_table_row(partition: int, value: bytes) -> pa.RecordBatch:
+def held_row(partition: int, cell: Cell) -> FoldedRow:
+    """Returns the row of a cell to hold, because its cursor cannot be read."""
+    return FoldedRow(partition, -1, None, Folded.HELD.value, cell.key)
+
+
+def lease_table_row(partition: int, value: bytes) -> FoldedRow:
     """Returns the row of a lease table to resume from."""
-    return folded_batch([(partition, -1, None, Folded.LEASE_TABLE.value, value)])
+    return FoldedRow(partition, -1, None, Folded.LEASE_TABLE.value, value)
 
 
-def tick_row(partition: int, stop: int, now_ms: int | None, tracker_id: str, identity: str) -> pa.RecordBatch:
+def tick_row(partition: int, stop: int, now_ms: int | None, tracker_id: str, identity: str) -> FoldedRow:
     """Returns the row that ends a partition's part of a batch."""
-    return folded_batch([(partition, stop, now_ms, Folded.TICK.value, f"{tracker_id}:{identity}".encode())])
+    return FoldedRow(partition, stop, now_ms, Folded.TICK.value, f"{tracker_id}:{identity}".encode())
 
 
 def tracker_and_identity(tick: bytes) -> tuple[str, str]:
@@ -80,23 +90,23 @@ def tracker_and_identity(tick: bytes) -> tuple[str, str]:
     return tracker_id, identity
 
 
-def rewrite_row(partition: int) -> pa.RecordBatch:
+def rewrite_row(partition: int) -> FoldedRow:
     """Returns the row that requests all cursors of a partition again, for a recreated cursors topic."""
-    return folded_batch([(partition, -3, None, Folded.REWRITE.value, b"")])
+    return FoldedRow(partition, -3, None, Folded.REWRITE.value, b"")
 
 
-def reset_row(partition: int) -> pa.RecordBatch:
+def reset_row(partition: int) -> FoldedRow:
     """Returns the row that precedes the cursors of a partition whose state is rebuilt from them."""
-    return folded_batch([(partition, -2, None, Folded.RESET.value, b"")])
+    return FoldedRow(partition, -2, None, Folded.RESET.value, b"")
 
 
-def folded_batches(rows: Sequence[FoldedRow]) -> Iterator[pa.RecordBatch]:
+def folded_batches(rows: Iterable[FoldedRow]) -> Iterator[pa.RecordBatch]:
     """Yields batches of rows of limited size, because Arrow columns cannot exceed 2 GB."""
     part: list[FoldedRow] = []
     size = 0
     for row in rows:
         part.append(row)
-        size += len(row[-1])
+        size += len(row.body)
         if len(part) >= _ROWS or size >= _BATCH_BYTES:
             yield folded_batch(part)
             part, size = [], 0
@@ -134,10 +144,10 @@ class Decided(StrEnum):
     REWRITTEN = "rewritten"  #: the batch contains all cursors of the partition
 
 
-class DecidedRow(Protocol):
+class DecidedRow(NamedTuple):
     """A row with the columns of ``DECIDED_DDL``."""
 
-    kind: str
+    kind: str  #: one of ``Decided``
     markers_partition: int
     sequence: int
     cell: bytes  #: key of the cell of a REDELIVER, CURSOR or DELETED

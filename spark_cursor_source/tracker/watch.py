@@ -7,12 +7,12 @@ same decisions.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from spark_cursor_source.core.breaker_sync import trips
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.event_times import EventTimes
 from spark_cursor_source.core.marker import EndOffsetObserved, Marker
 from spark_cursor_source.core.offsets import OFFSET_LIMIT
 from spark_cursor_source.core.ttl import look_every_ms
@@ -24,6 +24,8 @@ from spark_cursor_source.kafka.rights import WRITE
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions, subscription_of
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.topics.markers import MarkerSender
+from spark_cursor_source.tracker.marker_clocks import monotonic_ms
+from spark_cursor_source.tracker.tracked_cells import TrackedCells
 from spark_cursor_source.wire import marker as marker_wire
 
 log = logging.getLogger(__name__)
@@ -37,14 +39,35 @@ class QueueWatch:
         self._topics = topics
         config = client_config(options.kafka, "producer")
         self._sender = MarkerSender(config, options.markers_topic, markers_partitions)
-        self._looked: dict[Cell, float] = {}
+        self._next_looks = EventTimes[Cell]()  # in ms of the monotonic clock, for cells with a TTL
+        self._looked: set[Cell] = set()
 
-    def look(self, cursors: Mapping[Cell, CursorSnapshot], now_ms: Mapping[int, int]) -> None:
+    def note(self, changed: Mapping[Cell, CursorSnapshot | None]) -> None:
+        """Takes in changed cursors. The log ends of new cells with a TTL are observed at the next look.
+
+        Cells without an owner are left out. They use version 1, and their topic also contains messages of
+        other queues. A sought cell has no owner yet but does not use version 1, so it is observed.
+        """
+        for cell, cursor in changed.items():
+            has_ttl = self._options.policy_for(cell.subscription).message_ttl_ms is not None
+            if cursor is None or not has_ttl or (cursor.owner is None and not cursor.sought):
+                self._next_looks.set(cell, None)
+            elif cell not in self._next_looks:
+                self._next_looks.set(cell, 0)
+
+    def look(
+        self,
+        cells: TrackedCells,
+        now_ms: Mapping[int, int],
+        *,
+        partitions: Collection[int] | None = None,
+    ) -> None:
         """Writes the required markers. Returns after the broker has confirmed them.
 
-        ``now_ms`` is the broker time by markers partition, for partitions whose clocks are accurate.
+        ``now_ms`` is the broker time by markers partition, for partitions whose clocks are accurate. With
+        ``partitions``, other trackers observe the queues of the cells in other markers partitions.
         """
-        markers: list[Marker] = [*self._log_ends(cursors), *self._trips(cursors, now_ms)]
+        markers: list[Marker] = [*self._log_ends(cells, partitions), *self._trips(cells, now_ms)]
         if markers:
             self._sender.send(markers)
             self._sender.flush()
@@ -80,41 +103,35 @@ class QueueWatch:
         """Closes the producer."""
         self._sender.close()
 
-    def _log_ends(self, cursors: Mapping[Cell, CursorSnapshot]) -> Iterator[EndOffsetObserved]:
-        """Yields the ends of logs that have grown, for subscriptions with a TTL.
-
-        Cells without an owner are skipped. They use version 1, and their topic also contains messages of
-        other queues. A sought cell has no owner yet but does not use version 1, so it is not skipped.
-        """
-        names = {cell.subscription for cell in cursors}
-        ttls = {name: self._options.policy_for(name).message_ttl_ms for name in names}
-        now, due = time.monotonic(), dict[Cell, bool]()
-        for cell, cursor in cursors.items():
-            ttl_ms = ttls[cell.subscription]
-            if ttl_ms is None or (cursor.owner is None and not cursor.sought):
-                continue
-            last = self._looked.get(cell)
-            if last is None or now - last >= look_every_ms(ttl_ms) / 1000:
-                self._looked[cell] = now
-                due[cell] = last is None
+    def _log_ends(
+        self, cells: TrackedCells, partitions: Collection[int] | None
+    ) -> Iterator[EndOffsetObserved]:
+        """Yields the ends of logs that have grown, for subscriptions with a TTL."""
+        now = monotonic_ms()
+        due: dict[Cell, int | None] = {}
+        for cell in self._next_looks.before(now + 1):
+            ttl_ms = self._options.policy_for(cell.subscription).message_ttl_ms
+            self._next_looks.set(cell, None if ttl_ms is None else now + look_every_ms(ttl_ms))
+            if partitions is None or cells.partition(cell) in partitions:
+                due[cell] = ttl_ms
         if not due:
             return
         # Committed ends: a hanging transaction can make messages look younger, but never older.
         ends = self._topics.existing_ends([(cell.topic, cell.partition) for cell in due], committed=True)
-        for cell, first in due.items():
-            end, ttl_ms = ends.get((cell.topic, cell.partition)), ttls[cell.subscription]
-            if end is not None and _is_news(cursors[cell], end, ttl_ms, first=first):
+        for cell, ttl_ms in due.items():
+            end, cursor, first = ends.get((cell.topic, cell.partition)), cells.cursor(cell), self._first(cell)
+            if end is not None and cursor is not None and _is_news(cursor, end, ttl_ms, first=first):
                 yield EndOffsetObserved(cell=cell, position=end)
 
-    def _trips(self, cursors: Mapping[Cell, CursorSnapshot], now_ms: Mapping[int, int]) -> Iterator[Marker]:
-        told = {
-            cell.subscription
-            for cell, cursor in cursors.items()
-            if cursor.breaker.is_open or cursor.breaker.recent
-        }
-        for name in sorted(told):
-            of_name = [cursor for cell, cursor in cursors.items() if cell.subscription == name]
-            yield from trips(of_name, self._options.policy_for(name).breaker, now_ms)
+    def _first(self, cell: Cell) -> bool:
+        """Tells whether the end of a cell's log was never observed before, and is now."""
+        first = cell not in self._looked
+        self._looked.add(cell)
+        return first
+
+    def _trips(self, cells: TrackedCells, now_ms: Mapping[int, int]) -> Iterator[Marker]:
+        for name in cells.with_breaker():
+            yield from trips([*cells.cursors(name)], self._options.policy_for(name).breaker, now_ms)
 
 
 def _without_effect(cell: Cell | None, reappend: ReappendOptions | None) -> tuple[bytes, bytes]:

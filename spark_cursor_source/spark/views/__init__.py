@@ -16,7 +16,7 @@ from spark_cursor_source.spark.views import markers as view_markers
 from spark_cursor_source.spark.views import messages as view_messages
 from spark_cursor_source.spark.views import outstanding as view_outstanding
 from spark_cursor_source.spark.views import stats as view_stats
-from spark_cursor_source.spark.views.columns import Columns
+from spark_cursor_source.topics.message_columns import Columns
 
 
 def view_columns(options: ViewOptions) -> Columns:
@@ -29,7 +29,7 @@ def view_columns(options: ViewOptions) -> Columns:
         case View.STATS:
             return view_stats.COLUMNS
         case View.OUTSTANDING:
-            return view_outstanding.COLUMNS
+            return view_outstanding.columns(options)
         case View.DEADLETTERS:
             return view_dead_letters.columns(options)
         case View.MARKERS:

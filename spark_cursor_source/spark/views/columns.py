@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -10,12 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from spark_cursor_source.core.offsets import OffsetSet
-
-Columns = Mapping[str, str]  #: name -> Spark SQL type, in column order
+from spark_cursor_source.topics.message_columns import ARROW_TYPES, Columns
 
 #: half-open ranges of offsets
 RANGES = "ARRAY<STRUCT<start: BIGINT, stop: BIGINT>>"
-HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 CONSUMERS = (
     "ARRAY<STRUCT<query_id: STRING, type: STRING, host: STRING, since: STRING, partitions: ARRAY<INT>, "
     "last_seen: TIMESTAMP, client_id: STRING>>"
@@ -26,45 +24,22 @@ POSITIONS = (
 )
 
 _RANGE = pa.struct([("start", pa.int64()), ("stop", pa.int64())])
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
 _TEXTS = [(name, pa.string()) for name in ("query_id", "type", "host", "since")]
 _CONSUMER = pa.struct(
     [
         *_TEXTS,
         ("partitions", pa.list_(pa.field("element", pa.int32()))),
-        ("last_seen", _TIMESTAMP),
+        ("last_seen", ARROW_TYPES["TIMESTAMP"]),
         ("client_id", pa.string()),
     ]
 )
 _NUMBERS = [(name, pa.int64()) for name in ("mark_delete", "read_position", "log_end", "backlog")]
 _POSITION = pa.struct([("partition", pa.int32()), *_NUMBERS])
-_ARROW_TYPES = {
-    "BINARY": pa.binary(),
-    "STRING": pa.string(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "TIMESTAMP": _TIMESTAMP,
+_ARROW_TYPES = ARROW_TYPES | {
     CONSUMERS: pa.list_(pa.field("element", _CONSUMER)),
     POSITIONS: pa.list_(pa.field("element", _POSITION)),
     RANGES: pa.list_(pa.field("element", _RANGE)),
-    HEADERS: pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
 }
-
-
-def message_columns(*, include_headers: bool) -> dict[str, str]:
-    """Returns the columns of the stream source, in its order."""
-    headers = {"headers": HEADERS} if include_headers else {}
-    return {
-        "key": "BINARY",
-        "value": "BINARY",
-        "topic": "STRING",
-        "partition": "INT",
-        "offset": "BIGINT",
-        "timestamp": "TIMESTAMP",
-        "timestampType": "INT",
-        **headers,
-        "delivery_count": "INT",
-    }
 
 
 def ddl(columns: Columns) -> str:

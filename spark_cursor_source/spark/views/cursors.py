@@ -18,8 +18,9 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.options.source import Isolation
 from spark_cursor_source.options.view import ViewOptions
-from spark_cursor_source.spark.views.columns import RANGES, Columns, rows_batch
+from spark_cursor_source.spark.views.columns import RANGES, rows_batch
 from spark_cursor_source.spark.views.ranges import ShareOfCells, reader_config, shares_of_cells, shown_cursors
+from spark_cursor_source.topics.message_columns import Columns
 
 COLUMNS: Columns = {
     "subscription": "STRING",

@@ -17,7 +17,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.topics import Assign
 from spark_cursor_source.options.view import ViewOptions
-from spark_cursor_source.spark.views.columns import Columns, arrow_schema, message_columns
+from spark_cursor_source.spark.views.columns import arrow_schema
 from spark_cursor_source.spark.views.ranges import (
     RangeOfLog,
     check_names,
@@ -36,6 +36,7 @@ from spark_cursor_source.topics.dead_letters import (
     HEADER_SUBSCRIPTION,
     HEADER_TOPIC,
 )
+from spark_cursor_source.topics.message_columns import Columns, message_columns
 from spark_cursor_source.topics.queue import arrow_batches
 from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP
 
@@ -63,6 +64,7 @@ _HEADER_OF = {
     "origin_timestamp": HEADER_TIMESTAMP,
 }
 _IDENTITY = ("origin_topic", "origin_partition", "origin_offset", "subscription")
+_IDENTITY_TIMES = ("origin_timestamp", "last_delivery")
 _NUMBERS = {
     "delivery_count": r"^[0-9]{1,9}$",
     "origin_partition": r"^[0-9]{1,9}$",
@@ -139,8 +141,8 @@ class _Once:
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [batch.column(name).to_pylist() for name in _IDENTITY]
-        times_us = batch.column("origin_timestamp").cast(pa.int64()).to_pylist()
-        rows = zip(*columns, times_us, strict=True)
+        columns += [batch.column(name).cast(pa.int64()).to_pylist() for name in _IDENTITY_TIMES]
+        rows = zip(*columns, strict=True)
         return batch.filter(pa.array([self._is_first(*row) for row in rows], pa.bool_()))
 
     def _is_first(
@@ -150,6 +152,7 @@ class _Once:
         offset: int | None,
         subscription: str | None,
         original_us: int | None,
+        last_us: int | None,
     ) -> bool:
         if topic is None or partition is None or offset is None or subscription is None:
             return True  # the tracker did not write this record
@@ -159,6 +162,7 @@ class _Once:
             offset=offset,
             subscription=subscription,
             original_ms=None if original_us is None else original_us // 1_000,
+            last_delivery_ms=None if last_us is None else last_us // 1_000,
         )
         if one in self._seen:
             return False

@@ -8,22 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from spark_cursor_source.core.marker import (
-    CloseBreaker,
-    Delete,
-    End,
-    EndOffsetObserved,
-    EndUpTo,
-    Hello,
-    KeepAlive,
-    Marker,
-    OpenBreaker,
-    Reject,
-    Release,
-    Seek,
-    Start,
-    Withhold,
-)
+from spark_cursor_source.core.marker import KINDS, End, KeepAlive, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.errors import (
@@ -39,8 +24,9 @@ from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.range_consumer import read_range
 from spark_cursor_source.options.topics import Assign
 from spark_cursor_source.options.view import ViewOptions
-from spark_cursor_source.spark.views.columns import RANGES, Columns, rows_batch
+from spark_cursor_source.spark.views.columns import RANGES, rows_batch
 from spark_cursor_source.spark.views.ranges import RangeOfLog, check_names, reader_config, shows, whole_topics
+from spark_cursor_source.topics.message_columns import Columns
 from spark_cursor_source.wire import marker as wire
 
 COLUMNS: Columns = {
@@ -67,21 +53,6 @@ _TOPIC, _OFFSETS, _ERROR = (list(COLUMNS).index(name) for name in ("topic", "off
 _WHY = ("trouble", "reason", "trip")  # the column reason shows the first of these attributes
 _ROWS = 2_000
 _RANGES_PER_BATCH = 500_000
-_TYPES: dict[type[Any], str] = {
-    Start: "START",
-    End: "END",
-    KeepAlive: "KEEPALIVE",
-    Release: "RELEASE",
-    Reject: "REJECT",
-    EndUpTo: "END_UP_TO",
-    Seek: "SEEK",
-    Hello: "HELLO",
-    CloseBreaker: "RESUME",
-    OpenBreaker: "HOLD",
-    EndOffsetObserved: "LOG_END",
-    Delete: "DELETE",
-    Withhold: "WITHHOLD",
-}
 
 
 class MarkersReader(DataSourceReader):
@@ -94,7 +65,8 @@ class MarkersReader(DataSourceReader):
         timestamp        TIMESTAMP  broker time of the marker
         version          INT        1: kafka-mq-go, for one message; 2: for a set of messages
         type             STRING     START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO,
-                                    RESUME, HOLD, LOG_END, DELETE, WITHHOLD
+                                    RESUME, HOLD, LOG_END, DELETE, WITHHOLD, END_LEASED, LEAVE,
+                                    PAUSE, END_PAUSE, REQUEUE
         subscription     STRING     in version 1: the queue id
         topic            STRING     null in version 1, whose markers have no topic
         partition        INT
@@ -199,14 +171,14 @@ def _columns_of_v1(marker: wire.MarkerV1) -> Sequence[Any]:
     kind = {types.START: Start, types.END: End, types.KEEP_ALIVE: KeepAlive}[marker.type]
     lease_ms = None if kind is End else marker.redeliver_after_ms
     offsets = OffsetSet.of((marker.offset, marker.offset + 1))
-    known = (_TYPES[kind], _queue_id(marker), None, marker.partition, offsets, 1, None, lease_ms)
+    known = (KINDS[kind], _queue_id(marker), None, marker.partition, offsets, 1, None, lease_ms)
     return (*known, *[None] * (len(COLUMNS) - 4 - len(known)))
 
 
 def _columns_of(marker: Marker) -> Sequence[Any]:
     offsets = getattr(marker, "offsets", None)
     return (
-        _TYPES[type(marker)],
+        KINDS[type(marker)],
         marker.cell.subscription,
         marker.cell.topic or None,
         marker.cell.partition,

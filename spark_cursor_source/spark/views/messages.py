@@ -20,22 +20,19 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.source import Isolation
 from spark_cursor_source.options.topics import FromPositions, ToPositions
 from spark_cursor_source.options.view import ViewOptions
-from spark_cursor_source.spark.views.columns import Columns, message_columns
 from spark_cursor_source.spark.views.ranges import (
     queue_partitions,
     reader_config,
     shown_cursors,
     tasks,
 )
+from spark_cursor_source.topics.message_columns import Columns, message_columns
 from spark_cursor_source.topics.positions import ending_positions, starting_positions
 from spark_cursor_source.topics.queue import Missing, arrow_batches
 
 
 def columns(options: ViewOptions) -> Columns:
-    """Returns the columns of the stream source.
-
-    These are key, value, topic, partition, offset, timestamp, timestampType, [headers,] delivery_count.
-    """
+    """Returns the columns of the stream source."""
     return message_columns(include_headers=options.include_headers)
 
 
@@ -86,15 +83,10 @@ class RangeOfQueue(InputPartition):
 class MessagesReader(DataSourceReader):
     """``view=messages``: the messages from startingOffsets to endingOffsets, without leases or cursor moves.
 
-    The columns are those of the stream source::
-
-        key, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
-        timestampType INT, [headers ARRAY<STRUCT<key: STRING, value: BINARY>>,] delivery_count INT
-
-    ``headers`` requires includeHeaders=true. Without the option subscription, ``delivery_count`` is null.
-    With a subscription, ``delivery_count`` is the number of deliveries to that subscription at planning time:
-    0 for a message at or above the read position, null for an ended message (acked, a dead letter, or older
-    than the subscription).
+    The columns are those of the stream source. ``headers`` requires includeHeaders=true. Without the option
+    subscription, ``delivery_count`` is null. With a subscription, ``delivery_count`` is the number of
+    deliveries to that subscription at planning time: 0 for a message at or above the read position, null for
+    an ended message (acked, a dead letter, or older than the subscription).
     """
 
     def __init__(self, options: ViewOptions) -> None:

@@ -13,9 +13,17 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.options.view import ViewOptions
-from spark_cursor_source.spark.views.columns import Columns, arrow_schema, timestamps
-from spark_cursor_source.spark.views.ranges import ShareOfCells, shares_of_cells, shown_cursors
+from spark_cursor_source.spark.views.columns import arrow_schema, timestamps
+from spark_cursor_source.spark.views.ranges import (
+    ShareOfCells,
+    reader_config,
+    shares_of_cells,
+    shown_cursors,
+)
+from spark_cursor_source.topics.message_columns import Columns, message_columns
+from spark_cursor_source.topics.queue import arrow_batches
 
 COLUMNS: Columns = {
     "subscription": "STRING",
@@ -27,10 +35,19 @@ COLUMNS: Columns = {
     "deadline": "TIMESTAMP",
     "run_id": "STRING",
 }
+_OF_PAYLOAD = ("key", "value", "timestamp", "headers")
 _ROWS = 65_536
 
 _Offsets = npt.NDArray[np.int64]
 _State = tuple[str, int, int | None, str | None]  # state, delivery count, deadline in ms, run id
+
+
+def columns(options: ViewOptions) -> Columns:
+    """Returns the columns of the state, and with includePayload those of the message."""
+    if not options.include_payload:
+        return COLUMNS
+    of_message = message_columns(include_headers=options.include_headers)
+    return {**COLUMNS, **{name: kind for name, kind in of_message.items() if name in _OF_PAYLOAD}}
 
 
 class OutstandingReader(DataSourceReader):
@@ -47,6 +64,9 @@ class OutstandingReader(DataSourceReader):
 
     The rows have no order. They can be acked, released, rejected and extended. The view reads cursors, not
     queue topics, and converts about a million rows in one or two seconds.
+
+    With includePayload, the columns ``key``, ``value``, ``timestamp`` and, with includeHeaders, ``headers``
+    follow. They are read from the queue topics, and are null where retention has removed the message.
     """
 
     def __init__(self, options: ViewOptions) -> None:
@@ -58,7 +78,41 @@ class OutstandingReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, ShareOfCells):
             for cursor in shown_cursors(self._options, partition):
-                yield from outstanding_batches(cursor)
+                for rows in outstanding_batches(cursor):
+                    yield from self._with_payload(cursor.cell, rows)
+
+    def _with_payload(self, cell: Cell, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Adds the columns of the messages, which are of one partition, in the order of their offsets."""
+        if not self._options.include_payload:
+            yield rows
+            return
+        rows = rows.sort_by("offset")
+        offsets = rows.column("offset").to_numpy()
+        found = np.zeros(len(offsets), np.bool_)
+        schema = arrow_schema(columns(self._options))
+        added = schema.names[len(COLUMNS) :]
+        for messages in arrow_batches(
+            reader_config(self._options),
+            [_slice(cell, offsets)],
+            include_headers=self._options.include_headers,
+            queue_id=None,
+            on_missing=lambda piece, missing, why: None,  # these rows follow, without a payload
+        ):
+            places = np.searchsorted(offsets, messages.column("offset").to_numpy())
+            found[places] = True
+            states = rows.take(pa.array(places))
+            yield pa.RecordBatch.from_arrays(
+                [*states.columns, *(messages.column(name) for name in added)], schema=schema
+            )
+        if not found.all():
+            states = rows.filter(pa.array(~found))
+            empty = (pa.nulls(states.num_rows, schema.field(name).type) for name in added)
+            yield pa.RecordBatch.from_arrays([*states.columns, *empty], schema=schema)
+
+
+def _slice(cell: Cell, offsets: _Offsets) -> Slice:
+    chosen = OffsetSet.from_offsets(offsets.tolist())
+    return Slice(topic=cell.topic, partition=cell.partition, offsets=chosen, delivery_count=0)
 
 
 def outstanding_batches(cursor: CursorSnapshot) -> Iterator[pa.RecordBatch]:

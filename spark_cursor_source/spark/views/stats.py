@@ -12,8 +12,9 @@ from spark_cursor_source.admin.stats import stats_of
 from spark_cursor_source.core.stats import TOTALS, SubscriptionStats
 from spark_cursor_source.options.source import Isolation
 from spark_cursor_source.options.view import ViewOptions
-from spark_cursor_source.spark.views.columns import CONSUMERS, POSITIONS, Columns, rows_batch
+from spark_cursor_source.spark.views.columns import CONSUMERS, POSITIONS, rows_batch
 from spark_cursor_source.spark.views.ranges import ALL_CELLS, check_names, shown_cursors
+from spark_cursor_source.topics.message_columns import Columns
 
 COLUMNS: Columns = {
     "topic": "STRING",
@@ -56,7 +57,7 @@ class StatsReader(DataSourceReader):
                                   the query's last marker; an idle query writes no markers
         positions      ARRAY<STRUCT<partition: INT, mark_delete, read_position, log_end, backlog: BIGINT>>
         delivered, acked, redelivered, dead_lettered, unknown_ends, expired, overlapped, unknown_settlements,
-        gaps
+        gaps, lease_timeouts, released, rejected
                        BIGINT     messages since the subscription began. unknown_ends: acked but not
                                   outstanding. overlapped: delivered or ended by a query that no longer
                                   owned the partition. unknown_settlements: released, rejected or extended

@@ -1,0 +1,106 @@
+"""Access to the driver's JVM and process, which only a classic session has.
+
+All use of such attributes is here. A Spark Connect session has none of them, and each function tells how it
+answers for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+
+def worker_python(spark: SparkSession) -> str | None:
+    """Returns the program that Spark starts for Python, or None with Spark Connect."""
+    python = getattr(getattr(spark, "_sc", None), "pythonExec", None)
+    return python if isinstance(python, str) else None
+
+
+def gateway_of(spark: SparkSession) -> Any:
+    """Returns the connection to the JVM of the session, or None with Spark Connect."""
+    return getattr(getattr(spark, "_sc", None), "_gateway", None)
+
+
+def rows_read(batch: DataFrame) -> int | None:
+    """Returns the number of rows that the source has delivered to the streaming batch in progress.
+
+    For a foreachBatch function. None if the query reads several streams or one twice, and where
+    :func:`reads_a_source` knows nothing.
+    """
+    scans = _scans(batch)
+    if scans is None or len(scans) != 1:
+        return None
+    return int(scans[0].metrics().apply("numOutputRows").value())
+
+
+def reads_a_source(batch: DataFrame) -> bool | None:
+    """True if the query of a foreachBatch function reads a stream of a data source itself, such as a queue.
+
+    False if it reads tables or files. None with Spark Connect, and outside of a streaming query.
+    """
+    scans = _scans(batch)
+    return None if scans is None else bool(scans)
+
+
+def _scans(batch: DataFrame) -> list[Any] | None:
+    sc: Any = getattr(batch.sparkSession, "_sc", None)
+    if sc is None or (query_id := sc.getLocalProperty("sql.streaming.queryId")) is None:
+        return None
+    from py4j.protocol import Py4JError  # the client of Spark Connect does not install it
+
+    try:
+        shared = batch.sparkSession._jsparkSession.sharedState()
+        query = shared.activeStreamingQueries().get(sc._jvm.java.util.UUID.fromString(query_id))
+        leaves = _leaves(query.lastExecution().executedPlan())
+        return [leaf for leaf in leaves if leaf.getClass().getSimpleName() == "MicroBatchScanExec"]
+    except (AttributeError, Py4JError, TypeError):
+        return None  # internals of another version of Spark
+
+
+def _leaves(plan: Any) -> Iterator[Any]:
+    leaves = plan.collectLeaves()
+    for at in range(leaves.size()):
+        leaf = leaves.apply(at)
+        name = leaf.getClass().getSimpleName()
+        if name == "AdaptiveSparkPlanExec":
+            yield from _leaves(leaf.executedPlan())
+        elif name.endswith("QueryStageExec"):
+            yield from _leaves(leaf.plan())
+        else:
+            yield leaf
+
+
+def drop_checkpoint(rows: DataFrame) -> None:
+    """Frees the rows of a local checkpoint at once. Does nothing with Spark Connect.
+
+    Spark frees them when the plan is garbage-collected, which is too late for a stream. A client of Spark
+    Connect tells the server when its DataFrame is gone.
+    """
+    plan = getattr(rows, "_jdf", None)
+    if plan is not None:
+        plan.logicalPlan().rdd().unpersist(False)
+
+
+def add_to_default_redaction(spark: SparkSession, pattern: str) -> bool:
+    """Adds a pattern to the default of ``spark.sql.redaction.options.regex`` in the driver's JVM.
+
+    Returns False if this version of Spark does not allow it. Spark Connect needs no default: its server runs
+    everything in a session.
+    """
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:
+        return True
+    from py4j.protocol import Py4JError  # the client of Spark Connect does not install it
+
+    try:
+        setting = jvm.org.apache.spark.sql.internal.SQLConf.SQL_OPTIONS_REDACTION_PATTERN()
+        default = setting.defaultValueString()
+        if pattern not in default:
+            field = setting.getClass().getDeclaredField("_defaultValue")
+            field.setAccessible(True)
+            field.set(setting, setting.valueConverter().apply(f"{default}|{pattern}"))
+    except (Py4JError, TypeError):
+        return False
+    return True
