@@ -6,21 +6,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from spark_cursor_source import _aliases
+from spark_cursor_source._features import require_spark
 
 if TYPE_CHECKING:
     from spark_cursor_source.core.outcome import Leave, Reject, Release
     from spark_cursor_source.spark.ack_sink import AckSink
     from spark_cursor_source.spark.actions import ack, extend, reject, release
-    from spark_cursor_source.spark.source import register
+    from spark_cursor_source.spark.query_metrics import QueryMetrics, QueueProgress
+    from spark_cursor_source.spark.source import outstanding, register
     from spark_cursor_source.spark.tracker import start_tracker
 
 __all__ = [
     "AckSink",
     "Leave",
+    "QueryMetrics",
+    "QueueProgress",
     "Reject",
     "Release",
     "ack",
     "extend",
+    "outstanding",
     "register",
     "reject",
     "release",
@@ -31,10 +36,13 @@ __all__ = [
 _OWNERS = {
     "AckSink": "spark.ack_sink",
     "Leave": "core.outcome",
+    "QueryMetrics": "spark.query_metrics",
+    "QueueProgress": "spark.query_metrics",
     "Reject": "core.outcome",
     "Release": "core.outcome",
     "ack": "spark.actions",
     "extend": "spark.actions",
+    "outstanding": "spark.source",
     "register": "spark.source",
     "reject": "spark.actions",
     "release": "spark.actions",
@@ -46,6 +54,8 @@ def __getattr__(name: str) -> Any:
     owner = _OWNERS.get(name)
     if owner is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if owner.startswith("spark."):
+        require_spark()
     return getattr(import_module(f"{__name__}.{owner}"), name)
 
 

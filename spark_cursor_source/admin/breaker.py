@@ -7,12 +7,9 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import NamedTuple
 
+from spark_cursor_source.admin.tracker_channel import open_channel
 from spark_cursor_source.core.marker import CloseBreaker
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
-from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.topics.cursors import CursorTable, tracked_here
-from spark_cursor_source.topics.markers import MarkerSender
 
 log = logging.getLogger(__name__)
 
@@ -45,16 +42,10 @@ def close_breaker(
         MarkersNotDurable: the markers are not confirmed, so the tracker may not receive them.
         TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
     """
-    topics = ClusterAdmin(client_config(kafka, "admin")).meet()
-    with closing(CursorTable(client_config(kafka, "consumer"), cursors_topic)) as cursors:
-        cursors.refresh_until(lambda: cursors.of(subscription=subscription, topic=topic))
-        cells = tracked_here(cursors.of(subscription=subscription, topic=topic), markers_topic)
-        if not cells:
-            raise cursors.unknown(subscription=subscription, topic=topic)
-    partitions = topics.describe([markers_topic])[markers_topic].partitions
-    with closing(MarkerSender(client_config(kafka, "producer"), markers_topic, partitions)) as sender:
-        sender.send(CloseBreaker(cell=cell) for cell in cells)
-        sender.flush()
+    channel = open_channel(kafka, markers_topic=markers_topic, cursors_topic=cursors_topic)
+    with closing(channel) as tracker:
+        cells = tracker.known(subscription, topic)
+        tracker.send([CloseBreaker(cell=cell) for cell in cells], what="close the breaker")
     # Every cell gets the marker, because a breaker may have opened since the read. The counts refer to the
     # cursors that were read.
     resumed = ClosedBreakers(

@@ -1,44 +1,29 @@
-"""Redrive of dead letters to the queue topics that they came from."""
+"""Dead letters for an operator: selection, list, and groups by reason and error template."""
 
 from __future__ import annotations
 
-import logging
+import json
 import re
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, fields
+from typing import Any
 
-from confluent_kafka import Message
-
-from spark_cursor_source.core.dead_letter_id import letter_id
+from spark_cursor_source.admin.letter_log import REDRIVEN, WAITING, LetterLog
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC
-from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.errors import InvalidOption, NoDeadLetter, RedriveFenced, TrackerFenced
-from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.range_consumer import read_range
-from spark_cursor_source.kafka.reading import offset_of
-from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
-from spark_cursor_source.topics.copies import Headers, headers_of, original_ms_of
-from spark_cursor_source.topics.dead_letters import (
-    HEADER_ERROR,
-    HEADER_OFFSET,
-    HEADER_PARTITION,
-    HEADER_REASON,
-    HEADER_SUBSCRIPTION,
-    HEADER_TOPIC,
-    OWN_HEADERS,
-)
-from spark_cursor_source.topics.redriven import RedrivenOffsets
-from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP, timestamp_header
+from spark_cursor_source.errors import InvalidOption
+from spark_cursor_source.topics.dead_letters import DeadLetterRecord
 
-log = logging.getLogger(__name__)
-
-AT_ONCE = 500  #: largest number of records in one transaction
-
-_FIRST_ANSWER_MS = 10_000
+__all__ = [
+    "DeadLetterFilter",
+    "DeadLetterGroup",
+    "DeadLetterRecord",
+    "group_dead_letters",
+    "letter_to_json",
+    "read_dead_letter",
+    "read_dead_letters",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +38,9 @@ class DeadLetterFilter:
     error: str = ""  #: regular expression to search in the handler's error
     since_ms: int | None = None  #: messages produced at or after this time, in ms since 1970
     until_ms: int | None = None  #: messages produced before this time, in ms since 1970
+    template: str | None = None  #: template of the error, as in :class:`DeadLetterGroup`; empty: no error
+    subscription: str | None = None  #: subscription that gave the messages up
+    at: frozenset[tuple[int, int]] | None = None  #: partitions and offsets of the dead letters
 
     def __post_init__(self) -> None:
         for option, pattern in (("reason", self.reason), ("error", self.error)):
@@ -62,8 +50,8 @@ class DeadLetterFilter:
                 raise InvalidOption(
                     option,
                     pattern,
-                    f"it is no regular expression ({why})",
-                    "put a backslash before a character that is to stand for itself",
+                    f"it is not a regular expression ({why})",
+                    "put a backslash before a special character",
                 ) from why
 
     def takes(self, reason: str, timestamp_ms: int, *, error: str = "") -> bool:
@@ -82,248 +70,168 @@ class DeadLetterFilter:
             and re.search(self.error, error) is not None
         )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Redriven:
-    """Counts of a redrive."""
-
-    sent: int  #: messages appended to their queue topics
-    passed: int  #: dead letters that the filter excludes or whose queue topic is gone
-    #: dead letters redriven earlier, or whose message was redriven from another dead letter
-    before: int = field(default=0, compare=False)
-
-    def __str__(self) -> str:
-        earlier = f", {self.before} were redriven before" if self.before else ""
+    def selects(self, letter: DeadLetterRecord) -> bool:
+        """True if the filter selects this dead letter."""
         return (
-            f"{self.sent} messages are in their queues again, {self.passed} dead letters were passed over"
-            f"{earlier}"
+            self.subscription in (None, letter.subscription)
+            and (self.at is None or (letter.partition, letter.offset) in self.at)
+            and self.takes(letter.reason, letter.original_ms or 0, error=letter.error)
+            and self.template in (None, letter.template)
         )
 
 
-def redrive(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterGroup:
+    """Dead letters with one subscription, reason and error template."""
+
+    subscription: str
+    reason: str
+    template: str  #: the error with its numbers, ids and quoted texts masked; empty: no error
+    waiting: int  #: dead letters that were neither redriven nor deleted
+    redriven: int
+    deleted: int  #: deleted dead letters whose records are still in the log
+    first_ms: int | None  #: when the first of them was written, in ms since 1970
+    last_ms: int | None  #: when the last of them was written
+    sample: DeadLetterRecord  #: the latest of them
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Returns the group as a JSON object, without the content of the sample."""
+        plain = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "sample"}
+        plain["sample"] = f"{self.sample.topic}/{self.sample.partition}/{self.sample.offset}"
+        return json.dumps(plain | {"error": self.sample.error}, indent=indent)
+
+
+def read_dead_letters(
     kafka: Mapping[str, str],
     topic: str,
     only: DeadLetterFilter | None = None,
     *,
-    rate: float | None = None,
+    limit: int | None = 100,
+    settled: bool = False,
     cursors_topic: str = DEFAULT_CURSORS_TOPIC,
-) -> Redriven:
-    """Appends the dead letters of ``topic`` to the queue topics and partitions that they came from.
+) -> tuple[DeadLetterRecord, ...]:
+    """Returns the dead letters of ``topic`` that wait, in the order of partitions and offsets.
 
-    Key, value and the message's own headers are unchanged. The timestamp is new, so that the retention of the
-    queue topic does not remove an old message. The original timestamp is in the header ``cursorq-timestamp``.
-    Every subscription of the queue topic receives a new message, as in SQS's redrive. The dead letters stay
-    in ``topic``.
+    At most ``limit`` dead letters are returned; None: all. With ``settled``, those that were redriven or
+    deleted are returned too, as long as their records are in the log. A dead letter that was written twice
+    because of a tracker crash is returned once. The call changes nothing.
 
-    Each dead letter is redriven once, regardless of filters. The cursors topic records which ones were
-    redriven, in one transaction with the messages. A redrive that is started again continues after the last
-    transaction and appends no message twice, for read_committed consumers. A dead letter that was written
-    twice because of a tracker crash is also redriven once. At most ``rate`` messages per second are appended.
-    The redrive ends with the last dead letter present at its start.
+    Example::
+
+        from spark_cursor_source.admin import DeadLetterFilter, read_dead_letters
+
+        kafka = {"bootstrap.servers": "broker:9092"}
+        for letter in read_dead_letters(kafka, "orders-billing-DLQ", DeadLetterFilter(reason="rejected")):
+            print(letter.origin_topic, letter.origin_offset, letter.error)
 
     Raises:
         NoDeadLetter: a record of the topic does not name the message that it came from.
-        RedriveFenced: another redrive of the topic was started.
         TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
     """
-    run = _Redrive(kafka, topic, only or DeadLetterFilter(), rate, cursors_topic)
-    try:
-        return run.run()
-    except TrackerFenced as fenced:
-        raise RedriveFenced(topic) from fenced
-    finally:
-        run.close()
+    found: list[DeadLetterRecord] = []
+    for letter in _letters(kafka, topic, only, cursors_topic):
+        if limit is not None and len(found) >= limit:
+            break
+        if settled or letter.state == WAITING:
+            found.append(letter)
+    return tuple(found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Letter:
-    """A parsed dead letter."""
+def read_dead_letter(
+    kafka: Mapping[str, str],
+    topic: str,
+    partition: int,
+    offset: int,
+    *,
+    cursors_topic: str = DEFAULT_CURSORS_TOPIC,
+) -> DeadLetterRecord | None:
+    """Returns the dead letter at an offset of ``topic`` with its content and state; None: there is none.
 
-    message: Message
-    offset: int  #: offset of the dead letter
-    topic: str  #: queue topic of the message
-    partition: int
-    subscription: str
-    origin: int  #: offset of the message in its queue topic
-    reason: str
-    error: str
-    original_ms: int | None
-    headers: Headers  #: headers of the message itself
+    Raises:
+        NoDeadLetter: the record does not name the message that it came from.
+        TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
+    """
+    with closing(LetterLog(kafka, topic, cursors_topic)) as letters:
+        letters.load(letters.describe())
+        return letters.at(partition, offset)
 
-    @property
-    def id(self) -> int:
-        return letter_id(
-            topic=self.topic,
-            partition=self.partition,
-            offset=self.origin,
-            subscription=self.subscription,
-            original_ms=self.original_ms,
+
+def group_dead_letters(
+    kafka: Mapping[str, str],
+    topic: str,
+    only: DeadLetterFilter | None = None,
+    *,
+    cursors_topic: str = DEFAULT_CURSORS_TOPIC,
+) -> tuple[DeadLetterGroup, ...]:
+    """Returns the dead letters of ``topic`` by subscription, reason and error template, most waiting first.
+
+    The call reads the whole topic once and changes nothing.
+
+    Example::
+
+        from spark_cursor_source.admin import group_dead_letters
+
+        for group in group_dead_letters({"bootstrap.servers": "broker:9092"}, "orders-billing-DLQ"):
+            print(group.waiting, group.reason, group.template)
+
+    Raises:
+        NoDeadLetter, TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
+    """
+    counts: dict[tuple[str, str, str], Counter[str]] = {}
+    times: dict[tuple[str, str, str], list[int]] = {}
+    samples: dict[tuple[str, str, str], DeadLetterRecord] = {}
+    for letter in _letters(kafka, topic, only, cursors_topic):
+        key = (letter.subscription, letter.reason, letter.template)
+        counts.setdefault(key, Counter())[letter.state] += 1
+        at_ms = letter.written_ms or 0
+        known = times.setdefault(key, [at_ms, at_ms])
+        known[:] = min(known[0], at_ms), max(known[1], at_ms)
+        if at_ms >= known[1]:
+            samples[key] = letter
+    groups = [
+        DeadLetterGroup(
+            subscription=key[0],
+            reason=key[1],
+            template=key[2],
+            waiting=count[WAITING],
+            redriven=count[REDRIVEN],
+            deleted=count.total() - count[WAITING] - count[REDRIVEN],
+            first_ms=times[key][0] or None,
+            last_ms=times[key][1] or None,
+            sample=samples[key],
         )
-
-    def record(self) -> Record:
-        """Returns the record for the queue topic."""
-        message = self.message
-        headers = [*self.headers, *timestamp_header(self.original_ms)]
-        return Record(self.topic, self.partition, message.key(), message.value(), headers)
+        for key, count in counts.items()
+    ]
+    return tuple(sorted(groups, key=lambda one: (-one.waiting, one.subscription, one.reason, one.template)))
 
 
-def _letter(message: Message) -> _Letter:
-    headers = headers_of(message)
-    # The dead-letter headers begin at the last reason header. Earlier headers with the same names belong to
-    # the message.
-    begin = max((at for at, (name, _) in enumerate(headers) if name == HEADER_REASON), default=len(headers))
-    own = {name: value or b"" for name, value in headers[begin:] if name in OWN_HEADERS}
+def letter_to_json(letter: DeadLetterRecord, *, payload: bool = False) -> dict[str, Any]:
+    """Returns the fields of a dead letter as plain values for JSON.
 
-    def text(name: str) -> str:
-        return own.get(name, b"").decode(errors="replace")
-
-    try:
-        topic, partition = own[HEADER_TOPIC].decode(), int(own[HEADER_PARTITION])
-        origin = int(own[HEADER_OFFSET])
-        reason = own[HEADER_REASON].decode(errors="replace")
-    except (KeyError, ValueError) as why:
-        where = (message.topic() or "", message.partition() or 0, offset_of(message))
-        raise NoDeadLetter(*where, f"its headers have no valid {why}") from why
-    return _Letter(
-        message=message,
-        offset=offset_of(message),
-        topic=topic,
-        partition=partition,
-        subscription=text(HEADER_SUBSCRIPTION),
-        origin=origin,
-        reason=reason,
-        error=text(HEADER_ERROR),
-        original_ms=original_ms_of(message),
-        headers=[
-            # a timestamp header remains from an earlier redrive
-            *(one for one in headers[:begin] if one[0] != HEADER_TIMESTAMP),
-            *(one for one in headers[begin:] if one[0] not in OWN_HEADERS),
-        ],
-    )
+    With ``payload``, key, value and headers are added as text; bytes that are not UTF-8 are replaced.
+    """
+    content = ("key", "value", "headers")
+    plain = {one.name: getattr(letter, one.name) for one in fields(letter) if one.name not in content}
+    plain["template"] = letter.template
+    if payload:
+        plain |= {"key": _text(letter.key), "value": _text(letter.value)}
+        plain["headers"] = [[name, _text(value)] for name, value in letter.headers]
+    return plain
 
 
-class _Redrive:
-    def __init__(
-        self,
-        kafka: Mapping[str, str],
-        topic: str,
-        only: DeadLetterFilter,
-        rate: float | None,
-        cursors_topic: str,
-    ) -> None:
-        self._topic, self._only, self._rate, self._cursors_topic = topic, only, rate, cursors_topic
-        self._topics = ClusterAdmin(client_config(kafka, "admin"), timeout_ms=PATIENCE_MS).meet()
-        self._reader = client_config(kafka, "consumer") | {"isolation.level": "read_committed"}
-        self._producer = TransactionalProducer(client_config(kafka, "producer"), f"cursorq-redrive-{topic}")
-        self._store: RedrivenOffsets | None = None
-        self._done: dict[int, OffsetSet] = {}  # committed redriven offsets, by partition
-        self._seen: set[int] = set()  # ids of redriven messages
-        self._queues: dict[str, int] = {}  # partition count by queue topic; 0 if the topic is gone
-        self._began = time.monotonic()
-        self._sent = self._passed = self._before = 0
-
-    def run(self) -> Redriven:
-        # A short timeout for the first request: an operator at a terminal should not wait for minutes if the
-        # broker is unavailable from the start.
-        first = self._topics.within(Deadline.after_ms(_FIRST_ANSWER_MS))
-        info = first.describe([self._topic])[self._topic]
-        self._topics.ensure_cursors(self._cursors_topic)
-        partitions = [(self._topic, number) for number in range(info.partitions)]
-        self._producer.open(Deadline.after_ms(PATIENCE_MS))
-        ends = self._topics.end_offsets(partitions, committed=True)
-        begins = self._topics.beginning_offsets(partitions)
-        self._store = RedrivenOffsets(self._reader, self._cursors_topic, info)
-        self._done = self._store.read()
-        for number, offsets in self._done.items():
-            self._remember(number, offsets.starting_at(begins[self._topic, number]))
-        for (_, number), end in ends.items():
-            begin = begins[self._topic, number]
-            for messages in self._read(number, begin, end):
-                self._append(number, messages, gone=OffsetSet.of((0, begin)))
-        return Redriven(sent=self._sent, passed=self._passed, before=self._before)
-
-    def close(self) -> None:
-        self._producer.discard()
-        if self._store is not None:
-            self._store.close()
-
-    def _remember(self, number: int, offsets: OffsetSet) -> None:
-        """Records the ids of redriven messages. Other dead letters of them may precede or follow."""
-        if offsets.first is None or offsets.last is None:
-            return
-        for messages in self._read(number, offsets.first, offsets.last + 1):
-            self._seen.update(_letter(one).id for one in messages if offset_of(one) in offsets)
-
-    def _read(self, number: int, start: int, end: int) -> Iterator[Sequence[Message]]:
-        most = AT_ONCE if self._rate is None else max(1, min(AT_ONCE, int(self._rate)))
-        with borrowed_consumer(self._reader) as consumer:
-            for messages in read_range(consumer, self._topic, number, start, end, on_removed=_forgotten):
-                for first in range(0, len(messages), most):
-                    yield messages[first : first + most]
-
-    def _append(self, number: int, messages: Sequence[Message], *, gone: OffsetSet) -> None:
-        """Writes the messages and the record of their redrive in one transaction."""
-        letters = self._wanted(number, messages)
-        if not letters:
-            return
-        after = self._done[number] | gone | OffsetSet.from_offsets(letter.offset for letter in letters)
-        assert self._store is not None
-        records = [letter.record() for letter in letters] + self._store.records(number, after)
-        deadline = Deadline.after_ms(PATIENCE_MS)
-        while True:
-            try:
-                self._producer.commit(records, [], deadline)
-                break
-            except Uncertain as failed:
-                self._producer.wait(failed, deadline)
-                self._producer.open(deadline)
-                now = self._store.read()[number]
-                if now == after:
-                    break  # the commit succeeded, but its response was lost
-                if now != self._done[number]:
-                    raise RedriveFenced(self._topic) from failed  # another redrive has committed since
-        self._done[number] = after
-        self._sent += len(letters)
-        if self._rate is not None:
-            time.sleep(max(0.0, self._began + self._sent / self._rate - time.monotonic()))
-
-    def _wanted(self, number: int, messages: Sequence[Message]) -> list[_Letter]:
-        """Returns the dead letters to redrive now."""
-        wanted: list[_Letter] = []
-        for message in messages:
-            if offset_of(message) in self._done[number] or (letter := _letter(message)).id in self._seen:
-                self._before += 1
-            elif self._takes(letter):
-                self._seen.add(letter.id)
-                wanted.append(letter)
-            else:
-                self._passed += 1
-        return wanted
-
-    def _takes(self, letter: _Letter) -> bool:
-        if not self._only.takes(letter.reason, letter.original_ms or 0, error=letter.error):
-            return False
-        if letter.partition >= self._partitions_of(letter.topic):
-            log.warning(
-                "The queue partition of a dead letter does not exist. The dead letter is skipped. "
-                "event=queue_partition_missing topic=%s partition=%s",
-                letter.topic,
-                letter.partition,
-            )
-            return False
-        return True
-
-    def _partitions_of(self, topic: str) -> int:
-        if topic not in self._queues:
-            found = self._topics.existing([topic]).get(topic)
-            self._queues[topic] = 0 if found is None else found.partitions
-        return self._queues[topic]
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
 
 
-def _forgotten(first: int, after: int) -> None:
-    log.warning(
-        "Retention removed dead letters before they were redriven. event=dead_letters_expired "
-        "first=%s last=%s",
-        first,
-        after,
-    )
+def _letters(
+    kafka: Mapping[str, str], topic: str, only: DeadLetterFilter | None, cursors_topic: str
+) -> Iterator[DeadLetterRecord]:
+    only = only or DeadLetterFilter()
+    with closing(LetterLog(kafka, topic, cursors_topic)) as letters:
+        letters.load(letters.describe())
+        copies: set[int] = set()
+        for _, some in letters.walk():
+            for letter in some:
+                if letter.id not in copies and only.selects(letter):
+                    copies.add(letter.id)
+                    yield letter

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from datetime import datetime
+
+from spark_cursor_source.wire.deliver_at import parse_instant
 
 
 def instant_ms(text: str) -> int:
@@ -16,12 +17,7 @@ def instant_ms(text: str) -> int:
         argparse.ArgumentTypeError: the text has neither format. Use this function as ``type=`` of an
             argument.
     """
-    if text.isdecimal():
-        return int(text)
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
-        instant = None
-    if instant is None or instant.tzinfo is None:
+    at_ms = parse_instant(text)
+    if at_ms is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not an instant such as 2026-11-21T08:00:00+00:00")
-    return round(instant.timestamp() * 1000)
+    return at_ms

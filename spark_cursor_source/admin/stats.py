@@ -24,6 +24,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin, Partition
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.topics.cursors import CursorTable
+from spark_cursor_source.wire import cursor as cursor_wire
 
 
 def read_stats(
@@ -48,10 +49,7 @@ def read_stats(
     """
     ClusterAdmin(client_config(kafka, "admin")).meet()
     with closing(CursorTable(client_config(kafka, "consumer"), cursors_topic)) as tail:
-        tail.refresh_until(lambda: tail.of(subscription=subscription, topic=topic))
-        cursors = tail.of(subscription=subscription, topic=topic)
-        if not cursors and (subscription is not None or topic is not None):
-            raise tail.unknown(subscription=subscription, topic=topic)
+        cursors = tail.present(subscription=subscription, topic=topic)
         troubles = reappend_troubles(tail, markers_topic)
     stats = stats_of(
         cursors,
@@ -87,9 +85,11 @@ def stats_of(
         for cell, cursor in sorted(cursors.items()):
             end = ends.get((cell.topic, cell.partition))
             oldest_ms = None if end is None else oldest_unacked_ms(consumer, cursor, end)
-            part = PartitionStats.of(cursor, log_end=end, oldest_ms=oldest_ms)
+            part = PartitionStats.of(
+                cursor, log_end=end, oldest_ms=oldest_ms, cursor_bytes=len(cursor_wire.encode(cursor))
+            )
             parts.setdefault((cell.topic, cell.subscription), []).append(part)
-    newest_ms = _newest_ms(topics, ends, markers_topic)
+    latest_ms = newest_ms(topics, ends, markers_topic)
     members = {name: _members(topics, name, parts, group_id_prefix) for _, name in parts}
     return Stats(
         weak_topics=topics.weak(control_topics),
@@ -99,8 +99,8 @@ def stats_of(
                 topic=topic,
                 subscription=name,
                 partitions=tuple(own),
-                consumers=_consumers(members[name], topic, own),
-                newest_ms=newest_ms(topic),
+                consumers=consumers_of(members[name], topic, own),
+                newest_ms=latest_ms(topic),
             )
             for (topic, name), own in sorted(parts.items())
         ),
@@ -125,7 +125,7 @@ def _members(
     return named_members(topics, group_id(prefix, subscription), partitions)
 
 
-def _newest_ms(
+def newest_ms(
     topics: ClusterAdmin, partitions: Iterable[Partition], markers_topic: str
 ) -> Callable[[str], int | None]:
     """Returns a function for the latest known time of a topic: of the last marker, or of its newest message.
@@ -144,9 +144,10 @@ def _newest_ms(
     return lambda topic: max(newest[markers_topic], newest.get(topic, 0)) or None
 
 
-def _consumers(
+def consumers_of(
     members: Iterable[NamedMember], topic: str, parts: Iterable[PartitionStats]
 ) -> tuple[ConsumerStats, ...]:
+    """Returns the members that read a topic or have no partition yet, with the times of their markers."""
     known = {part.cell.partition: part for part in parts}
     found = []
     for member in members:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from spark_cursor_source.admin.tracker_channel import TrackerChannel
+from spark_cursor_source.admin.tracker_channel import TRACKER_TIMEOUT_MS, TrackerChannel
 from spark_cursor_source.consumer.named_members import named_members
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.closing import ClosedAtExit
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Delete, EndUpTo, Seek
+from spark_cursor_source.core.move_preview import MovePreview, preview_seek, preview_skip
 from spark_cursor_source.core.names import (
     DEFAULT_CURSORS_TOPIC,
     DEFAULT_DEAD_LETTER_TOPIC,
@@ -35,6 +36,7 @@ from spark_cursor_source.options.topics import (
     FromTimestamp,
     FromTimestamps,
 )
+from spark_cursor_source.topics.authors import author_of
 from spark_cursor_source.topics.positions import starting_positions
 
 __all__ = ["EARLIEST", "LATEST", "Position", "Subscriptions", "at_offsets", "at_time"]
@@ -44,7 +46,6 @@ log = logging.getLogger(__name__)
 Position = FromEarliest | FromLatest | FromPositions | FromTimestamp | FromTimestamps
 EARLIEST: Position = FROM_EARLIEST  #: the first record that is still in the log
 LATEST: Position = FromLatest()  #: the end of the log
-TRACKER_TIMEOUT_MS = 60_000
 
 
 def at_time(timestamp_ms: int) -> Position:
@@ -85,8 +86,11 @@ class Subscriptions(ClosedAtExit):
         cursors_topic: str = DEFAULT_CURSORS_TOPIC,
         group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX,
         tracker_timeout_ms: int = TRACKER_TIMEOUT_MS,
+        author: str | None = None,
     ) -> None:
         """``kafka`` contains options of the Kafka clients.
+
+        ``author`` is who acts, for :func:`read_audit`; None: this user and host.
 
         Raises:
             TopicNotFound: the markers topic or the cursors topic does not exist, because no tracker has
@@ -94,13 +98,15 @@ class Subscriptions(ClosedAtExit):
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         self._prefix = group_id_prefix
-        self._topics = ClusterAdmin(client_config(kafka, "admin")).meet()
+        config = client_config(kafka, "admin")
+        self._topics = ClusterAdmin(config).meet()
         self._tracker = TrackerChannel(
             kafka,
             self._topics,
             markers_topic=markers_topic,
             cursors_topic=cursors_topic,
             timeout_ms=tracker_timeout_ms,
+            author=author_of(config, author),
         )
 
     def create(self, subscription: str, topic: str, at: Position) -> dict[int, int]:
@@ -126,7 +132,7 @@ class Subscriptions(ClosedAtExit):
         positions = self._positions(topic, partitions, at)
         # The positions are committed before the Seek: a query that starts now begins there.
         self._commit(subscription, positions)
-        return self._seek(subscription, positions)
+        return self._seek(subscription, positions, what="create")
 
     def seek(self, subscription: str, topic: str, to: Position) -> dict[int, int]:
         """Moves the read position back or forward and forgets outstanding messages (Pulsar's reset-cursor).
@@ -141,11 +147,23 @@ class Subscriptions(ClosedAtExit):
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         self._known(subscription, topic)
-        named = _named(to)
-        partitions = [tp for tp in self._partitions(topic) if named is None or tp in named]
-        positions = self._positions(topic, partitions, to)
+        positions = self._sought(topic, to)
         self._commit(subscription, positions)
-        return self._seek(subscription, positions)
+        return self._seek(subscription, positions, what="seek")
+
+    def preview_seek(self, subscription: str, topic: str, to: Position) -> tuple[MovePreview, ...]:
+        """Returns the effect that a seek would have now, by partition. Nothing is changed.
+
+        A partition without a cursor is left out: none of its messages were delivered.
+
+        Raises:
+            UnknownSubscription, TrackedElsewhere, InvalidArgument, TopicNotFound
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        cursors = self._known(subscription, topic)
+        positions = self._sought(topic, to)
+        moved = {cell: at for cell in cursors if (at := positions.get((topic, cell.partition))) is not None}
+        return tuple(preview_seek(cursors[cell], at) for cell, at in sorted(moved.items()))
 
     def skip(
         self, subscription: str, topic: str, messages: int, *, partition: int | None = None
@@ -164,10 +182,21 @@ class Subscriptions(ClosedAtExit):
         if messages < 1:
             raise InvalidArgument("messages", messages, "there is nothing to skip")
         cursors = self._known(subscription, topic, partition)
-        ends = self._ends(cursors)
-        return self._end_up_to(
-            {cell: cursor.position_past(messages, end=ends[cell]) for cell, cursor in cursors.items()}
-        )
+        return self._end_up_to(self._past(cursors, messages), what=f"skip {messages} messages")
+
+    def preview_skip(
+        self, subscription: str, topic: str, messages: int | None = None, *, partition: int | None = None
+    ) -> tuple[MovePreview, ...]:
+        """Returns the effect of a skip, by partition; without ``messages``, of :meth:`skip_all`.
+
+        Nothing is changed.
+
+        Raises:
+            UnknownSubscription, TrackedElsewhere and the other errors of :meth:`skip`.
+        """
+        cursors = self._known(subscription, topic, partition)
+        positions = self._ends(cursors) if messages is None else self._past(cursors, messages)
+        return tuple(preview_skip(cursors[cell], at) for cell, at in sorted(positions.items()))
 
     def skip_all(self, subscription: str, topic: str) -> dict[int, int]:
         """Ends all messages that are readable now (Pulsar's clear-backlog).
@@ -178,7 +207,7 @@ class Subscriptions(ClosedAtExit):
             UnknownSubscription, TrackedElsewhere and the other errors of :meth:`skip`.
         """
         cursors = self._known(subscription, topic)
-        return self._end_up_to(self._ends(cursors))
+        return self._end_up_to(self._ends(cursors), what="skip all messages")
 
     def delete(self, subscription: str, *, force: bool = False) -> bool:
         """Deletes a subscription of all its topics. Returns True if its consumer group is deleted too.
@@ -207,7 +236,7 @@ class Subscriptions(ClosedAtExit):
                 raise SubscriptionHasConsumers(subscription, tuple(members)) from refused
         if not cursors and not was_there:
             raise self._tracker.unknown(subscription)
-        self._tracker.tell([Delete(cell=cell) for cell in cursors])
+        self._tracker.tell([Delete(cell=cell) for cell in cursors], what="delete")
         log.info(
             "The subscription was deleted. event=subscription_deleted subscription=%s partitions=%d",
             subscription,
@@ -245,17 +274,26 @@ class Subscriptions(ClosedAtExit):
         found = starting_positions(wanted, partitions, self._topics)
         return {tp: min(max(at, begins[tp]), ends[tp]) for tp, at in found.items()}
 
+    def _sought(self, topic: str, to: Position) -> dict[Partition, int]:
+        named = _named(to)
+        partitions = [tp for tp in self._partitions(topic) if named is None or tp in named]
+        return self._positions(topic, partitions, to)
+
+    def _past(self, cursors: Mapping[Cell, CursorSnapshot], messages: int) -> dict[Cell, int]:
+        ends = self._ends(cursors)
+        return {cell: one.position_past(messages, end=ends[cell]) for cell, one in cursors.items()}
+
     def _ends(self, cursors: Mapping[Cell, CursorSnapshot]) -> dict[Cell, int]:
         partitions = [(cell.topic, cell.partition) for cell in cursors]
         ends = self._topics.end_offsets(partitions, committed=True)
         return {cell: ends[cell.topic, cell.partition] for cell in cursors}
 
-    def _seek(self, subscription: str, positions: Mapping[Partition, int]) -> dict[int, int]:
+    def _seek(self, subscription: str, positions: Mapping[Partition, int], *, what: str) -> dict[int, int]:
         seeks = [
             Seek(cell=Cell(subscription=subscription, topic=topic, partition=number), position=at)
             for (topic, number), at in positions.items()
         ]
-        self._tracker.tell(seeks)
+        self._tracker.tell(seeks, what=what)
         log.info(
             "The subscription was moved to new positions. event=subscription_seek subscription=%s "
             "partitions=%d",
@@ -264,8 +302,9 @@ class Subscriptions(ClosedAtExit):
         )
         return {seek.cell.partition: seek.position for seek in seeks}
 
-    def _end_up_to(self, positions: Mapping[Cell, int]) -> dict[int, int]:
-        cursors = self._tracker.tell([EndUpTo(cell=cell, position=at) for cell, at in positions.items()])
+    def _end_up_to(self, positions: Mapping[Cell, int], *, what: str) -> dict[int, int]:
+        ends = [EndUpTo(cell=cell, position=at) for cell, at in positions.items()]
+        cursors = self._tracker.tell(ends, what=what)
         for cell, cursor in cursors.items():
             if cursor is not None:
                 self._commit(cell.subscription, {(cell.topic, cell.partition): cursor.read_position})

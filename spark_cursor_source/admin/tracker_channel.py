@@ -11,9 +11,12 @@ from spark_cursor_source.errors import CursorqError, NoTracker
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.topics.authors import author_of, new_action
 from spark_cursor_source.topics.cursors import CursorTable, tracked_here
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.topics.tracker_progress import reads_all_about
+
+TRACKER_TIMEOUT_MS = 60_000
 
 
 class TrackerChannel:
@@ -27,10 +30,12 @@ class TrackerChannel:
         markers_topic: str,
         cursors_topic: str,
         timeout_ms: int,
+        author: str | None = None,
     ) -> None:
+        """``author`` is who acts; it is written with the markers of a named action."""
         self._topics = topics
         self._markers_topic, self._cursors_topic = markers_topic, cursors_topic
-        self._timeout_ms = timeout_ms
+        self._timeout_ms, self._author = timeout_ms, author
         partitions = topics.describe([markers_topic])[markers_topic].partitions
         self._sender = MarkerSender(client_config(kafka, "producer"), markers_topic, partitions)
         self._cursors = CursorTable(client_config(kafka, "consumer"), cursors_topic)
@@ -44,11 +49,33 @@ class TrackerChannel:
         self._cursors.refresh_until(lambda: self._cursors.of(subscription=subscription, topic=topic))
         return tracked_here(self._cursors.of(subscription=subscription, topic=topic), self._markers_topic)
 
+    def known(self, subscription: str, topic: str | None = None) -> dict[Cell, CursorSnapshot]:
+        """Returns the present cursors of a subscription, of one topic or of all.
+
+        Raises:
+            UnknownSubscription: there are none.
+            TrackedElsewhere: the tracker of another markers topic has the cursors.
+        """
+        found = self.find(subscription, topic)
+        if not found:
+            raise self.unknown(subscription, topic)
+        return found
+
     def unknown(self, subscription: str, topic: str | None = None) -> CursorqError:
         """Returns the error for a subscription without a cursor."""
         return self._cursors.unknown(subscription=subscription, topic=topic)
 
-    def tell(self, markers: Sequence[Marker]) -> dict[Cell, CursorSnapshot | None]:
+    def send(self, markers: Sequence[Marker], *, what: str = "") -> None:
+        """Writes markers. ``what`` names the operator's action in words.
+
+        Raises:
+            MarkersNotDurable: the markers are not confirmed, so the tracker may not receive them.
+        """
+        action = new_action(self._author, what).headers() if self._author and what else None
+        self._sender.send(markers, action)
+        self._sender.flush()
+
+    def tell(self, markers: Sequence[Marker], *, what: str = "") -> dict[Cell, CursorSnapshot | None]:
         """Writes markers and waits for the cursors that include their effect. Returns these cursors by cell.
 
         Raises:
@@ -56,8 +83,7 @@ class TrackerChannel:
             MarkersNotDurable: the markers are not confirmed, so the tracker may not receive them.
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
-        self._sender.send(markers)
-        self._sender.flush()
+        self.send(markers, what=what)
         cells = list(dict.fromkeys(marker.cell for marker in markers))
         topic = self._markers_topic
         if not reads_all_about(self._topics, topic, cells, timeout_ms=self._timeout_ms):
@@ -74,3 +100,27 @@ class TrackerChannel:
         # The offsets of a transaction can become visible before its records are readable.
         self._cursors.catch_up(homes, Deadline.after_ms(self._timeout_ms))
         return {cell: self._cursors.get(cell) for cell in cells}
+
+
+def open_channel(
+    kafka: Mapping[str, str],
+    *,
+    markers_topic: str,
+    cursors_topic: str,
+    timeout_ms: int = TRACKER_TIMEOUT_MS,
+    author: str | None = None,
+) -> TrackerChannel:
+    """Returns a channel for the actions of an operator; without ``author``, of this user and host.
+
+    Raises:
+        TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
+    """
+    config = client_config(kafka, "admin")
+    return TrackerChannel(
+        kafka,
+        ClusterAdmin(config).meet(),
+        markers_topic=markers_topic,
+        cursors_topic=cursors_topic,
+        timeout_ms=timeout_ms,
+        author=author_of(config, author),
+    )

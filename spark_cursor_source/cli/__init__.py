@@ -1,60 +1,99 @@
 """The ``cursorq`` command: parses arguments, makes one call, prints. Only this package prints.
 
-A subcommand is a module with a function that adds its parser and sets ``run`` on it. ``SUBCOMMANDS`` lists
-these functions.
+A verb is a module with one function, whose parameters are the options of the verb (typer). ``app`` lists
+them. A verb imports its work when it runs, so that ``--help`` and completion are fast.
 """
 
 from __future__ import annotations
 
-import argparse
+import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import traceback
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
 
-from spark_cursor_source.cli.broker import add_broker
-from spark_cursor_source.cli.demo import add_demo
-from spark_cursor_source.cli.resume import add_resume
-from spark_cursor_source.cli.stats import add_stats
-from spark_cursor_source.cli.subscription import add_subscription
-from spark_cursor_source.errors import CursorqError
-
-if TYPE_CHECKING:
-    from spark_cursor_source.cli.arguments import Subcommands
-
-SUBCOMMANDS: tuple[Callable[[Subcommands], None], ...] = (
-    add_broker,
-    add_demo,
-    add_resume,
-    add_subscription,
-    add_stats,
-)
-
+from spark_cursor_source.errors import CursorqError, ExtraNotInstalled
 
 INTERRUPTED = 130  #: a shell's exit code after Ctrl-C
-
-
-def parser_of() -> argparse.ArgumentParser:
-    """Builds the parser of the command with all its subcommands."""
-    parser = argparse.ArgumentParser(prog="cursorq", description="Individual-ack queues on Kafka for Spark.")
-    subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in SUBCOMMANDS:
-        add(subcommands)
-    return parser
+WRONG_USAGE = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns the exit code.
 
-    The exit code is 0 on success, 1 after an error of this package (printed on stderr), 2 after wrong usage,
-    and 130 after Ctrl-C.
+    The exit code is 0 on success, 1 after an error (one line on stderr), 2 after wrong usage (raised as
+    ``SystemExit``), and 130 after Ctrl-C. With ``--debug``, errors are followed by their traceback.
     """
-    arguments = parser_of().parse_args(argv)
-    run: Callable[[argparse.Namespace], int] = arguments.run
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if find_spec("typer") is None:
+        return _without_typer(arguments)
+    from spark_cursor_source.cli.app import COMPLETING, command_of
+    from spark_cursor_source.cli.frame import DEBUG
+
+    command = command_of()
+    if COMPLETING in os.environ:
+        command.main(arguments, prog_name="cursorq")
+    debug = DEBUG in arguments
     try:
-        return run(arguments)
+        return _run(command, [one for one in arguments if one != DEBUG])
     except CursorqError as error:
-        print(f"cursorq: {error}", file=sys.stderr)
-        return 1
+        return _say(str(error), debug)
     except KeyboardInterrupt:
         print("cursorq: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:
+        # A reader such as head has gone. Python flushes stdout once more when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # noqa: BLE001 - the last line of a program
+        told = f"unexpected {type(error).__name__}: {error}".splitlines()[0]
+        return _say(f"{told}. Run it again with {DEBUG} and report the traceback.", debug)
+
+
+def _run(command: Any, arguments: list[str]) -> int:
+    import typer
+
+    try:
+        with command.make_context("cursorq", arguments) as context:
+            return int(command.invoke(context) or 0)
+    except typer.Exit as ended:
+        return ended.exit_code
+    except typer.Abort:
+        print("cursorq: nothing was done", file=sys.stderr)
+        return 1
+    except _usage_error() as wrong:
+        _refuse(wrong)
+        raise SystemExit(WRONG_USAGE) from None
+
+
+def _usage_error() -> type[Exception]:
+    """Returns typer's class of wrong usage, which has no public name."""
+    import typer
+
+    return next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
+
+
+def _refuse(wrong: Any) -> None:
+    where = "cursorq" if wrong.ctx is None else wrong.ctx.command_path
+    message = " ".join(wrong.format_message().split())
+    if not message:  # no arguments at all
+        print(wrong.ctx.get_help(), file=sys.stderr)
+        return
+    print(f"{where}: {message}{'' if message[-1] in '.?' else '.'} Run '{where} --help'.", file=sys.stderr)
+
+
+def _say(message: str, debug: bool) -> int:
+    print(f"cursorq: {message}", file=sys.stderr)
+    if debug:
+        traceback.print_exc()
+    return 1
+
+
+def _without_typer(arguments: list[str]) -> int:
+    """Runs ``tracker``, which servers have without the extra ``[cli]``; refuses the other verbs."""
+    if arguments[:1] == ["tracker"]:
+        from spark_cursor_source.tracker.__main__ import main as run_tracker
+
+        return run_tracker(arguments[1:])
+    return _say(str(ExtraNotInstalled("cursorq", "typer", "cli")), False)

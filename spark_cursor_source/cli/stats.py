@@ -2,45 +2,38 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING
+from typing import Annotated
 
-from spark_cursor_source.cli.arguments import add_cluster, kafka_of
-from spark_cursor_source.core.names import DEFAULT_REDELIVERIES_TOPIC
-from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX
+import typer
 
-if TYPE_CHECKING:
-    from spark_cursor_source.cli.arguments import Subcommands
+from spark_cursor_source.cli.cluster import Cluster, connected
+from spark_cursor_source.cli.frame import Json
+from spark_cursor_source.cli.output import repeated
 
 
-def add_stats(subcommands: Subcommands) -> None:
-    """Adds ``cursorq stats``."""
-    parser = subcommands.add_parser(
-        "stats",
-        help="where subscriptions stand, and who reads them",
-        description="Backlog, leases, positions, consumers and totals of subscriptions, as of now.",
-    )
-    parser.add_argument("--subscription", help="default: all")
-    parser.add_argument("--topic", help="default: all")
-    parser.add_argument("--json", action="store_true", help="everything, also of each partition")
-    add_cluster(parser)
-    parser.add_argument("--redeliveries-topic", default=DEFAULT_REDELIVERIES_TOPIC)
-    parser.add_argument("--group-id-prefix", default=DEFAULT_GROUP_ID_PREFIX)
-    parser.set_defaults(run=_stats)
+@connected
+def stats(
+    cluster: Cluster,
+    subscription: Annotated[str | None, typer.Option(metavar="NAME", help="default: all")] = None,
+    topic: Annotated[str | None, typer.Option(metavar="NAME", help="default: all")] = None,
+    watch: Annotated[
+        str | None, typer.Option(metavar="TIME", help="print again after each such time, such as 5s")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Shows where subscriptions stand, and who reads them.
 
-
-def _stats(arguments: argparse.Namespace) -> int:
+    Backlog, leases, positions, consumers and totals of subscriptions, as of now. JSON has each partition.
+    With --watch, each round is printed below the last one, and JSON is one line; see also `cursorq top`.
+    """
     from spark_cursor_source.admin.stats import read_stats
 
-    stats = read_stats(
-        kafka_of(arguments),
-        subscription=arguments.subscription,
-        topic=arguments.topic,
-        markers_topic=arguments.markers_topic,
-        redeliveries_topic=arguments.redeliveries_topic,
-        cursors_topic=arguments.cursors_topic,
-        group_id_prefix=arguments.group_id_prefix,
-    )
-    if text := stats.to_json(indent=2) if arguments.json else stats.to_text():
-        print(text)
-    return 0
+    for _ in repeated(watch):
+        found = read_stats(
+            cluster.kafka,
+            subscription=subscription,
+            topic=topic,
+            **cluster.names,
+        )
+        if text := found.to_json(indent=None if watch else 2) if json else found.to_text():
+            print(text, flush=True)

@@ -2,129 +2,232 @@
 
 from __future__ import annotations
 
-import argparse
+import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
-from spark_cursor_source.admin.instants import instant_ms
-from spark_cursor_source.cli.arguments import add_cluster, kafka_of
+import typer
+
+from spark_cursor_source.cli.cluster import Cluster, connected
+from spark_cursor_source.cli.frame import Json, Yes, add_verb, new_group
+from spark_cursor_source.cli.output import agree, print_json
 from spark_cursor_source.core.duration import parse_duration
-from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX
 
 if TYPE_CHECKING:
     from spark_cursor_source.admin.subscriptions import Position, Subscriptions
-    from spark_cursor_source.cli.arguments import Subcommands
+    from spark_cursor_source.core.move_preview import MovePreview
+
+VERBS = new_group(
+    "Creates, seeks, skips and deletes subscriptions, also while queries read them; needs a tracker."
+)
 
 
-def add_subscription(subcommands: Subcommands) -> None:
-    """Adds ``cursorq subscription``."""
-    parser = subcommands.add_parser(
-        "subscription",
-        help="create, seek, skip and delete subscriptions",
-        description="Administer subscriptions, also while queries read them; needs a tracker that runs.",
-    )
-    verbs = parser.add_subparsers(required=True, metavar="VERB")
-    create = _add_verb(verbs, "create", _create, "begin at a position, before any query reads it")
-    seek = _add_verb(verbs, "seek", _seek, "go on from a position, back or forward", aliases=["reset"])
-    skip = _add_verb(verbs, "skip", _skip, "end the next messages of each partition, or of one")
-    _add_verb(verbs, "skip-all", _skip_all, "end every message that can be read now")
-    delete = _add_verb(verbs, "delete", _delete, "forget it, of all its topics")
-    for parser in (create, seek):
-        at = parser.add_mutually_exclusive_group(required=True)
-        at.add_argument("--earliest", action="store_true", help="the first record that is left")
-        at.add_argument("--latest", action="store_true", help="the end of the log")
-        at.add_argument("--time", type=instant_ms, help="ISO 8601 with an offset, or ms since 1970")
-        at.add_argument("--offsets", type=_offsets, metavar="P=N,P=N", help="by partition: 0=17,1=40")
-    skip.add_argument("--messages", type=int, required=True, metavar="N")
-    skip.add_argument("--partition", type=int, metavar="P", help="default: in each partition")
-    delete.add_argument("--force", action="store_true", help="also one with consumers")
+def instant(text: str) -> int:
+    """Parses a time of an operator as milliseconds since 1970."""
+    from argparse import ArgumentTypeError
 
+    from spark_cursor_source.admin.instants import instant_ms
 
-def _add_verb(
-    verbs: Subcommands,
-    verb: str,
-    run: Callable[[argparse.Namespace], int],
-    what: str,
-    *,
-    aliases: Sequence[str] = (),
-) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(verb, help=what, description=what.capitalize() + ".", aliases=aliases)
-    parser.add_argument("--subscription", required=True)
-    if verb != "delete":
-        parser.add_argument("--topic", required=True, help="the queue topic")
-    add_cluster(parser)
-    parser.add_argument("--group-id-prefix", default=DEFAULT_GROUP_ID_PREFIX)
-    parser.add_argument("--tracker-timeout", default="60s", help="how long to wait for it (default: 60s)")
-    parser.set_defaults(run=run)
-    return parser
+    try:
+        return instant_ms(str(text))
+    except ArgumentTypeError as why:
+        raise typer.BadParameter(str(why)) from None
 
 
 def _offsets(text: str) -> dict[int, int]:
     pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(number.isdecimal() and at.isdecimal() for number, _, at in pairs):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form 0=17,1=40")
+        raise typer.BadParameter(f"{text!r} is not of the form 0=17,1=40")
     return {int(number): int(at) for number, _, at in pairs}
 
 
-def _open_subscriptions(arguments: argparse.Namespace) -> Subscriptions:
+Subscription = Annotated[str, typer.Option("--subscription", metavar="NAME")]
+Topic = Annotated[str, typer.Option("--topic", metavar="NAME", help="the queue topic")]
+Timeout = Annotated[
+    str, typer.Option("--tracker-timeout", metavar="TIME", help="how long to wait for a tracker")
+]
+Earliest = Annotated[bool, typer.Option("--earliest", help="the first record that is left")]
+Latest = Annotated[bool, typer.Option("--latest", help="the end of the log")]
+Time = Annotated[
+    Any,
+    typer.Option("--time", parser=instant, metavar="TIME", help="ISO 8601 with an offset, or ms since 1970"),
+]
+Offsets = Annotated[
+    Any, typer.Option("--offsets", parser=_offsets, metavar="P=N,P=N", help="by partition: 0=17,1=40")
+]
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="only say what it would do")]
+
+_Given = tuple[bool, bool, int | None, dict[int, int] | None]
+_POSITIONS = ("--earliest", "--latest", "--time", "--offsets")
+
+
+@connected
+def create(
+    cluster: Cluster,
+    subscription: Subscription,
+    topic: Topic,
+    earliest: Earliest = False,
+    latest: Latest = False,
+    time: Time = None,
+    offsets: Offsets = None,
+    tracker_timeout: Timeout = "60s",
+    json: Json = False,
+) -> None:
+    """Begins at a position, before any query reads it."""
+    at = _position(topic, (earliest, latest, time, offsets))
+    with _open(cluster, tracker_timeout) as subscriptions:
+        positions = subscriptions.create(subscription, topic, at)
+    _say_positions(subscription, topic, "begins at", positions, json)
+
+
+@connected
+def seek(
+    cluster: Cluster,
+    subscription: Subscription,
+    topic: Topic,
+    earliest: Earliest = False,
+    latest: Latest = False,
+    time: Time = None,
+    offsets: Offsets = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    tracker_timeout: Timeout = "60s",
+    json: Json = False,
+) -> None:
+    """Goes on from a position, back or forward."""
+    to = _position(topic, (earliest, latest, time, offsets))
+    with _open(cluster, tracker_timeout) as subscriptions:
+        preview = subscriptions.preview_seek(subscription, topic, to)
+        if not _agreed(subscription, preview, dry_run=dry_run, yes=yes, json=json):
+            return
+        positions = subscriptions.seek(subscription, topic, to)
+    _say_positions(subscription, topic, "goes on at", positions, json)
+
+
+@connected
+def skip(
+    cluster: Cluster,
+    subscription: Subscription,
+    topic: Topic,
+    messages: Annotated[int, typer.Option(metavar="N")],
+    partition: Annotated[int | None, typer.Option(metavar="P", help="default: in each partition")] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    tracker_timeout: Timeout = "60s",
+    json: Json = False,
+) -> None:
+    """Ends the next messages of each partition, or of one."""
+    with _open(cluster, tracker_timeout) as subscriptions:
+        preview = subscriptions.preview_skip(subscription, topic, messages, partition=partition)
+        if not _agreed(subscription, preview, dry_run=dry_run, yes=yes, json=json):
+            return
+        positions = subscriptions.skip(subscription, topic, messages, partition=partition)
+    _say_positions(subscription, topic, "has nothing left below", positions, json)
+
+
+@connected
+def skip_all(
+    cluster: Cluster,
+    subscription: Subscription,
+    topic: Topic,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    tracker_timeout: Timeout = "60s",
+    json: Json = False,
+) -> None:
+    """Ends every message that can be read now."""
+    with _open(cluster, tracker_timeout) as subscriptions:
+        preview = subscriptions.preview_skip(subscription, topic)
+        if not _agreed(subscription, preview, dry_run=dry_run, yes=yes, json=json):
+            return
+        positions = subscriptions.skip_all(subscription, topic)
+    _say_positions(subscription, topic, "has nothing left below", positions, json)
+
+
+@connected
+def delete(
+    cluster: Cluster,
+    subscription: Subscription,
+    force: Annotated[bool, typer.Option("--force", help="also one with consumers")] = False,
+    tracker_timeout: Timeout = "60s",
+    json: Json = False,
+) -> None:
+    """Forgets it, of all its topics."""
+    with _open(cluster, tracker_timeout) as subscriptions:
+        with_group = subscriptions.delete(subscription, force=force)
+    if json:
+        print_json({"subscription": subscription, "group_deleted": with_group})
+    else:
+        print(f"{subscription} is deleted" + ("" if with_group else "; its consumers still have its group"))
+
+
+def _add_verbs() -> None:
+    named: dict[str, Callable[..., None]]
+    named = {"create": create, "seek": seek, "skip": skip, "skip-all": skip_all, "delete": delete}
+    for name, run in named.items():
+        add_verb(VERBS, run, name=name)
+    add_verb(VERBS, seek, name="reset", hidden=True)  # as pulsar-admin calls it
+
+
+_add_verbs()
+
+
+def _open(cluster: Cluster, timeout: str) -> Subscriptions:
     from spark_cursor_source.admin.subscriptions import Subscriptions
 
     return Subscriptions(
-        kafka_of(arguments),
-        markers_topic=arguments.markers_topic,
-        cursors_topic=arguments.cursors_topic,
-        group_id_prefix=arguments.group_id_prefix,
-        tracker_timeout_ms=parse_duration(arguments.tracker_timeout),
+        cluster.kafka,
+        markers_topic=cluster.markers_topic,
+        cursors_topic=cluster.cursors_topic,
+        group_id_prefix=cluster.group_id_prefix,
+        tracker_timeout_ms=parse_duration(timeout),
     )
 
 
-def _position(arguments: argparse.Namespace) -> Position:
+def _position(topic: str, given: _Given) -> Position:
     from spark_cursor_source.admin.subscriptions import EARLIEST, LATEST, at_offsets, at_time
 
-    if arguments.offsets is not None:
-        return at_offsets(arguments.topic, arguments.offsets)
-    if arguments.time is not None:
-        return at_time(arguments.time)
-    return EARLIEST if arguments.earliest else LATEST
+    chosen = [name for name, value in zip(_POSITIONS, given, strict=True) if value not in (None, False)]
+    if not chosen:
+        raise typer.BadParameter(f"one of the arguments {' '.join(_POSITIONS)} is required")
+    if len(chosen) > 1:
+        raise typer.BadParameter(f"not allowed with argument {chosen[0]}", param_hint=f"'{chosen[1]}'")
+    earliest, _, time_ms, offsets = given
+    if offsets is not None:
+        return at_offsets(topic, offsets)
+    if time_ms is not None:
+        return at_time(time_ms)
+    return EARLIEST if earliest else LATEST
 
 
-def _create(arguments: argparse.Namespace) -> int:
-    with _open_subscriptions(arguments) as subscriptions:
-        positions = subscriptions.create(arguments.subscription, arguments.topic, _position(arguments))
-    return _say_positions(arguments, "begins at", positions)
+def _agreed(
+    subscription: str, preview: Sequence[MovePreview], *, dry_run: bool, yes: bool, json: bool
+) -> bool:
+    """Says what the move will do, and asks on a terminal. False: it is not to be done."""
+    if dry_run and json:
+        print_json({"subscription": subscription, "preview": [one.to_json() for one in preview]})
+    elif dry_run:
+        print(text_of(subscription, preview))
+    else:
+        print(text_of(subscription, preview), file=sys.stderr)
+        agree("Go on?", yes=yes)
+    return not dry_run
 
 
-def _seek(arguments: argparse.Namespace) -> int:
-    with _open_subscriptions(arguments) as subscriptions:
-        positions = subscriptions.seek(arguments.subscription, arguments.topic, _position(arguments))
-    return _say_positions(arguments, "goes on at", positions)
+def text_of(subscription: str, preview: Sequence[MovePreview]) -> str:
+    """Returns one line about the effect of a move on all its partitions."""
+    again, dropped = sum(one.again for one in preview), sum(one.dropped for one in preview)
+    return f"{subscription}: {_messages(again)} will come again, {_messages(dropped)} will be dropped"
 
 
-def _skip(arguments: argparse.Namespace) -> int:
-    with _open_subscriptions(arguments) as subscriptions:
-        positions = subscriptions.skip(
-            arguments.subscription, arguments.topic, arguments.messages, partition=arguments.partition
-        )
-    return _say_positions(arguments, "has nothing left below", positions)
+def _messages(count: int) -> str:
+    return f"{count:,} message{'s'[: count != 1]}"
 
 
-def _skip_all(arguments: argparse.Namespace) -> int:
-    with _open_subscriptions(arguments) as subscriptions:
-        positions = subscriptions.skip_all(arguments.subscription, arguments.topic)
-    return _say_positions(arguments, "has nothing left below", positions)
-
-
-def _delete(arguments: argparse.Namespace) -> int:
-    with _open_subscriptions(arguments) as subscriptions:
-        with_group = subscriptions.delete(arguments.subscription, force=arguments.force)
-    print(
-        f"{arguments.subscription} is deleted"
-        + ("" if with_group else "; its consumers still have its group")
-    )
-    return 0
-
-
-def _say_positions(arguments: argparse.Namespace, what: str, positions: dict[int, int]) -> int:
+def _say_positions(subscription: str, topic: str, what: str, positions: dict[int, int], json: bool) -> None:
+    if json:
+        print_json({"subscription": subscription, "topic": topic, "positions": positions})
+        return
     for partition, at in sorted(positions.items()):
-        print(f"{arguments.subscription} {what} {arguments.topic} partition {partition} offset {at}")
-    return 0
+        print(f"{subscription} {what} {topic} partition {partition} offset {at}")

@@ -27,7 +27,7 @@ from spark_cursor_source.devkit.questions import (
     transaction_coordinator,
 )
 from spark_cursor_source.devkit.runtime import BrokerRuntime, find_runtime
-from spark_cursor_source.devkit.settings import random_id, write_settings
+from spark_cursor_source.devkit.settings import OF_STORAGE, random_id, write_settings
 from spark_cursor_source.errors import BrokerError, BrokerNotReady, BrokerNotRunning
 
 _GRACE_S = 1.0
@@ -86,7 +86,7 @@ class EmbeddedKafka:
         self._directory = self._kept_dir
         self._properties = dict(properties or {})
         self._client_config = dict(client_config or {})
-        self._jvm = _jvm(brokers, heap_mb)
+        self._jvm_options = _jvm_options(brokers, heap_mb)
         usual_s = 60.0 if brokers == 1 else 120.0
         self._ready_timeout_s = usual_s if ready_timeout_s is None else ready_timeout_s
         self._progress = progress
@@ -333,12 +333,13 @@ class EmbeddedKafka:
             node.log_path.write_bytes(b"")
         new = [node for node in nodes if node.is_new]
         if new:
-            new[0].format(runtime, settings[new[0].number], random_id())
+            usual = not any(name.startswith(OF_STORAGE) for name in self._properties)
+            new[0].format(runtime, settings[new[0].number], random_id(), usual=usual)
         for node in new[1:]:
-            node.format_like(new[0])
+            node.format_like(new[0].storage)
         try:
             for node in nodes:
-                node.launch(runtime, settings[node.number], self._jvm)
+                node.launch(runtime, settings[node.number], self._jvm_options)
             for node in nodes:
                 node.await_ready(
                     self._ports.client[node.number],
@@ -353,7 +354,7 @@ class EmbeddedKafka:
             raise
 
 
-def _jvm(brokers: int, heap_mb: int | None) -> list[str]:
+def _jvm_options(brokers: int, heap_mb: int | None) -> list[str]:
     if brokers == 1:
         return [f"-Xmx{512 if heap_mb is None else heap_mb}m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
     # Several JVMs start in parallel on a few cores, so use only the quick compiler and a single-threaded

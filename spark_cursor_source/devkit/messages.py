@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import KafkaException
 
@@ -25,9 +25,15 @@ def ensure_topic(kafka: Mapping[str, str], topic: str, *, partitions: int) -> in
 
 
 def send_messages(
-    kafka: Mapping[str, str], topic: str, messages: Iterable[tuple[bytes | None, bytes | None]]
+    kafka: Mapping[str, str],
+    topic: str,
+    messages: Iterable[tuple[bytes | None, bytes | None]],
+    *,
+    headers: Sequence[tuple[str, str | bytes | None]] = (),
 ) -> int:
     """Appends (key, value) messages, those of one key to one partition. Returns the confirmed number.
+
+    Each message gets the ``headers``.
 
     Raises:
         MessagesNotDurable: not all messages are confirmed.
@@ -38,7 +44,9 @@ def send_messages(
     producer, unconfirmed, sent = confirmed.open(), Unconfirmed(), 0
     try:
         for key, value in messages:
-            confirmed.send_counted(producer, (topic, key, value, ANY_PARTITION, None), unconfirmed)
+            confirmed.send_counted(
+                producer, (topic, key, value, ANY_PARTITION, list(headers) or None), unconfirmed
+            )
             producer.poll(0)
             sent += 1
         confirmed.flush(producer, unconfirmed, Deadline.after_ms(FLUSH_TIMEOUT_MS))

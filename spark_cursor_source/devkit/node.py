@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -68,8 +70,14 @@ class BrokerNode:
         """True if the directory is not formatted yet."""
         return not any(self.directory.glob("*/meta.properties"))
 
-    def format(self, runtime: BrokerRuntime, settings: Path, cluster: str) -> None:
-        """Formats the directory for a broker. Raises BrokerNotReady."""
+    def format(self, runtime: BrokerRuntime, settings: Path, cluster: str, *, usual: bool) -> None:
+        """Formats the directory for a broker. Raises BrokerNotReady.
+
+        With ``usual`` settings, a copy of the first storage that was formatted takes the place of a JVM.
+        """
+        if usual and runtime.storage.is_dir():
+            self.format_like(runtime.storage, cluster=cluster)
+            return
         archive = [f"-XX:SharedArchiveFile={runtime.archive}"] if runtime.archive.is_file() else []
         # fmt: off
         command = [
@@ -82,12 +90,21 @@ class BrokerNode:
         if done.returncode != 0:
             tail = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
             raise BrokerNotReady("Kafka's format tool refused the data directory", str(self.log_path), tail)
+        if usual:
+            _keep_storage(self.storage, runtime.storage)
 
-    def format_like(self, other: BrokerNode) -> None:
-        """Formats the directory as a copy of another broker's storage, without a JVM."""
-        shutil.copytree(other.directory / "logs", self.directory / "logs", dirs_exist_ok=True)
-        identity = self.directory / "logs/meta.properties"
+    @property
+    def storage(self) -> Path:
+        """Log directory of the broker, if no property sets another one."""
+        return self.directory / "logs"
+
+    def format_like(self, storage: Path, *, cluster: str | None = None) -> None:
+        """Formats the directory as a copy of this storage, by default of the same cluster, without a JVM."""
+        shutil.copytree(storage, self.storage, dirs_exist_ok=True)
+        identity = self.storage / "meta.properties"
         own = {"node.id": str(self.number), "directory.id": random_id()}
+        if cluster is not None:
+            own["cluster.id"] = cluster
         kept = [
             line
             for line in identity.read_text(encoding="utf-8").splitlines()
@@ -170,6 +187,15 @@ class BrokerNode:
 
     def _not_ready(self, what: str) -> BrokerError:
         return BrokerNotReady(what, str(self.log_path), self.log_tail())
+
+
+def _keep_storage(formatted: Path, kept: Path) -> None:
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=kept.name, dir=kept.parent))
+    shutil.copytree(formatted, beside / "logs")
+    with contextlib.suppress(OSError):  # another process has kept its own
+        os.rename(beside / "logs", kept)
+    shutil.rmtree(beside)
 
 
 def _keep_archive(dumped: Path, archive: Path) -> None:

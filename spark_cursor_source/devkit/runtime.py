@@ -7,6 +7,7 @@ while all its jars exist.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import json
@@ -25,6 +26,7 @@ from pathlib import Path
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
+from spark_cursor_source._features import require_library
 from spark_cursor_source.errors import JarsNotResolved, JavaNotFound
 
 KAFKA_VERSION = "4.3.1"
@@ -60,6 +62,11 @@ class BrokerRuntime:
     classpath: str
     archive: Path  #: class data archive of the JVM, which halves the start time; may not exist yet
 
+    @property
+    def storage(self) -> Path:
+        """Path of a copy of newly formatted storage; may not exist yet."""
+        return self.archive.with_suffix(".storage")
+
 
 def cache_directory() -> Path:
     """Returns the user's cache directory of this library. ``XDG_CACHE_HOME`` changes its location."""
@@ -91,15 +98,22 @@ def find_java() -> tuple[str, str]:
     if java is None:
         raise JavaNotFound(f"there is no {where}")
     try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        answer = _version_text(java, os.stat(java).st_mtime_ns)
     except (OSError, subprocess.TimeoutExpired) as cause:
         raise JavaNotFound(f"{where} does not run") from cause
-    version = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', answer.stderr)
+    version = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', answer)
     if version is None:
         raise JavaNotFound(f"{where} does not tell its version")
     if int(version[2]) < OLDEST_JAVA:
         raise JavaNotFound(f"{where} is version {version[1]}")
     return java, version[1]
+
+
+@functools.cache
+def _version_text(java: str, changed_ns: int) -> str:
+    """Returns what a Java tells about itself, which starts a JVM once per process and file."""
+    asked = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    return asked.stderr
 
 
 def kafka_jars(progress: Callable[[str], None]) -> list[Path]:
@@ -109,9 +123,10 @@ def kafka_jars(progress: Callable[[str], None]) -> list[Path]:
 
 def _spark_home() -> Path:
     # Located without an import: only spark/ depends on pyspark's code.
+    require_library("pyspark", what="the embedded broker")
     spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise JarsNotResolved(COORDINATE, "pyspark is not installed in this Python")
+    assert spec is not None
+    assert spec.origin is not None
     return Path(spec.origin).parent
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from spark_cursor_source.spark.classic import gateway_of
+
 _END_S = 30.0
 #: options for a short-lived JVM on few cores: the second compiler would cost more time than it saves
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -57,7 +59,7 @@ def local_session(
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
-    gateway = session.sparkContext._gateway
+    gateway = gateway_of(session)
     try:
         yield session
     finally:

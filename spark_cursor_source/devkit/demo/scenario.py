@@ -34,7 +34,7 @@ class Scenario:
     partitions: int = 8
     lease_s: int = 15
     max_deliveries: int = 4
-    time_limit_s: float = 105.0  #: after this time the verdict is computed from the present state
+    time_limit_s: float = 300.0  #: after this time the verdict is computed from the present state
 
     @property
     def batch(self) -> int:

@@ -1,0 +1,380 @@
+"""Examination of a cluster: what is wrong or will be, with the evidence and the command that cures it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+from spark_cursor_source.admin.stats import read_stats
+from spark_cursor_source.consumer.tracker_watch import unread_markers
+from spark_cursor_source.core.names import (
+    DEFAULT_CURSORS_TOPIC,
+    DEFAULT_MARKERS_TOPIC,
+    DEFAULT_REDELIVERIES_TOPIC,
+    DEFAULT_STREAMS_TOPIC,
+)
+from spark_cursor_source.core.stats import Stats, SubscriptionStats
+from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX
+from spark_cursor_source.errors import (
+    LaterCursorVersion,
+    NotAuthorized,
+    TopicNotFound,
+    UnknownQueueTopic,
+    UnknownSubscription,
+)
+from spark_cursor_source.kafka import rights
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.topics.tracker_progress import read_progress
+
+ERROR, WARNING, INFO = "error", "warning", "info"  #: severities, the worst first
+TRACKER_WAIT_MS = 5_000  #: how long a tracker may take to read waiting markers, before it counts as dead
+
+_SKEW_MS = 60_000  # larger differences of two clocks are reported
+_NEAR = 0.8  # share of the retention that the oldest message has reached
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A fact that needs an action."""
+
+    #: ``error`` if messages are lost or stand still, ``warning`` if they may be soon, ``info`` if it may be
+    #: intended
+    severity: str
+    check: str  #: topics, settings, replication, rights, versions, tracker, retention, clock or subscriptions
+    what: str  #: what is wrong, in a sentence
+    evidence: str  #: the values that were found
+    cure: str  #: a command, or the next step in words; empty: none is needed
+
+    def to_json(self) -> str:
+        """Returns the finding as a JSON object."""
+        return json.dumps(asdict(self))
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.what} ({self.evidence})" + (f"; {self.cure}" if self.cure else "")
+
+
+def examine(
+    kafka: Mapping[str, str],
+    *,
+    subscription: str | None = None,
+    topic: str | None = None,
+    role: str | None = None,
+    markers_topic: str = DEFAULT_MARKERS_TOPIC,
+    redeliveries_topic: str = DEFAULT_REDELIVERIES_TOPIC,
+    cursors_topic: str = DEFAULT_CURSORS_TOPIC,
+    group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX,
+    tracker_wait_ms: int = TRACKER_WAIT_MS,
+) -> tuple[Finding, ...]:
+    """Returns what is wrong with the control topics, the tracker and the subscriptions, the worst first.
+
+    The checks are: existence, settings and replication of the control topics; whether a tracker reads the
+    markers; versions of the stored records; unacked messages against the retention of their topic; clocks;
+    and subscriptions without consumers, in a pause, with an open breaker, or with held dead letters. With
+    ``role`` (``tracker`` or ``consumer``), the rights of this principal on the topics are checked for that
+    role. The call changes nothing. It takes up to ``tracker_wait_ms`` longer if markers wait.
+
+    A check that the principal has no right for is a finding too.
+
+    Example::
+
+        from spark_cursor_source.admin import examine
+
+        for finding in examine({"bootstrap.servers": "broker:9092"}):
+            print(finding.severity, finding.what, finding.cure)
+
+    Raises:
+        UnknownSubscription, UnknownQueueTopic: the tracker has no cursor of that name.
+        KafkaUnavailable, KafkaRefused
+    """
+    patient = _Patient(
+        kafka,
+        subscription=subscription,
+        topic=topic,
+        role=role,
+        markers=markers_topic,
+        redeliveries=redeliveries_topic,
+        cursors=cursors_topic,
+        prefix=group_id_prefix,
+        wait_ms=tracker_wait_ms,
+    )
+    found = list(patient.findings())
+    order = (ERROR, WARNING, INFO)
+    return tuple(sorted(found, key=lambda one: order.index(one.severity)))
+
+
+class _Patient:
+    """The cluster under examination, with what is known of it so far."""
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        *,
+        subscription: str | None,
+        topic: str | None,
+        role: str | None,
+        markers: str,
+        redeliveries: str,
+        cursors: str,
+        prefix: str,
+        wait_ms: int,
+    ) -> None:
+        self._kafka, self._subscription, self._topic, self._role = kafka, subscription, topic, role
+        self._markers, self._redeliveries, self._cursors = markers, redeliveries, cursors
+        self._prefix, self._wait_ms = prefix, wait_ms
+        config = client_config(kafka, "admin")
+        self._servers = config.get("bootstrap.servers", "")
+        self._topics = ClusterAdmin(config).meet()
+        self._settings: dict[str, dict[str, str | None]] = {}
+        self._there: set[str] = set()
+
+    def findings(self) -> Iterator[Finding]:
+        yield from self._allowed("topics", self._control_topics)
+        yield from self._allowed("settings", self._control_settings)
+        yield from self._allowed("rights", self._rights)
+        yield from self._allowed("replication", self._replication)
+        yield from self._allowed("tracker", self._tracker)
+        yield from self._allowed("subscriptions", self._subscriptions)
+
+    def _allowed(self, check: str, run: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+        """Yields the findings of a check; a missing right is one too."""
+        try:
+            yield from run()
+        except NotAuthorized as denied:
+            yield Finding(
+                severity=WARNING,
+                check=check,
+                what=f"The check of {check} is not possible without a right",
+                evidence=str(denied),
+                cure="kafka-acls.sh --add with the rights in the evidence, see how-to/permissions",
+            )
+
+    # -- control topics --------------------------------------------------------------------------------
+
+    def _control_topics(self) -> Iterator[Finding]:
+        names = (self._markers, self._redeliveries, self._cursors)
+        self._there = set(self._topics.existing(names))
+        for name in names:
+            if name not in self._there:
+                yield Finding(
+                    severity=ERROR,
+                    check="topics",
+                    what=f"The control topic {name} does not exist",
+                    evidence=f"the cluster at {self._servers} has no such topic",
+                    cure="cursorq topics --print shows the commands that create it; a tracker creates it too",
+                )
+
+    def _control_settings(self) -> Iterator[Finding]:
+        for name, setting, wanted, why in (
+            (self._markers, "message.timestamp.type", "LogAppendTime", "times of leases would be wrong"),
+            (self._cursors, "cleanup.policy", "compact", "cursors of idle subscriptions would be removed"),
+            (self._markers, "cleanup.policy", "delete", "markers of one cell would replace each other"),
+        ):
+            if name not in self._there:
+                continue
+            value = self._setting(name, setting)
+            if value != wanted:
+                yield Finding(
+                    severity=ERROR,
+                    check="settings",
+                    what=f"{name} has an unsuitable {setting}: {why}",
+                    evidence=f"{setting}={value}, needed is {wanted}",
+                    cure=self._alter(name, f"{setting}={wanted}"),
+                )
+
+    def _replication(self) -> Iterator[Finding]:
+        for weak in self._topics.weak(self._there):
+            yield Finding(
+                severity=WARNING,
+                check="replication",
+                what=f"{weak.topic} can lose acknowledged records with one broker",
+                evidence=f"replication {weak.replication}, min.insync.replicas {weak.min_insync}, "
+                f"{weak.brokers} brokers",
+                cure=weak.cure,
+            )
+
+    def _rights(self) -> Iterator[Finding]:
+        if self._role is None:
+            return
+        queues = [self._topic] if self._topic is not None else []
+        control = {
+            "markers": self._markers,
+            "redeliveries": self._redeliveries,
+            "cursors": self._cursors,
+        }
+        wanted = (
+            rights.of_tracker(**control)
+            if self._role == "tracker"
+            else rights.of_consumer(**control, streams=DEFAULT_STREAMS_TOPIC, queues=queues)
+        )
+        for missing in self._topics.missing_rights(wanted):
+            yield Finding(
+                severity=ERROR,
+                check="rights",
+                what=f"A right of a {self._role} is missing",
+                evidence=missing,
+                cure=f"kafka-acls.sh --bootstrap-server {self._servers} --add "
+                f"--allow-principal User:<name> {missing}",
+            )
+
+    # -- tracker ---------------------------------------------------------------------------------------
+
+    def _tracker(self) -> Iterator[Finding]:
+        if self._markers not in self._there:
+            return
+        yield from self._lost_markers()
+        unread, positions = unread_markers(self._topics, self._markers)
+        until = time.monotonic() + self._wait_ms / 1000
+        while unread and time.monotonic() < until:
+            time.sleep(0.2)
+            unread, now = unread_markers(self._topics, self._markers)
+            if now != positions:
+                return
+        if unread:
+            progress = read_progress(self._topics, self._markers, stable=False)
+            yield Finding(
+                severity=ERROR,
+                check="tracker",
+                what="No tracker reads the markers, so nothing is redelivered",
+                evidence=f"{unread} unread markers, none was read for {self._wait_ms} ms; last tracker: "
+                f"{progress.query_id or 'none'}",
+                cure="cursorq tracker conf/tracker.toml, or start the tracker's query with its checkpoint",
+            )
+
+    def _lost_markers(self) -> Iterator[Finding]:
+        positions = read_progress(self._topics, self._markers, stable=False).next_markers
+        begins = self._topics.beginning_offsets((self._markers, number) for number in positions)
+        lost = {number: begins[self._markers, number] - at for number, at in positions.items()}
+        lost = {number: count for number, count in lost.items() if count > 0}
+        if lost:
+            yield Finding(
+                severity=ERROR,
+                check="retention",
+                what="Retention removed markers that no tracker had read; their acks are lost",
+                evidence=f"markers by partition of {self._markers}: {lost}",
+                cure=self._alter(self._markers, "retention.ms=1209600000") + ", and keep the tracker running",
+            )
+
+    # -- subscriptions ---------------------------------------------------------------------------------
+
+    def _subscriptions(self) -> Iterator[Finding]:
+        if not {self._markers, self._cursors} <= self._there:
+            return
+        try:
+            stats = read_stats(
+                self._kafka,
+                subscription=self._subscription,
+                topic=self._topic,
+                markers_topic=self._markers,
+                redeliveries_topic=self._redeliveries,
+                cursors_topic=self._cursors,
+                group_id_prefix=self._prefix,
+            )
+        except (UnknownSubscription, UnknownQueueTopic, NotAuthorized):
+            raise
+        except (LaterCursorVersion, TopicNotFound) as why:
+            yield Finding(
+                severity=ERROR,
+                check="versions",
+                what="The cursors cannot be read",
+                evidence=str(why),
+                cure="pip install --upgrade spark-cursor-source",
+            )
+            return
+        yield from self._clocks(stats)
+        for one in stats.subscriptions:
+            yield from self._subscription_of(one)
+        for trouble in stats.reappend_troubles:
+            yield Finding(
+                severity=ERROR,
+                check="subscriptions",
+                what=f"Messages cannot be appended to {trouble.topic} again",
+                evidence=str(trouble),
+                cure="mend the cause in the evidence; the tracker retries",
+            )
+
+    def _clocks(self, stats: Stats) -> Iterator[Finding]:
+        now_ms = round(time.time() * 1000)
+        newest = {one.topic: one.newest_ms for one in stats.subscriptions if one.newest_ms is not None}
+        for topic, newest_ms in sorted(newest.items()):
+            if newest_ms > now_ms + _SKEW_MS:
+                yield Finding(
+                    severity=WARNING,
+                    check="clock",
+                    what=f"A producer of {topic}, a broker or this machine has a wrong clock",
+                    evidence=f"the newest timestamp is {(newest_ms - now_ms) / 1000:.0f} s after this "
+                    "machine's time",
+                    cure="timedatectl status on the producers, the brokers and this machine",
+                )
+
+    def _subscription_of(self, one: SubscriptionStats) -> Iterator[Finding]:
+        name = f"{one.subscription} of {one.topic}"
+        resume = f"cursorq resume --subscription {one.subscription} --topic {one.topic}"
+
+        def finding(severity: str, what: str, evidence: str, cure: str) -> Finding:
+            return Finding(severity=severity, check="subscriptions", what=what, evidence=evidence, cure=cure)
+
+        if one.backlog is None:
+            yield finding(
+                WARNING,
+                f"The topic of {name} does not exist any more",
+                f"{len(one.partitions)} cursors are left",
+                f"cursorq subscription delete --subscription {one.subscription}",
+            )
+            return
+        if one.paused_ms is not None:
+            yield finding(INFO, f"{name} is paused", f"since {one.paused_ms} ms", resume)
+        if one.trouble is not None:
+            cure = f"mend the cause in the evidence, then {resume}"
+            yield finding(ERROR, f"Dead letters of {name} cannot be written", one.trouble, cure)
+        elif held := one.total("held"):
+            yield finding(WARNING, f"The breaker of {name} is open", f"{held} dead letters are held", resume)
+        if one.backlog and not one.consumers:
+            cure = f"start a consumer, or cursorq subscription delete --subscription {one.subscription}"
+            yield finding(WARNING, f"Nobody reads {name}", f"backlog {one.backlog}", cure)
+        yield from self._retention(one)
+
+    def _retention(self, one: SubscriptionStats) -> Iterator[Finding]:
+        places = [(one.topic, part.cell.partition) for part in one.partitions if part.log_end is not None]
+        begins = self._topics.beginning_offsets(places)
+        lost = {
+            part.cell.partition: begin - part.mark_delete - 1
+            for part in one.partitions
+            if part.log_end is not None
+            and part.outstanding
+            and (begin := begins[one.topic, part.cell.partition]) > part.mark_delete + 1
+        }
+        name = f"{one.subscription} of {one.topic}"
+        if lost:
+            yield Finding(
+                severity=ERROR,
+                check="retention",
+                what=f"Messages of {name} were removed before they were acked",
+                evidence=f"offsets by partition: {lost}",
+                cure=self._alter(one.topic, "retention.ms=<longer>"),
+            )
+        keeps, age = self._setting(one.topic, "retention.ms"), one.oldest_unacked_age_ms
+        if keeps is None or int(keeps) < 0 or age is None or age < _NEAR * int(keeps):
+            return
+        yield Finding(
+            severity=WARNING,
+            check="retention",
+            what=f"Retention will remove messages of {name} before they are acked",
+            evidence=f"the oldest is {age // 1000} s old, and {one.topic} keeps {int(keeps) // 1000} s",
+            cure=self._alter(one.topic, f"retention.ms={2 * max(age, int(keeps))}"),
+        )
+
+    # -- helpers ---------------------------------------------------------------------------------------
+
+    def _setting(self, topic: str, name: str) -> str | None:
+        if topic not in self._settings:
+            self._settings[topic] = self._topics.settings(topic)
+        return self._settings[topic].get(name)
+
+    def _alter(self, topic: str, setting: str) -> str:
+        return (
+            f"kafka-configs.sh --bootstrap-server {self._servers} --alter --entity-type topics "
+            f"--entity-name {topic} --add-config {setting}"
+        )

@@ -1,0 +1,260 @@
+"""Statistics of all subscriptions, followed by a process that shows them for a long time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from spark_cursor_source.admin.oldest import ONE_MESSAGE, oldest_unacked_ms
+from spark_cursor_source.admin.stats import consumers_of
+from spark_cursor_source.consumer.named_members import NamedMember, named_members
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.durability import WeakTopic
+from spark_cursor_source.core.names import (
+    DEFAULT_CURSORS_TOPIC,
+    DEFAULT_MARKERS_TOPIC,
+    DEFAULT_REDELIVERIES_TOPIC,
+)
+from spark_cursor_source.core.stats import PartitionStats, Stats, SubscriptionStats
+from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id
+from spark_cursor_source.errors import NotAuthorized
+from spark_cursor_source.kafka.admin import ClusterAdmin, Partition
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.consumers import borrowed_consumer
+from spark_cursor_source.kafka.deadline import Deadline, Pace
+from spark_cursor_source.topics.cursors import CursorTable
+from spark_cursor_source.topics.tracker_progress import read_progress
+
+_SLOW_EVERY_MS = 10_000  # interval of the requests whose answers change rarely
+_MEMBERS_MS = 3_000  # interval of the requests about one consumer group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackerState:
+    """Progress of the tracker in the markers topic. Empty if it may not be read."""
+
+    #: (first marker that is not read, end of the log, query id of the tracker) by markers partition
+    partitions: Mapping[int, tuple[int, int, str | None]] = field(default_factory=dict)
+    denied: str | None = None  #: error of a client without rights on the tracker's group
+
+    @property
+    def unread(self) -> int:
+        """Number of markers that no tracker has read yet."""
+        return sum(max(0, end - at) for at, end, _ in self.partitions.values())
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Query ids of the trackers that have committed progress."""
+        return tuple(sorted({owner for _, _, owner in self.partitions.values() if owner}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveView:
+    """Statistics of all subscriptions, and the cursors that they were taken from."""
+
+    stats: Stats
+    cursors: Mapping[Cell, CursorSnapshot]
+    bounds: Mapping[Partition, tuple[int, int]]  #: first and last stable offset of the existing partitions
+    tracker: TrackerState
+    marker_ms: int | None  #: broker time of the newest marker
+    unknown_members: frozenset[str]  #: subscriptions whose consumers have not been read yet
+
+
+class LiveStats:
+    """Statistics of all subscriptions, refreshed at the cost of what has changed. Not thread-safe.
+
+    A refresh decodes the cursors that changed. The times of the oldest messages and the consumers are read
+    within a budget of time for each refresh. With many subscriptions they are therefore some seconds old.
+    """
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        *,
+        markers_topic: str = DEFAULT_MARKERS_TOPIC,
+        redeliveries_topic: str = DEFAULT_REDELIVERIES_TOPIC,
+        cursors_topic: str = DEFAULT_CURSORS_TOPIC,
+        group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX,
+        timeout_ms: int = 10_000,
+    ) -> None:
+        self._kafka = kafka
+        self._markers_topic = markers_topic
+        self._control_topics = (markers_topic, redeliveries_topic, cursors_topic)
+        self._prefix = group_id_prefix
+        self._topics = ClusterAdmin(client_config(kafka, "admin"), timeout_ms=timeout_ms)
+        config = client_config(kafka, "consumer")
+        self._table = CursorTable(config, cursors_topic, timeout_ms=timeout_ms, stall_timeout_ms=timeout_ms)
+        self._parts: dict[Cell, tuple[CursorSnapshot, PartitionStats]] = {}
+        self._oldest = _OldestTimes(config)
+        self._members = _Members(self._topics, group_id_prefix)
+        self._slow = Pace(_SLOW_EVERY_MS)
+        self._starts: dict[Partition, int] = {}
+        self._newest: dict[str, int] = {}
+        self._weak: tuple[WeakTopic, ...] = ()
+
+    def refresh(self, *, budget_ms: int = 400) -> LiveView:
+        """Returns the state as of now.
+
+        Raises:
+            TopicNotFound: the cursors topic or the markers topic does not exist.
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        self._table.refresh()
+        cursors = self._table.all()
+        partitions = sorted({(cell.topic, cell.partition) for cell in cursors})
+        ends = self._topics.existing_ends(partitions, committed=True)
+        if self._slow.is_time() or ends.keys() - self._starts.keys():
+            self._look_slowly(ends)
+        marker_ms = self._newest_of(self._markers_topic, self._marker_partitions())
+        self._oldest.refresh(cursors, ends, Deadline.after_ms(budget_ms))
+        self._members.refresh(cursors, Deadline.after_ms(budget_ms))
+        tracker = self._tracker_state()
+        return LiveView(
+            stats=Stats(
+                subscriptions=tuple(self._subscriptions(cursors, ends, marker_ms)),
+                weak_topics=self._weak,
+                markers_unread=None if tracker.denied else tracker.unread,
+            ),
+            cursors=cursors,
+            bounds={one: (self._starts.get(one, 0), end) for one, end in ends.items()},
+            tracker=tracker,
+            marker_ms=marker_ms,
+            unknown_members=self._members.unknown(cursors),
+        )
+
+    def close(self) -> None:
+        """Closes the clients."""
+        self._table.close()
+
+    def _look_slowly(self, ends: Mapping[Partition, int]) -> None:
+        self._starts = self._topics.beginning_offsets(ends)
+        self._weak = self._topics.weak(self._control_topics)
+        numbers: dict[str, list[int]] = {}
+        for topic, number in ends:
+            numbers.setdefault(topic, []).append(number)
+        self._newest = {topic: self._newest_of(topic, of) or 0 for topic, of in numbers.items()}
+
+    def _marker_partitions(self) -> Iterable[int]:
+        return range(self._topics.describe([self._markers_topic])[self._markers_topic].partitions)
+
+    def _newest_of(self, topic: str, numbers: Iterable[int]) -> int | None:
+        times = self._topics.last_append_times(topic, numbers).values()
+        return max((at_ms for _, at_ms in times), default=None)
+
+    def _tracker_state(self) -> TrackerState:
+        try:
+            progress = read_progress(self._topics, self._markers_topic, stable=False)
+        except NotAuthorized as denied:
+            return TrackerState(denied=str(denied))
+        partitions = [(self._markers_topic, number) for number in self._marker_partitions()]
+        ends = self._topics.end_offsets(partitions, committed=True)
+        begins = self._topics.beginning_offsets(partitions)
+        return TrackerState(
+            partitions={
+                number: (
+                    progress.next_markers.get(number, begins[topic, number]),
+                    end,
+                    progress.owners.get(number),
+                )
+                for (topic, number), end in ends.items()
+            }
+        )
+
+    def _subscriptions(
+        self, cursors: Mapping[Cell, CursorSnapshot], ends: Mapping[Partition, int], marker_ms: int | None
+    ) -> Iterator[SubscriptionStats]:
+        parts: dict[tuple[str, str], list[PartitionStats]] = {}
+        for cell, cursor in sorted(cursors.items()):
+            part = self._part(cell, cursor, ends.get((cell.topic, cell.partition)))
+            parts.setdefault((cell.topic, cell.subscription), []).append(part)
+        self._parts = {cell: self._parts[cell] for cell in cursors}
+        for (topic, name), own in sorted(parts.items()):
+            yield SubscriptionStats(
+                topic=topic,
+                subscription=name,
+                partitions=tuple(own),
+                consumers=consumers_of(self._members.of(name), topic, own),
+                newest_ms=max(marker_ms or 0, self._newest.get(topic, 0)) or None,
+            )
+
+    def _part(self, cell: Cell, cursor: CursorSnapshot, log_end: int | None) -> PartitionStats:
+        known = self._parts.get(cell)
+        if known is None or known[0] is not cursor:
+            known = (cursor, PartitionStats.of(cursor, log_end=log_end, oldest_ms=None))
+        oldest_ms = self._oldest.of(cell)
+        part = known[1]
+        if (part.log_end, part.oldest_unacked_ms) != (log_end, oldest_ms):
+            part = replace(part, log_end=log_end, oldest_unacked_ms=oldest_ms)
+        self._parts[cell] = (cursor, part)
+        return part
+
+
+class _OldestTimes:
+    """Times of the first unacked messages, read again when another message becomes the first."""
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self._config = ONE_MESSAGE | dict(config) | {"isolation.level": "read_committed"}
+        self._known: dict[Cell, tuple[int, int | None]] = {}  # cell -> first unacked offset, its time
+
+    def of(self, cell: Cell) -> int | None:
+        known = self._known.get(cell)
+        return None if known is None else known[1]
+
+    def refresh(
+        self,
+        cursors: Mapping[Cell, CursorSnapshot],
+        ends: Mapping[Partition, int],
+        deadline: Deadline,
+    ) -> None:
+        wanted: list[tuple[Cell, CursorSnapshot, int, int]] = []
+        for cell, cursor in cursors.items():
+            first, end = cursor.mark_delete + 1, ends.get((cell.topic, cell.partition))
+            if end is None or first >= end:
+                self._known[cell] = (first, None)
+            elif (known := self._known.get(cell)) is None or known[0] != first or known[1] is None:
+                wanted.append((cell, cursor, first, end))
+        # Cells without a time come first, then those that waited longest since their last reading.
+        wanted.sort(key=lambda item: self.of(item[0]) is not None)
+        if not wanted:
+            return
+        with borrowed_consumer(self._config) as consumer:
+            for cell, cursor, first, end in wanted:
+                self._known.pop(cell, None)
+                self._known[cell] = (first, oldest_unacked_ms(consumer, cursor, end))
+                if deadline.over:
+                    return
+
+
+class _Members:
+    """Members of the consumer groups, read in turn."""
+
+    def __init__(self, topics: ClusterAdmin, prefix: str) -> None:
+        self._topics = topics
+        self._prefix = prefix
+        self._known: dict[str, list[NamedMember]] = {}  # in the order of the last reading
+        self._fresh: dict[str, Deadline] = {}  # until when a reading is good enough
+
+    def of(self, subscription: str) -> list[NamedMember]:
+        return self._known.get(subscription, [])
+
+    def unknown(self, cursors: Iterable[Cell]) -> frozenset[str]:
+        return frozenset({cell.subscription for cell in cursors} - self._known.keys())
+
+    def refresh(self, cursors: Iterable[Cell], deadline: Deadline) -> None:
+        cells: dict[str, list[Partition]] = {}
+        for cell in cursors:
+            cells.setdefault(cell.subscription, []).append((cell.topic, cell.partition))
+        for gone in self._known.keys() - cells.keys():
+            del self._known[gone], self._fresh[gone]
+        turn = [name for name in cells if name not in self._known]
+        turn += [name for name in self._known if self._fresh[name].over]
+        for name in turn:
+            try:
+                found = named_members(self._topics, group_id(self._prefix, name), cells[name])
+            except NotAuthorized:
+                found = []  # the group is not visible to this client
+            self._known.pop(name, None)
+            self._known[name], self._fresh[name] = found, Deadline.after_ms(_MEMBERS_MS)
+            if deadline.over:
+                return

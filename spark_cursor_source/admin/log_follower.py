@@ -1,0 +1,53 @@
+"""Reader of a topic from given positions, to its end or without an end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+
+from confluent_kafka import Message
+
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.range_reader import RangeReader
+
+_LOOK_S = 0.25  # interval of looks for new records
+
+
+def last_positions(topics: ClusterAdmin, topic: str, last: int | None) -> dict[int, int]:
+    """Returns by partition the offset ``last`` records before the end, or of the first record if None."""
+    partitions = [(topic, number) for number in range(topics.describe([topic])[topic].partitions)]
+    begins = topics.beginning_offsets(partitions)
+    if last is None:
+        return {number: at for (_, number), at in begins.items()}
+    ends = topics.end_offsets(partitions, committed=True)
+    return {tp[1]: max(begins[tp], end - last) for tp, end in ends.items()}
+
+
+def read_log(
+    kafka: Mapping[str, str],
+    topics: ClusterAdmin,
+    topic: str,
+    positions: Mapping[int, int],
+    *,
+    follow: bool = False,
+    on_round: Callable[[], object] = lambda: None,
+) -> Iterator[Message]:
+    """Yields the committed records from the positions by partition up to the present ends.
+
+    With ``follow``, further rounds yield new records until the iterator is closed. ``on_round`` is called
+    before each round that has records.
+    """
+    positions = dict(positions)
+    with closing(RangeReader(client_config(kafka, "consumer"), committed=True)) as reader:
+        while True:
+            ends = topics.end_offsets([(topic, number) for number in positions], committed=True)
+            ranges = {n: (positions[n], end) for (_, n), end in ends.items() if positions[n] < end}
+            if ranges:
+                on_round()
+                yield from reader.read(topic, ranges)
+            positions |= {number: end for number, (_, end) in ranges.items()}
+            if not follow:
+                return
+            time.sleep(_LOOK_S)

@@ -1,0 +1,125 @@
+"""``cursorq message``: shows one message, where it is now, and its whole history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from spark_cursor_source.cli.cluster import Cluster, connected
+from spark_cursor_source.cli.frame import Json
+from spark_cursor_source.cli.output import age, instant, plain, print_json, print_table, short_time
+
+if TYPE_CHECKING:
+    from spark_cursor_source.admin.message_history import MessageEvent, MessageHistory
+    from spark_cursor_source.core.message_state import MessageState
+
+MOST_SHOWN = 2_000  # characters of a value on a terminal
+
+
+class MessageId(NamedTuple):
+    """Place of a message."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def message_id(text: str) -> MessageId:
+    """Parses an id such as ``orders/0/17``."""
+    topic, partition, offset = ([*str(text).rsplit("/", 2), "", ""])[:3]
+    if not (topic and partition.isdecimal() and offset.isdecimal()):
+        raise typer.BadParameter(f"{text!r} is not of the form TOPIC/PARTITION/OFFSET, such as orders/0/17")
+    return MessageId(topic, int(partition), int(offset))
+
+
+@connected
+def message(
+    cluster: Cluster,
+    id: Annotated[
+        MessageId, typer.Argument(parser=message_id, metavar="ID", help="TOPIC/PARTITION/OFFSET: orders/0/17")
+    ],
+    subscription: Annotated[str | None, typer.Option(help="default: all that read it")] = None,
+    payload: Annotated[bool, typer.Option("--payload", help="show the value too")] = False,
+    json: Json = False,
+) -> None:
+    """Shows one message: where it is now, and every marker about it.
+
+    The history goes as far back as the markers topic. LEASE_EXPIRED is no marker: the next START shows that
+    the lease had ended.
+    """
+    from spark_cursor_source.admin.message_history import read_message_history
+
+    history = read_message_history(
+        cluster.kafka,
+        id.topic,
+        id.partition,
+        id.offset,
+        subscription=subscription,
+        payload=payload,
+        markers_topic=cluster.markers_topic,
+        cursors_topic=cluster.cursors_topic,
+        group_id_prefix=cluster.group_id_prefix,
+    )
+    if json:
+        print_json(history.to_json())
+        return
+    for line in _head(history, payload=payload):
+        print(line)
+    for state in history.states:
+        print(f"\n{_told(state)}")
+        events = [one for one in history.events if one.subscription == state.subscription]
+        if events:
+            columns = ("time (UTC)", "event", "delivery", "run", "host", "details")
+            print_table(columns, [_event(same) for same in _alike(events)])
+        else:
+            print("no marker is about this message, or the markers topic has forgotten it")
+
+
+def _head(history: MessageHistory, *, payload: bool) -> Iterator[str]:
+    from spark_cursor_source.admin.message_history import text_of
+
+    place = f"{history.topic}/{history.partition}/{history.offset}"
+    if not history.found:
+        yield f"{place} is no message any more: retention or compaction has removed it, or it never was one"
+        return
+    key = "no key" if history.key is None else f"key {plain(text_of(history.key) or '')!r}"
+    yield f"{place}, {instant(history.timestamp_ms)}, {history.size:,} bytes, {key}"
+    for name, value in history.headers:
+        yield f"  {plain(name)}: {plain(text_of(value) or '')}"
+    if payload:
+        shown = "null" if history.value is None else plain(text_of(history.value) or "")
+        cut = f"… ({len(shown):,} characters)" if len(shown) > MOST_SHOWN else ""
+        yield f"value: {shown[:MOST_SHOWN]}{cut}"
+
+
+def _told(one: MessageState) -> str:
+    """Returns a line about the state of the message in one subscription."""
+    told = f"{one.subscription}: {one.state}"
+    if one.outcome is not None:
+        told += f" ({one.outcome})"
+    if one.until_ms is not None:
+        told += f" until {instant(one.until_ms)}"
+    if one.run is not None:
+        told += f" by run {one.run}" + (f" on {one.host}" if one.host else ", which is no member now")
+    if one.delivery_count:
+        told += f", delivery {one.delivery_count}"
+    return told + (f": {plain(one.reason)}" if one.reason else "")
+
+
+def _alike(events: Iterable[MessageEvent]) -> Iterator[list[MessageEvent]]:
+    """Yields the events, with consecutive ones of the same kind, delivery and run together."""
+    for _, same in groupby(events, key=lambda one: (one.kind, one.delivery_count, one.run)):
+        yield list(same)
+
+
+def _event(same: Sequence[MessageEvent]) -> tuple[object, ...]:
+    first, last = same[0], same[-1]
+    details = [f"{len(same)} times, last at {short_time(last.at_ms)}"] if len(same) > 1 else []
+    spans = (("lease", last.lease_ms), ("delay", last.delay_ms))
+    details += [f"{name} {age(ms)}" for name, ms in spans if ms is not None]
+    details += [last.reason] if last.reason else []
+    run = None if first.run is None else first.run[:8]
+    return short_time(first.at_ms), first.kind, first.delivery_count, run, first.host, ", ".join(details)

@@ -1,0 +1,82 @@
+"""``cursorq produce``: sends messages to a queue."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Annotated
+
+import typer
+
+from spark_cursor_source.cli.cluster import Cluster, connected
+from spark_cursor_source.cli.frame import Json
+from spark_cursor_source.cli.output import print_json, with_progress
+
+_Message = tuple[bytes | None, bytes | None]
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, equals, value = str(text).partition("=")
+    if not name or not equals:
+        raise typer.BadParameter("it is not of the form NAME=VALUE")
+    return name, value.encode()
+
+
+@connected
+def produce(
+    cluster: Cluster,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="created if the broker may create it")],
+    values: Annotated[
+        list[str] | None, typer.Argument(metavar="[VALUE]...", help="default: the lines of stdin")
+    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="of each message")] = None,
+    headers: Annotated[
+        list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="repeated")
+    ] = None,
+    deliver_after: Annotated[
+        str | None, typer.Option(metavar="TIME", help="deliver them later, for example after 30s")
+    ] = None,
+    messages: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="send N numbered examples instead")
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option(metavar="P", min=1, help="create the topic with P, if it is missing")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Sends messages to a queue: the given values, the lines of stdin, or examples.
+
+    Ends when the brokers have confirmed all of them.
+    """
+    from spark_cursor_source.core.duration import parse_duration
+    from spark_cursor_source.devkit.messages import ensure_topic, send_messages
+    from spark_cursor_source.wire.deliver_at import DELIVER_AFTER
+
+    given: list[tuple[str, str | bytes | None]] = [_header(one) for one in headers or ()]
+    if deliver_after is not None:
+        parse_duration(deliver_after)  # refused here, and not by a reader later
+        given.append((DELIVER_AFTER, deliver_after.encode()))
+    own_key = None if key is None else key.encode()
+    sent = _examples(own_key, messages) if messages else _of_text(own_key, values or _stdin())
+    if partitions is not None:
+        ensure_topic(cluster.kafka, topic, partitions=partitions)
+    count = send_messages(cluster.kafka, topic, with_progress(sent, messages, "sending"), headers=given)
+    if json:
+        print_json({"topic": topic, "messages": count})
+    else:
+        print(f"{count:,} message{'s'[: count != 1]} in {topic}")
+
+
+def _of_text(key: bytes | None, values: Iterable[str]) -> Iterator[_Message]:
+    for value in values:
+        yield key, value.encode()
+
+
+def _stdin() -> Iterator[str]:
+    for line in sys.stdin:
+        yield line.removesuffix("\n")
+
+
+def _examples(key: bytes | None, count: int) -> Iterator[_Message]:
+    for number in range(count):
+        yield key or b"key-%d" % (number % 50), b'{"number": %d}' % number

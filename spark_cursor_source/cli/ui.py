@@ -1,0 +1,81 @@
+"""``cursorq ui``: serves the operator's page."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spark_cursor_source._features import require_library
+from spark_cursor_source.cli.cluster import Cluster, connected
+
+DEFAULT_PORT = 8177
+TOKEN = "CURSORQ_UI_TOKEN"  #: variable with the token of the page
+
+
+@connected
+def ui(
+    cluster: Cluster,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="address to listen on; other than loopback needs a token")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0: any free port")] = DEFAULT_PORT,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=f"file with the token that each request needs (or the variable {TOKEN}); "
+            "where one is needed and none is given, a new one is made and printed",
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="name under which browsers call this page, repeated"),
+    ] = None,
+    allow_actions: Annotated[
+        bool,
+        typer.Option(
+            "--allow-actions", help="let the page pause, resume, redrive and delete; it then needs a token"
+        ),
+    ] = False,
+) -> None:
+    """Serves the operator's page until Ctrl-C.
+
+    Subscriptions by the age of their oldest message, the state of each message of a partition, consumers and
+    curves of the last hour, live. Without --allow-actions it changes nothing.
+    """
+    for library in ("starlette", "uvicorn", "jinja2"):
+        require_library(library, what="cursorq ui")
+    from spark_cursor_source.ui import UiSettings, serve
+    from spark_cursor_source.ui.access import is_loopback
+
+    token = _token(token_file)
+    if token is None and (allow_actions or not is_loopback(host)):
+        token = secrets.token_urlsafe(24)
+    settings = UiSettings(
+        kafka=cluster.kafka,
+        **cluster.names,
+        token=token,
+        allow_actions=allow_actions,
+        allow_hosts=frozenset(allow_host or ()),
+    )
+    try:
+        serve(settings, host=host, port=port, ready=lambda at: print(f"open {at}", flush=True))
+    except OSError as why:
+        told = f"cannot listen on {host} port {port}: {why.strerror or why}"
+        raise typer.BadParameter(told, param_hint="'--port'") from None
+
+
+def _token(path: Path | None) -> str | None:
+    if path is None:
+        return os.environ.get(TOKEN) or None
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as why:
+        raise typer.BadParameter(f"it cannot be read: {why}", param_hint="'--token-file'") from None
+    if not token:
+        raise typer.BadParameter("it is empty", param_hint="'--token-file'")
+    return token

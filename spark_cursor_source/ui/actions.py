@@ -1,0 +1,246 @@
+"""Actions of the page: what each would do, and what it did. Each is written with its author."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from spark_cursor_source.admin import (
+    DeadLetterFilter,
+    delete_dead_letters,
+    pause_subscription,
+    redrive,
+    resume_subscription,
+)
+from spark_cursor_source.topics.authors import author_of
+from spark_cursor_source.ui.access import form_key_of
+from spark_cursor_source.ui.collector import Collector
+from spark_cursor_source.ui.lookups import answer_of
+from spark_cursor_source.ui.pages import Pages, link
+from spark_cursor_source.ui.settings import UiSettings
+
+_MOST_FORM_BYTES = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """An action before it is done."""
+
+    title: str
+    told: str  #: what will happen, in sentences
+    button: str
+    fields: Mapping[str, str]  #: what the form sends
+
+
+Fields = Mapping[str, str]  #: of a query or of a form
+
+
+class Actions:
+    """Actions on one cluster.
+
+    Raises:
+        KeyError: a plan or an action lacks a field, or has a name that does not exist.
+        CursorqError: the errors of the functions of ``admin``.
+    """
+
+    def __init__(self, settings: UiSettings) -> None:
+        self._settings = settings
+        self._author = f"{author_of(settings.kafka)} by cursorq ui"
+        self._plans: dict[str, Callable[[Fields], Plan]] = {
+            "pause": self._plan_pause,
+            "resume": self._plan_resume,
+            "redrive": self._plan_redrive,
+            "delete": self._plan_delete,
+        }
+        self._deeds: dict[str, Callable[[Fields], str]] = {
+            "pause": self._pause,
+            "resume": self._resume,
+            "redrive": self._redrive,
+            "delete": self._delete,
+        }
+
+    def plan(self, name: str, given: Fields) -> Plan:
+        """Returns what an action would do. Nothing is changed."""
+        return self._plans[name](given)
+
+    def do(self, name: str, given: Fields) -> str:
+        """Does an action, and returns a sentence about its result."""
+        return self._deeds[name](given)
+
+    def _plan_pause(self, given: Fields) -> Plan:
+        topic, name = given["topic"], given["name"]
+        return Plan(
+            title=f"Pause {name} on {topic}",
+            told="Its consumers lease no further message until you resume it. What they hold now is finished "
+            "and acked as usual.",
+            button="Pause",
+            fields={"topic": topic, "name": name},
+        )
+
+    def _plan_resume(self, given: Fields) -> Plan:
+        topic, name = given["topic"], given["name"]
+        return Plan(
+            title=f"Resume {name} on {topic}",
+            told="A pause ends, an open breaker closes, and dead letters that could not be written are tried "
+            "again at once.",
+            button="Resume",
+            fields={"topic": topic, "name": name},
+        )
+
+    def _plan_redrive(self, given: Fields) -> Plan:
+        one = self._settings
+        found = redrive(
+            one.kafka, given["letters"], _filter(given), dry_run=True, cursors_topic=one.cursors_topic
+        )
+        return Plan(
+            title=f"Redrive {found.sent:,} dead letters of {given['letters']}",
+            told="Each is appended to its queue topic again, as a new message, and every subscription of "
+            "that topic receives it. A dead letter is redriven once.",
+            button=f"Redrive {found.sent:,}",
+            fields=_letter_fields(given),
+        )
+
+    def _plan_delete(self, given: Fields) -> Plan:
+        one = self._settings
+        found = delete_dead_letters(
+            one.kafka, given["letters"], _filter(given), dry_run=True, cursors_topic=one.cursors_topic
+        )
+        return Plan(
+            title=f"Delete {found.deleted:,} dead letters of {given['letters']}",
+            told="They are neither listed nor redriven any more. This cannot be undone.",
+            button=f"Delete {found.deleted:,}",
+            fields=_letter_fields(given),
+        )
+
+    def _pause(self, given: Fields) -> str:
+        one = self._settings
+        done = pause_subscription(
+            one.kafka,
+            given["name"],
+            given["topic"],
+            author=self._author,
+            **one.tracker_topics,
+        )
+        return f"{given['name']} is paused on {partitions(done.paused)}."
+
+    def _resume(self, given: Fields) -> str:
+        one = self._settings
+        done = resume_subscription(
+            one.kafka,
+            given["name"],
+            given["topic"],
+            author=self._author,
+            **one.tracker_topics,
+        )
+        if not any(done):
+            return f"{given['name']} was neither paused nor held."
+        return (
+            f"{given['name']}: the pause ends on {partitions(done.paused)}, the breaker closes on "
+            f"{partitions(done.opened)}, dead letters of {partitions(done.retried)} are tried again."
+        )
+
+    def _redrive(self, given: Fields) -> str:
+        one = self._settings
+        done = redrive(
+            one.kafka,
+            given["letters"],
+            _filter(given),
+            author=self._author,
+            **one.tracker_topics,
+        )
+        return f"{done.sent:,} dead letters of {given['letters']} were redriven."
+
+    def _delete(self, given: Fields) -> str:
+        one = self._settings
+        done = delete_dead_letters(
+            one.kafka,
+            given["letters"],
+            _filter(given),
+            author=self._author,
+            **one.tracker_topics,
+        )
+        return f"{done}."
+
+
+def partitions(count: int) -> str:
+    """Returns a number of partitions in words.
+
+    >>> partitions(1), partitions(4)
+    ('1 partition', '4 partitions')
+    """
+    return f"{count} partition{'s'[: count != 1]}"
+
+
+def _letter_fields(given: Fields) -> dict[str, str]:
+    names = ("letters", "subscription", "reason", "template")
+    return {name: given[name] for name in names if name in given}
+
+
+def _filter(given: Fields) -> DeadLetterFilter:
+    """Returns the filter of one group; the reason is a text and no pattern."""
+    reason = given.get("reason")
+    return DeadLetterFilter(
+        subscription=given.get("subscription"),
+        reason="" if reason is None else f"^{re.escape(reason)}$",
+        template=given.get("template"),
+    )
+
+
+class ActionViews:
+    """Answers to the forms of actions: first what would happen, then what has happened."""
+
+    def __init__(self, collector: Collector, settings: UiSettings, pages: Pages) -> None:
+        self._collector = collector
+        self._token = settings.token if settings.allow_actions else None
+        self._pages = pages
+        self._actions = Actions(settings)
+
+    def confirm(self, request: Request) -> Response:
+        """Answers with what an action would do, and its form. Nothing is changed."""
+        return self._answer(request, dict(request.query_params), carry_out=False)
+
+    async def act(self, request: Request) -> Response:
+        """Does the action of a form that this page has made."""
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _MOST_FORM_BYTES:
+                return PlainTextResponse("The form is too large.\n", 413)
+        given = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
+        return await run_in_threadpool(self._answer, request, given, carry_out=True)
+
+    def _answer(self, request: Request, given: dict[str, str], *, carry_out: bool) -> Response:
+        if self._token is None:
+            return PlainTextResponse("Actions are off. Start the page with --allow-actions.\n", 403)
+        key = form_key_of(self._token)
+        if carry_out and not hmac.compare_digest(given.get("key", "").encode(), key.encode()):
+            return PlainTextResponse("The form is not one of this page. Open it again.\n", 403)
+        name = given.get("do", "")
+        plan, done, failure = None, None, None
+        try:
+            if carry_out:
+                done, failure = answer_of(lambda: self._actions.do(name, given))
+            else:
+                plan, failure = answer_of(lambda: self._actions.plan(name, given))
+        except KeyError as missing:
+            return PlainTextResponse(f"There is no such action, or it lacks {missing}.\n", 400)
+        letters = given.get("letters")
+        subscription = link("/subscription", topic=given.get("topic"), name=given.get("name"))
+        return self._pages.answer(
+            request,
+            self._collector.snapshot,
+            "confirm.html",
+            plan=plan,
+            done=done,
+            failure=failure,
+            do=name,
+            key=key,
+            back=subscription if letters is None else link("/dead", letters=letters),
+        )

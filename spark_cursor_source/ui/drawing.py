@@ -1,0 +1,134 @@
+"""Geometry of the inline drawings: the strips of the hole map, and the curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from spark_cursor_source.admin.partition_map import MapCell, PartitionMap
+from spark_cursor_source.ui.history import Curve
+
+CELLS = 120  #: cells of a strip
+HEIGHT = 26  #: of a strip, in pixels
+_UNREAD_SHARE = 0.25  #: unread messages take at most this share of a strip
+_LEAST = 3.0  #: height in pixels of the smallest share of a state
+GRID = 600  #: a range of at most this many messages is shown message by message
+
+
+class Block(NamedTuple):
+    """Rectangle of a strip: one state in some cells. Positions along the strip are percents."""
+
+    state: str
+    x: float
+    width: float
+    y: float
+    height: float
+
+
+class Column(NamedTuple):
+    """Adjacent cells of equal shares: a target of clicks with its blocks."""
+
+    first: int
+    end: int
+    x: float
+    width: float
+    blocks: tuple[Block, ...]
+    title: str
+
+
+class Strip(NamedTuple):
+    """Drawing of a partition, or of a range of it."""
+
+    columns: tuple[Column, ...]
+    border: float | None  #: position in percent of the read position, if the unread part is shortened
+
+
+def strip_of(one: PartitionMap, first: int | None = None, end: int | None = None) -> Strip:
+    """Returns the strip of a map, or of a part of it.
+
+    A long unread part of a whole map is shortened, so that the outstanding messages stay visible.
+    """
+    if first is not None or end is not None:
+        return Strip(tuple(_columns(one.cells(CELLS, first=first, end=end), 0.0, 100.0)), None)
+    read = max(0, one.read_position - one.first)
+    unread = max(0, one.end - one.read_position)
+    share = unread / max(1, read + unread)
+    if not read or share <= _UNREAD_SHARE:
+        return Strip(tuple(_columns(one.cells(CELLS), 0.0, 100.0)), None)
+    border = 100.0 * (1 - _UNREAD_SHARE)
+    worked = one.cells(int(CELLS * (1 - _UNREAD_SHARE)), end=one.read_position)
+    rest = one.cells(1, first=one.read_position)
+    columns = [*_columns(worked, 0.0, border), *_columns(rest, border, 100.0 - border)]
+    return Strip(tuple(columns), border)
+
+
+def _columns(cells: Sequence[MapCell], x: float, width: float) -> Iterator[Column]:
+    step = width / max(1, len(cells))
+    start = 0
+    for at in range(1, len(cells) + 1):
+        if at < len(cells) and _pure(cells[at]) is not None and _pure(cells[at]) == _pure(cells[start]):
+            continue
+        counts = [sum(of) for of in zip(*(cell.counts for cell in cells[start:at]), strict=True)]
+        whole = MapCell(first=cells[start].first, end=cells[at - 1].end, counts=tuple(counts))
+        yield _column(whole, x + step * start, step * (at - start))
+        start = at
+
+
+def _pure(cell: MapCell) -> str | None:
+    return cell.present[0][0] if len(cell.present) == 1 else None
+
+
+def _column(cell: MapCell, x: float, width: float) -> Column:
+    present = cell.present
+    total = max(1, cell.end - cell.first)
+    heights = [max(_LEAST, HEIGHT * count / total) for _, count in present]
+    # The largest share gives what the smallest ones need to be seen.
+    heights[heights.index(max(heights))] -= sum(heights) - HEIGHT
+    blocks, y = [], 0.0
+    for (state, _), height in zip(present, heights, strict=True):
+        blocks.append(Block(state, round(x, 3), round(width, 3), round(y, 2), round(height, 2)))
+        y += height
+    told = ", ".join(f"{count:,} {state}" for state, count in present)
+    title = f"offsets {cell.first:,} to {cell.end - 1:,}: {told}"
+    return Column(cell.first, cell.end, round(x, 3), round(width, 3), tuple(blocks), title)
+
+
+WIDTH, TALL = 280, 64  #: of a curve, in units of its view box
+
+
+class Drawn(NamedTuple):
+    """Curve as the paths of an SVG."""
+
+    title: str
+    unit: str
+    last: float | None
+    highest: float
+    line: str
+    area: str
+    span_ms: float  #: time that the curve covers
+
+
+def drawn(curve: Curve, *, least_s: float = 10.0) -> Drawn:
+    """Returns the paths of a curve. The right edge is now, the top is the highest value rounded up."""
+    span = max([least_s, *curve.seconds])
+    top = nice(max(curve.values, default=0.0))
+    points = [
+        (WIDTH * (1 - age / span), TALL - (TALL - 4) * value / top)
+        for age, value in zip(curve.seconds, curve.values, strict=True)
+    ]
+    line = " ".join(f"{'L' if at else 'M'}{x:.1f},{y:.1f}" for at, (x, y) in enumerate(points))
+    area = f"{line} L{points[-1][0]:.1f},{TALL} L{points[0][0]:.1f},{TALL} Z" if points else ""
+    return Drawn(curve.title, curve.unit, curve.last, max(curve.values, default=0.0), line, area, span * 1000)
+
+
+def nice(number: float) -> float:
+    """Returns the next of 1, 2, 5 times a power of ten.
+
+    >>> nice(0), nice(3.2), nice(1_200)
+    (1.0, 5.0, 2000.0)
+    """
+    if number <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(number))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= number)

@@ -1,0 +1,70 @@
+// Live updates: the server says that there is a new snapshot, and htmx fetches the page again.
+(function () {
+  "use strict";
+  const EVERY_MS = 1500;
+  const lost = document.getElementById("lost");
+  const follow = document.getElementById("follow");
+  let live = true;
+  let last = 0;
+  let open = new Set();
+
+  function refresh() {
+    const busy = document.hidden || !live || !document.getSelection().isCollapsed;
+    if (busy || Date.now() - last < EVERY_MS) return;
+    last = Date.now();
+    htmx.trigger(document.body, "snapshot");
+  }
+
+  function connection(ok) {
+    lost.hidden = ok;
+    document.body.classList.toggle("is-lost", !ok);
+  }
+
+  function toggle() {
+    live = !live;
+    follow.setAttribute("aria-pressed", String(live));
+    follow.querySelector(".word").textContent = live ? "Live" : "Stopped";
+    if (live) refresh();
+  }
+
+  // A browser ends an event source for good when the server answers with an error, so it is opened again.
+  function listen() {
+    const events = new EventSource("/events");
+    events.addEventListener("snapshot", function () { connection(true); refresh(); });
+    events.onopen = function () { connection(true); };
+    events.onerror = function () {
+      connection(false);
+      if (events.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
+    };
+  }
+
+  follow.addEventListener("click", toggle);
+  document.addEventListener("keydown", function (event) {
+    if (event.target.closest("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const filter = document.getElementById("filter");
+    if (event.key === "/" && filter) { event.preventDefault(); filter.focus(); }
+    if (event.key === "l") toggle();
+  });
+  // A refresh replaces the content: what was open or scrolled stays as it was.
+  let places = {};
+  document.addEventListener("htmx:beforeSwap", function (event) {
+    if (event.detail.xhr.status >= 400 && event.detail.target.id === "live") event.detail.shouldSwap = event.detail.xhr.status === 404;
+    open = new Set(Array.from(document.querySelectorAll("details[open][id]"), (one) => one.id));
+    places = {};
+    document.querySelectorAll(".scroll[aria-label]").forEach(function (one) {
+      places[one.getAttribute("aria-label")] = one.scrollLeft;
+    });
+  });
+  document.addEventListener("htmx:afterSettle", function () {
+    open.forEach(function (id) { const one = document.getElementById(id); if (one) one.open = true; });
+    document.querySelectorAll(".scroll[aria-label]").forEach(function (one) {
+      one.scrollLeft = places[one.getAttribute("aria-label")] || 0;
+    });
+  });
+  // The filter changes the address without a new page, and a refresh asks for the address of now.
+  document.addEventListener("htmx:configRequest", function (event) {
+    if (event.detail.elt.id === "live") event.detail.path = location.pathname + location.search;
+  });
+  document.addEventListener("htmx:sendError", function () { connection(false); });
+  listen();
+})();
