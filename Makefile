@@ -5,13 +5,15 @@ BIN := .venv/bin
 WORKERS ?= 4
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
-.PHONY: help setup jars demo check test test-interop lint types docs bench broker clean check-python check-java
+.PHONY: help setup jars demo check test test-interop lint types docs bench bench-quick native-sanitize broker clean check-python check-java
 
 help:
 	@echo "make demo    broker, messages, consumer, tracker, a crash: a live table and a verdict"
 	@echo "make check   lint, types, tests without broker and Spark: in a minute"
 	@echo "make test    all tests      make lint    ruff       make types   mypy"
 	@echo "make docs    the documentation, into docs/_build   make bench   ours against the peers"
+	@echo "make bench-quick  the most telling benchmarks, once each: three minutes"
+	@echo "make native-sanitize  the native reader under AddressSanitizer and UBSan"
 	@echo "make broker  a Kafka broker until Ctrl-C"
 	@echo "make setup   only .venv     make clean   remove what was made here"
 
@@ -26,12 +28,17 @@ check-java:
 	  echo "Java 17 or later is needed by Spark and Kafka (found: $${version:-none}): install one" \
 	    "and set JAVA_HOME to it, or put its bin directory on PATH" >&2; exit 1; }
 
-.venv/.ready: constraints.txt pyproject.toml | check-python
+NATIVE := native/setup.py native/pyproject.toml $(wildcard native/src/*)
+
+.venv/.ready: constraints.txt pyproject.toml $(NATIVE) | check-python
 	@test -x $(BIN)/python || { echo "making .venv"; $(PYTHON) -m venv .venv; }
 	@echo "installing into .venv (the first time this takes a minute or two)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	  --no-build-isolation -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall \
+	  --no-build-isolation ./native 2>.venv/native.log || \
+	  echo "going on without the native reader, which needs a C compiler and Python's headers (.venv/native.log)"
 	@touch $@
 
 setup: .venv/.ready
@@ -50,8 +57,8 @@ check: lint types
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(PURE)
 
 test: jars
+	@$(BIN)/python -m tests.compiled
 	@$(BIN)/python -m tests.class_archive
-	@$(BIN)/python -m compileall -q spark_cursor_source tests
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # With programs that are built of a checkout of kafka-mq-go; see the top of tests/interop/programs.py.
@@ -71,12 +78,18 @@ docs: setup
 	@echo "open docs/_build/index.html"
 
 bench: jars
-	@$(BIN)/python -m tests.benchmarks
+	@$(BIN)/python -m tests.benchmarks $(BENCH)
+
+bench-quick: jars
+	@$(BIN)/python -m tests.benchmarks --quick $(BENCH)
+
+native-sanitize: jars
+	@$(BIN)/python -m tools.sanitize
 
 broker: check-java setup
 	@$(BIN)/cursorq broker
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist *.egg-info native/build native/*.egg-info native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -rf spark-warehouse metastore_db derby.log artifacts docs/_build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -67,12 +67,18 @@ def make_archive() -> None:
 
 def main() -> None:
     from spark_cursor_source.devkit.broker import EmbeddedKafka
+    from spark_cursor_source.devkit.runtime import find_runtime
 
-    if not archive_path().is_file():
-        print("preparing the classes of Spark for the tests, once", file=sys.stderr)
-        with ThreadPoolExecutor(1) as beside:
-            broker = beside.submit(lambda: EmbeddedKafka().start().stop())  # it makes its own at its end
+    of_spark, of_kafka = archive_path().is_file(), find_runtime(print).archive.is_file()
+    if of_spark and of_kafka:
+        return
+    print("preparing the classes of Spark and Kafka for the tests, once", file=sys.stderr)
+    with ThreadPoolExecutor(1) as beside:
+        # A broker makes its own at its end; it cannot if it is told to use that of Spark.
+        broker = None if of_kafka else beside.submit(lambda: EmbeddedKafka().start().stop())
+        if not of_spark:
             make_archive()
+        if broker is not None:
             broker.result()
 
 

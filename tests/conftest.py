@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from hypothesis import settings
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from tests.class_archive import use_archive
+from tests.forked import forked_planners
 from tests.schedule import (  # noqa: F401 - hooks of pytest
     pytest_collection_modifyitems,
     pytest_terminal_summary,
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["tests.kafka.fixtures"]
+pytest_plugins = ["tests.kafka.fixtures", "tests.kafka.ways"]
 collect_ignore = ["benchmarks"]  # `make bench`; looking for doctests would import and so run them
 
 # How long an example takes says more of the machine than of the code.
@@ -70,6 +72,12 @@ def broker() -> Iterator[EmbeddedKafka]:
     """The broker of the session, which nobody stops: see ``mortal``."""
     with EmbeddedKafka(properties=_PROPERTIES, ready_timeout_s=READY_S) as running:
         yield running
+        end_clients()
+
+
+def end_clients() -> None:
+    """End clients that only garbage refers to: they would complain about the end of their broker."""
+    gc.collect()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -90,7 +98,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if nextitem is None or nextitem.path == item.path:
         return
     for name, broker in item.config.stash[RESTING].items():
-        if name not in getattr(nextitem, "fixturenames", ()):
+        if name not in getattr(nextitem, "fixturenames", ()) and broker.running:
+            end_clients()
             broker.stop()
 
 
@@ -140,10 +149,12 @@ def guarded_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedKafka]:
 
 
 @pytest.fixture(scope="session")
-def admin(broker: EmbeddedKafka) -> AdminClient:
+def admin(broker: EmbeddedKafka) -> Iterator[AdminClient]:
+    """A client that ends before its broker does, whoever still refers to it."""
     from confluent_kafka.admin import AdminClient
 
-    return AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    with AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+        yield client
 
 
 @pytest.fixture
@@ -185,7 +196,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from spark_cursor_source.devkit.spark_session import local_session
 
     scratch = tmp_path_factory.mktemp("spark")
-    with local_session("spark_cursor_source tests", scratch, memory_mb=2048) as session:
+    with (
+        forked_planners(scratch) as only_of_the_jvm,
+        local_session("spark_cursor_source tests", scratch, memory_mb=2048) as session,
+    ):
+        del os.environ[only_of_the_jvm]
         session.sparkContext.setLogLevel("ERROR")
         yield session
         for query in session.streams.active:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+
+from tests.warm import planners
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 # pandas, because pyarrow imports it with the first array that it makes.
@@ -40,3 +45,12 @@ def _end_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(0)
+
+
+@contextmanager
+def forked_planners(directory: Path) -> Iterator[str]:
+    """Stream planners of a JVM that starts next are forks; yields a variable for its environment alone."""
+    place = str(directory / "planners")
+    with subprocess.Popen([sys.executable, planners.__file__, place], stdin=subprocess.PIPE):
+        os.environ[planners.PLACE] = place
+        yield planners.PLACE

@@ -49,7 +49,10 @@ def test_cursorq_broker_runs_a_cluster_and_says_which_broker_ended(tmp_path: Pat
     ) as command:
         assert command.stdout is not None
         assert command.stderr is not None
-        assert command.stdout.readline().count("127.0.0.1:") == 3
+        addresses = command.stdout.readline().removeprefix("bootstrap servers: ").strip()
+        assert addresses.count("127.0.0.1:") == 3
+        hint = command.stderr.readline()
+        assert hint.endswith(f"in another shell: export CURSORQ_BOOTSTRAP_SERVERS={addresses}\n")
         os.kill(broker_in(tmp_path / "broker-2"), signal.SIGKILL)
         assert command.wait(timeout=60) == 1
         assert command.stderr.readline().startswith("cursorq: broker 2 ended by itself")
@@ -78,7 +81,7 @@ def test_cursorq_broker_on_a_taken_port_ends_with_one_line_and_code_1(
             assert main(["broker", "--port", str(port)]) == 1
         finally:
             signal.signal(signal.SIGTERM, before)
-    assert capsys.readouterr().err.startswith(f"cursorq: port {port} of 127.0.0.1 is taken")
+    assert capsys.readouterr().err.startswith(f"cursorq: Another process listens on port {port} of 127.0.0.1")
 
 
 def test_cursorq_broker_prepare_ends_without_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,7 +158,7 @@ def test_a_subscription_is_administered_from_its_creation_to_its_end(
             "billing begins at Q partition 1 offset 0",
         ]
         assert main(["subscription", "create", *of, "--latest", *cluster]) == 1
-        assert "exists: seek to move it" in capsys.readouterr().err
+        assert "exists already. Use seek to move it" in capsys.readouterr().err
         assert says("subscription", "seek", *of, "--time", "1970-01-01T00:00:01.004+00:00") == [
             "billing goes on at Q partition 0 offset 4",
             "billing goes on at Q partition 1 offset 0",
@@ -184,7 +187,7 @@ def test_a_subscription_is_administered_from_its_creation_to_its_end(
         (["seek", "--time", "2026-11-21T09:00:00"], "not an instant"),
         (["seek", "--time", "yesterday"], "not an instant"),
         (["seek", "--offsets", "0=x"], "0=17,1=40"),
-        (["skip"], "--messages"),
+        (["skip"], "Missing option '--messages'"),
     ],
 )
 def test_a_position_that_cannot_be_is_wrong_usage(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from spark_cursor_source.kafka.config_file import read_properties_file
 from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
@@ -126,3 +127,18 @@ def test_the_log_of_spark_is_quiet_while_nothing_happens() -> None:
     levels = dict(re.findall(r"^logger\.(\w+)\.level = (.+)$", text("log4j2.properties"), re.MULTILINE))
     assert loggers.keys() == levels.keys()
     assert re.search(r"^rootLogger\.level = warn$", text("log4j2.properties"), re.MULTILINE)
+
+
+def test_the_asset_bundle_names_files_that_exist_and_the_settings_of_spark_defaults() -> None:
+    path = CONF.parent / "jobs" / "databricks" / "databricks.yml"
+    bundle = yaml.safe_load(path.read_text(encoding="utf-8"))
+    defaults = read_properties_file(str(CONF / "spark-defaults.conf"))
+    settings = bundle["variables"]["cluster"]["default"]["spark_conf"]
+    assert settings.items() <= defaults.items()
+    assert STATE_CONF.items() <= settings.items()
+    for job in bundle["resources"]["jobs"].values():
+        for task in job["tasks"]:
+            program = task["spark_python_task"]
+            assert (path.parent / program["python_file"]).is_file()
+            for given in program["parameters"]:
+                assert (CONF.parent / given.removeprefix("${workspace.file_path}/")).is_file()

@@ -17,16 +17,19 @@ MODULES = sorted(path for path in (ROOT / PACKAGE).rglob("*.py") if not path.nam
 # Bottom first; rooms of one floor are neighbours and do not import each other.
 FLOORS = [
     ["errors", "_aliases"],
-    ["core"],
+    ["core", "_features"],
     ["options", "wire"],
+    ["metrics"],
     ["kafka"],
     ["topics"],
     ["consumer", "client.streams"],
     ["interop"],
-    ["tracker", "client.queues"],
+    ["tracker"],
+    ["client.queues"],
     ["client", "admin"],
     ["spark"],
     ["devkit", "__init__"],
+    ["ui"],
     ["cli"],
 ]
 HEIGHT = {room: height for height, floor in enumerate(FLOORS) for room in floor}
@@ -35,7 +38,29 @@ HOMES = {
     "pyspark": {"spark", "devkit", "__init__"},
     "confluent_kafka": {"kafka", "topics", "interop", "tracker", "admin", "client.streams", "devkit"},
     "google": {"wire", "interop"},
+    "py4j": {"spark"},
+    "rich": {"devkit", "cli"},
+    "starlette": {"ui"},
+    "jinja2": {"ui"},
+    "uvicorn": {"ui"},
+    "prometheus_client": {"metrics"},
+    "opentelemetry": {"metrics"},
+    "pandas": set(),
 }
+# Attributes of classic Spark. A session, DataFrame or reader of Spark Connect has none of them.
+CLASSIC_ONLY = {
+    "_gateway",
+    "_jdf",
+    "_jreader",
+    "_jsc",
+    "_jsparkSession",
+    "_jvm",
+    "_sc",
+    "rdd",
+    "sparkContext",
+}
+CLASSIC = ROOT / PACKAGE / "spark" / "classic.py"
+SPARK_PROGRAMS = [*MODULES, *(path for room in ("jobs", "notebooks") for path in (ROOT / room).rglob("*.py"))]
 UNTOLD = {"time", "random", "logging", "datetime", "socket", "threading", "secrets", "uuid"}
 
 
@@ -79,6 +104,14 @@ def test_imports_point_down_and_foreign_libraries_stay_at_home(path: Path) -> No
             assert top not in UNTOLD, f"{room} is told the time and does no I/O; it imports {imported}"
         if room == "errors":
             assert top in ("__future__", "dataclasses", "typing", PACKAGE), f"errors imports {imported}"
+
+
+@pytest.mark.parametrize("path", [path for path in SPARK_PROGRAMS if path != CLASSIC], ids=str)
+def test_only_one_module_uses_what_spark_connect_does_not_have(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Attribute(attr=name) | ast.Constant(value=str(name)):
+                assert name not in CLASSIC_ONLY, f"line {node.lineno}: {name} belongs to {CLASSIC.name}"
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if path.name == "__init__.py"], ids=dotted)

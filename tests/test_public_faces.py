@@ -15,7 +15,12 @@ import pytest
 from spark_cursor_source._aliases import PACKAGE, RENAMED
 
 ROOT = Path(__file__).resolve().parent.parent
-FACES = frozenset({PACKAGE, *(f"{PACKAGE}.{face}" for face in ("admin", "client", "devkit", "errors"))})
+FACES = frozenset(
+    {
+        PACKAGE,
+        *(f"{PACKAGE}.{face}" for face in ("admin", "client", "devkit", "errors", "metrics", "tracker")),
+    }
+)
 _PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

@@ -5,19 +5,21 @@ The pages are the keys of ``GENERATED``. A test compares them with the code.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import inspect
-import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from spark_cursor_source import errors
-from spark_cursor_source.cli import parser_of
+from spark_cursor_source.cli.app import command_of
+from spark_cursor_source.metrics.table import BUCKETS, METRICS, Origin
+from spark_cursor_source.options.client import ClientOptions
 from spark_cursor_source.options.declare import Option, documented_of
+from spark_cursor_source.options.service import ServiceConfig
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.tracker import TrackerOptions
 
@@ -34,29 +36,19 @@ _TABLE = re.compile(r"<!-- options: (.+?) -->\n")
 
 
 def cli_page() -> str:
-    """The help of ``cursorq`` and of each of its subcommands."""
+    """The help of ``cursorq`` and of each of its verbs."""
     parts = ["# Command line: `cursorq`\n", NOTE]
-    for name, parser in _parsers("cursorq", parser_of()):
-        parts += [f"## `{name}`\n", "```text", _help_of(parser).rstrip(), "```\n"]
+    for name, text in _helps("cursorq", command_of(), None):
+        parts += [f"## `{name}`\n", "```text", text.rstrip(), "```\n"]
     return "\n".join(parts)
 
 
-def _parsers(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    yield name, parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for sub, of_sub in action.choices.items():
-                if of_sub.prog.endswith(f" {sub}"):  # and not an alias
-                    yield from _parsers(f"{name} {sub}", of_sub)
-
-
-def _help_of(parser: argparse.ArgumentParser) -> str:
-    before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "100"
-    try:
-        return parser.format_help()
-    finally:
-        os.environ.pop("COLUMNS") if before is None else os.environ.update(COLUMNS=before)
+def _helps(name: str, command: Any, parent: Any) -> Iterator[tuple[str, str]]:
+    context = command.make_context(name, [], parent=parent, resilient_parsing=True, terminal_width=100)
+    yield context.command_path, command.get_help(context)
+    for verb, of_verb in getattr(command, "commands", {}).items():
+        if not of_verb.hidden:
+            yield from _helps(verb, of_verb, context)
 
 
 # ---- errors
@@ -69,11 +61,12 @@ def errors_page() -> str:
         NOTE,
         "Every error of the library derives from `CursorqError`. Import errors from",
         "`spark_cursor_source.errors`. The text of an error states the facts and the next move. Facts are",
-        "also attributes of the error.\n",
+        "also attributes of the error. In the texts below `{name}` stands for a fact, and `...` for a",
+        "part that depends on the facts.\n",
     ]
     for name in sorted(errors.__all__):
         error = getattr(errors, name)
-        if not (isinstance(error, type) and issubclass(error, BaseException)):
+        if not (isinstance(error, type) and issubclass(error, errors.CursorqError)):
             continue
         bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
         facts = [f"`{fact}`" for fact in _facts(error)]
@@ -81,6 +74,9 @@ def errors_page() -> str:
         parts.append(f"{_summary(error)}\n")
         parts.append(f"- Base: {bases}")
         parts.append(f"- Facts: {', '.join(facts)}\n" if facts else "- Facts: none\n")
+        if error.template:
+            text = re.sub(r"\{_\w+(:[^}]*)?\}", "...", error.template)
+            parts.append(f"```text\n{text}\n```\n")
     return "\n".join(parts)
 
 
@@ -105,14 +101,19 @@ def source_options_page() -> str:
     return _options_page("source-options", SourceOptions)
 
 
+def client_page() -> str:
+    """The plain client, with its options and the fields of a queue service's configuration."""
+    return _options_page("client", ClientOptions, ServiceConfig)
+
+
 def tracker_options_page() -> str:
     """The options of the tracker."""
     return _options_page("tracker-options", TrackerOptions)
 
 
-def _options_page(name: str, parsed: type) -> str:
+def _options_page(name: str, *parsed: type) -> str:
     """The page's template with a table of declared options for each list of names."""
-    declared = {option.name: option for option in documented_of(parsed)}
+    declared = {option.name: option for kind in parsed for option in documented_of(kind)}
     page = (PAGES / f"_{name}.template.md").read_text(encoding="utf-8")
     listed = [option for names in _TABLE.findall(page) for option in names.split(", ")]
     if sorted(listed) != sorted(declared):
@@ -198,10 +199,45 @@ def log_events_page() -> str:
     return "\n".join(parts)
 
 
+# ---- metrics
+
+
+def metrics_page() -> str:
+    """Every metric, by the process that shows it."""
+    parts = [
+        "# Metrics\n",
+        NOTE,
+        "Prometheus reads these metrics from an endpoint of the exporter, a tracker without Spark, a client",
+        "or a driver. [Monitor](../how-to/monitor.md#show-metrics-to-prometheus) shows how to start it.",
+        "The labels `subscription` and `queue` of a client have up to 100 values; further ones are `other`.",
+        "Counters of the exporter count since the subscription began, all others since the process began.\n",
+    ]
+    for origin, text in _ORIGINS.items():
+        parts += [f"## {text}\n", "| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
+        for metric in METRICS.values():
+            if origin in metric.origins:
+                labels = ", ".join(f"`{label}`" for label in metric.labels)
+                cells = (f"`{metric.name}`", metric.type.value, labels, metric.help)
+                parts.append("|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|")
+        parts.append("")
+    parts.append(f"Histograms have buckets up to {', '.join(f'{bound:g}' for bound in BUCKETS)} seconds.")
+    return "\n".join(parts)
+
+
+_ORIGINS = {
+    Origin.EXPORTER: "Exporter: what the topics tell",
+    Origin.TRACKER: "Tracker without Spark",
+    Origin.CLIENT: "Plain client",
+    Origin.QUERY: "Driver of a query",
+}
+
+
 GENERATED = {
     "cli.md": cli_page,
+    "client.md": client_page,
     "errors.md": errors_page,
     "log-events.md": log_events_page,
+    "metrics.md": metrics_page,
     "source-options.md": source_options_page,
     "tracker-options.md": tracker_options_page,
 }

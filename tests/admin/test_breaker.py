@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from spark_cursor_source.admin.breaker import ClosedBreakers, close_breaker
+from spark_cursor_source.admin.pause import Resumed
 from spark_cursor_source.admin.tracker_channel import TrackerChannel
-from spark_cursor_source.cli.resume import text_of
+from spark_cursor_source.cli.pause import resume_text
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cursor import HeldLetters, MarkersLog
 from spark_cursor_source.core.marker import CloseBreaker
@@ -77,34 +78,42 @@ def test_the_partitions_count_whose_dead_letters_are_tried_again(known: Control)
     ("resumed", "told"),
     [
         (
-            ClosedBreakers(0, 0),
-            "no breaker of billing is open, and no dead letters of it wait to be written again",
+            Resumed(0, 0, 0),
+            "billing is not paused, no breaker of it is open, and no dead letters of it wait to be written "
+            "again",
         ),
-        (ClosedBreakers(1, 0), "the breaker of billing closes, on 1 partition"),
-        (ClosedBreakers(2, 0), "the breaker of billing closes, on 2 partitions"),
         (
-            ClosedBreakers(0, 1),
+            Resumed(1, 1, 0),
+            "the pause of billing ends, on 1 partition; the breaker of billing closes, on 1 partition",
+        ),
+        (Resumed(0, 2, 0), "the breaker of billing closes, on 2 partitions"),
+        (
+            Resumed(0, 0, 1),
             "no breaker of billing is open; its dead letters that could not be written are tried again, "
             "on 1 partition",
         ),
         (
-            ClosedBreakers(2, 3),
+            Resumed(0, 2, 3),
             "the breaker of billing closes, on 2 partitions; its dead letters that could not be written are "
             "tried again, on 3 partitions",
         ),
     ],
 )
-def test_the_command_tells_what_it_did(resumed: ClosedBreakers, told: str) -> None:
-    assert text_of("billing", resumed) == told
+def test_the_command_tells_what_it_did(resumed: Resumed, told: str) -> None:
+    assert resume_text("billing", resumed) == told
 
 
 def test_a_subscription_that_the_tracker_does_not_know_is_told_apart_from_those_it_does(
     known: Control, broker: EmbeddedKafka
 ) -> None:
     names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
-    with pytest.raises(UnknownSubscription, match=r"'biling' of topic 't'; it knows billing, shipping"):
+    with pytest.raises(
+        UnknownSubscription, match=r"'biling' of topic 't'. Its subscriptions are: billing, shipping"
+    ):
         close_breaker(known.config, "biling", "t", **names)
-    with pytest.raises(UnknownSubscription, match="of topic 'v'; it knows billing of t, billing of u, "):
+    with pytest.raises(
+        UnknownSubscription, match=r"of topic 'v'. Its subscriptions are: billing of t, billing of u, "
+    ):
         close_breaker(known.config, "billing", "v", **names)
     assert told(known) == []
 
@@ -113,7 +122,7 @@ def test_a_subscription_of_another_markers_topics_tracker_is_refused_and_not_tol
     cell = cell_of("t")
     cursor = replace(cursor_of(cell, 5), log=MarkersLog("of-others", "id"))
     produce(control.config, control.cursors, [{"key": cell.key, "value": cursor_wire.encode(cursor)}])
-    with pytest.raises(TrackedElsewhere, match=r"through markers topic 'of-others'.*set markersTopic to"):
+    with pytest.raises(TrackedElsewhere, match=r"through markers topic 'of-others'.*Set markersTopic to"):
         close_breaker(control.config, "billing", markers_topic=control.markers, cursors_topic=control.cursors)
     talk = TrackerChannel(
         control.config,

@@ -5,69 +5,26 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-import uuid
 from dataclasses import replace
 
 import pytest
 from confluent_kafka import Message, Producer
 
-from spark_cursor_source.admin import dead_letters as redriving
-from spark_cursor_source.admin.dead_letters import DeadLetterFilter, Redriven, redrive
+from spark_cursor_source.admin import letter_pass as redriving
+from spark_cursor_source.admin.dead_letters import DeadLetterFilter
+from spark_cursor_source.admin.redrive import Redriven, redrive
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import InvalidOption, NoDeadLetter, RedriveFenced
-from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.topics.redriven import RedrivenOffsets
-from spark_cursor_source.tracker.dead_letter_copier import DeadLetterCopier
+from spark_cursor_source.wire.redriven import SettledLetters
+from tests.admin.letter_queue import Queue
 from tests.conftest import ROOT, DeleteTopic
-from tests.kafka.control_plane import cell_of, dead_letter_of, produce, read_all
+from tests.kafka.control_plane import read_all
 
 pytestmark = pytest.mark.broker
-
-
-class Queue:
-    """A queue topic of three partitions, ten messages in partition 1, of which some are dead."""
-
-    def __init__(self, servers: str) -> None:
-        self.config = {"bootstrap.servers": servers}
-        self.kafka = KafkaOptions(self.config)
-        self.topics = ClusterAdmin(self.config)
-        self.topic = f"queue-{uuid.uuid4().hex[:8]}"
-        self.dead = f"{self.topic}-billing-DLQ"
-        self.topics.create({self.topic: (3, {})})
-        messages = [
-            {
-                "key": None if n == 4 else b"key %d" % n,
-                "value": None if n == 5 else b"value %d" % n,
-                "headers": [("trace", b"\x00\xff"), ("cursorq-reason", b"mine"), ("cursorq-error", b"mine")]
-                if n == 6
-                else [],
-                "timestamp": 1_000_000 + n,
-                "partition": 1,
-            }
-            for n in range(10)
-        ]
-        produce(self.config, self.topic, messages)
-
-    def bury(self, *letters: DeadLetter) -> None:
-        copier = self.copier(RedeliveryPolicy())
-        copier.copy(letters)
-        copier.close()
-
-    def copier(self, policy: RedeliveryPolicy) -> DeadLetterCopier:
-        return DeadLetterCopier(self.config, self.topics, lambda _: policy, patience_ms=30_000)
-
-    def letter(self, *ranges: tuple[int, int], reason: str = "rejected", error: str = "") -> DeadLetter:
-        letter = dead_letter_of(cell_of(self.topic, 1), *ranges)
-        return replace(letter, reason=reason, error=error, last_delivery_ms=7)
-
-    def back(self) -> list[Message]:
-        """What has been appended since."""
-        return read_all(self.config, self.topic)[10:]
 
 
 @pytest.fixture
@@ -109,6 +66,14 @@ def test_a_dead_letter_is_redriven_once_whatever_filter_takes_it(queue: Queue) -
     assert [message.value() for message in queue.back()] == [b"value %d" % n for n in (0, 1, 7, 2, 3, 8)]
 
 
+def test_a_dry_run_counts_and_writes_nothing(queue: Queue) -> None:
+    queue.bury(queue.letter((0, 2), error="Timeout"), queue.letter((2, 3)))
+    would = redrive(queue.kafka, queue.dead, DeadLetterFilter(error="Timeout"), dry_run=True)
+    assert str(would) == "2 messages would be in their queues again, 1 dead letters were passed over"
+    assert queue.back() == []
+    assert redrive(queue.kafka, queue.dead) == Redriven(sent=3, passed=0)
+
+
 def test_a_message_whose_dead_letter_was_written_twice_is_redriven_once(queue: Queue) -> None:
     # A tracker that dies between its copies and its transaction writes them again.
     queue.bury(queue.letter((3, 5)))
@@ -145,7 +110,7 @@ def test_a_redrive_that_died_between_appending_and_its_commit_is_seen_once(queue
     info = queue.topics.describe([queue.dead])[queue.dead]
     store = RedrivenOffsets(queue.config, DEFAULT_CURSORS_TOPIC, info)
     store.read()
-    (note,) = store.records(1, OffsetSet.of((0, 1)))
+    (note,) = store.records(1, SettledLetters(OffsetSet.of((0, 1))))
     died = Producer({**queue.config, "transactional.id": f"cursorq-redrive-{queue.dead}"})
     died.init_transactions(30)
     died.begin_transaction()
@@ -160,7 +125,7 @@ def test_a_redrive_that_died_between_appending_and_its_commit_is_seen_once(queue
 
 @pytest.mark.parametrize("wrong", [{"error": "["}, {"reason": "*"}])
 def test_a_filter_that_is_no_regular_expression_is_refused(wrong: dict[str, str]) -> None:
-    with pytest.raises(InvalidOption, match="it is no regular expression"):
+    with pytest.raises(InvalidOption, match="it is not a regular expression"):
         DeadLetterFilter(**wrong)
 
 
@@ -168,7 +133,7 @@ def test_a_redrive_keeps_to_its_rate(queue: Queue) -> None:
     queue.bury(queue.letter((0, 10)))
     began = time.monotonic()
     assert redrive(queue.kafka, queue.dead, rate=5.0).sent == 10
-    assert 1.5 <= time.monotonic() - began <= 20
+    assert 1.5 <= time.monotonic() - began <= 60
 
 
 def test_the_later_of_two_redrives_goes_on_and_the_other_ends(
@@ -186,7 +151,7 @@ def test_the_later_of_two_redrives_goes_on_and_the_other_ends(
         commit(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(redriving.TransactionalProducer, "commit", overtaken)
-    with pytest.raises(RedriveFenced, match="run one at a time"):
+    with pytest.raises(RedriveFenced, match="Run only one redrive at a time"):
         redrive(queue.kafka, queue.dead)
     assert [message.value() for message in queue.back() if message.value()] == [
         b"value %d" % n for n in range(10) if n != 5
@@ -197,7 +162,7 @@ def run_job(queue: Queue, *arguments: str) -> subprocess.CompletedProcess[str]:
     job = [sys.executable, str(ROOT / "jobs" / "redrive.py"), *arguments]
     if "--bootstrap-servers" not in arguments:
         job += ["--bootstrap-servers", queue.config["bootstrap.servers"]]
-    return subprocess.run(job, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(job, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_the_job_says_what_it_has_done(queue: Queue) -> None:
@@ -214,9 +179,9 @@ def test_the_job_says_what_it_has_done(queue: Queue) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["dead", "--error", "["], "option 'error' = '[': it is no regular expression"),
+        (["dead", "--error", "["], "Option 'error' = '[' is invalid: it is not a regular expression"),
         (["dead", "--since", "yesterday"], "'yesterday' is not an instant such as 2026-11-21T08:00:00+00:00"),
-        (["no-such-topic"], "topics that do not exist: 'no-such-topic'"),
+        (["no-such-topic"], "These topics do not exist: 'no-such-topic'"),
         (["dead", "--bootstrap-servers", "127.0.0.1:1"], "Connection refused"),
     ],
 )
@@ -225,11 +190,11 @@ def test_the_job_says_what_is_wrong_in_one_line(queue: Queue, arguments: list[st
     wrong = run_job(queue, *arguments)
     assert said in wrong.stderr.splitlines()[-1]
     assert (wrong.returncode != 0, "Traceback" in wrong.stderr) == (True, False)
-    assert time.monotonic() - began < 40  # and most of it is the machine's
+    assert time.monotonic() - began < 100  # and most of it is the machine's
 
 
 def test_a_topic_that_holds_other_records_is_refused(queue: Queue) -> None:
-    with pytest.raises(NoDeadLetter, match=f"{queue.topic}-1 at offset 0 is no dead letter"):
+    with pytest.raises(NoDeadLetter, match=f"{queue.topic}-1 at offset 0 is not a dead letter"):
         redrive(queue.kafka, queue.topic)
 
 

@@ -160,10 +160,14 @@ def test_the_stats_of_a_topic_that_is_gone_tell_what_the_cursor_knows(known: Con
         (
             {"subscription": "biling"},
             UnknownSubscription,
-            "'biling'; it knows billing, shipping",
+            "'biling'. Its subscriptions are: billing, shipping",
         ),
-        ({"topic": "ordes"}, UnknownQueueTopic, "of queue topic 'ordes'; it knows queue-"),
-        ({"subscription": "billing", "topic": "ordes"}, UnknownSubscription, "it knows billing of queue-"),
+        ({"topic": "ordes"}, UnknownQueueTopic, "of queue topic 'ordes'. Its topics are: queue-"),
+        (
+            {"subscription": "billing", "topic": "ordes"},
+            UnknownSubscription,
+            "Its subscriptions are: billing of queue-",
+        ),
     ],
 )
 def test_stats_of_a_misspelled_name_are_an_error_with_the_names_that_there_are(

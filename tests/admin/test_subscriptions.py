@@ -126,7 +126,7 @@ def test_a_subscription_is_created_at_a_position(tracked: Control, subscriptions
         assert {number: cursor.read_position for number, cursor in cells.items()} == positions
         assert all(cursor.sought and cursor.owner is None for cursor in cells.values())
         assert committed(tracked, name) == positions
-        with pytest.raises(SubscriptionExists, match=f"'{name}' of topic '{queue}' exists: seek"):
+        with pytest.raises(SubscriptionExists, match=f"'{name}' of topic '{queue}' exists already. Use seek"):
             subscriptions.create(name, queue, LATEST)
 
 
@@ -185,13 +185,13 @@ def test_what_is_not_there_is_told_apart_from_what_is(
     tracked: Control, subscriptions: Subscriptions, send: Send
 ) -> None:
     subscriptions.create("billing", tracked.queue, EARLIEST)
-    with pytest.raises(UnknownSubscription, match=r"'biling' of topic .*; it knows billing"):
+    with pytest.raises(UnknownSubscription, match=r"'biling' of topic .*. Its subscriptions are: billing"):
         subscriptions.seek("biling", tracked.queue, EARLIEST)
     with pytest.raises(UnknownSubscription):
         subscriptions.skip("biling", tracked.queue, 1)
     with pytest.raises(UnknownSubscription):
         subscriptions.skip_all("biling", tracked.queue)
-    with pytest.raises(UnknownSubscription, match="it knows billing"):
+    with pytest.raises(UnknownSubscription, match="Its subscriptions are: billing"):
         subscriptions.delete("biling")
     with pytest.raises(InvalidArgument, match="partition=7"):
         subscriptions.skip("billing", tracked.queue, 1, partition=7)

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from tests.benchmarks import (
     acks,
     catch_up,
+    cells,
     cursors,
+    handlers,
+    idle,
     latency,
     lateness,
+    page,
     queues,
     read,
     scale,
+    standalone,
     tracker,
     write,
 )
-from tests.benchmarks.common import Bench, bench
+from tests.benchmarks.common import Bench, bench, without_broker
+from tests.benchmarks.report import Figure, print_report, to_json
 
-BENCHMARKS: dict[str, Callable[[Bench], None]] = {
+BENCHMARKS: dict[str, Callable[[Bench], list[Figure]]] = {
+    "cells": cells.run,
     "read": read.run,
     "acks": acks.run,
     "latency": latency.run,
+    "idle": idle.run,
     "tracker": tracker.run,
     "lateness": lateness.run,
     "catch-up": catch_up.run,
@@ -30,17 +40,35 @@ BENCHMARKS: dict[str, Callable[[Bench], None]] = {
     "cursors": cursors.run,
     "write": write.run,
     "queues": queues.run,
+    "handlers": handlers.run,
+    "standalone": standalone.run,
+    "page": page.run,
 }
+IN_MEMORY = frozenset({"cells"})
+QUICK = ("cells", "latency", "cursors", "standalone")  #: three minutes in all, with one run
+QUICK_RUNS = 1
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[[], *BENCHMARKS], metavar="name")
     parser.add_argument("--runs", type=int, default=5, help="measured runs; the figures are their medians")
-    arguments = parser.parse_args()
-    for name in arguments.names or BENCHMARKS:
-        with bench(runs=arguments.runs) as here:
-            BENCHMARKS[name](here)
+    parser.add_argument("--quick", action="store_true", help=f"one run of {', '.join(QUICK)}")
+    parser.add_argument("--json", metavar="FILE", help="also write them to this file; - for stdout alone")
+    given = parser.parse_args()
+    names = given.names or (QUICK if given.quick else tuple(BENCHMARKS))
+    runs = QUICK_RUNS if given.quick else given.runs
+    found: dict[str, list[Figure]] = {}
+    for name in names:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        with without_broker(runs=runs) if name in IN_MEMORY else bench(runs=runs) as here:
+            found[name] = BENCHMARKS[name](here)
+    if given.json == "-":
+        print(to_json(found, runs=runs))
+        return
+    if given.json:
+        Path(given.json).write_text(to_json(found, runs=runs), encoding="utf-8")
+    print_report(found, runs=runs)
 
 
 if __name__ == "__main__":

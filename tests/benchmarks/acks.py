@@ -12,37 +12,45 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_cursor_source as cursorq
-from tests.benchmarks.common import Bench, medians, print_table, spark_session, trigger_seconds
+from tests.benchmarks.common import Bench, medians, spark_session, trigger_seconds
+from tests.benchmarks.report import Figure, rate
 
 COUNT = 1_000_000
-Sink = Callable[[DataFrame, int], object]
+MakeSink = Callable[[], Callable[[DataFrame, int], object]]
 
 
-def run(here: Bench) -> None:
+def run(here: Bench) -> list[Figure]:
     topic = here.fill(COUNT)
     with spark_session(here, peer=False) as spark:
         cursorq.register(spark)
-        sinks = {
-            "read alone, into noop": None,
-            "whole batch, by the source (ackMode=batch), into noop": "batch",
-            "whole batch, written into noop": lambda o: cursorq.AckSink(_into_noop, o),
-            "whole batch, persist=False, nothing else done": lambda o: cursorq.AckSink(
-                _nothing, o, persist=False
+        sinks: dict[str, tuple[str, MakeSink | None]] = {
+            "read alone, into noop": ("individual", None),
+            "whole batch, by the source (ackMode=batch), into noop": ("batch", None),
+            "AckSink, ackMode=batch, written into noop": ("batch", lambda: cursorq.AckSink(_into_noop)),
+            "AckSink, written into noop": ("individual", lambda: cursorq.AckSink(_into_noop)),
+            "AckSink, persist=False, nothing else done": (
+                "individual",
+                lambda: cursorq.AckSink(_nothing, persist=False),
             ),
-            "per row, handler returns": lambda o: cursorq.AckSink.per_row(_accept, o),
-            "per row, handler reads the value": lambda o: cursorq.AckSink.per_row(_read_value, o),
+            "per row, ackMode=batch, 1 of 1,000 released": (
+                "batch",
+                lambda: cursorq.AckSink.per_row(_release_some),
+            ),
+            "per row, handler returns": ("individual", lambda: cursorq.AckSink.per_row(_accept)),
+            "per row, handler reads the value": ("individual", lambda: cursorq.AckSink.per_row(_read_value)),
         }
-        runs = [partial(_consume, spark, here, topic, make) for make in sinks.values()]
+        runs = [partial(_consume, spark, here, topic, *how) for how in sinks.values()]
         *ours, share = medians(here, *runs, partial(_share_group, here, topic))
-    alone = ours[0]
-    names = [*sinks, "Kafka share group, explicit ack of each"]
-    rows = [
-        [name, f"{took:.2f} s", f"{COUNT / took:,.0f}/s", f"{alone / took:.2f}", f"{share / took:.2f}"]
-        for name, took in zip(names, [*ours, share], strict=True)
+    of_share = "share group, explicit ack of each"
+    figures = [
+        Figure(what=name, value=rate(COUNT, took), unit="/s", peer=rate(COUNT, share), peer_is=of_share)
+        for name, took in zip(sinks, ours, strict=True)
     ]
-    header = [f"{COUNT:,} messages", "time", "", "of read alone", "of share group"]
-    title = f"read and ack, median of {here.runs}; goals: 0.90 of read alone, 200k/s per row"
-    print_table(title, header, rows)
+    alone = rate(COUNT, ours[0])
+    name = "AckSink, written into noop"
+    written = rate(COUNT, ours[list(sinks).index(name)])
+    last = Figure(what=name, value=written, unit="/s", peer=alone, peer_is="read alone", goal=0.9)
+    return [*figures, last]
 
 
 def _into_noop(batch: DataFrame, _: int) -> None:
@@ -57,26 +65,27 @@ def _accept(_: object) -> None:
     return None
 
 
+def _release_some(message: object) -> object:
+    return None if message.offset % 1_000 else cursorq.Release(delay="1h")  # type: ignore[attr-defined]
+
+
 def _read_value(message: object) -> bool:
     return len(message.value) > 0  # type: ignore[attr-defined]
 
 
-def _consume(
-    spark: SparkSession, here: Bench, topic: str, make: Callable[[dict[str, str]], Sink] | str | None
-) -> float:
+def _consume(spark: SparkSession, here: Bench, topic: str, mode: str, make: MakeSink | None) -> float:
     options = {
         "kafka.bootstrap.servers": here.broker.bootstrap_servers,
         "subscribe": topic,
         "subscription": f"bench-{uuid.uuid4().hex[:8]}",
         "trackerTimeout": "1h",  # none runs here: it is measured by itself
+        "ackMode": mode,
     }
-    if isinstance(make, str):
-        options["ackMode"] = make
     frame = spark.readStream.format("cursorq").options(**options).load()
-    if make is None or isinstance(make, str):
+    if make is None:
         return trigger_seconds(frame, here, rows=COUNT)
     query = (
-        frame.writeStream.foreachBatch(make(options))
+        frame.writeStream.foreachBatch(make())
         .option("checkpointLocation", here.checkpoint())
         .trigger(availableNow=True)
         .start()

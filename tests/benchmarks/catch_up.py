@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from statistics import median
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
@@ -21,7 +20,8 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, encode_v1
-from tests.benchmarks.common import PARTITIONS, Bench, print_table, spark_session
+from tests.benchmarks.common import PARTITIONS, Bench, spark_session
+from tests.benchmarks.report import Figure, Median, rate
 
 MARKERS = 1_000_000
 QUEUE_IDS = 16
@@ -31,7 +31,7 @@ TRIGGER_S = 20  # longer than it takes to write a backlog
 Record = tuple[bytes, bytes]
 
 
-def run(here: Bench) -> None:
+def run(here: Bench) -> list[Figure]:
     load = V1Load(here, queue_ids=QUEUE_IDS)
     with spark_session(here, peer=False) as spark:
         load.append(load.lives(0, 1_000))
@@ -51,17 +51,15 @@ def run(here: Bench) -> None:
         opening = load.folded()
         open_leases, state_bytes = load.state()
         load.stop()
-    ours_rate, plain_rate = MARKERS / median(ours), MARKERS / median(plain)
-    rows = [
-        ["backlog of markers, a tracker at work", f"{ours_rate / 1000:,.0f}k/s", "400k/s"],
-        ["the same, one by one into a dict", f"{plain_rate / 1000:,.0f}k/s", ""],
-        ["ratio", f"{ours_rate / plain_rate:.2f}", ""],
-        ["the first batch after a restart, its plan included", f"{MARKERS / restarted / 1000:,.0f}k/s", ""],
-        [f"{open_leases:,} open leases: state", f"{state_bytes / 2**20:.1f} MiB", "32 MiB"],
-        ["the trigger that opened them", f"{opening:.2f} s", ""],
+    mib = state_bytes / 2**20
+    behind, one_by_one = rate(MARKERS, Median.of(ours)), rate(MARKERS, Median.of(plain))
+    loop = "one by one into a dict"
+    return [
+        Figure(what="backlog of V1 markers", value=behind, unit="/s", peer=one_by_one, peer_is=loop),
+        Figure(what="the first batch after a restart", value=MARKERS / restarted, unit="/s"),
+        Figure(what=f"{open_leases:,} open leases: state", value=mib, unit="MiB", goal=32),
+        Figure(what="the trigger that opened them", value=opening),
     ]
-    title = f"{MARKERS:,} V1 markers of {QUEUE_IDS} queue ids, {here.runs} runs"
-    print_table(title, ["", "figure", "goal"], rows)
 
 
 class V1Load:

@@ -1,4 +1,4 @@
-"""What benchmarks share: a broker, filled topics, a Spark with the peer's jars, paired runs, tables."""
+"""What benchmarks share: a broker, filled topics, a Spark with the peer's jars, paired runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pyspark
@@ -19,10 +18,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
-from rich.console import Console
-from rich.table import Table
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
+from tests.benchmarks.report import Median
 
 PARTITIONS = 4
 MESSAGE_BYTES = 100
@@ -73,6 +71,28 @@ class Bench:
         assert producer.flush(60) == 0
         return topic
 
+    def fill_rich(self, count: int, *, key: bytes) -> str:
+        """A new topic as by ``fill``, whose messages have this key and a header; its name."""
+        topic = self.fill(0)
+        producer = Producer(
+            {
+                "bootstrap.servers": self.broker.bootstrap_servers,
+                "linger.ms": 50,
+                "batch.num.messages": 10_000,
+                "queue.buffering.max.messages": 1_000_000,
+            }
+        )
+        padding = b"x" * (MESSAGE_BYTES - 10)
+        headers = [("trace", b"0123456789abcdef")]
+        for number in range(count):
+            value = padding + b"%010d" % number
+            producer.produce(topic, value, key=key, partition=number % PARTITIONS, headers=headers)
+            if number % 10_000 == 0:
+                while len(producer) > 500_000:
+                    producer.poll(0.05)
+        assert producer.flush(60) == 0
+        return topic
+
     def checkpoint(self) -> str:
         """A directory for a new query."""
         return str(self.scratch / f"checkpoint-{uuid.uuid4().hex}")
@@ -85,6 +105,14 @@ def bench(*, runs: int) -> Iterator[Bench]:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="cursorq-bench-"))
         broker = stack.enter_context(EmbeddedKafka(heap_mb=1024))
         yield Bench(broker=broker, scratch=Path(scratch), runs=runs)
+
+
+@contextmanager
+def without_broker(*, runs: int) -> Iterator[Bench]:
+    """A directory alone, for benchmarks in memory."""
+    nobody: Any = None
+    with tempfile.TemporaryDirectory(prefix="cursorq-bench-") as scratch:
+        yield Bench(broker=nobody, scratch=Path(scratch), runs=runs)
 
 
 @contextmanager
@@ -155,16 +183,9 @@ def trigger_seconds(frame: DataFrame, here: Bench, *, rows: int) -> float:
     return float(batches[0]["durationMs"]["triggerExecution"]) / 1000
 
 
-def medians(here: Bench, *runs: Callable[[], float], warm_up: int = 1) -> tuple[float, ...]:
+def medians(here: Bench, *runs: Callable[[], float], warm_up: int = 1) -> tuple[Median, ...]:
     """The median of each, run in turns, so that whatever else the machine does meets all of them alike."""
     for run in runs * warm_up:
         run()
     figures = [[run() for run in runs] for _ in range(here.runs)]
-    return tuple(median(column) for column in zip(*figures, strict=True))
-
-
-def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = Table(*header, title=title, title_justify="left")
-    for row in rows:
-        table.add_row(*row)
-    Console(width=120).print(table)
+    return tuple(Median.of(column) for column in zip(*figures, strict=True))

@@ -10,13 +10,14 @@ from statistics import median
 from confluent_kafka import Producer
 
 from spark_cursor_source.client import Client
-from tests.benchmarks.common import Bench, print_table
+from tests.benchmarks.common import Bench
+from tests.benchmarks.report import Figure
 
 CALLS = 1_000
 STREAM_PARTITIONS = 20
 
 
-def run(here: Bench) -> None:
+def run(here: Bench) -> list[Figure]:
     servers = here.broker.bootstrap_servers
     topic = here.fill(4)
     cursors = f"cursors-{uuid.uuid4().hex[:8]}"
@@ -40,19 +41,17 @@ def run(here: Bench) -> None:
                 found = _seconds(call)
                 if number:  # the first run of each warms up
                     took[name] += found
-    peer = median(took["bare produce and flush"])
-    rows = [
-        [
-            name,
-            f"{len(figures) / sum(figures):,.0f}/s",
-            f"{median(figures) * 1000:.2f} ms",
-            f"{sorted(figures)[int(len(figures) * 0.99)] * 1000:.2f} ms",
-            f"{peer / median(figures):.2f}",
-        ]
+    bare_ms, *_ = (median(figures) * 1000 for figures in took.values())
+    return [
+        Figure(
+            what=f"{name}, p50",
+            value=median(figures) * 1000,
+            unit="ms",
+            peer=None if name.startswith("bare") else bare_ms,
+            peer_is="" if name.startswith("bare") else "bare produce and flush",
+        )
         for name, figures in took.items()
     ]
-    title = f"cursors, one thread, {here.runs} runs of {CALLS:,} calls"
-    print_table(title, ["", "", "p50", "p99", "of bare (p50)"], rows)
 
 
 def _there_and_back(client: Client, other: Client, number: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import statistics
 import threading
 import time
 
@@ -11,13 +10,14 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
 import spark_cursor_source as cursorq
-from tests.benchmarks.common import Bench, print_table, spark_session
+from tests.benchmarks.common import Bench, spark_session
 from tests.benchmarks.read import stream
+from tests.benchmarks.report import Figure
 
 MESSAGES_A_RUN = 12
 
 
-def run(here: Bench) -> None:
+def run(here: Bench) -> list[Figure]:
     took: dict[str, list[float]] = {"cursorq": [], "kafka": []}
     with spark_session(here) as spark:
         cursorq.register(spark)
@@ -28,15 +28,18 @@ def run(here: Bench) -> None:
                 if number:  # the first run of each warms up
                     figures += found
     ours, peer = (sorted(figures) for figures in took.values())
-    rows = [
-        [name, f"{a * 1000:.0f} ms", f"{b * 1000:.0f} ms", f"{a / b:.2f}"]
-        for name, a, b in [
-            ("p50", statistics.median(ours), statistics.median(peer)),
-            ("p95", ours[int(len(ours) * 0.95)], peer[int(len(peer) * 0.95)]),
-        ]
+    quantiles = {"p50": 0.5, "p95": 0.95}
+    spark_is = "Spark's Kafka source"
+    return [
+        Figure(
+            what=f"a lone message, produce to foreachBatch, {name}",
+            value=1000 * ours[int(len(ours) * share)],
+            unit="ms",
+            peer=1000 * peer[int(len(peer) * share)],
+            peer_is=spark_is,
+        )
+        for name, share in quantiles.items()
     ]
-    header = ["produce to foreachBatch", "cursorq", "Spark's Kafka source", "ratio (goal: p50 0.50)"]
-    print_table(f"a lone message, {len(ours)} of each", header, rows)
 
 
 def _lone_messages(here: Bench, frame: DataFrame, topic: str) -> list[float]:

@@ -10,13 +10,14 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
 import spark_cursor_source as cursorq
-from tests.benchmarks.common import Bench, print_table, spark_session
+from tests.benchmarks.common import Bench, spark_session
+from tests.benchmarks.report import Figure
 
 MESSAGES = 150
 LEASE_MS = 4_000
 
 
-def run(here: Bench) -> None:
+def run(here: Bench) -> list[Figure]:
     with spark_session(here, peer=False) as spark:
         cursorq.register(spark)
         servers = {"kafka.bootstrap.servers": here.broker.bootstrap_servers}
@@ -76,10 +77,9 @@ def run(here: Bench) -> None:
             )
         ]
     )
-    rows = [
-        ["p50", f"{late[len(late) // 2]:.2f} s", ""],
-        ["p99", f"{late[int(len(late) * 0.99)]:.2f} s", "2.5 s"],
-        ["first to last", f"{late[0]:.2f} s to {late[-1]:.2f} s", ""],
-        ["came back", f"{len(late)} of {MESSAGES}", ""],
+    what = "back after its lease, the Spark tracker with a trigger of 1 s"
+    return [
+        Figure(what=f"{what}, p50", value=late[len(late) // 2]),
+        Figure(what=f"{what}, p99", value=late[int(len(late) * 0.99)], goal=2.5),
+        Figure(what=f"came back, of {MESSAGES}", value=len(late), unit="", goal=MESSAGES),
     ]
-    print_table("lateness after the lease, tracker trigger 1 s", ["", "figure", "goal"], rows)

@@ -16,9 +16,10 @@ from multiprocessing.synchronize import Event
 from confluent_kafka import Consumer
 
 from spark_cursor_source.client import QueueConsumer, Service, ServiceConfig
-from spark_cursor_source.kafka.consumers import reader_config
-from tests.benchmarks.common import Bench, medians, print_table
-from tests.kafka.tracker_thread import PlainTracker
+from spark_cursor_source.kafka.config_roles import reader_config
+from spark_cursor_source.tracker import Tracker
+from tests.benchmarks.common import Bench, medians
+from tests.benchmarks.report import Figure
 
 MESSAGES = 1_000_000
 BLOCKING = 2_000
@@ -26,7 +27,7 @@ BUFFER = 20_000  #: messages that wait to be received, and that share a Start at
 POLLED = 1_000
 
 
-def run(here: Bench) -> None:
+def run(here: Bench) -> list[Figure]:
     servers = here.broker.bootstrap_servers
     topic = here.fill(MESSAGES)
     suffix = uuid.uuid4().hex[:8]
@@ -81,16 +82,13 @@ def run(here: Bench) -> None:
             lambda: queue(BLOCKING, each_now),
             lambda: _bare(servers, topic, 1, messages=BLOCKING, wait=True),
         )
-    rows = [
-        ["bare loop: consume(1000), value, commit", f"{bare:,.0f}/s", "1.00"],
-        ["bare loop: consume(1), value, commit of each 1,000", f"{polled:,.0f}/s", f"{polled / bare:.2f}"],
-        ["bare loop with the settings of our reader", f"{tuned:,.0f}/s", f"{tuned / bare:.2f}"],
-        ["queue: receive, payload, ack_async of each, flush", f"{later:,.0f}/s", f"{later / bare:.2f}"],
-        ["queue: receive, payload, ack of each, one thread", f"{now:,.0f}/s", f"{now / synced:.2f} *"],
-        ["* of a bare loop: consume(1), value, commit of each, waited for", f"{synced:,.0f}/s", "1.00 *"],
+    loop, each = "bare loop: consume(1000), value, commit", "bare loop: consume(1), value, commit of each"
+    return [
+        Figure(what="receive, payload, ack_async of each", value=later, unit="/s", peer=bare, peer_is=loop),
+        Figure(what="receive, payload, ack of each", value=now, unit="/s", peer=synced, peer_is=each),
+        Figure(what="bare loop: consume(1)", value=polled, unit="/s", peer=bare, peer_is=loop),
+        Figure(what="bare loop, settings of our reader", value=tuned, unit="/s", peer=bare, peer_is=loop),
     ]
-    title = f"queue client, {MESSAGES:,} messages of 100 B, {here.runs} runs"
-    print_table(title, ["", "", "of the bare loop"], rows)
 
 
 @contextmanager
@@ -108,7 +106,7 @@ def _tracker(options: Mapping[str, object]) -> Iterator[None]:
 
 
 def _track(options: Mapping[str, object], enough: Event) -> None:
-    with PlainTracker(options):
+    with Tracker(options):
         enough.wait()
 
 

@@ -11,7 +11,8 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.topics.cursors import CursorTable
 from tests.benchmarks import tracker as of_tracker
 from tests.benchmarks.catch_up import V1Load
-from tests.benchmarks.common import Bench, print_table, spark_session
+from tests.benchmarks.common import Bench, spark_session
+from tests.benchmarks.report import Figure
 from tests.benchmarks.tracker import TrackerLoad
 
 OUTSTANDING = 10_000_000
@@ -22,15 +23,14 @@ OPEN = 1_000_000
 HOLES = 1_000_000
 
 
-def run(here: Bench) -> None:
+def run(here: Bench) -> list[Figure]:
     with spark_session(here, peer=False) as spark:
         rows = [*_many_cells(here, spark), *_many_holes(here, spark), *_many_queue_ids(here, spark)]
         peak = max(of_tracker.peak_kib())
-    rows.append(["peak memory of a Python worker, all of it", f"{peak / 1024:.0f} MiB"])
-    print_table("the tracker at scale, one local machine", ["", "figure"], rows)
+    return [*rows, Figure(what="peak memory of a Python worker", value=peak / 1024, unit="MiB")]
 
 
-def _many_cells(here: Bench, spark: SparkSession) -> list[list[str]]:
+def _many_cells(here: Bench, spark: SparkSession) -> list[Figure]:
     load = TrackerLoad(here, spark)
     cells = [Cell(subscription="bench", topic="load", partition=p) for p in range(CELLS)]
     share = OUTSTANDING // CELLS
@@ -43,15 +43,15 @@ def _many_cells(here: Bench, spark: SparkSession) -> list[list[str]]:
     load.close()
     what = f"{OUTSTANDING:,} outstanding, {CELLS} cells"
     return [
-        [f"{what}: the trigger that leases them", f"{opened:.2f} s"],
-        [f"{what}: the trigger of {ACKS:,} acks in random order", f"{acked:.2f} s"],
-        [f"{what}: state", f"{state / 2**20:.2f} MiB"],
-        [f"{what}: restart, to the first cursor", f"{restart:.2f} s"],
-        [f"{what}: restart without its checkpoint, from the cursors", f"{rebuilt:.2f} s"],
+        Figure(what=f"{what}: the trigger that leases them", value=opened),
+        Figure(what=f"{what}: the trigger of {ACKS:,} acks in random order", value=acked),
+        Figure(what=f"{what}: state", value=state / 2**20, unit="MiB"),
+        Figure(what=f"{what}: restart, to the first cursor", value=restart),
+        Figure(what=f"{what}: restart without its checkpoint, from the cursors", value=rebuilt),
     ]
 
 
-def _many_holes(here: Bench, spark: SparkSession) -> list[list[str]]:
+def _many_holes(here: Bench, spark: SparkSession) -> list[Figure]:
     load = TrackerLoad(here, spark)
     cell = Cell(subscription="holes", topic="load", partition=0)
     load.deliver([cell], 2 * HOLES)
@@ -66,14 +66,14 @@ def _many_holes(here: Bench, spark: SparkSession) -> list[list[str]]:
     tail.close()
     load.close()
     return [
-        [f"{holes:,} holes in one cursor: the trigger that makes them", f"{acked:.2f} s"],
-        [f"{holes:,} holes: the trigger of one more ack", f"{one_more:.2f} s"],
-        [f"{holes:,} holes: the cursor", f"{size / 2**10:.0f} KiB"],
-        [f"{holes:,} holes: to read the cursor and its holes", f"{loaded:.2f} s"],
+        Figure(what=f"{holes:,} holes in one cursor: the trigger that makes them", value=acked),
+        Figure(what=f"{holes:,} holes: the trigger of one more ack", value=one_more),
+        Figure(what=f"{holes:,} holes: the cursor", value=size / 2**10, unit="KiB"),
+        Figure(what=f"{holes:,} holes: to read the cursor and its holes", value=loaded),
     ]
 
 
-def _many_queue_ids(here: Bench, spark: SparkSession) -> list[list[str]]:
+def _many_queue_ids(here: Bench, spark: SparkSession) -> list[Figure]:
     load = V1Load(here, queue_ids=QUEUE_IDS)
     load.append(load.starts(0, OPEN))
     load.start(spark)
@@ -84,7 +84,7 @@ def _many_queue_ids(here: Bench, spark: SparkSession) -> list[list[str]]:
     load.stop()
     what = f"{QUEUE_IDS:,} queue ids, {open_leases:,} open messages"
     return [
-        [f"{what}: the first trigger, {OPEN:,} Starts", f"{opened:.2f} s"],
-        [f"{what}: the trigger of {OPEN // 10:,} Ends", f"{ended:.2f} s"],
-        [f"{what}: state", f"{size / 2**20:.2f} MiB"],
+        Figure(what=f"{what}: the first trigger, {OPEN:,} Starts", value=opened),
+        Figure(what=f"{what}: the trigger of {OPEN // 10:,} Ends", value=ended),
+        Figure(what=f"{what}: state", value=size / 2**20, unit="MiB"),
     ]

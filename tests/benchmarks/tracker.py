@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 from pyspark.sql import SparkSession
@@ -21,13 +20,14 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.wire import cursor as cursor_wire
-from tests.benchmarks.common import PARTITIONS, Bench, print_table, spark_session
+from tests.benchmarks.common import PARTITIONS, Bench, spark_session
+from tests.benchmarks.report import Figure, Median
 
 OUTSTANDING = 10_000_000
 ACKS = 1_000_000
 
 
-def run(here: Bench) -> None:
+def run(here: Bench) -> list[Figure]:
     with spark_session(here, peer=False) as spark:
         load = TrackerLoad(here, spark)
         cells = [Cell(subscription="bench", topic="load", partition=p) for p in range(PARTITIONS)]
@@ -40,14 +40,12 @@ def run(here: Bench) -> None:
         state = load.state_bytes()
         peak = max(peak_kib())
         load.close()
-    rows = [
-        ["trigger, median", f"{median(figures):.2f} s", "2 s"],
-        ["trigger, longest", f"{max(figures):.2f} s", ""],
-        ["state of all cells", f"{state / 2**20:.1f} MiB", "8 MiB"],
-        ["peak memory of a Python worker", f"{peak / 1024:.0f} MiB", ""],
+    what = f"{OUTSTANDING:,} outstanding, {ACKS:,} acks in random order"
+    return [
+        Figure(what=f"{what}: a trigger", value=Median.of(figures), goal=2),
+        Figure(what=f"{what}: state", value=state / 2**20, unit="MiB", goal=8),
+        Figure(what=f"{what}: peak memory of a Python worker", value=peak / 1024, unit="MiB"),
     ]
-    title = f"{OUTSTANDING:,} outstanding, {ACKS:,} acks in random order a batch, {here.runs} batches"
-    print_table(title, ["", "figure", "goal"], rows)
 
 
 class TrackerLoad:

@@ -8,12 +8,13 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_cursor_source as cursorq
-from tests.benchmarks.common import MESSAGE_BYTES, Bench, medians, print_table, spark_session
+from tests.benchmarks.common import MESSAGE_BYTES, Bench, medians, spark_session
+from tests.benchmarks.report import Figure, rate
 
 COUNT = 1_000_000
 
 
-def run(here: Bench) -> None:
+def run(here: Bench) -> list[Figure]:
     topic = here.fill(4)
     with spark_session(here) as spark:
         cursorq.register(spark)
@@ -22,13 +23,13 @@ def run(here: Bench) -> None:
         table = []
         for what, frame in {"key and value": rows, "with a header": wide}.items():
             runs = [partial(_write, here, frame, sink, topic) for sink in ("cursorq", "kafka")]
-            ours, peer = medians(here, *runs)
-            # fmt: off
-            table.append([what, f"{ours:.2f} s", f"{COUNT / ours / 1000:,.0f}k/s", f"{peer:.2f} s",
-                          f"{COUNT / peer / 1000:,.0f}k/s", f"{peer / ours:.2f}"])
-            # fmt: on
-    header = ["", "cursorq", "", "Spark's Kafka sink", "", "ratio"]
-    print_table(f"write of {COUNT:,} rows, median of {here.runs}", header, table)
+            took, of_peer = medians(here, *runs)
+            ours, peer = rate(COUNT, took), rate(COUNT, of_peer)
+            peer_is = "Spark's Kafka sink"
+            table.append(
+                Figure(what=f"write {COUNT:,}, {what}", value=ours, unit="/s", peer=peer, peer_is=peer_is)
+            )
+    return table
 
 
 def messages(spark: SparkSession) -> DataFrame:

@@ -17,8 +17,9 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.cursors import CursorTable
+from spark_cursor_source.tracker import Tracker
 from tests.kafka.control_plane import Control, eventually, new_control
-from tests.kafka.tracker_thread import PlainTracker
+from tests.waiting import PATIENCE_S
 
 OpenClient = Callable[..., Client]
 Id = tuple[int, int]  #: partition and offset
@@ -91,7 +92,7 @@ class Rig:
         }
         servers = {"kafka.bootstrap.servers": self.control.config["bootstrap.servers"]}
         self.stack.enter_context(
-            PlainTracker({"trigger": "20ms", "takeOver": "true", **servers, **names, **options})
+            Tracker({"trigger": "50ms", "takeOver": "true", **servers, **names, **options})
         )
 
     def service(self, **more: Any) -> Service:
@@ -133,10 +134,10 @@ class Rig:
                 one.outstanding for one in cursors
             )
 
-        eventually(done, seconds=30)
+        eventually(done)
 
 
-def receive(consumer: QueueConsumer, count: int, *, seconds: float = 30.0) -> list[QueueMessage]:
+def receive(consumer: QueueConsumer, count: int, *, seconds: float = PATIENCE_S) -> list[QueueMessage]:
     """So many messages, or an error that says how many came."""
     found: list[QueueMessage] = []
 
@@ -148,6 +149,11 @@ def receive(consumer: QueueConsumer, count: int, *, seconds: float = 30.0) -> li
 
     eventually(done, seconds=seconds)
     return found
+
+
+def until_paused(consumer: QueueConsumer, topic: str, *partitions: int) -> None:
+    """Wait until the consumer knows of the pause of these partitions: from then on it starts none of them."""
+    eventually(lambda: consumer._feed._states.view.paused_in(topic) == set(partitions))
 
 
 def ids(messages: Sequence[QueueMessage]) -> list[Id]:

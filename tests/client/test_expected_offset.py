@@ -40,7 +40,7 @@ def test_what_was_expected_is_published_and_what_was_not_is_refused(
 ) -> None:
     first = client.publish(ledger, b"1", expected_offset=0)
     assert first.offset == 0
-    with pytest.raises(IncorrectOffset, match=r"offset 0 was expected .* read on from there, decide anew"):
+    with pytest.raises(IncorrectOffset, match=r"it expected offset 0, .* Read the messages in between"):
         open_client().publish(ledger, b"0 again", expected_offset=0)
     with pytest.raises(IncorrectOffset):
         client.publish(ledger, b"too early", expected_offset=100)
@@ -69,11 +69,15 @@ def test_callbacks_of_expected_messages_come_in_their_order(
 
 
 def test_only_streams_made_for_it_take_an_expected_offset(client: Client, stream: str, ledger: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"^expected_offset=0: the stream was not created with"):
+    with pytest.raises(
+        InvalidArgument, match=r"^The argument expected_offset=0 is invalid: the stream was not created with"
+    ):
         client.publish(stream, b"", partition=0, expected_offset=0)
-    with pytest.raises(InvalidArgument, match=r"^ack_policy='none': a message at an expected offset"):
+    with pytest.raises(
+        InvalidArgument, match=r"^The argument ack_policy='none' is invalid: a message at an expected offset"
+    ):
         client.publish(ledger, b"", expected_offset=0, ack_policy=AckPolicy.NONE)
-    with pytest.raises(InvalidArgument, match=r"^expected_offset=-1"):
+    with pytest.raises(InvalidArgument, match=r"^The argument expected_offset=-1"):
         client.publish(ledger, b"", expected_offset=-1)
 
 
@@ -91,7 +95,7 @@ def test_who_writes_without_asking_is_seen_even_in_the_last_moment(
 
     racing = threading.Event()
     expected = ExpectedOffsets(config, Racing(config), timeout_ms=20_000)
-    with pytest.raises(IncorrectOffset, match="the next message gets 3"):
+    with pytest.raises(IncorrectOffset, match="the next offset is 3"):
         expected.publish(Record(ledger, 0, None, b"ours"), 0, Deadline.after_ms(20_000))
     landed = expected.publish(Record(ledger, 0, None, b"ours"), 3, Deadline.after_ms(20_000))
     assert landed.offset() == 3

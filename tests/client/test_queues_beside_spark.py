@@ -70,7 +70,7 @@ def test_a_client_and_a_spark_query_share_a_subscription(
         consumer.close()
         thread.join(30)
         sent += rig.send(*(b"%d" % number for number in range(10)))
-        eventually(lambda: {*by_query, *by_client} >= set(sent), seconds=60)
+        eventually(lambda: {*by_query, *by_client} >= set(sent))
         rig.all_acked(len(sent))
     finally:
         query.stop()

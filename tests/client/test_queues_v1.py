@@ -13,7 +13,7 @@ import pytest
 from spark_cursor_source.client import QueueConsumer
 from spark_cursor_source.errors import InvalidArgument, RejectRefused
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, decode
-from tests.client.conftest import OpenClient, Rig, counts, ids, receive, unique
+from tests.client.conftest import OpenClient, Rig, counts, ids, receive, unique, until_paused
 from tests.conftest import ROOT
 from tests.kafka.control_plane import eventually, read_all
 
@@ -88,7 +88,7 @@ def test_a_held_message_is_kept_and_a_rejected_one_is_refused(rig: Rig) -> None:
     message.ack()
     assert markers(rig, MarkerType.KEEP_ALIVE).total() > 3
     assert consumer.receive(1_500) is None
-    with pytest.raises(InvalidArgument, match=r"^id=None: v1 markers"):
+    with pytest.raises(InvalidArgument, match=r"^The argument id=None is invalid: v1 markers"):
         rig.service(marker_format="v1").queue(subscription="s").consumer()
 
 
@@ -98,7 +98,7 @@ def test_consumers_share_a_group_and_what_nobody_received_is_handed_over(rig: Ri
     begun = receive(first, 2)
     second = open_consumer(rig)
     first.close()
-    rest = receive(second, 8 - len(begun), seconds=60)
+    rest = receive(second, 8 - len(begun))
     payloads = {message.payload for message in [*begun, *rest]}
     assert payloads == {b"%d" % number for number in range(len(sent))}
     for message in rest:
@@ -127,7 +127,7 @@ def test_what_a_killed_process_held_comes_back_as_a_copy(rig: Rig) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "received\n"
         process.kill()
-    (copy,) = receive(open_consumer(rig), 1, seconds=60)
+    (copy,) = receive(open_consumer(rig), 1)
     assert (copy.payload, copy.delivery_count) == (b"held", 2)
     copy.ack()
 
@@ -136,7 +136,8 @@ def test_a_full_buffer_leaves_the_rest_in_the_queue_and_the_consumer_in_its_grou
     sent = rig.send(*(b"%d" % number for number in range(12)), id="q")
     slow = open_consumer(rig, consumer_receive_buffer_capacity=2)
     found = receive(slow, 1)
-    time.sleep(3.0)  # long enough for it to stop reading
+    eventually(lambda: markers(rig, MarkerType.START).total() == 3)
+    time.sleep(0.5)  # long enough for what must not come
     assert markers(rig, MarkerType.START).total() == 3
     found += receive(slow, 11)
     assert ids(found) == sorted(sent)
@@ -153,11 +154,11 @@ def test_a_paused_partition_rests_and_publishing_to_it_wakes_it(rig: Rig, open_c
     client.publish(rig.topic, b"before", b"q", partition=0)
     receive(consumer, 1)[0].ack()
     client.pause_stream(rig.topic)
-    time.sleep(1.0)  # until the consumer has looked
+    until_paused(consumer, rig.topic, 0, 1)
     with rig.service().queue("q").producer() as unaware:  # of this streams topic, and of the pause
         for _ in range(10):
             unaware.send(b"held")
-    assert consumer.receive(2_000) is None
+    assert consumer.receive(1_000) is None
     for partition in (0, 1):
         client.publish(rig.topic, b"wake", b"q", partition=partition)
     woken = receive(consumer, 12)

@@ -29,8 +29,8 @@ STREAM, STREAMS, CURSORS = "rights-orders", "rights-streams", "rights-cursors"
 class Rights:
     """What bob may do: everything but what he is denied."""
 
-    def __init__(self, servers: dict[str, str]) -> None:
-        self._admin = AdminClient(servers | login("admin", "of-admin"))
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
 
     def bind(self, kind: ResourceType, name: str, operation: AclOperation, *, allow: bool) -> None:
         permission = AclPermissionType.ALLOW if allow else AclPermissionType.DENY
@@ -48,16 +48,17 @@ class Rights:
 def rights(guarded_broker: EmbeddedKafka) -> Iterator[Rights]:
     """Bob's rights, with a stream that holds a message, and a pause in the streams topic."""
     servers = {"bootstrap.servers": guarded_broker.bootstrap_servers}
-    made = Rights(servers)
-    for kind in (TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
-        made.bind(kind, "*", AclOperation.ALL, allow=True)
-    with client_of(guarded_broker, "admin", "of-admin") as admin:
-        admin.create_stream(STREAM, 2, optimistic_concurrency=True)
-        admin.publish(STREAM, b"v", partition=0)
-        admin.pause_stream(STREAM, partitions=[1])
-        admin.set_cursor("mailer", STREAM, 0, 1)
-    yield made
-    made.clear(AclPermissionType.ANY)
+    with AdminClient(servers | login("admin", "of-admin")) as admin:
+        made = Rights(admin)
+        for kind in (TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
+            made.bind(kind, "*", AclOperation.ALL, allow=True)
+        with client_of(guarded_broker, "admin", "of-admin") as client:
+            client.create_stream(STREAM, 2, optimistic_concurrency=True)
+            client.publish(STREAM, b"v", partition=0)
+            client.pause_stream(STREAM, partitions=[1])
+            client.set_cursor("mailer", STREAM, 0, 1)
+        yield made
+        made.clear(AclPermissionType.ANY)
 
 
 @pytest.fixture

@@ -20,9 +20,10 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NoSuchMessages, NotOfSubscription, UnknownSubscription
 from spark_cursor_source.topics.markers import MarkerSender
+from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.wire import cursor as wire
 from tests.kafka.control_plane import PARTITIONS, Control, cell_of, cursor_of, login, produce
-from tests.kafka.tracker_thread import PlainTracker, options_of
+from tests.kafka.tracker_thread import options_of
 
 pytestmark = pytest.mark.broker
 
@@ -78,31 +79,35 @@ def test_what_is_there_may_be_acked_though_the_tracker_is_behind(check: AckCheck
 
 
 def test_messages_that_come_later_may_be_acked_then(check: AckCheck, control: Control, queue: str) -> None:
-    with pytest.raises(NoSuchMessages, match=r"partition 0 ends at offset 5, so there is no message 5: "):
+    with pytest.raises(NoSuchMessages, match=r"partition 0 ends at offset 5, so it has no message 5"):
         check.check({cell_of(queue): OffsetSet.of((4, 6))})
     produce(control.config, queue, [{"value": b"x"}])
     check.check({cell_of(queue): OffsetSet.of((4, 6))})
 
 
 def test_offsets_beyond_the_end_are_named_the_first_few_of_them(check: AckCheck, queue: str) -> None:
-    with pytest.raises(NoSuchMessages, match=r"no message 5, 6, 7 and 93 more: correct the column offset"):
+    with pytest.raises(NoSuchMessages, match=r"no message 5, 6, 7 and 93 more. Correct the column offset"):
         check.check({cell_of(queue): OffsetSet.of((0, 2), (5, 101))})
 
 
 def test_a_subscription_a_topic_or_a_partition_that_nobody_reads_is_named(
     check: AckCheck, queue: str
 ) -> None:
-    with pytest.raises(UnknownSubscription, match="no cursor of subscription 'bilingg'; it knows billing"):
+    with pytest.raises(
+        UnknownSubscription, match=r"no cursor of subscription 'bilingg'. Its subscriptions are: billing"
+    ):
         check.check({cell_of(queue, subscription="bilingg"): OffsetSet.of((0, 1))})
-    with pytest.raises(NotOfSubscription, match=f"no cursor of topic 'ordres', only of {queue}"):
+    with pytest.raises(NotOfSubscription, match=f"no cursor of topic 'ordres'. It has cursors of {queue}"):
         check.check({cell_of("ordres"): OffsetSet.of((0, 1))})
-    with pytest.raises(NotOfSubscription, match=r"no cursor of partition 99 of .*, only of partitions 0, 1"):
+    with pytest.raises(
+        NotOfSubscription, match=r"no cursor of partition 99 of .*. It has cursors of partitions 0, 1"
+    ):
         check.check({cell_of(queue, 99): OffsetSet.of((0, 1))})
 
 
 def test_a_cursors_topic_that_is_not_there_knows_nobody(control: Control, queue: str) -> None:
     acks = [End(cell=cell_of(queue), offsets=OffsetSet.of((0, 1)))]
-    with pytest.raises(UnknownSubscription, match="'no-such-topic' holds no cursor of subscription"):
+    with pytest.raises(UnknownSubscription, match="'no-such-topic' has no cursor of subscription"):
         check_acks(control.config, "no-such-topic", control.markers, acks)
 
 
@@ -124,7 +129,7 @@ def test_the_first_ack_of_a_new_subscription_waits_for_the_tracker(
     done = in_thread(lambda: check.check({new: OffsetSet.of((0, 1))}))
     time.sleep(0.3)
     assert not done.done()
-    with PlainTracker(options_of(control, tmp_path)):
+    with Tracker(options_of(control, tmp_path)):
         done.result(timeout=20)
         with pytest.raises(UnknownSubscription, match="no cursor of subscription 'nwe'"):
             check.check({cell_of(queue, subscription="nwe"): OffsetSet.of((0, 1))})

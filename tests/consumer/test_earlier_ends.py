@@ -55,8 +55,8 @@ def test_an_end_that_an_election_has_lost_fails_the_query(
     # As after an election of a replica without the last two: they were delivered, and are not there.
     with pytest.raises(
         QueueTopicEndsEarlier,
-        match=r"ends at offset 3, and the subscription stands at 5.*"
-        r"set failOnDataLoss=false to go on after them",
+        match=r"ends at offset 3, before the position 5 .*"
+        r"set failOnDataLoss=false to continue",
     ):
         view.watch_ends({(topic, 0): 5}, {(topic, 0): 3})
 
@@ -76,7 +76,7 @@ def test_where_loss_may_be_it_is_logged_once_and_reading_goes_on(
     began = time.monotonic()
     for _ in range(20):
         view.watch_ends({(topic, 0): 5}, {(topic, 0): 3})
-    assert time.monotonic() - began < 10, "the query waits once, not at every question"
+    assert time.monotonic() - began < 40, "the query waits once, not at every question"
     assert caplog.text.count("queue_ends_earlier") == 1
     view.watch_ends({(topic, 0): 6}, {(topic, 0): 3})
     assert caplog.text.count("queue_ends_earlier") == 2
@@ -87,4 +87,4 @@ def test_a_query_that_starts_beyond_the_end_goes_on_where_loss_may_be(
 ) -> None:
     view, topic = make_view(failOnDataLoss="false")
     view.resume(SourceOffset(queue={(topic, 0): 9}, redeliveries={}))
-    assert f"topic '{topic}' partition 0 ends at offset 3" in caplog.text
+    assert f"Topic '{topic}' partition 0 ends at offset 3" in caplog.text

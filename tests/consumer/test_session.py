@@ -11,8 +11,8 @@ import pytest
 from spark_cursor_source.consumer.session import REPEATS, TrackerAddress, TrackerSession
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, MarkersLog
-from spark_cursor_source.core.marker import Hello
-from spark_cursor_source.errors import NoTracker, TrackedElsewhere
+from spark_cursor_source.core.marker import Delete, Hello
+from spark_cursor_source.errors import MarkersNotDurable, NoTracker, TrackedElsewhere
 
 CELL = Cell(subscription="s", topic="t", partition=0)
 TIMEOUT_S = 0.4
@@ -42,7 +42,7 @@ def test_a_seek_before_the_answer_is_met_anew_once_and_then_the_tracker_is_misse
     assert [hello.run_id for hello in said] == ["run", "run.1"]
     time.sleep(TIMEOUT_S)
     assert run.taken_over() == {}
-    with pytest.raises(NoTracker, match="no tracker answered for 1 queue"):
+    with pytest.raises(NoTracker, match="No tracker answered for 1 queue"):
         run.listen()
 
 
@@ -73,6 +73,59 @@ def test_a_run_that_has_lost_everything_waits_for_no_answer() -> None:
     assert len(said) == 1
 
 
+def test_a_hello_that_another_run_overtakes_is_said_again_without_the_timeout_of_the_tracker() -> None:
+    # Hello -- Hello of another run, before the answer is read -- a quarter of the timeout -- Hello
+    said: list[Hello] = []
+    address = TrackerAddress(markers_topic="m", cursors_topic="c", timeout_ms=60_000)
+    cursors, now_s = Owned("before"), [0.0]
+    run = TrackerSession("run", address, cursors, said.extend, now_s=lambda: now_s[0])
+    run.greet({CELL: 0}, {})
+    now_s[0] = 60 / REPEATS + 1
+    assert run.taken_over() == {}, "the tracker has read neither Hello"
+    cursors.owner = "another"
+    assert run.taken_over() == {CELL: None}
+    run.give_up([CELL])
+    run.greet({CELL: 0}, {})
+    assert [hello.run_id for hello in said] == ["run", "run.1"]
+    cursors.owner = "run.1"
+    run.listen()
+    assert CELL in run.answers
+
+
+def test_a_hello_that_is_not_confirmed_is_said_again_under_another_run_id() -> None:
+    # Hello, stored without an answer -- Seek -- Hello: with one id, the Seek would stay unnoticed
+    said: list[Hello] = []
+
+    def send(hellos: Sequence[Hello | Delete]) -> None:
+        said.extend(hello for hello in hellos if isinstance(hello, Hello))
+        if len(said) == 1:
+            raise MarkersNotDurable("m", 1, "no answer")
+
+    address = TrackerAddress(markers_topic="m", cursors_topic="c", timeout_ms=60_000)
+    cursors = Owned("before")
+    run = TrackerSession("run", address, cursors, send)
+    with pytest.raises(MarkersNotDurable):
+        run.greet({CELL: 0}, {})
+    run.greet({CELL: 0}, {})
+    assert [hello.run_id for hello in said] == ["run", "run.1"]
+    cursors.owner = "run"
+    run.listen()
+    assert not run.answers
+
+
+class Owned:
+    """The cursors of a subscription whose redeliveries go to one run."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+
+    def refresh(self) -> bool:
+        return False
+
+    def get(self, cell: Cell) -> CursorSnapshot:
+        return CursorSnapshot(cell=cell, read_position=4, next_marker=2, owner=self.owner)
+
+
 class Elsewhere(Sought):
     """The cursors of a subscription that the tracker of another markers topic has."""
 
@@ -83,7 +136,7 @@ class Elsewhere(Sought):
 def test_a_subscription_of_another_markers_topics_tracker_is_refused_before_it_is_greeted() -> None:
     said: list[Hello] = []
     address = TrackerAddress(markers_topic="m", cursors_topic="c", timeout_ms=1_000)
-    with pytest.raises(TrackedElsewhere, match="through markers topic 'others', and this is to use 'm'"):
+    with pytest.raises(TrackedElsewhere, match="through markers topic 'others', not 'm'"):
         TrackerSession("run", address, Elsewhere(), said.extend).greet({CELL: 0}, {})
     assert said == []
     told = TrackerAddress(markers_topic="others", cursors_topic="c", timeout_ms=1_000)

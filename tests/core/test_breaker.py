@@ -58,7 +58,7 @@ def test_another_trip_of_an_open_breaker_begins_its_pause_again() -> None:
 
 
 def test_a_breaker_that_allows_nothing_is_refused() -> None:
-    with pytest.raises(InvalidOption, match="write it like 100/1m"):
+    with pytest.raises(InvalidOption, match="Write it like 100/1m"):
         BreakerPolicy(limit=0)
 
 

@@ -30,7 +30,7 @@ def stored_by(writer: SourceOptions) -> dict[str, Any]:
         (
             {"subscription": "mails"},
             r"with subscription=billing, and the query has subscription=mails.* skip messages.*"
-            r"a checkpointLocation of its own, or set subscription=billing",
+            r"its own checkpointLocation, or set subscription=billing",
         ),
         ({"markersTopic": "m"}, "markersTopic=__cursorq_markers, and the query has markersTopic=m"),
         ({"redeliveriesTopic": "r"}, "redeliveriesTopic=r"),

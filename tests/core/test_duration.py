@@ -67,7 +67,7 @@ def test_the_intervals_of_spark_are_durations_too(text: str, duration_ms: int) -
     ],
 )
 def test_anything_else_is_refused_and_says_what_to_write(text: str) -> None:
-    with pytest.raises(InvalidDuration, match="write a whole number and a unit") as refusal:
+    with pytest.raises(InvalidDuration, match="Write a whole number with a unit") as refusal:
         parse_duration(text)
     assert len(str(refusal.value)) < 400
 

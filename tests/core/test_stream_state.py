@@ -36,7 +36,7 @@ def test_the_last_record_of_each_kind_counts_and_says_since_when() -> None:
     expected = PartitionState(pause_changed_ms=3, readonly=True, readonly_changed_ms=2)
     assert view.state(PLACE) == expected
     assert view.state(("orders", 0)) == view.state(("returns", 1)) == PartitionState()
-    with pytest.raises(ReadonlyPartition, match="partition 1 of stream 'orders' is readonly"):
+    with pytest.raises(ReadonlyPartition, match="Partition 1 of stream 'orders' is readonly"):
         view.check_writable(PLACE)
     view.check_writable(("orders", 0))
 

@@ -18,14 +18,19 @@ from spark_cursor_source.core.marker import (
     CloseBreaker,
     Delete,
     End,
+    EndLeased,
     EndOffsetObserved,
+    EndPause,
     EndUpTo,
     Hello,
     KeepAlive,
+    Leave,
     Marker,
     OpenBreaker,
+    Pause,
     Reject,
     Release,
+    Requeue,
     Seek,
     Start,
     Withhold,
@@ -69,6 +74,7 @@ class Message:
     grouped: bool = False  # with other suspects, in its last delivery
     trouble: str = ""  # where held
     tries: int = 0  # where held; at_ms is the next one
+    left: bool = False  # of a lease
 
 
 @dataclass
@@ -81,6 +87,7 @@ class Twin:
     owner: str | None = None
     owner_seen_ms: int = 0
     sought: bool = False
+    paused_ms: int | None = None
     messages: dict[int, Message] = field(default_factory=dict)
     to_announce: set[int] = field(default_factory=set)
     dead: list[Dead] = field(default_factory=list)
@@ -114,6 +121,14 @@ class Twin:
             case End(offsets=offsets):
                 for offset in set(offsets) - self.spared(marker.run_id):
                     self.end(offset, no_message=marker.no_message)
+            case EndLeased():
+                for offset, message in self.leased(marker.offsets).items():
+                    is_of_it = (message.run, message.count) == (marker.run_id, marker.delivery_count)
+                    if is_of_it and not message.left:
+                        self.end(offset)
+            case Leave():
+                for message in self.leased(marker.offsets).values():
+                    message.left = message.left or message.count == marker.delivery_count
             case EndUpTo(position=position):
                 spared = self.spared(marker.run_id)
                 below = [one for one in self.messages if one < position and one not in spared]
@@ -126,18 +141,20 @@ class Twin:
                 self.ended |= set(range(position)) - spared
             case KeepAlive():
                 for message in self.leased(marker.offsets).values():
-                    deadline = quarter_second(at_ms + min(marker.lease_ms, MAX_LEASE_MS))
+                    deadline = rounded(at_ms, marker.lease_ms)
                     self.keep_alive(message, marker, deadline)
             case Release():
                 for offset, message in self.leased(marker.offsets).items():
                     if message.count == marker.delivery_count:
                         if marker.due_ms is None:
+                            self.totals["released"] += 1
                             self.release(offset, message, marker, at_ms)
                         elif message.started_ms <= marker.due_ms:
                             self.take_back(offset, message, marker.due_ms - at_ms, at_ms)
             case Reject():
                 for offset, message in self.leased(marker.offsets).items():
                     if message.count == marker.delivery_count:
+                        self.totals["rejected"] += 1
                         self.dead_letter(offset, message, REJECTED, at_ms, marker.reason)
             case Seek(position=position):
                 self.messages.clear()
@@ -168,6 +185,16 @@ class Twin:
             case Withhold():
                 for offset in marker.offsets:
                     self.withhold(offset, marker, at_ms)
+            case Requeue():
+                for offset in marker.offsets:
+                    if offset < self.read_position and offset not in self.messages:
+                        self.ended.discard(offset)
+                        self.messages[offset] = Message("available", 0, None)
+                        self.to_announce.add(offset)
+            case Pause():
+                self.paused_ms = at_ms if self.paused_ms is None else self.paused_ms
+            case EndPause():
+                self.paused_ms = None
             case Delete():
                 new = Twin(self.policy, exists=False, dead=self.dead)
                 self.__dict__ = new.__dict__
@@ -175,7 +202,7 @@ class Twin:
     def count_unknown(self, marker: Marker) -> None:
         """Count what somebody gave back, rejected or extended that is under no lease of that delivery."""
         match marker:
-            case Release(due_ms=None) | Reject() | KeepAlive(run_id=None):
+            case Release(due_ms=None) | Reject() | Leave() | KeepAlive(run_id=None):
                 for offset in marker.offsets if marker.delivery_count is not None else ():
                     message = self.messages.get(offset)
                     if message is None:
@@ -188,7 +215,7 @@ class Twin:
 
     def start(self, marker: Start, at_ms: int) -> None:
         run, least = marker.run_id, marker.delivery_count
-        deadline = quarter_second(at_ms + min(marker.lease_ms, MAX_LEASE_MS))
+        deadline = rounded(at_ms, marker.lease_ms)
         started = quarter_second(at_ms)
         grouped = marker.alone and len(marker.offsets) > 1
         leased = Message("leased", 0, deadline, run, started_ms=started, grouped=grouped)
@@ -266,7 +293,7 @@ class Twin:
         grouped = message.grouped and (died or over)
         told = {"died": died, "lapsed": lapsed, "grouped": grouped}
         if delay_ms:
-            due_ms = quarter_second(at_ms + min(delay_ms, MAX_LEASE_MS))
+            due_ms = rounded(at_ms, delay_ms)
             self.messages[offset] = Message("delayed", message.count, due_ms, **told)
         else:
             self.messages[offset] = Message("available", message.count, None, **told)
@@ -321,7 +348,7 @@ class Twin:
         self.messages[offset] = Message(
             "held",
             marker.delivery_count,
-            quarter_second(at_ms + min(marker.delay_ms, MAX_LEASE_MS)),
+            rounded(at_ms, marker.delay_ms),
             reason=marker.reason,
             error=marker.error,
             started_ms=marker.last_delivery_ms,
@@ -359,6 +386,7 @@ class Twin:
             if self.opened_ms is not None:
                 break  # no lease runs out
             for offset, message in group:
+                self.totals["lease_timeouts"] += 1
                 if self.policy.exhausted(message.count) and not (
                     message.grouped and message.count == self.policy.max_deliveries
                 ):
@@ -377,12 +405,13 @@ class Twin:
 
     def grouped(self, state: str, where: Callable[[Message], bool]) -> list[list[tuple[int, Message]]]:
         """Messages of a state by what they have in common, in its order."""
-        groups: dict[tuple[int, int, str, int, bool, bool, bool], list[tuple[int, Message]]] = {}
+        groups: dict[tuple[int, int, str, int, bool, bool, bool, bool], list[tuple[int, Message]]] = {}
         for offset, message in sorted(self.messages.items()):
             if message.state == state and where(message):
                 key = (
                     *(message.at_ms or 0, message.count, message.run),
                     *(message.started_ms, message.died, message.lapsed, message.grouped),
+                    message.left,
                 )
                 groups.setdefault(key, []).append((offset, message))
         return [groups[key] for key in sorted(groups)]
@@ -422,6 +451,13 @@ class Twin:
 
 def quarter_second(moment_ms: int) -> int:
     return ceil(moment_ms / 250) * 250
+
+
+def rounded(at_ms: int, after_ms: int) -> int:
+    """A deadline, on a grain of a 50th of its wait or finer."""
+    after_ms = min(after_ms, MAX_LEASE_MS)
+    grain_ms = min(grain for grain in (1, 5, 25, 50, 100, 200) if grain == 200 or after_ms / grain < 256)
+    return ceil((at_ms + after_ms) / grain_ms) * grain_ms
 
 
 # ---- what they are told
@@ -475,10 +511,16 @@ markers = st.one_of(
     keep_alives,
     releases,
     st.builds(Reject, cell=cell, offsets=sets, delivery_count=counts, reason=st.just("bad")),
+    st.builds(EndLeased, cell=cell, offsets=sets, run_id=runs, delivery_count=counts),
+    st.builds(EndLeased, cell=cell, offsets=sets, run_id=st.just("a"), delivery_count=st.just(1)),
+    st.builds(Leave, cell=cell, offsets=sets, delivery_count=st.just(1) | counts),
     st.builds(EndUpTo, cell=cell, position=positions, run_id=runs_of_ends),
     st.builds(Seek, cell=cell, position=positions),
     st.builds(Hello, cell=cell, run_id=runs, position=positions),
     st.builds(CloseBreaker, cell=cell),
+    st.builds(Pause, cell=cell),
+    st.builds(EndPause, cell=cell),
+    st.builds(Requeue, cell=cell, offsets=sets),
     st.builds(OpenBreaker, cell=cell, trip=st.sampled_from(["x", "y"])),
     st.builds(EndOffsetObserved, cell=cell, position=positions),
     st.builds(Delete, cell=cell),
@@ -559,6 +601,7 @@ def assert_same_groups(state: CursorSnapshot, twin: Twin) -> None:
                 *("leased", lease.delivery_count, lease.deadline_ms, lease.run_id),
                 started_ms=lease.started_ms,
                 grouped=lease.grouped,
+                left=lease.left,
             )
             for offset in offsets
         }
@@ -593,6 +636,7 @@ def assert_same_groups(state: CursorSnapshot, twin: Twin) -> None:
     assert sum(map(len, groups)) == len(told) == len(state.outstanding), "no offset is in two groups"
     assert (state.read_position, state.owner) == (twin.read_position, twin.owner)
     assert (state.sought, state.owner_seen_ms) == (twin.sought, twin.owner_seen_ms)
+    assert state.paused_ms == twin.paused_ms
     breaker = state.breaker
     assert (breaker.trip, breaker.opened_ms, breaker.closes_ms) == (
         twin.trip,

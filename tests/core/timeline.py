@@ -8,10 +8,12 @@ from spark_cursor_source.core.marker import (
     CloseBreaker,
     Delete,
     End,
+    EndLeased,
     EndOffsetObserved,
     EndUpTo,
     Hello,
     KeepAlive,
+    Leave,
     Marker,
     OpenBreaker,
     Reject,
@@ -82,6 +84,12 @@ class Log:
 
     def end_up_to(self, position: int, *, at: float = 0, run: str | None = None) -> None:
         self.append(EndUpTo(cell=CELL, position=position, run_id=run), at)
+
+    def end_leased(self, held: OffsetSet, *, at: float = 0, run: str = A, count: int = 1) -> None:
+        self.append(EndLeased(cell=CELL, offsets=held, run_id=run, delivery_count=count), at)
+
+    def leave(self, held: OffsetSet, *, at: float = 0, count: int = 1) -> None:
+        self.append(Leave(cell=CELL, offsets=held, delivery_count=count), at)
 
     def keep_alive(
         self,

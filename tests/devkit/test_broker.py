@@ -7,16 +7,18 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from spark_cursor_source.devkit import process, runtime
 from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.devkit.ports import BrokerPorts
 from spark_cursor_source.devkit.settings import write_settings
 from spark_cursor_source.errors import (
     BrokerError,
@@ -26,6 +28,9 @@ from spark_cursor_source.errors import (
     JavaNotFound,
     PortTaken,
 )
+from tests.kafka import control_plane
+from tests.kafka.control_plane import login
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,13 +44,9 @@ def write(broker: EmbeddedKafka, topic: str, *values: bytes, partition: int = 0)
 
 
 def read_all(broker: EmbeddedKafka, topic: str) -> list[bytes | None]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader"})
-    try:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        return [message.value() for message in consumer.consume(end, timeout=20)]
-    finally:
-        consumer.close()
+    """The values of a topic's records."""
+    records = control_plane.read_all({"bootstrap.servers": broker.bootstrap_servers}, topic)
+    return [record.value() for record in records]
 
 
 def alive(pid: int) -> bool:
@@ -54,13 +55,9 @@ def alive(pid: int) -> bool:
     return bool(state.stdout.strip()) and not state.stdout.strip().startswith("Z")
 
 
-def eventually(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
+def identity(broker: EmbeddedKafka) -> dict[str, str]:
+    lines = (broker.data_dir / "logs" / "meta.properties").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if not line.startswith("#"))
 
 
 @pytest.fixture
@@ -69,101 +66,109 @@ def listener() -> Iterator[socket.socket]:
         yield taken
 
 
-def test_a_started_broker_answers_and_is_gone_with_its_files_after_the_block() -> None:
-    with EmbeddedKafka() as broker:
-        pid, directory = broker.pid, broker.data_dir
-        metadata = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=5)
-        assert list(metadata.brokers) == [1]
-        assert broker.running
-        assert directory.is_dir()
-    assert not alive(pid)
-    assert not directory.exists()
-    assert not broker.running
+@pytest.fixture(scope="module")
+def own_broker() -> Iterator[EmbeddedKafka]:
+    """The broker of this file, with settings of its own."""
+    with EmbeddedKafka(properties={"auto.create.topics.enable": True, "num.partitions": 7}) as running:
+        yield running
 
 
-def test_two_brokers_without_a_port_run_side_by_side_on_loopback(broker: EmbeddedKafka) -> None:
+@pytest.fixture
+def own(own_broker: EmbeddedKafka) -> EmbeddedKafka:
+    """A broker that tests may stop, kill and pause; the next one finds it running."""
+    return own_broker.start()
+
+
+def test_a_started_broker_answers_beside_another_and_is_gone_with_its_files_after_the_block(
+    broker: EmbeddedKafka,
+) -> None:
     with EmbeddedKafka() as other:
         assert other.bootstrap_servers != broker.bootstrap_servers
         assert other.bootstrap_servers.startswith("127.0.0.1:")
-
-
-def test_a_restart_keeps_the_port_and_every_message() -> None:
-    with EmbeddedKafka() as broker:
-        address, pid = broker.bootstrap_servers, broker.pid
-        write(broker, "kept", b"1", b"2")
-        broker.restart()
-        assert broker.bootstrap_servers == address
-        assert broker.pid != pid
-        assert read_all(broker, "kept") == [b"1", b"2"]
-
-
-def test_a_killed_broker_starts_again_with_what_it_had_acknowledged() -> None:
-    with EmbeddedKafka() as broker:
-        address, pid = broker.bootstrap_servers, broker.pid
-        write(broker, "survives", b"1")
-        broker.kill()
-        assert not alive(pid)
-        assert not broker.running
-        broker.start()
-        assert broker.bootstrap_servers == address
-        assert read_all(broker, "survives") == [b"1"]
-
-
-def test_a_broker_that_ended_by_itself_is_noticed_and_can_be_started_again() -> None:
-    with EmbeddedKafka() as broker:
-        os.kill(broker.pid, signal.SIGKILL)
-        assert broker.wait(timeout_s=10)
-        assert not broker.running
-        broker.start()
-        assert broker.running
-
-
-def test_a_client_that_keeps_asking_does_not_keep_the_broker_from_its_port() -> None:
-    with EmbeddedKafka(properties={"auto.create.topics.enable": True}) as broker:
-        producer = Producer(
-            {
-                "bootstrap.servers": broker.bootstrap_servers,
-                "reconnect.backoff.ms": 1,
-                "reconnect.backoff.max.ms": 5,
-            }
+        pid, directory = other.pid, other.data_dir
+        metadata = AdminClient({"bootstrap.servers": other.bootstrap_servers, "log_level": 0}).list_topics(
+            timeout=5
         )
-        producer.produce("patient", b"before")
-        assert producer.flush(20) == 0
-        broker.stop()
-        producer.produce("patient", b"while it was away")
-        producer.poll(1.0)
-        broker.start()
-        assert producer.flush(20) == 0
-        assert len(read_all(broker, "patient")) == 2
+        assert list(metadata.brokers) == [1]
+        # The storage of both is a copy of the same one, but for the ids.
+        for name in ("cluster.id", "directory.id"):
+            assert identity(other)[name] != identity(broker)[name]
+        assert identity(other).keys() == identity(broker).keys()
+        assert other.running
+        assert directory.is_dir()
+    assert not alive(pid)
+    assert not directory.exists()
+    assert not other.running
 
 
-def test_a_paused_broker_answers_nothing_until_it_is_resumed() -> None:
-    with EmbeddedKafka() as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        broker.pause()
-        assert broker.running
-        with pytest.raises(KafkaException):
-            admin.list_topics(timeout=0.5)
-        broker.resume()
-        assert admin.list_topics(timeout=10).brokers
+def test_settings_can_be_given_and_win_over_ours(own: EmbeddedKafka) -> None:
+    write(own, "seven", b"1")
+    metadata = AdminClient({"bootstrap.servers": own.bootstrap_servers, "log_level": 0}).list_topics(
+        "seven", timeout=5
+    )
+    assert len(metadata.topics["seven"].partitions) == 7
 
 
-def test_a_paused_broker_can_be_stopped() -> None:
-    with EmbeddedKafka() as broker:
-        pid = broker.pid
-        broker.pause()
-        broker.stop()
-        assert not alive(pid)
+def test_a_restart_keeps_the_port_and_every_message(own: EmbeddedKafka) -> None:
+    address, pid = own.bootstrap_servers, own.pid
+    write(own, "kept", b"1", b"2")
+    own.restart()
+    assert own.bootstrap_servers == address
+    assert own.pid != pid
+    assert read_all(own, "kept") == [b"1", b"2"]
 
 
-def test_a_kept_data_directory_is_formatted_once_and_serves_a_later_broker(tmp_path: Path) -> None:
-    directory = tmp_path / "kept"
-    with EmbeddedKafka(data_dir=directory) as first:
-        write(first, "orders", b"1")
-        identity = (directory / "logs" / "meta.properties").read_bytes()
-    with EmbeddedKafka(data_dir=directory) as second:
-        assert read_all(second, "orders") == [b"1"]
-    assert (directory / "logs" / "meta.properties").read_bytes() == identity
+def test_a_killed_broker_starts_again_with_what_it_had_acknowledged(own: EmbeddedKafka) -> None:
+    address, pid = own.bootstrap_servers, own.pid
+    write(own, "survives", b"1")
+    own.kill()
+    assert not alive(pid)
+    assert not own.running
+    own.start()
+    assert own.bootstrap_servers == address
+    assert read_all(own, "survives") == [b"1"]
+
+
+def test_a_broker_that_ended_by_itself_is_noticed_and_can_be_started_again(own: EmbeddedKafka) -> None:
+    os.kill(own.pid, signal.SIGKILL)
+    assert own.wait(timeout_s=60)
+    assert not own.running
+    own.start()
+    assert own.running
+
+
+def test_a_paused_broker_answers_nothing_until_it_is_resumed(own: EmbeddedKafka) -> None:
+    admin = AdminClient({"bootstrap.servers": own.bootstrap_servers, "log_level": 0})
+    own.pause()
+    assert own.running
+    with pytest.raises(KafkaException):
+        admin.list_topics(timeout=0.5)
+    own.resume()
+    assert admin.list_topics(timeout=10).brokers
+
+
+def test_a_client_that_keeps_asking_does_not_keep_a_paused_broker_that_was_stopped_from_its_port(
+    own: EmbeddedKafka,
+) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": own.bootstrap_servers,
+            "reconnect.backoff.ms": 1,
+            "reconnect.backoff.max.ms": 5,
+            "log_level": 0,
+        }
+    )
+    producer.produce("patient", b"before", partition=0)
+    assert producer.flush(20) == 0
+    pid = own.pid
+    own.pause()
+    own.stop()
+    assert not alive(pid)
+    producer.produce("patient", b"while it was away", partition=0)
+    producer.poll(1.0)
+    own.start()
+    assert producer.flush(20) == 0
+    assert len(read_all(own, "patient")) == 2
 
 
 def test_a_stopped_broker_has_no_process_id_and_says_how_to_get_one() -> None:
@@ -175,7 +180,7 @@ def test_a_stopped_broker_has_no_process_id_and_says_how_to_get_one() -> None:
         broker.pause,
         broker.resume,
     ):
-        with pytest.raises(BrokerNotRunning, match=r"call start\(\)"):
+        with pytest.raises(BrokerNotRunning, match=r"Call start\(\)"):
             use()
     broker.stop()
     broker.close()
@@ -184,40 +189,18 @@ def test_a_stopped_broker_has_no_process_id_and_says_how_to_get_one() -> None:
 def test_the_controller_never_gets_the_port_of_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     # Chance, in which the same free port comes first each time.
     monkeypatch.setattr(process.random, "sample", lambda ports, count: ports[:count])
-    with EmbeddedKafka() as broker:
-        assert broker.running
+    ports = BrokerPorts([1], None)
+    ports.choose()
+    assert ports.controller[1] != ports.client[1]
 
 
-def test_settings_can_be_given_and_win_over_ours() -> None:
-    with EmbeddedKafka(properties={"auto.create.topics.enable": False, "num.partitions": 7}) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        admin.create_topics([NewTopic("seven")])["seven"].result(timeout=10)
-        assert len(admin.list_topics("seven", timeout=5).topics["seven"].partitions) == 7
-
-
-def test_a_broker_that_asks_for_a_password_lets_in_who_knows_it() -> None:
-    secured = {
-        "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.name.client.plain.sasl.jaas.config": (
-            "org.apache.kafka.common.security.plain.PlainLoginModule required "
-            'username="us" password="tell-nobody" user_us="tell-nobody";'
-        ),
-    }
-    login = {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "us",
-        "sasl.password": "tell-nobody",
-    }
-    with EmbeddedKafka(properties=secured, client_config=login) as broker:
-        assert (broker.data_dir / "server.properties").stat().st_mode & 0o077 == 0
-        assert "tell-nobody" not in repr(broker)
-        with pytest.raises(KafkaException):
-            AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}).list_topics(
-                timeout=1
-            )
+def test_a_broker_that_asks_for_a_password_lets_in_who_knows_it(guarded_broker: EmbeddedKafka) -> None:
+    assert (guarded_broker.data_dir / "server.properties").stat().st_mode & 0o077 == 0
+    assert "of-admin" not in repr(guarded_broker)
+    servers = {"bootstrap.servers": guarded_broker.bootstrap_servers, "log_level": 0}
+    assert AdminClient(servers | login("admin", "of-admin")).list_topics(timeout=10).brokers
+    with pytest.raises(KafkaException):
+        AdminClient(servers).list_topics(timeout=1)
 
 
 def test_a_cluster_keeps_a_topic_in_three_replicas_of_which_two_acknowledge(tmp_path: Path) -> None:
@@ -252,9 +235,12 @@ def test_share_groups_hand_out_messages_and_take_acks(
     try:
         consumer.subscribe([topic])
         got: list[bytes | None] = []
-        deadline = time.monotonic() + 20
-        while len(got) < 3 and time.monotonic() < deadline:
-            got += [message.value() for message in consumer.poll(timeout=1.0)]
+
+        def all_came() -> bool:
+            got.extend(message.value() for message in consumer.poll(timeout=1.0))
+            return len(got) >= 3
+
+        wait_until(all_came)
         assert sorted(filter(None, got)) == [b"a", b"b", b"c"]
     finally:
         consumer.close()
@@ -262,102 +248,95 @@ def test_share_groups_hand_out_messages_and_take_acks(
 
 PARENT = """
 import sys, time
-from spark_cursor_source.devkit.settings import write_settings
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-broker = EmbeddedKafka(data_dir=sys.argv[1] or None).start()
+from tests.devkit.test_broker import write
+broker = EmbeddedKafka(data_dir=sys.argv[1] or None, brokers=int(sys.argv[2])).start()
 {before}
-print(broker.pid, broker._nodes[1].process._keeper.pid, broker.data_dir, flush=True)
+print(broker._nodes[1].process._keeper.pid, broker.data_dir, *broker.pids.values(), flush=True)
 time.sleep(600)
 """
 
 
 FORK = """
 import os
-if os.fork() == 0:
-    print(os.getpid(), flush=True)
+if (forked := os.fork()) == 0:
     time.sleep(600)
     os._exit(0)
-time.sleep(1)
+print(forked, flush=True)
 """
 
 
-def parent_of_a_broker(data_dir: str = "", before: str = "") -> tuple[subprocess.Popen[str], int, int, Path]:
-    script = PARENT.format(before=before)
-    parent = subprocess.Popen(
-        [sys.executable, "-c", script, data_dir], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
-    assert parent.stdout is not None
-    broker, keeper, directory = parent.stdout.readline().split()
-    return parent, int(broker), int(keeper), Path(directory)
+@dataclass
+class Parent:
+    """A process with a Kafka: its keeper, its data, its brokers, and what it has printed before."""
+
+    process: subprocess.Popen[str]
+    keeper: int
+    directory: Path
+    brokers: list[int]
+    printed: str
+
+    def gone(self) -> bool:
+        return not any(alive(pid) for pid in (self.keeper, *self.brokers))
 
 
-@pytest.mark.e2e
-def test_a_broker_ends_with_its_sigkilled_parent_and_leaves_no_temporary_files() -> None:
-    parent, broker, keeper, directory = parent_of_a_broker()
-    with parent:
-        assert alive(broker)
-        parent.kill()
-    assert eventually(lambda: not alive(broker) and not alive(keeper))
-    assert not directory.exists()
-
-
-@pytest.mark.e2e
-def test_a_cluster_ends_with_its_sigkilled_parent_too() -> None:
-    script = PARENT.replace("EmbeddedKafka(", "EmbeddedKafka(brokers=3, ").format(
-        before="broker.pause(2); print(*broker.pids.values(), flush=True)"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", script, ""], stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    with parent:
-        assert parent.stdout is not None
-        pids = [int(pid) for pid in parent.stdout.readline().split()]
-        directory = Path(parent.stdout.readline().split()[2])
-        assert len(pids) == 3
-        parent.kill()
-    assert eventually(lambda: not any(alive(pid) for pid in pids) and not directory.exists())
-
-
-@pytest.mark.e2e
-def test_a_paused_broker_ends_with_its_sigkilled_parent_too() -> None:
-    parent, broker, keeper, _ = parent_of_a_broker(before="broker.pause()")
-    with parent:
-        parent.kill()
-    assert eventually(lambda: not alive(broker) and not alive(keeper))
-
-
-@pytest.mark.e2e
-def test_a_broker_ends_with_its_parent_though_a_forked_child_still_holds_the_lifeline() -> None:
-    script = PARENT.format(before=FORK)
-    parent = subprocess.Popen([sys.executable, "-c", script, ""], stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    with parent:
-        assert parent.stdout is not None
-        forked = int(parent.stdout.readline())
-        broker, keeper = map(int, parent.stdout.readline().split()[:2])
-        parent.kill()
+@contextmanager
+def parent_of(
+    data_dir: Path | str = "", *, brokers: int = 1, before: str = "", prints: bool = False
+) -> Iterator[Parent]:
+    """A process that has started a Kafka and lives until it is killed."""
+    command = [sys.executable, "-c", PARENT.format(before=before), str(data_dir), str(brokers)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
-            assert eventually(lambda: not alive(broker) and not alive(keeper))
+            assert process.stdout is not None
+            printed = process.stdout.readline() if prints else ""
+            keeper, directory, *pids = process.stdout.readline().split()
+            yield Parent(process, int(keeper), Path(directory), [int(pid) for pid in pids], printed)
+        finally:
+            process.kill()
+
+
+@pytest.mark.e2e
+def test_a_broker_ends_with_its_killed_parent_though_a_fork_holds_the_lifeline_and_leaves_no_files() -> None:
+    with parent_of(before=FORK, prints=True) as parent:
+        assert all(alive(pid) for pid in parent.brokers)
+        forked = int(parent.printed)
+        parent.process.kill()
+        try:
+            wait_until(parent.gone)
+            wait_until(lambda: not parent.directory.exists())
             assert alive(forked)
         finally:
             os.kill(forked, signal.SIGKILL)
 
 
 @pytest.mark.e2e
-def test_a_crash_of_the_parent_keeps_a_kept_data_directory(tmp_path: Path) -> None:
-    parent, broker, _, directory = parent_of_a_broker(str(tmp_path / "kept"))
-    with parent:
-        parent.kill()
-    assert eventually(lambda: not alive(broker))
-    with EmbeddedKafka(data_dir=directory) as again:
-        assert again.running
+def test_a_cluster_ends_with_its_sigkilled_parent_though_a_broker_is_paused() -> None:
+    with parent_of(brokers=3, before="broker.pause(2)") as parent:
+        assert len(parent.brokers) == 3
+        parent.process.kill()
+    wait_until(lambda: parent.gone() and not parent.directory.exists())
+
+
+@pytest.mark.e2e
+def test_a_kept_data_directory_outlives_a_crash_of_the_parent_is_formatted_once_and_serves_a_later_broker(
+    tmp_path: Path,
+) -> None:
+    with parent_of(tmp_path / "kept", before='write(broker, "orders", b"1")') as parent:
+        identity = (parent.directory / "logs" / "meta.properties").read_bytes()
+        parent.process.kill()
+    wait_until(parent.gone)
+    with EmbeddedKafka(data_dir=parent.directory) as again:
+        assert read_all(again, "orders") == [b"1"]
+    assert (parent.directory / "logs" / "meta.properties").read_bytes() == identity
 
 
 @pytest.mark.e2e
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's help is Linux's")
 def test_a_broker_ends_when_even_its_keeper_is_sigkilled(tmp_path: Path) -> None:
-    parent, broker, keeper, _ = parent_of_a_broker(str(tmp_path))
-    with parent:
-        os.kill(keeper, signal.SIGKILL)
-        assert eventually(lambda: not alive(broker))
-        parent.kill()
+    with parent_of(tmp_path) as parent:
+        os.kill(parent.keeper, signal.SIGKILL)
+        wait_until(lambda: not any(alive(pid) for pid in parent.brokers))
 
 
 def test_a_taken_port_is_an_error_that_names_it(listener: socket.socket) -> None:
@@ -371,7 +350,7 @@ def test_a_wrong_setting_is_an_error_with_the_end_of_the_log_and_leaves_nothing_
     tmp_path: Path,
 ) -> None:
     broker = EmbeddedKafka(data_dir=tmp_path / "a", properties={"log.retention.hours": 0})
-    with pytest.raises(BrokerNotReady, match="check `properties`"):
+    with pytest.raises(BrokerNotReady, match="Check `properties`"):
         broker.start()
     assert not broker.running
     dies_late = EmbeddedKafka(data_dir=tmp_path / "b", properties={"metric.reporters": "no.such.Reporter"})
@@ -390,7 +369,7 @@ def test_without_java_the_error_says_which_to_install(
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(JavaNotFound, match=r"no java on PATH; .* needs Java 17 or later: install one"):
+    with pytest.raises(JavaNotFound, match=r"but there is no java on PATH. Install Java 17"):
         EmbeddedKafka().start()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JavaNotFound, match="no java of JAVA_HOME"):
@@ -403,7 +382,7 @@ def test_an_old_java_is_refused_by_its_version(monkeypatch: pytest.MonkeyPatch, 
     old.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_392\"' >&2\n")
     old.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(JavaNotFound, match=r"is version 1\.8\.0_392; "):
+    with pytest.raises(JavaNotFound, match=r"is version 1\.8\.0_392\. "):
         EmbeddedKafka().start()
     old.write_text("#!/bin/sh\necho 'openjdk version \"21\" 2023-09-19' >&2\n")
     assert runtime.find_java() == (str(old), "21")
@@ -434,9 +413,15 @@ def test_jars_that_cannot_be_had_are_an_error_that_says_to_connect_once(unreacha
     assert "first time only" in said[0]
 
 
-def test_a_remembered_classpath_is_used_only_while_every_jar_exists(unreachable_repository: Path) -> None:
+def test_a_remembered_classpath_is_used_only_while_every_jar_exists(
+    unreachable_repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import json
 
+    def resolve(progress: Callable[[str], None]) -> list[Path]:
+        raise JarsNotResolved(runtime.COORDINATE, "nothing is there")
+
+    monkeypatch.setattr(runtime, "_resolve", resolve)
     jar = unreachable_repository / "kafka.jar"
     unreachable_repository.mkdir(parents=True)
     jar.write_bytes(b"")

@@ -33,8 +33,6 @@ def test_messages_that_are_not_confirmed_are_counted(guarded_broker: EmbeddedKaf
     topic = f"queue-{uuid.uuid4().hex[:8]}"
     ensure_topic(KafkaOptions(servers | login("admin", "of-admin")), topic, partitions=1)
     bob = KafkaOptions(servers | login("bob", "of-bob") | {"log_level": "0"})
-    with pytest.raises(
-        MessagesNotDurable, match=f"3 messages are not confirmed by topic '{topic}'"
-    ) as failed:
+    with pytest.raises(MessagesNotDurable, match=f"not confirmed 3 messages to topic '{topic}'") as failed:
         send_messages(bob, topic, [(None, b"x")] * 3)
     assert failed.value.unsent == 3

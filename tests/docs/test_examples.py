@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from spark_cursor_source import admin, client
+from spark_cursor_source import AckSink, admin, client, metrics
 from spark_cursor_source.consumer.tracker_watch import unread_markers
 from spark_cursor_source.core.names import (
     DEFAULT_CURSORS_TOPIC,
@@ -24,8 +24,8 @@ from spark_cursor_source.core.names import (
 )
 from spark_cursor_source.devkit import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.tracker import Tracker
 from tests.docs.pages import environment, page_name, pages, runnable
-from tests.kafka.tracker_thread import PlainTracker
 from tests.spark.harness import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
@@ -34,12 +34,19 @@ PAGES = [path for path in pages() if runnable(path)]
 SPARK = [path for path in PAGES if environment(path) == "spark"]
 OTHER = [path for path in PAGES if environment(path) != "spark"]
 CLASSES = [
+    AckSink.per_row,
     admin.Subscriptions,
+    admin.TopicMetrics,
     client.Client,
     client.Service,
     client.QueueConsumer,
     client.QueueMessage,
     client.QueueProducer,
+    metrics.JsonFormatter,
+    metrics.message_span,
+    metrics.serve_metrics,
+    metrics.trace_headers,
+    Tracker,
 ]
 
 
@@ -58,7 +65,7 @@ def servers() -> Iterator[str]:
             "trigger": "100ms",
             "backoff": "200ms",
         }
-        with PlainTracker(options):
+        with Tracker(options):
             yield broker.bootstrap_servers
 
 
@@ -125,7 +132,7 @@ def test_the_blocks_of_a_page_about_spark_run(path: Path, reader: Reader, spark:
 
 
 @pytest.mark.parametrize("documented", CLASSES, ids=lambda documented: documented.__name__)
-def test_the_example_of_a_docstring_runs(documented: type, reader: Reader) -> None:
+def test_the_example_of_a_docstring_runs(documented: Any, reader: Reader) -> None:
     example = re.search(
         r"^Example::\n\n((?:    .*\n|\n)+)", inspect.cleandoc(documented.__doc__ or "") + "\n", re.M
     )

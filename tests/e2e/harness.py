@@ -8,12 +8,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from multiprocessing.process import BaseProcess
@@ -24,19 +23,30 @@ from confluent_kafka import Message, Producer
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker import End, EndUpTo, Hello, Marker, Release, Start
+from spark_cursor_source.core.marker import (
+    End,
+    EndLeased,
+    EndUpTo,
+    Hello,
+    Leave,
+    Marker,
+    Reject,
+    Release,
+    Start,
+)
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.subscription_type import group_id
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
+from tests import waiting
 from tests.e2e import plain_app, processes
 from tests.e2e.processes import Part
 from tests.forked import start_forked
+from tests.kafka.topic_records import TopicRecords
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 240.0  #: for anything that is waited for; a busy machine starts a Spark in a minute
@@ -46,11 +56,7 @@ MessageId = tuple[int, int]  #: (partition, offset)
 
 def wait_until(condition: Callable[[], Any], what: str, *, timeout_s: float = TIMEOUT_S) -> Any:
     """The first truthy answer of ``condition``."""
-    until = time.monotonic() + timeout_s
-    while not (answer := condition()):
-        assert time.monotonic() < until, f"not in {timeout_s:.0f} s: {what}"
-        time.sleep(0.05)
-    return answer
+    return waiting.wait_until(condition, what, timeout_s=timeout_s)
 
 
 # -- processes ---------------------------------------------------------------------------------------------
@@ -329,6 +335,7 @@ class Field:
         # Of its own: in a group with a member of a moment ago, the next one waits until that one is given up.
         self.group_prefix = f"cursorq-{uuid.uuid4().hex[:8]}"
         self._sender: MarkerSender | None = None
+        self._records = TopicRecords(self._config, self.topics)
 
     @property
     def group(self) -> str:
@@ -340,6 +347,7 @@ class Field:
             app.kill_tree()
         if self._sender is not None:
             self._sender.close()
+        self._records.close()
 
     def consumer(
         self,
@@ -457,16 +465,7 @@ class Field:
 
     def records(self, topic: str) -> list[Message]:
         """The committed records of a topic, by partition and offset; none if it does not exist."""
-        found = self.topics.existing([topic])
-        if topic not in found:
-            return []
-        partitions = [(topic, number) for number in range(found[topic].partitions)]
-        starts = self.topics.beginning_offsets(partitions)
-        ends = self.topics.end_offsets(partitions, committed=True)
-        ranges = {number: (starts[topic, number], end) for (_, number), end in ends.items()}
-        with closing(RangeReader(self._config, committed=True)) as reader:
-            read = list(reader.read(topic, ranges))
-        return sorted(read, key=lambda message: (message.partition(), message.offset()))
+        return self._records.of(topic)
 
     def markers(self, kind: type[Any] = object) -> list[Marked]:
         """The markers of this queue and subscription."""
@@ -630,7 +629,7 @@ class Verdict:
         produced = frozenset((one.partition(), one.offset()) for one in queue.records(queue.topic))
         acked = frozenset(
             (one.marker.cell.partition, offset) for one in marked for offset in _ended(one.marker)
-        )
+        ) | _ended_by_batch(marked)
         letters = queue.dead_letters()
         seen = tuple(
             sorted((one for app in consumers for one in app.seen()), key=lambda delivery: delivery.at_ms)
@@ -670,6 +669,27 @@ def _ended(marker: Marker) -> OffsetSet:
         case EndUpTo(position=position):
             return OffsetSet.of((0, position))
     return EMPTY
+
+
+def _ended_by_batch(marked: Iterable[Marked]) -> frozenset[MessageId]:
+    """What the EndLeased of whole batches ended, if no lease had expired by then."""
+    leased: dict[MessageId, tuple[str, int]] = {}
+    ended: set[MessageId] = set()
+    for one in sorted(marked, key=lambda one: one.marker_offset):
+        marker = one.marker
+        match marker:
+            case Start(run_id=run, delivery_count=count):
+                leased |= dict.fromkeys(ids_of([marker]), (run or "", count or 1))
+            case Release(delivery_count=count) | Reject(delivery_count=count) | Leave(delivery_count=count):
+                for message in ids_of([marker]):
+                    if message in leased and leased[message][1] == count:
+                        del leased[message]
+            case EndLeased(run_id=run, delivery_count=count):
+                ended |= {one for one in ids_of([marker]) if leased.get(one) == (run, count)}
+            case End():
+                for message in ids_of([marker]):
+                    leased.pop(message, None)
+    return frozenset(ended)
 
 
 def ids_of(markers: Iterable[Any]) -> frozenset[MessageId]:

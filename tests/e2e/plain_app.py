@@ -16,14 +16,15 @@ from typing import Any
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
+from spark_cursor_source.consumer.action_columns import MESSAGE_ID
 from spark_cursor_source.consumer.membership import Membership
-from spark_cursor_source.consumer.message_id import MESSAGE_ID
 from spark_cursor_source.core.marker import End
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.spark.actions import markers_partitions
-from spark_cursor_source.spark.per_row import handle, handle_and_settle
+from spark_cursor_source.spark.actions import markers_of
+from spark_cursor_source.spark.handler_calls import Handling as Calling
+from spark_cursor_source.spark.handling import handle, handle_and_settle
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from spark_cursor_source.spark.tracker import TrackerBatch
 from spark_cursor_source.spark.tracker_source import MarkerStreamReader
@@ -81,12 +82,12 @@ class OneByOne(Handling):
         options = self._config["options"]
         for rows in tasks:
             self._handled = 0
-            if "ackMode" in options:
-                done = handle(rows, self.one, MESSAGE_ID, None)
+            if options.get("ackMode") == "cumulative":
+                done = handle(rows, Calling(fn=self.one), MESSAGE_ID)
             else:
                 # As an AckSink whose rows say that they are their source's: nobody asks for the cursors.
                 acks = replace(AckOptions.parse(options), cursors_topic=None)
-                done = handle_and_settle(rows, self.one, acks, markers_partitions(acks))
+                done = handle_and_settle(rows, Calling(fn=self.one), markers_of(acks))
             for _ in done:
                 pass
 

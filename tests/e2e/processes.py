@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
@@ -58,6 +59,20 @@ def die(tag: str | None) -> None:
     """SIGKILL for every process with this tag, and last for this one; None: it is the only one."""
     pids = set() if tag is None else pids_with_tag(tag)
     kill([*(pids - {os.getpid()}), os.getpid()])
+
+
+def write_stacks(tag: str) -> None:
+    """Have every process with this tag write the stacks of its threads, and end those of Python.
+
+    A JVM writes to its standard output, and Python to its standard error, with PYTHONFAULTHANDLER only.
+    """
+    pids = pids_with_tag(tag)
+    machines = {pid for pid in pids if _command_line(pid).partition(" ")[0].endswith("java")}
+    signal_all(machines, signal.SIGQUIT)
+    time.sleep(2)  # nothing tells when a JVM has written them all
+    signal_all(pids - machines, signal.SIGABRT)
+    time.sleep(1)
+    kill_tree(tag)
 
 
 def pause_tree(tag: str) -> None:

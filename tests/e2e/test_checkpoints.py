@@ -10,13 +10,7 @@ import pytest
 
 from tests.e2e.harness import Field
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.timeout(900),
-    pytest.mark.usefixtures("outage"),  # for test_faults, which comes soon after
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.broker, pytest.mark.timeout(900)]
 
 MakeQueue = Callable[..., Field]
 
@@ -41,30 +35,34 @@ def test_without_its_checkpoint_a_query_goes_on_where_the_cursor_is(make_plain_q
     assert [(one.id, one.count) for one in consumer.seen(run=2)] == [((0, n), 2) for n in (5, 6, 7)]
 
 
-def test_an_older_checkpoint_brings_nothing_back_that_was_acked(make_queue: MakeQueue) -> None:
-    # 0..3 acked | the checkpoint is copied | 4..7 acked | 8 held, 9 not acked | SIGKILL, the copy put back
-    # 8 9 (2), and nothing else
-    queue = make_queue()
+def test_an_older_checkpoint_brings_nothing_back_that_was_acked(make_plain_queue: MakeQueue) -> None:
+    # 0..3 acked | the checkpoint is copied | 4..7 acked | 8 held | SIGKILL, the copy put back
+    # 8 (2), and nothing else
+    queue = make_plain_queue()
+    queue.tracker()
     queue.produce([f"plain-{n}" for n in range(4)])
     consumer = queue.consumer(gate=True, leaseTimeout="5s", maxOffsetsPerTrigger=4)
-    consumer.until(lambda: queue.all_settled() and consumer.events("handled"), "the first are acked")
     checkpoint = Path(consumer.config["checkpoint"])
+    consumer.until(
+        lambda: queue.all_settled() and _last(checkpoint / "offsets") == _last(checkpoint / "commits"),
+        "the first are acked, and their batch is committed",
+    )
     early = checkpoint.with_name("early")
     shutil.copytree(checkpoint, early)
     queue.produce([f"plain-{n}" for n in range(4, 8)])
     consumer.until(lambda: len(consumer.seen()) == 8 and queue.all_settled(), "the next are acked")
-    queue.produce(["wait", "plain"])
-    consumer.until_seen(10)
+    queue.produce(["wait"])
+    consumer.until_seen(9)
     consumer.kill_tree()
     shutil.rmtree(checkpoint)
     early.rename(checkpoint)
 
     consumer.open_gate()
     consumer.start()
-    queue.produce(["plain-10"])
+    queue.produce(["plain-9"])
     consumer.until(queue.all_settled, "all is acked")
     verdict = queue.verdict().check_settled()
-    assert sorted(verdict.duplicates) == [(0, 8), (0, 9)]
+    assert sorted(verdict.duplicates) == [(0, 8)]
 
 
 def test_a_new_subscription_from_latest_misses_nothing_after_its_first_start(
@@ -108,3 +106,8 @@ def test_a_batch_that_was_not_committed_is_not_acked_by_the_source_without_its_c
 
 def _begun(queue: Field) -> bool:
     return bool(queue.topics.committed(queue.group, [(queue.topic, 0)]))
+
+
+def _last(log: Path) -> int:
+    """The last batch in a log of the checkpoint."""
+    return max((int(entry.name) for entry in log.iterdir() if entry.name.isdigit()), default=-1)

@@ -99,7 +99,7 @@ def test_a_query_that_is_superseded_says_so_and_ends(make_plain_queue: MakeQueue
     first = queue.consumer()
     first.until(queue.all_settled, "the first is acked")
     second = queue.consumer(groupIdPrefix="other")
-    assert "RunSuperseded: another query reads" in first.until_failed()
+    assert "RunSuperseded: A later query reads" in first.until_failed()
     queue.produce(["leave", "flaky"])
     second.until(lambda: queue.verdict().acked >= {(0, 2)}, "the second goes on")
     assert not second.events("failed")
@@ -154,8 +154,8 @@ def test_markers_that_are_removed_before_the_tracker_has_read_them_stop_it(
     else:
         tracker.start()
     error = tracker.until_failed()
-    assert "MarkersGone: markers topic" in error or "RecordsGone" in error
-    assert "takeOver=true" in error or "were to be read" in error
+    assert "MarkersGone: Markers topic" in error or "RecordsGone" in error
+    assert "takeOver=true" in error or "are not available" in error
 
 
 def test_a_markers_topic_that_is_created_again_stops_the_tracker_and_the_next_one_too(
@@ -170,9 +170,9 @@ def test_a_markers_topic_that_is_created_again_stops_the_tracker_and_the_next_on
     tracker.kill_tree()
     delete_topic(queue.control["markersTopic"])
     tracker.start()
-    assert "name new topics in markersTopic" in tracker.until_failed()
+    assert "Set new topics in markersTopic" in tracker.until_failed()
     another = queue.tracker(takeOver=True)
-    assert "name new topics in markersTopic" in another.until_failed()
+    assert "Set new topics in markersTopic" in another.until_failed()
 
 
 # ---- clocks

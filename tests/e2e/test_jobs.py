@@ -8,9 +8,10 @@ import shlex
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyspark
@@ -69,17 +70,21 @@ class Jobs:
         """Start ``jobs/<job>``, by spark-submit or by plain python."""
         script = str(ROOT / "jobs" / job)
         if submit:
-            command = [SUBMIT, *MODEST, *DEFAULTS, script, *arguments]
-        else:
-            command = [sys.executable, script, *arguments]
-        environment = {**os.environ, TAG: self._tag}
-        environment["PYSPARK_SUBMIT_ARGS"] = shlex.join((*MODEST, "pyspark-shell"))
-        log = self._directory / f"{job}.log"
+            return self.run(job, [SUBMIT, *MODEST, *DEFAULTS, script, *arguments])
+        settings = {"PYSPARK_SUBMIT_ARGS": shlex.join((*MODEST, "pyspark-shell"))}
+        return self.run(job, [sys.executable, script, *arguments], settings)
+
+    def run(
+        self, name: str, command: Sequence[str], settings: Mapping[str, str | None] = MappingProxyType({})
+    ) -> subprocess.Popen[bytes]:
+        """Start a process with these environment variables, None for one that it does not get."""
+        given = {**os.environ, TAG: self._tag, **settings}
+        log = self._directory / f"{name}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,
                 cwd=self._directory,
-                env=environment,
+                env={variable: value for variable, value in given.items() if value is not None},
                 stdout=output,
                 stderr=output,
                 start_new_session=True,

@@ -22,6 +22,7 @@ from spark_cursor_source.topics.message_sender import borrowed_sender
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.deliver_at import due
 from tests.conftest import ROOT
+from tests.connect_port import connect_port
 from tests.e2e.processes import TAG, kill_tree
 from tests.kafka.control_plane import read_all
 
@@ -45,7 +46,7 @@ def run(tmp_path: Path) -> Iterator[Callable[[Path], str]]:
         command = [SUBMIT, *MODEST, *CONNECT, str(ROOT / "jobs" / "pipeline.py"), "run", "--spec", str(spec)]
         environment = {**os.environ, TAG: tag}
         log = tmp_path / "pipeline.log"
-        with log.open("wb") as output:
+        with connect_port(), log.open("wb") as output:
             done = subprocess.run(command, cwd=tmp_path, env=environment, stdout=output, stderr=output)
         said = log.read_text(errors="replace")
         assert done.returncode == 0, said[-4_000:]

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from spark_cursor_source.admin.subscriptions import Subscriptions, at_offsets
+from spark_cursor_source.core.member_name import MemberName
 from spark_cursor_source.errors import SubscriptionHasConsumers
 from tests.e2e.harness import App, Field, wait_until
 
@@ -30,11 +31,12 @@ def test_a_second_exclusive_query_is_refused_and_told_who_is_there(make_plain_qu
     first.until(queue.all_settled, "the first is acked")
     second = queue.consumer(**SETTINGS)
     error = second.until_failed()
-    assert "SubscriptionInUse: subscription type exclusive is refused" in error
+    assert "SubscriptionInUse: subscriptionType=exclusive is refused" in error
     (member,) = queue.topics.group_members(queue.group)
-    _, kind, host, process, query_id, since = member.client_id.split(" ")
-    told = f"query {query_id} ({kind}) on host {host}, process {process.split('@')[0]}, since {since}"
-    assert told in error
+    name = MemberName.parse(member.client_id)
+    assert name is not None
+    told = f"query {name.query_id} (exclusive) on host {name.host}, process {name.process.split('@')[0]}, "
+    assert f"{told}since {name.since} " in error
     queue.produce(["plain"])
     first.until(lambda: queue.verdict(first).acked >= {(0, 1)}, "the first goes on")
     assert not first.events("failed")
@@ -57,8 +59,8 @@ def test_a_failover_query_takes_over_in_a_session_timeout_and_loses_nothing(
         end = time.monotonic()
         {"killed": first.kill_tree, "paused": first.process.pause, "left": first.leave}[how]()
         wait_until(lambda: second.seen() or third.seen(), "one of those that wait takes over")
-        # A look each half second, the join, and the tracker's answer.
-        assert time.monotonic() - end < (0.0 if how == "left" else SESSION_S) + 10.0
+        # A look each half second, the join, and the tracker's answer, on a busy machine.
+        assert time.monotonic() - end < (0.0 if how == "left" else SESSION_S) + 25.0
         if how == "paused":
             first.process.resume()
         time.sleep(2.0)

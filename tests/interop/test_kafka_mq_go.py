@@ -24,6 +24,9 @@ import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink
 from spark_cursor_source.core.outcome import Leave
 from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.metrics.table import TRACKER_PARTITIONS, Sample
+from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, decode, encode_v1
 from tests.interop.programs import NOT_NAMED, VARIABLE, CannotBuild, Programs, build
 from tests.kafka.control_plane import read_all
@@ -49,6 +52,40 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
         pytest.fail(str(why), pytrace=False)
 
 
+def configure(directory: Path, *, servers: str, queue: str, markers: str, lease_ms: int) -> Path:
+    """The configuration file of a queue, where their suite looks for it."""
+    config = directory / "config" / "config.yaml"
+    config.parent.mkdir(exist_ok=True)
+    config.write_text(
+        f"bootstrap-servers: {servers}\n"
+        f"message-topic: {queue}\n"
+        f"marker-topic: {markers}\n"
+        f"redelivery-timeout: {lease_ms}\n"
+        "consumer-receive-buffer-capacity: 1\n"
+        "consumer-next-message-timeout: 500\n"
+        "consumer-max-messages-per-commit: 10\n"
+        "redelivery-tracker:\n"
+        "  use-now-if-no-marker-seen: 500\n"
+        "  num-offsets-per-commit: 10\n"
+    )
+    return config
+
+
+def run_suite(suite: Path, directory: Path, *arguments: str) -> str:
+    """Run their suite with the configuration in this directory; what it prints."""
+    work = directory / "suite"
+    work.mkdir()
+    done = subprocess.run(
+        [str(suite), "-ginkgo.noColor", *arguments],
+        cwd=work,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    return done.stdout
+
+
 class Rig:
     """A queue topic and a markers topic, and kafka-mq-go's programs at work on them."""
 
@@ -61,21 +98,13 @@ class Rig:
 
     def configure(self, lease_ms: int = LEASE_MS) -> Path:
         """The configuration file of this queue."""
-        config = self.bench.directory / "config" / "config.yaml"
-        config.parent.mkdir(exist_ok=True)
-        config.write_text(
-            f"bootstrap-servers: {self.bench.servers}\n"
-            f"message-topic: {self.queue}\n"
-            f"marker-topic: {self.markers_topic}\n"
-            f"redelivery-timeout: {lease_ms}\n"
-            "consumer-receive-buffer-capacity: 1\n"
-            "consumer-next-message-timeout: 500\n"
-            "consumer-max-messages-per-commit: 10\n"
-            "redelivery-tracker:\n"
-            "  use-now-if-no-marker-seen: 500\n"
-            "  num-offsets-per-commit: 10\n"
+        return configure(
+            self.bench.directory,
+            servers=self.bench.servers,
+            queue=self.queue,
+            markers=self.markers_topic,
+            lease_ms=lease_ms,
         )
-        return config
 
     def run(self, program: Path, **environment: str) -> Path:
         """Start a program of theirs with the configuration of this queue; where its output goes."""
@@ -255,17 +284,35 @@ def test_their_own_suite_passes_with_our_tracker(
 ) -> None:
     rig.configure(lease_ms)
     rig.until_warm(rig.start_our_tracker())
-    work = rig.bench.directory / "suite"
-    work.mkdir()
-    done = subprocess.run(
-        [str(theirs.suite), "-ginkgo.noColor", *cases],
-        cwd=work,
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert f"{passed} Passed | 0 Failed" in done.stdout, done.stdout[-5_000:]
+    said = run_suite(theirs.suite, rig.bench.directory, *cases)
+    assert f"{passed} Passed | 0 Failed" in said, said[-5_000:]
+
+
+def test_their_own_suite_passes_with_our_tracker_without_spark(
+    theirs: Programs,
+    config: dict[str, str],
+    topics: ClusterAdmin,
+    create_topic: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    # A lease of a second, and a second for the message to come back.
+    queue, servers = create_topic(2), config["bootstrap.servers"]
+    markers = f"{queue}-markers"
+    topics.ensure_markers(markers, partitions=4)
+    configure(tmp_path, servers=servers, queue=queue, markers=markers, lease_ms=1_000)
+    options = {
+        "kafka.bootstrap.servers": servers,
+        "redelivery": "reappend",
+        "queueTopic": queue,
+        "markersTopic": markers,
+        "redeliveriesTopic": f"{queue}-redeliveries",
+        "cursorsTopic": f"{queue}-cursors",
+    }
+    with Tracker(options) as tracker:
+        owned = Sample(TRACKER_PARTITIONS, (), 4)
+        wait_until(lambda: owned in tracker.metrics(), "our tracker works on all partitions")
+        said = run_suite(theirs.suite, tmp_path)
+    assert "8 Passed | 0 Failed" in said, said[-5_000:]
 
 
 def test_a_directory_that_is_no_checkout_is_an_error(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,12 +15,22 @@ from spark_cursor_source.core.offsets import OFFSET_LIMIT
 from spark_cursor_source.errors import InvalidControlRecord, InvalidMarker, LaterCursorVersion
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop.lease_table import END, KEEP_ALIVE, START, LeaseTable, MessageMarkers
-from spark_cursor_source.interop.markers_wire import Row, decode, encode, kmq_end, kmq_row, row_of, usual_v1
+from spark_cursor_source.interop.markers_wire import (
+    Row,
+    decode,
+    encode,
+    kmq_end,
+    kmq_row,
+    row_of,
+    usual_v1,
+    usual_v1_columns,
+)
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.columns import pack, unpack
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
 from spark_cursor_source.wire.control_pb2 import LeaseTable as LeaseTablePb
+from tests.kafka.ways import IS_BUILT
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -54,6 +65,16 @@ def agrees(keys: list[bytes | None], values: list[bytes | None]) -> int:
     columns, others = usual_v1(range(len(keys)), [0] * len(keys), keys, values)
     expected = [slowly(at, keys[at], values[at]) for at in range(len(keys)) if at not in set(others)]
     assert [(*row[:5], min(row[5], 43_200_000)) for row in rows_of(columns)] == expected
+    if IS_BUILT:
+        records = pa.record_batch(
+            {
+                "key": pa.array([None, *keys], pa.binary()),
+                "value": pa.array([b"skipped", *values], pa.binary()),
+                "offset": pa.array(range(-1, len(keys)), pa.int64()),
+            }
+        )
+        native, left = usual_v1_columns(records[1:], np.zeros(len(keys), np.int64))
+        assert (rows_of(native), left) == (rows_of(columns), others)
     return len(columns)
 
 
@@ -92,8 +113,10 @@ def test_other_bytes_are_left_to_the_strict_decoder(values: list[bytes | None]) 
 
 def test_records_without_a_queue_id_and_markers_of_version_2_are_left_to_the_strict_decoder() -> None:
     start = marker_wire.encode_v1(marker_wire.MarkerV1(queue_id=b"q", type=START, partition=0, offset=7))
-    columns, others = usual_v1([0, 1, 2], [0] * 3, [None, b"", b"q"], [start, start, b"\x08\x01" + start])
+    keys, values = [None, b"", b"q"], [start, start, b"\x08\x01" + start]
+    columns, others = usual_v1([0, 1, 2], [0] * 3, keys, values)
     assert (len(columns), others) == (0, [0, 1, 2])
+    assert agrees(keys, values) == 0
 
 
 def test_columns_of_markers_survive_their_bytes() -> None:

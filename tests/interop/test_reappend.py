@@ -13,23 +13,38 @@ from confluent_kafka.admin import AclOperation, AdminClient
 
 from spark_cursor_source.core.stats import ReappendTrouble, Stats
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop.lease_table import END, START, LeaseTable, MessageMarkers
 from spark_cursor_source.interop.lease_tables import reappend_troubles
-from spark_cursor_source.interop.markers_wire import kmq_row, row_of
+from spark_cursor_source.interop.markers_wire import decode, kmq_row, row_of
 from spark_cursor_source.interop.reappend import Reappender
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.transaction import Record
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
 from spark_cursor_source.topics.cursors import CursorTable
+from spark_cursor_source.tracker.fold import MarkerFold
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.marker import MarkerV1
-from tests.kafka.control_plane import Control, allow_bob, login, new_control, produce, read_all, set_config
+from tests.kafka.control_plane import (
+    Control,
+    allow_bob,
+    eventually,
+    login,
+    new_control,
+    produce,
+    read_all,
+    set_config,
+)
 
 pytestmark = pytest.mark.broker
 
 PARTITIONS = 3
+_REAPPEND_V1 = ReappendOptions(
+    queue_topic="jobs",
+    marker_format=MarkerFormat.PROTOBUF,
+    max_deliveries=None,
+    dead_letter_topic="jobs-dead",
+)
 
 
 @pytest.fixture
@@ -261,7 +276,7 @@ def test_a_dead_letter_that_cannot_be_written_leaves_its_message_open(
     assert ("no/topic" in why, messages) == (True, 1)
 
 
-def test_while_a_topic_is_late_a_message_without_a_start_stays_open_with_its_content(
+def test_while_a_topic_is_late_a_message_without_a_start_stays_open(
     control: Control, options: ReappendOptions, reappender: Callable[[ReappendOptions], Reappender]
 ) -> None:
     produce(control.config, control.queue, [{"key": b"q1", "value": str(n).encode()} for n in range(2)])
@@ -269,16 +284,38 @@ def test_while_a_topic_is_late_a_message_without_a_start_stays_open_with_its_con
     one = reappender(options)
     one._troubles.failed({(1, 9): "no answer"}, {(1, 9): 1}, alone=(), spent_ms=2_000)
     # retention has removed both Starts; only offset 1 is still in the queue topic
-    (start,) = one.reappend(due((0, 0, 40), (0, 1, 41)))
-    again = marker_wire.decode(start.key, start.value)
-    assert isinstance(again, MarkerV1)
-    assert (start.partition, again.type, again.offset) == (1, marker_wire.MarkerType.START, 1)
-    assert (again.queue_id, again.key, again.value) == (b"q1", b"q1", b"1")
-    assert one.lost == 1
+    held = one.reappend(due((0, 0, 40), (0, 1, 41)))
+    assert opened_by(held) == [(0, 0), (0, 1)]
+    assert {hold.partition for hold in held} == {1}
+    assert one.lost == 0
     assert [m.value() for m in read_all(control.config, control.queue)] == [b"1"]
 
 
-def test_a_message_without_a_start_is_not_lost_while_the_queue_topic_cannot_be_read(
+def test_a_message_without_key_and_start_stays_open_while_it_cannot_be_appended(
+    control: Control,
+    options: ReappendOptions,
+    reappender: Callable[[ReappendOptions], Reappender],
+    topics: ClusterAdmin,
+) -> None:
+    small = f"{control.queue}-small"
+    topics.create({small: (1, {"max.message.bytes": 500})})
+    produce(control.config, small, [{"value": b"x" * 400}])
+    one = reappender(replace(options, queue_topic=small))
+    (hold,) = one.reappend(due((0, 0, 40)))
+    marker = marker_wire.decode(hold.key, hold.value)
+    assert isinstance(marker, MarkerV1)
+    # kafka-mq-go's tracker ignores it: it would append the empty content of a Start
+    assert marker.type is marker_wire.MarkerType.KEEP_ALIVE
+    assert "MSG_SIZE_TOO_LARGE" in marker.trouble
+    assert opened_by([hold]) == [(0, 0)]
+    assert one.lost == 0
+    set_config(AdminClient(control.config), small, "max.message.bytes", "1000000")
+    assert one.reappend(due((0, 0, 41))) == [], "no consumer can read an End without a queue id"
+    assert [m.value() for m in read_all(control.config, small)] == [b"x" * 400] * 2
+    assert one.lost == 0
+
+
+def test_a_queue_topic_that_cannot_be_read_holds_its_messages_and_fails_no_batch(
     guarded_broker: EmbeddedKafka,
 ) -> None:
     servers = {"bootstrap.servers": guarded_broker.bootstrap_servers, "log_level": "0"}
@@ -295,10 +332,18 @@ def test_a_message_without_a_start_is_not_lost_while_the_queue_topic_cannot_be_r
     )
     tracker = Reappender(bob, ClusterAdmin(bob), options, markers_topic=control.markers, patience_ms=20_000)
     with closing(tracker) as one:
-        for _ in range(2):
-            with pytest.raises(NotAuthorized):
-                one.reappend(due((0, 0, 40)))
+        for tried in range(1, 3):
+            held = one.reappend(due((0, 0, 40)))
+            assert opened_by(held) == [(0, 0)], f"try {tried}"
         assert one.lost == 0
+        why, messages = one.trouble(1)
+        assert (control.queue in why or "AUTHORIZATION_FAILED" in why, messages) == (True, 1)
+        allow_bob(control, {control.queue: AclOperation.READ})
+        # A topic that answered late is left alone for some seconds.
+        eventually(
+            lambda: rows_of(one.reappend(due((0, 0, 41))), options.marker_format)[0][0] == END, seconds=90
+        )
+    assert [m.value() for m in read_all(control.config, control.queue)] == [b"one"] * 2
 
 
 def test_what_cannot_be_appended_again_is_shown_by_the_stats(control: Control) -> None:
@@ -325,6 +370,17 @@ def rows_of(records: Sequence[Record], marker_format: MarkerFormat) -> list[tupl
             assert isinstance(marker, MarkerV1)
             rows.append(row_of(0, 0, marker)[2:])
     return sorted(rows)
+
+
+def opened_by(records: Sequence[Record]) -> list[tuple[int, int]]:
+    """Messages that a lease table holds after these V1 markers, by partition and offset."""
+    fold = MarkerFold(1, "markers", _REAPPEND_V1)
+    keys, values = [record.key for record in records], [record.value for record in records]
+    fold.add_all(range(len(records)), [0] * len(records), keys, values)
+    bodies = [row.body for row in fold.rows()]
+    markers = MessageMarkers.concatenated([decode(body) for body in bodies])
+    table = LeaseTable.resume(None).apply(markers)
+    return list(zip(table.partitions.tolist(), table.offsets.tolist(), strict=True))
 
 
 def _is_original(message: Message) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from spark_cursor_source.core.marker import MAX_LEASE_MS
 from spark_cursor_source.errors import InvalidMarker, MarkersNotDurable
-from spark_cursor_source.interop.sender import MarkerSenderV1, cached_sender_v1
+from spark_cursor_source.interop.sender import MarkerSenderV1
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, decode
 from tests.kafka.control_plane import PARTITIONS, Control, read_all
@@ -102,12 +102,7 @@ def test_a_start_too_large_for_the_topic_is_an_error_that_says_so(
     control: Control, sender: MarkerSenderV1
 ) -> None:
     sender.send([start(value=b"x" * (9 << 20))])  # the topic takes 8 MiB
-    with pytest.raises(MarkersNotDurable, match=r"1 markers are not confirmed.*MSG_SIZE_TOO_LARGE"):
+    with pytest.raises(MarkersNotDurable, match=r"not confirmed 1 markers.*MSG_SIZE_TOO_LARGE"):
         sender.flush()
     sender.send([start(value=b"x" * (2 << 20))])
     sender.flush()
-
-
-def test_a_process_keeps_one_sender_of_each_kind_for_a_configuration(control: Control) -> None:
-    one = cached_sender_v1(control.config, control.markers, PARTITIONS)
-    assert cached_sender_v1(dict(control.config), control.markers, PARTITIONS) is one

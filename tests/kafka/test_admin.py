@@ -86,8 +86,8 @@ def test_a_markers_topic_without_append_time_is_refused_and_the_error_says_how_t
     markers = create_topic(8, message_timestamp_type="CreateTime")
     with pytest.raises(MarkersTopicNotLogAppendTime, match="--bootstrap-server 127") as refused:
         topics.ensure_control(**(names() | {"markers": markers}))
-    assert f"markers topic '{markers}' uses CreateTime" in str(refused.value)
-    assert "set message.timestamp.type=LogAppendTime" in str(refused.value)
+    assert f"Markers topic '{markers}' uses CreateTime" in str(refused.value)
+    assert "Set message.timestamp.type=LogAppendTime" in str(refused.value)
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
@@ -95,7 +95,7 @@ def test_a_cursors_topic_that_forgets_is_refused(
     topics: ClusterAdmin, create_topic: CreateTopic, policy: str
 ) -> None:
     cursors = create_topic(1, cleanup_policy=policy)
-    with pytest.raises(CursorsTopicNotCompacted, match=r"set cleanup\.policy=compact"):
+    with pytest.raises(CursorsTopicNotCompacted, match=r"Set cleanup\.policy=compact"):
         topics.ensure_control(**(names() | {"cursors": cursors}))
 
 
@@ -311,7 +311,7 @@ def test_a_broker_that_stays_away_is_an_error_when_the_time_is_over(mortal: Embe
             call()
         assert unavailable.value.waited_ms >= 1_000
         assert "kafka.bootstrap.servers" in str(unavailable.value)
-    assert time.monotonic() - begun < 2 * len(calls)
+    assert time.monotonic() - begun < 5 * len(calls)
 
 
 def test_answers_that_come_after_the_time_is_over_do_no_harm(
@@ -375,7 +375,7 @@ def test_a_client_whose_commit_nobody_answers_ends_where_it_is_dropped(mortal: E
     ended, began = weakref.ref(offsets), time.monotonic()
     del offsets
     assert ended() is None
-    assert time.monotonic() - began < 20  # about 1 s
+    assert time.monotonic() - began < 40  # about 1 s
 
 
 def test_whoever_may_not_is_told_what(guarded_broker: EmbeddedKafka) -> None:

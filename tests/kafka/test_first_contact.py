@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_cursor_source.admin.breaker import close_breaker
-from spark_cursor_source.admin.dead_letters import redrive
+from spark_cursor_source.admin.redrive import redrive
 from spark_cursor_source.admin.stats import read_stats
 from spark_cursor_source.admin.subscriptions import Subscriptions
 from spark_cursor_source.cli import main
@@ -77,7 +77,7 @@ def meet(servers: str, **config: str) -> str:
     with pytest.raises(KafkaUnavailable) as failed:
         AdminRequests({"bootstrap.servers": servers, **config}).meet(within_ms=SOON_MS)
     assert failed.value.waited_ms < SOON_MS + 5_000
-    assert "see that the brokers of kafka.bootstrap.servers run" in str(failed.value)
+    assert "Check that the brokers of kafka.bootstrap.servers run" in str(failed.value)
     return failed.value.last
 
 

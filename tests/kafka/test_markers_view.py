@@ -45,12 +45,12 @@ def rows(control: Control, **options: str) -> int:
 @pytest.mark.parametrize(
     ("options", "error", "told"),
     [
-        ({"subscription": "biling"}, UnknownSubscription, "'biling'; it knows billing"),
-        ({"subscribe": "ordes"}, UnknownQueueTopic, "of queue topic 'ordes'; it knows orders"),
+        ({"subscription": "biling"}, UnknownSubscription, "'biling'. Its subscriptions are: billing"),
+        ({"subscribe": "ordes"}, UnknownQueueTopic, "of queue topic 'ordes'. Its topics are: orders"),
         (
             {"subscription": "billing", "subscribe": "ordes"},
             UnknownQueueTopic,
-            "of queue topic .ordes.; it knows orders",
+            "of queue topic .ordes.. Its topics are: orders",
         ),
     ],
 )

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Message, Producer
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import ReadStalled, RecordsGone
-from spark_cursor_source.kafka.consumers import reader_config
+from spark_cursor_source.kafka.config_roles import reader_config
 from spark_cursor_source.kafka.range_consumer import read_range
 from spark_cursor_source.kafka.range_reader import RangeReader
 from tests.conftest import CreateTopic

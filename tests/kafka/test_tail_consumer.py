@@ -55,7 +55,7 @@ def test_a_log_that_ends_before_the_position_is_an_error_after_a_while(
     reader: TailConsumer, topic: str
 ) -> None:
     reader.follow({0: 5})
-    with pytest.raises(QueueTopicEndsEarlier, match=f"topic '{topic}' partition 0 ends at offset 3"):
+    with pytest.raises(QueueTopicEndsEarlier, match=f"Topic '{topic}' partition 0 ends at offset 3"):
         read_all(reader, 1)
 
 
@@ -72,3 +72,16 @@ def test_a_deleted_topic_is_named_with_a_partition_that_was_read(
         with pytest.raises(TopicGone) as gone:
             read_all(tail, 1)
     assert (gone.value.topic, gone.value.partition) == (name, 1)
+
+
+def test_a_quiet_topic_that_is_deleted_is_noticed_without_an_error_of_the_client(
+    reader: TailConsumer, topic: str, delete_topic: DeleteTopic
+) -> None:
+    reader.follow({0: 0})
+    read_all(reader, 3)
+    reader._reads.look_every_s, reader._reads._denial_ms = 0.2, 500
+    # librdkafka does not report each deletion
+    reader._reads.deal_with = lambda error, number: False  # type: ignore[method-assign]
+    delete_topic(topic)
+    with pytest.raises(TopicGone, match=topic):
+        read_all(reader, 1)

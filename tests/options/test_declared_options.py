@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from spark_cursor_source.errors import InvalidOption
+from spark_cursor_source.errors import InvalidArgument, InvalidOption
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.client import ClientOptions
 from spark_cursor_source.options.declare import Option, documented_of
 from spark_cursor_source.options.publish import EnqueueOptions
+from spark_cursor_source.options.service import ServiceConfig
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.options.view import ViewOptions
@@ -76,3 +77,27 @@ def test_the_documented_default_is_the_default(parsed: Any, option: Option) -> N
 def test_an_option_is_declared_once(parsed: Any) -> None:
     names = [option.name for option in documented_of(parsed)]
     assert sorted(names) == sorted(set(names))
+
+
+def test_each_field_of_a_service_is_declared_once_with_a_meaning() -> None:
+    documented = documented_of(ServiceConfig)
+    assert [option.name for option in documented] == [
+        field.name for field in dataclasses.fields(ServiceConfig)
+    ]
+    assert all(option.doc for option in documented)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("message_topic", "no/topic"),
+        ("group_id_prefix", "a,b"),
+        ("isolation", "serializable"),
+        ("timeout_ms", 0),
+    ],
+)
+def test_a_field_of_a_service_is_checked(field: str, value: object) -> None:
+    given: dict[str, Any] = {"bootstrap_servers": "b:9092", "message_topic": "jobs", field: value}
+    with pytest.raises(InvalidArgument) as refused:
+        ServiceConfig(**given)
+    assert (refused.value.argument, refused.value.value) == (field, value)

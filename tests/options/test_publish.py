@@ -39,8 +39,8 @@ def test_a_write_enqueues_where_the_action_or_a_topic_to_write_to_says_so(
 @pytest.mark.parametrize(
     ("options", "columns", "error", "message"),
     [
-        (BROKER, (*MESSAGE, "topic"), MissingOption, "'action' is missing; enqueue appends the rows"),
-        (BROKER | {"action": "send"}, MESSAGE, InvalidOption, "give one of enqueue, ack, release, reject"),
+        (BROKER, (*MESSAGE, "topic"), MissingOption, "'action' is missing. Enqueue appends the rows"),
+        (BROKER | {"action": "send"}, MESSAGE, InvalidOption, "Use one of enqueue, ack, release, reject"),
         (SOURCE | {"action": "ack", "topic": "t"}, DELIVERED, ConflictingOptions, "the action is ack"),
         (SOURCE | {"topic": "t"}, (*DELIVERED, "action"), ConflictingOptions, "a column action says"),
     ],
@@ -66,11 +66,11 @@ def test_options_of_a_source_can_be_handed_over() -> None:
         ({"topic": "orders"}, MissingOption, "kafka.bootstrap.servers"),
         (BROKER | {"topic": "or ders"}, InvalidOption, "a topic name has only"),
         (BROKER | {"topic": ""}, InvalidOption, "it is empty"),
-        (BROKER | {"topics": "orders"}, UnknownOption, "did you mean 'topic'"),
+        (BROKER | {"topics": "orders"}, UnknownOption, "Did you mean 'topic'"),
         (BROKER | {"topic": "orders", "path": "/orders"}, InvalidOption, "a queue has no path"),
-        (BROKER | {"action": "enqueue", "delay": "30s"}, ConflictingOptions, "give a column deliverAt"),
-        (BROKER | {"action": "enqueue", "reason": "r"}, ConflictingOptions, "leave reason out"),
-        (BROKER | {"action": "enqueue", "lease": "5m"}, ConflictingOptions, "leave lease out"),
+        (BROKER | {"action": "enqueue", "delay": "30s"}, ConflictingOptions, "Give a column deliverAt"),
+        (BROKER | {"action": "enqueue", "reason": "r"}, ConflictingOptions, "Leave reason out"),
+        (BROKER | {"action": "enqueue", "lease": "5m"}, ConflictingOptions, "Leave lease out"),
     ],
 )
 def test_options_that_mean_nothing_for_a_message_are_refused(
@@ -82,5 +82,5 @@ def test_options_that_mean_nothing_for_a_message_are_refused(
 
 def test_a_topic_to_write_to_is_no_option_of_a_source_or_of_acks() -> None:
     for parse in (SourceOptions.parse, AckOptions.parse):
-        with pytest.raises(UnknownOption, match="unknown option 'topic': messages are appended to it by df"):
+        with pytest.raises(UnknownOption, match="no option 'topic': messages are appended to it by df"):
             parse(SOURCE | {"topic": "orders"})

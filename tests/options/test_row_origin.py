@@ -9,7 +9,7 @@ import pytest
 from spark_cursor_source.errors import AckedBySource, OptionsNotCarried, SinkOfAnotherSource
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.row_origin import METADATA, RowOrigin
-from spark_cursor_source.options.source import SourceOptions
+from spark_cursor_source.options.source import AckMode, SourceOptions
 
 OPTIONS = {"kafka.bootstrap.servers": "b:9092", "subscribe": "orders", "subscription": "billing"}
 CANARY = "hunter2-canary"
@@ -50,7 +50,7 @@ def test_a_sink_without_options_has_those_of_its_source(more: dict[str, str]) ->
 def test_no_secret_travels_with_rows_and_a_sink_without_it_says_what_is_missing(option: str) -> None:
     carried = origin(**{option: CANARY})
     assert CANARY not in json.dumps(carried.to_metadata())
-    with pytest.raises(OptionsNotCarried, match=rf"{option}, which rows do not carry: give the options"):
+    with pytest.raises(OptionsNotCarried, match=rf"{option}\. Give the sink the options"):
         carried.sink_options()
 
 
@@ -77,9 +77,16 @@ def test_a_sink_may_differ_in_what_its_acks_do_not_depend_on() -> None:
     origin().check(sink(**others))
 
 
-def test_rows_whose_source_acks_by_itself_are_not_acked_by_a_sink_too() -> None:
-    with pytest.raises(AckedBySource, match="ackMode=batch"):
-        origin(ackMode="batch").check(sink())
+@pytest.mark.parametrize("more", [{"ackMode": "cumulative"}, {"ackMode": "batch", "markerFormat": "v1"}])
+def test_a_sink_is_refused_where_the_source_would_end_what_it_gives_back(more: dict[str, str]) -> None:
+    version = {name: value for name, value in more.items() if name == "markerFormat"}
+    with pytest.raises(AckedBySource, match=f"ackMode={more['ackMode']}"):
+        origin(**more).check(sink(**version))
+
+
+def test_a_sink_settles_the_exceptions_of_a_source_that_acks_by_batch() -> None:
+    origin(ackMode="batch").check(sink())
+    assert origin(ackMode="batch").ack_mode is AckMode.BATCH
 
 
 @pytest.mark.parametrize(

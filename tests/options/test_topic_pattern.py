@@ -43,7 +43,7 @@ def test_a_pattern_of_java_selects_what_java_selects(pattern: str, taken: list[s
 )
 def test_a_pattern_that_python_does_not_read_as_java_does_is_refused(pattern: str) -> None:
     with pytest.raises(
-        InvalidOption, match="Java regular expression that Python can read the same"
+        InvalidOption, match="Java regular expression that Python supports as well"
     ) as refusal:
         SourceOptions.parse({**BASE, "subscribePattern": pattern})
     assert refusal.value.option == "subscribePattern"

@@ -11,14 +11,14 @@ from pyspark.sql import SparkSession
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
-from tests.kafka.tracker_thread import PlainTracker
+from spark_cursor_source.tracker import Tracker
 from tests.spark.control import Control
 from tests.spark.desk import Desk, MakeDesk
 from tests.spark.harness import CONTROL, POLICIES, Bench
 
 
 @pytest.fixture(scope="session")
-def tracker(broker: EmbeddedKafka) -> Iterator[PlainTracker]:
+def tracker(broker: EmbeddedKafka) -> Iterator[Tracker]:
     """The tracker of the suite; what it does with a subscription is in ``harness.POLICIES``.
 
     It is one without Spark. Spark's own is under test where it is killed, refused or superseded.
@@ -34,13 +34,13 @@ def tracker(broker: EmbeddedKafka) -> Iterator[PlainTracker]:
         "subscriptions": POLICIES,
         **CONTROL,
     }
-    with PlainTracker(options) as running:
+    with Tracker(options) as running:
         yield running
 
 
 @pytest.fixture
 def bench(
-    tracker: PlainTracker,
+    tracker: Tracker,
     spark: SparkSession,
     broker: EmbeddedKafka,
     tmp_path: Path,
@@ -55,7 +55,7 @@ def bench(
 
 @pytest.fixture
 def plain_bench(
-    tracker: PlainTracker, broker: EmbeddedKafka, tmp_path: Path, create_topic: Callable[..., str]
+    tracker: Tracker, broker: EmbeddedKafka, tmp_path: Path, create_topic: Callable[..., str]
 ) -> Iterator[Bench]:
     """A bench for queries without Spark, see ``Bench.plain``; it has no session."""
     made = Bench(None, broker.bootstrap_servers, tmp_path, create_topic)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,21 +27,30 @@ def main(topics: dict[str, str], options: dict[str, str], directory: Path) -> No
     """Run a query for each topic, and print what it came to."""
     spark = SparkSession.builder.remote("local[2,3]").getOrCreate()
     cursorq.register(spark)
+    # Spark gives a Python worker ten seconds to come up. On a machine at its limits, workers that start side
+    # by side would each take longer, in each new attempt again.
+    starting = Lock()
 
     def run(name: str, sink: Callable[[DataFrame, int], object]) -> str:
         rows = spark.readStream.format("cursorq").options(**options, subscribe=topics[name]).load()
         writer = rows.writeStream.foreachBatch(sink).trigger(availableNow=True)
-        while True:
+
+        def attempt(until_its_end: bool) -> str:
             try:
-                query = writer.option("checkpointLocation", str(directory / name)).start()
+                with starting:
+                    query = writer.option("checkpointLocation", str(directory / name)).start()
+                    while until_its_end and query.isActive:
+                        time.sleep(0.2)
                 while query.isActive:
                     time.sleep(0.2)
-                failed = str(query.exception() or "")
+                return str(query.exception() or "")
             except Exception as raised:  # noqa: BLE001 - it is what is looked at
-                failed = str(raised)
-            # Spark gives a worker ten seconds to come up, which a machine at its limits may not.
-            if "failed to connect back" not in failed:
-                return failed
+                return str(raised)
+
+        failed = attempt(until_its_end=False)
+        while "failed to connect back" in failed:
+            failed = attempt(until_its_end=True)
+        return failed
 
     def write(batch: DataFrame, batch_id: int) -> None:
         (directory / f"kept-{batch_id}").write_text(json.dumps([batch.count(), batch.count()]))
@@ -65,6 +75,8 @@ def main(topics: dict[str, str], options: dict[str, str], directory: Path) -> No
     with ThreadPoolExecutor(3) as threads:
         said = threads.map(run, sinks, sinks.values())
         print(json.dumps(dict(zip(sinks, said, strict=True))))
+    # A session that is still open calls its server when Python ends, and waits for one that is gone.
+    spark.stop()
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.reader import CursorqStreamReader, LeasedSlices
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import MarkerSender
+from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.wire import marker as marker_wire
 from tests.kafka.control_plane import eventually, new_control, produce, read_all
-from tests.kafka.tracker_thread import PlainTracker
 
 
 class Desk:
@@ -35,7 +35,7 @@ class Desk:
             "redeliveriesTopic": self.control.redeliveries,
             "cursorsTopic": self.control.cursors,
         }
-        stack.enter_context(PlainTracker({"trigger": "20ms", **self._given, **tracker}))
+        stack.enter_context(Tracker({"trigger": "50ms", **self._given, **tracker}))
         self._tail = CursorTable(self.control.config, self.control.cursors)
         stack.callback(self._tail.close)
         partitions = (
@@ -75,7 +75,7 @@ class Desk:
         topics = ClusterAdmin(self.control.config)
         was = topics.describe([self.queue])[self.queue]
         topics.delete(self.queue)
-        eventually(lambda: not topics.existing([self.queue]), seconds=30)
+        eventually(lambda: not topics.existing([self.queue]))
         topics.create({self.queue: (was.partitions, {})})
 
     def say(self, *markers: Marker) -> None:
@@ -99,7 +99,7 @@ class Desk:
 
     def until(self, condition: Callable[[CursorSnapshot], Any], partition: int = 0) -> None:
         """Wait until the cursor of a partition is so."""
-        eventually(lambda: (one := self.cursor(partition)) is not None and condition(one), seconds=30)
+        eventually(lambda: (one := self.cursor(partition)) is not None and condition(one))
 
 
 class Query:
@@ -117,7 +117,7 @@ class Query:
             self.end = self.reader.latestOffset(self.start, self.reader.getDefaultReadLimit())
             return bool(self.end != self.start)
 
-        eventually(found, seconds=30)
+        eventually(found)
         tasks = self.tasks()
         self.begun, self.start = self.start, self.end
         return tasks

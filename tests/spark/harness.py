@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,11 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import offset_json
+from tests import waiting
+from tests.kafka.topic_records import TopicRecords
 from tests.spark.plain_query import PlainQuery
 
 TIMEOUT_S = 90.0
@@ -49,14 +49,13 @@ def wait_until(
     condition: Callable[[], Any], what: str, *, timeout_s: float = TIMEOUT_S, queries: Sequence[Any] = ()
 ) -> Any:
     """The first truthy answer of ``condition``; a query that fails meanwhile is the error."""
-    until = time.monotonic() + timeout_s
-    while not (answer := condition()):
+
+    def check_queries() -> None:
         for query in queries:
             if (failure := query.exception()) is not None:
                 raise failure
-        assert time.monotonic() < until, f"not in {timeout_s:.0f} s: {what}"
-        time.sleep(0.1)
-    return answer
+
+    return waiting.wait_until(condition, what, timeout_s=timeout_s, between=check_queries)
 
 
 def logged(offset: SourceOffset) -> SourceOffset:
@@ -157,12 +156,14 @@ class Bench:
         self.group_prefix = f"cursorq-{self.directory.name}"
         self.topics = ClusterAdmin(self._config)
         self._cursors = CursorTable(self._config, CONTROL["cursorsTopic"])
+        self._records = TopicRecords(self._config, self.topics)
         self._lock = threading.Lock()
 
     def close(self) -> None:
         for query in self.queries:
             query.stop()
         self._cursors.close()
+        self._records.close()
 
     # -- queues ----------------------------------------------------------------------------------------
 
@@ -304,7 +305,7 @@ class Bench:
 
     def records(self, topic: str) -> list[Message]:
         """Every committed record of a topic, by partition and offset."""
-        return _records(self._config, self.topics, topic)
+        return self._records.of(topic)
 
     def started(self, topic: str, subscription: str = "s", partition: int = 0) -> OffsetSet:
         """All offsets of a cell that a Start names."""
@@ -317,8 +318,6 @@ class Bench:
     def dead_letters(self, topic: str, subscription: str = "s") -> list[DeadLetter]:
         """What is in the dead-letter topic of a subscription, by partition; nothing if there is none."""
         name = f"{topic}-{subscription}-DLQ"
-        if name not in self.topics.existing([name]):
-            return []
         letters = []
         for message in self.records(name):
             kind, timestamp_ms = message.timestamp()
@@ -329,14 +328,3 @@ class Bench:
                 )
             )
         return letters
-
-
-def _records(config: Mapping[str, str], topics: ClusterAdmin, topic: str) -> list[Message]:
-    """Every record of a topic; read by a client of this thread's own."""
-    partitions = [(topic, number) for number in range(topics.describe([topic])[topic].partitions)]
-    starts = topics.beginning_offsets(partitions)
-    ends = topics.end_offsets(partitions, committed=True)
-    ranges = {number: (starts[topic, number], end) for (_, number), end in ends.items()}
-    with closing(RangeReader(config, committed=True)) as reader:
-        found = list(reader.read(topic, ranges))
-    return sorted(found, key=lambda message: (message.partition(), message.offset()))

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from spark_cursor_source.consumer.message_id import MESSAGE_ID
+from spark_cursor_source.consumer.action_columns import MESSAGE_ID
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.source import SourceOptions
-from spark_cursor_source.spark.actions import markers_partitions
-from spark_cursor_source.spark.per_row import handle, handle_and_settle
+from spark_cursor_source.spark.actions import markers_of
+from spark_cursor_source.spark.handler_calls import Handling
+from spark_cursor_source.spark.handling import handle, handle_and_settle
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from tests.e2e.micro_batches import MicroBatches, Tasks
 
@@ -75,10 +76,10 @@ class PlainQuery:
 
         for rows in tasks:
             if "ackMode" in self._options:
-                done = handle(rows, one, MESSAGE_ID, None)
+                done = handle(rows, Handling(fn=one), MESSAGE_ID)
             else:
                 # As an AckSink whose rows say that they are their source's: nobody asks for the cursors.
                 acks = replace(AckOptions.parse(self._options), cursors_topic=None)
-                done = handle_and_settle(rows, one, acks, markers_partitions(acks))
+                done = handle_and_settle(rows, Handling(fn=one), markers_of(acks))
             for _ in done:
                 pass

@@ -156,19 +156,24 @@ def test_what_is_outstanding_can_be_released_as_it_is_listed(control: Control) -
     [
         ("topic STRING, partition INT", ("t", 0), {}, "ack needs the columns offset"),
         ("topic STRING, partition INT, offset BIGINT", ("t", 0, 1), {"action": "reject"}, "delivery_count"),
-        (f"{SCHEMA}, action STRING", ("t", 0, 1, 1, "acknowledge"), {}, "action 'acknowledge' is none of"),
-        (f"{SCHEMA}, action STRING", ("t", 0, 1, 1, None), {}, "action 'null' is none of"),
+        (f"{SCHEMA}, action STRING", ("t", 0, 1, 1, "acknowledge"), {}, "Action 'acknowledge' is none of"),
+        (f"{SCHEMA}, action STRING", ("t", 0, 1, 1, None), {}, "Action 'null' is none of"),
         (SCHEMA, ("t", 0, None, 1), {}, "a row has null in offset"),
         (SCHEMA, ("t", 0, 1, None), {"action": "extend"}, "a row has null in delivery_count"),
-        (f"{SCHEMA}, delay STRING", ("t", 0, 1, 1, "soon"), {"action": "release"}, "'soon' is no duration"),
-        (f"{SCHEMA}, delay_ms INT", ("t", 0, 1, 1, -5), {"action": "release"}, "'-5ms' is no duration"),
+        (
+            f"{SCHEMA}, delay STRING",
+            ("t", 0, 1, 1, "soon"),
+            {"action": "release"},
+            "'soon' is not a duration",
+        ),
+        (f"{SCHEMA}, delay_ms INT", ("t", 0, 1, 1, -5), {"action": "release"}, "'-5ms' is not a duration"),
         (
             "topic STRING, partition BIGINT, offset INT",
             ("t", 2**40, 1),
             {},
-            "column 'partition' of type int64",
+            "Column 'partition' of type int64",
         ),
-        ("topic STRING, partition INT, offset DATE", ("t", 1, None), {}, "column 'offset' of type date32"),
+        ("topic STRING, partition INT, offset DATE", ("t", 1, None), {}, "Column 'offset' of type date32"),
     ],
 )
 def test_rows_that_do_not_say_what_becomes_of_which_message_fail_the_write(
@@ -180,9 +185,9 @@ def test_rows_that_do_not_say_what_becomes_of_which_message_fail_the_write(
 
 
 def test_a_write_that_would_replace_something_is_refused(control: Control) -> None:
-    with pytest.raises(PySparkException, match="acks are added and never replaced: write with mode"):
+    with pytest.raises(PySparkException, match="A write of acks can only append"):
         control.write(one_task(control, SCHEMA, ("t", 0, 1, 1)), mode="overwrite")
-    with pytest.raises(PySparkException, match="topics that do not exist: 'no-markers'"):
+    with pytest.raises(PySparkException, match="These topics do not exist: 'no-markers'"):
         control.write(one_task(control, SCHEMA, ("t", 0, 1, 1)), markersTopic="no-markers")
 
 
@@ -209,7 +214,7 @@ def test_a_stream_of_rows_can_be_written_as_well(control: Control, tmp_path: Pat
 
 def test_a_stream_is_not_acked_by_a_sink_where_its_source_does_it(control: Control, tmp_path: Path) -> None:
     query = start_stream(control, tmp_path, ackMode="batch")
-    with pytest.raises(PySparkException, match="ackMode=batch lets the source ack"):
+    with pytest.raises(PySparkException, match="With ackMode=batch and markerFormat=v2 the source acks"):
         query.awaitTermination(120)
 
 

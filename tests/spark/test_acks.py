@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import spark_cursor_source as cursorq
-from spark_cursor_source import AckSink, Leave
-from spark_cursor_source.core.marker import End, EndUpTo, Reject
+from spark_cursor_source import AckSink, Leave, Release
+from spark_cursor_source import Reject as Rejected
+from spark_cursor_source.core.marker import End, EndLeased, EndUpTo, Reject
 from spark_cursor_source.core.offsets import OffsetSet
 from tests.kafka.control_plane import transaction
 from tests.spark.harness import Bench, Seen
@@ -131,10 +133,96 @@ def test_the_source_acks_nothing_of_a_batch_that_fails(bench: Bench, mode: str) 
             raise RuntimeError("no database today")
 
     assert "no database today" in bench.failure(bench.start(options, fail_once))
-    assert bench.markers(topic, kind=End) == bench.markers(topic, kind=EndUpTo) == []
+    assert [bench.markers(topic, kind=kind) for kind in (End, EndLeased, EndUpTo)] == [[], [], []]
     bench.start(options, fail_once)
     bench.until_acked(topic, 6)
     assert attempts == [6, 6]
+
+
+def test_a_handler_settles_the_exceptions_of_a_batch_that_the_source_acks(bench: Bench) -> None:
+    # 0-9: the query drops 0 and 1; 2 is released, 3 rejected, 4 left; the source acks the others, and then 2
+    topic = bench.create_topic()
+    bench.produce(topic, [b"%d" % n for n in range(10)])
+    options = bench.options(topic, ackMode="batch", leaseTimeout="5s")
+
+    def handle(message: Any) -> Any:
+        if message.delivery_count > 1:
+            return None
+        return {2: Release(), 3: Rejected("no"), 4: Leave()}.get(message.offset)
+
+    kept = bench.read(options).where("offset > 1")
+    seen = Seen()
+
+    def sink(batch: DataFrame, batch_id: int) -> None:
+        seen(batch, batch_id)
+        AckSink.per_row(handle)(batch, batch_id)
+
+    bench.begin(kept.writeStream.foreachBatch(sink).trigger(processingTime="100 milliseconds"))
+    bench.until(
+        lambda: (c := bench.cursor(topic)) is not None and c.read_position == 10 and not c.outstanding,
+        "all is acked or dead",
+    )
+    again = {(row.offset, row.delivery_count) for row in seen.rows if row.delivery_count > 1}
+    assert again == {(2, 2), (4, 2)}
+    assert bench.markers(topic, kind=End) == []
+    assert bench.cursor(topic).totals.acked == 9
+
+
+def test_a_sink_says_once_that_its_query_drops_rows(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 8)
+
+    def said() -> list[str]:
+        return [one.message for one in caplog.records if "dropped_rows_not_acked" in one.message]
+
+    def run(name: str, sink: Any, where: str) -> None:
+        rows = bench.read(bench.options(topic, name, maxOffsetsPerTrigger=4)).where(where)
+        writer = rows.writeStream.foreachBatch(sink).trigger(availableNow=True)
+        bench.begin(writer, checkpoint=name).awaitTermination()
+
+    run("all", AckSink(nothing), "true")
+    assert said() == []
+    run("some", AckSink(nothing), "offset % 4 <> 1")
+    (text,) = said()
+    assert "delivered=4 acked=3" in text
+    run("one", AckSink.per_row(lambda message: None), "offset % 4 = 1")
+    assert ["delivered=4 acked=1" in text for text in said()] == [False, True]
+
+
+def test_a_sink_of_a_table_whose_messages_the_source_acks_is_refused(bench: Bench, tmp_path: Path) -> None:
+    # The column offset of the files still carries the options of the source.
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 3)
+    rows = bench.read(bench.options(topic, ackMode="batch")).select("topic", "partition", "offset")
+    rows = rows.withColumn("delivery_count", F.lit(1))
+    writer = rows.writeStream.format("parquet").option("path", str(tmp_path / "table"))
+    bench.begin(writer.trigger(availableNow=True), checkpoint="table").awaitTermination()
+    called: list[int] = []
+    stored = bench.spark.readStream.schema(rows.schema).parquet(str(tmp_path / "table"))
+    for number, sink in enumerate(
+        (AckSink(lambda batch, batch_id: called.append(batch_id)), AckSink.per_row(lambda message: None))
+    ):
+        query = stored.writeStream.foreachBatch(sink).trigger(availableNow=True)
+        text = bench.failure(bench.begin(query, checkpoint=f"sink-{number}"))
+        assert "AckSink in a query that does not read the queue itself" in text
+    assert called == []
+
+
+def test_an_ack_sink_keeps_and_acks_nothing_where_the_source_acks(bench: Bench) -> None:
+    # 1 is released by the function, and comes back; the other messages are acked with their batch
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 4)
+    options = bench.options(topic, ackMode="batch")
+    seen = Seen()
+
+    def give_back(batch: DataFrame, batch_id: int) -> None:
+        seen(batch, batch_id)
+        cursorq.release(batch.where("offset = 1 AND delivery_count = 1"))
+
+    bench.start(options, AckSink(give_back))
+    bench.until_acked(topic, 4)
+    assert [(row.offset, row.delivery_count) for row in seen.rows if row.delivery_count > 1] == [(1, 2)]
+    assert bench.markers(topic, kind=End) == []
 
 
 def test_a_batch_whose_function_raises_is_not_acked_and_comes_again(bench: Bench) -> None:
@@ -217,7 +305,7 @@ def test_acks_of_what_cannot_be_there_are_refused_and_nothing_is_written(bench: 
     misspelled = {**options, "subscription": "bilingg"}
     for frame, given, text in (
         (bench.frame(topic, [(0, 0, 1)]), misspelled, "no cursor of subscription 'bilingg'"),
-        (bench.frame("ordres", [(0, 0, 1)]), options, "no cursor of topic 'ordres', only of"),
+        (bench.frame("ordres", [(0, 0, 1)]), options, "no cursor of topic 'ordres'. It has cursors of"),
         (
             bench.frame(topic, [(99, 0, 1)]),
             options,
@@ -226,7 +314,7 @@ def test_acks_of_what_cannot_be_there_are_refused_and_nothing_is_written(bench: 
         (
             bench.frame(topic, [(0, 1, 1), (0, 10**9, 1)]),
             options,
-            "no message 1000000000: correct",
+            "no message 1000000000. Correct",
         ),
     ):
         one_task = frame.coalesce(1)

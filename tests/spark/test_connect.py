@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import socket
 import subprocess
 import sys
-import tempfile
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from spark_cursor_source.devkit.spark_session import SHORT_LIVED
-from tests.e2e.processes import TAG, kill_tree
-from tests.spark.harness import Bench, wait_until
+from tests.connect_port import connect_port
+from tests.e2e.processes import TAG, kill_tree, write_stacks
+from tests.spark.harness import Bench
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
 
 NAMES = ("kept", "given", "misspelled", "rows", "again")
 APP = Path(__file__).with_name("connect_app.py")
+_ENDS_IN_S = 480
 _CONF = ("spark.ui.enabled=false", "spark.driver.memory=1g", f"spark.driver.extraJavaOptions={SHORT_LIVED}")
-_PORT = 15002  #: of a server that a client starts; Spark gives no choice
-
-
-def _is_free() -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", _PORT)) != 0
-
-
-@contextmanager
-def port_of_our_own() -> Iterator[None]:
-    """Keep other runs of this test, and servers of other tests, from the port of the server."""
-    with Path(tempfile.gettempdir(), "cursorq-connect.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        wait_until(_is_free, f"port {_PORT} is free", timeout_s=300)
-        yield
 
 
 def said_by_client(bench: Bench, topics: dict[str, str], directory: Path) -> dict[str, str]:
@@ -49,19 +31,26 @@ def said_by_client(bench: Bench, topics: dict[str, str], directory: Path) -> dic
     environment = {
         **os.environ,
         TAG: tag,
+        "PYTHONFAULTHANDLER": "1",
         "PYSPARK_SUBMIT_ARGS": " ".join(f"--conf '{one}'" for one in _CONF) + " pyspark-shell",
     }
     command = [sys.executable, str(APP), json.dumps(topics), json.dumps(options), str(directory)]
     log = directory / "client.log"
-    try:
-        with port_of_our_own(), log.open("wb") as errors:
-            done = subprocess.run(
-                command, env=environment, cwd=directory, stdout=subprocess.PIPE, stderr=errors, check=False
-            )
-    finally:
-        kill_tree(tag)
-    assert done.returncode == 0, log.read_text(errors="replace")[-4_000:]
-    found: dict[str, str] = json.loads(done.stdout.decode().strip().splitlines()[-1])
+    with connect_port(), log.open("wb") as errors:
+        client = subprocess.Popen(
+            command, env=environment, cwd=directory, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+        try:
+            said, _ = client.communicate(timeout=_ENDS_IN_S)
+        except subprocess.TimeoutExpired:
+            write_stacks(tag)
+            raise AssertionError(
+                f"no end: {client.communicate()[0]}\n{log.read_text(errors='replace')}"
+            ) from None
+        finally:
+            kill_tree(tag)
+    assert client.returncode == 0, log.read_text(errors="replace")[-4_000:]
+    found: dict[str, str] = json.loads(said.strip().splitlines()[-1])
     return found
 
 

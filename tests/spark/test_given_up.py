@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from spark_cursor_source.admin.subscriptions import Subscriptions, at_offsets
-from spark_cursor_source.consumer.planner import Planner
+from spark_cursor_source.consumer.batch_planner import BatchPlanner, PlannedBatch
 from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.interop.planner import PlannerV1
+from spark_cursor_source.interop.planner import PlannerV1, planner_for
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.topics.cursors import CursorTable
@@ -31,7 +30,7 @@ from tests.spark.harness import logged, wait_until
 pytestmark = pytest.mark.broker
 
 SESSION_S = 3.0
-MakePlanner = Callable[..., Planner | PlannerV1]
+MakePlanner = Callable[..., BatchPlanner]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,7 @@ def control(mortal: EmbeddedKafka, tmp_path: Path) -> Iterator[Control]:
 def make_planner(control: Control, request: pytest.FixtureRequest) -> Iterator[MakePlanner]:
     with ExitStack() as stack:
 
-        def make(**more: str) -> Planner | PlannerV1:
+        def make(**more: str) -> BatchPlanner:
             is_v1 = request.param == "v1"
             given = {
                 "kafka.bootstrap.servers": control.config["bootstrap.servers"],
@@ -68,7 +67,7 @@ def make_planner(control: Control, request: pytest.FixtureRequest) -> Iterator[M
             if not is_v1:
                 given |= {"redeliveriesTopic": control.redeliveries, "cursorsTopic": control.cursors}
             options = SourceOptions.parse(given | more)
-            planner = PlannerV1(options) if is_v1 else Planner(options)
+            planner = planner_for(options)
             stack.callback(planner.close)
             return planner
 
@@ -169,7 +168,7 @@ def until_acked(control: Control, count: int) -> None:
             found = cursors.get(cell)
             return found is not None and found.totals.acked == count and not found.outstanding
 
-        wait_until(done, f"{count} are acked", timeout_s=30)
+        wait_until(done, f"{count} are acked")
 
 
 def stand_still(broker: EmbeddedKafka) -> None:
@@ -186,7 +185,7 @@ def stand_still_ourselves() -> None:
         os.kill(ours, signal.SIGSTOP)
 
 
-def next_batch(planner: Planner | PlannerV1, start: SourceOffset) -> SourceOffset:
+def next_batch(planner: BatchPlanner, start: SourceOffset) -> SourceOffset:
     """The end of the next batch that holds anything."""
 
     def asked() -> SourceOffset | None:
@@ -197,6 +196,6 @@ def next_batch(planner: Planner | PlannerV1, start: SourceOffset) -> SourceOffse
     return found
 
 
-def offsets(tasks: list[tuple[Slice, ...]]) -> OffsetSet:
+def offsets(batch: PlannedBatch) -> OffsetSet:
     """All that a batch delivers of the queue's one partition."""
-    return OffsetSet.union(piece.offsets for task in tasks for piece in task)
+    return OffsetSet.union(piece.offsets for task in batch.tasks for piece in task)

@@ -119,7 +119,7 @@ def test_each_action_is_the_marker_that_their_tracker_has_for_it(lone_bench: Ben
     with pytest.raises(RejectRefused, match="has no dead letters"):
         cursorq.reject(alone, options)
     rejecting = df.selectExpr("key", "topic", "partition", "offset", "'reject' AS action")
-    with pytest.raises(PySparkException, match="markerFormat=v1 cannot reject"):
+    with pytest.raises(PySparkException, match="markerFormat=v1 does not support reject"):
         cursorq_write(rejecting.unionByName(df.drop("delay_ms")), options)
     nobodys = df.selectExpr("CAST(NULL AS STRING) AS key", "topic", "partition", "offset")
     with pytest.raises(PySparkException, match="ack: a row has null in key"):

@@ -63,22 +63,27 @@ def test_rows_that_can_be_sent(columns: dict[str, DataType], topic: str | None) 
 @pytest.mark.parametrize(
     ("columns", "topic", "error", "message"),
     [
-        ({"key": StringType()}, "t", NoMessageColumn, "needs a column 'value'; the DataFrame has key: name"),
-        ({"value": StringType()}, None, NoMessageColumn, "'topic'; .*: give the option topic, or a column"),
-        ({"value": IntegerType()}, "t", UnfitMessageColumn, "'value' is a int; give a STRING or BINARY"),
+        (
+            {"key": StringType()},
+            "t",
+            NoMessageColumn,
+            "needs the column 'value', and the DataFrame has key. Rename",
+        ),
+        ({"value": StringType()}, None, NoMessageColumn, "'topic', .*Give the option topic, or a column"),
+        ({"value": IntegerType()}, "t", UnfitMessageColumn, "'value' is a int. Give a STRING or BINARY"),
         ({"value": StringType(), "key": LongType()}, "t", UnfitMessageColumn, "'key' is a bigint"),
         ({"value": StringType(), "topic": BinaryType()}, None, UnfitMessageColumn, "'topic' is a binary"),
         ({"value": StringType(), "topic": DateType()}, "t", UnfitMessageColumn, "'topic' is a date"),
-        ({"value": StringType(), "partition": LongType()}, "t", UnfitMessageColumn, "bigint; give an INT"),
+        ({"value": StringType(), "partition": LongType()}, "t", UnfitMessageColumn, "bigint. Give an INT"),
         ({"value": StringType(), "headers": headers_of(StringType())}, "t", UnfitMessageColumn, "'headers'"),
         ({"value": StringType(), "headers": headers_of(BinaryType(), "name")}, "t", UnfitMessageColumn, "he"),
         (
             {"value": StringType(), "headers": MapType(StringType(), BinaryType())},
             "t",
             UnfitMessageColumn,
-            "give an ARRAY<STRUCT<key: STRING, value: BINARY>>",
+            "Give an ARRAY<STRUCT<key: STRING, value: BINARY>>",
         ),
-        ({"value": StringType(), "deliverAt": LongType()}, "t", UnfitMessageColumn, "give a TIMESTAMP"),
+        ({"value": StringType(), "deliverAt": LongType()}, "t", UnfitMessageColumn, "Give a TIMESTAMP"),
         ({"value": StringType(), "deliverAt": TimestampNTZType()}, "t", UnfitMessageColumn, "timestamp_ntz"),
     ],
 )
@@ -137,8 +142,8 @@ def test_where_rows_go_is_told_once_for_each_topic_and_partition() -> None:
 
 
 def test_a_row_without_a_topic_or_a_header_without_a_key_is_refused() -> None:
-    with pytest.raises(UnfitMessageColumn, match="'topic' has a null; give the option topic, which is for"):
+    with pytest.raises(UnfitMessageColumn, match=r"'topic' has a null. Give the option topic, which is for"):
         targets(batch(value=["x"] * 2, topic=["a", None]), None)
     nameless = batch(value=["x"], headers=pa.array([[(None, b"1")]], HEADERS))
-    with pytest.raises(UnfitMessageColumn, match="'headers' has a header without a key; give each header"):
+    with pytest.raises(UnfitMessageColumn, match=r"'headers' has a header without a key. Give each header"):
         list(messages(nameless, "t"))

@@ -165,7 +165,7 @@ def test_a_readonly_partition_takes_no_rows_and_a_paused_one_is_resumed_by_them(
             queues.rows("value STRING, partition INT", ("x", 0)),
             queues.rows("value STRING", ("x",)),
         ):
-            with pytest.raises(PySparkException, match=f"partition 0 of stream '{topic}' is readonly"):
+            with pytest.raises(PySparkException, match=f"Partition 0 of stream '{topic}' is readonly"):
                 queues.write(rows, topic=topic, streamsTopic=streams)
         assert client.fetch_partition_metadata(topic, 0).paused
         assert [record.partition() for record in read_all(queues.config, topic)] == [1]
@@ -177,19 +177,29 @@ def test_a_readonly_partition_takes_no_rows_and_a_paused_one_is_resumed_by_them(
 @pytest.mark.parametrize(
     ("schema", "row", "options", "message"),
     [
-        ("key STRING", ("k",), {"topic": "TOPIC"}, "NoMessageColumn: enqueue needs a column 'value'"),
-        ("value STRING", ("v",), {"action": "enqueue"}, "give the option topic, or a column topic"),
-        ("value STRING", ("v",), {}, "MissingOption: option 'action' is missing; enqueue appends"),
-        ("value BIGINT", (1,), {"topic": "TOPIC"}, "'value' is a bigint; give a STRING or BINARY"),
+        ("key STRING", ("k",), {"topic": "TOPIC"}, "NoMessageColumn: enqueue needs the column 'value'"),
+        ("value STRING", ("v",), {"action": "enqueue"}, "Give the option topic, or a column topic"),
+        ("value STRING", ("v",), {}, "MissingOption: Option 'action' is missing. Enqueue appends"),
+        ("value BIGINT", (1,), {"topic": "TOPIC"}, "'value' is a bigint. Give a STRING or BINARY"),
         (
             "value STRING, topic STRING",
             ("v", None),
             {"action": "enqueue"},
-            "'topic' has a null; give the opt",
+            "'topic' has a null. Give the opt",
         ),
-        ("value STRING, partition INT", ("v", 1), {"topic": "TOPIC"}, "has no partition 1, only 0 to 0"),
-        ("value STRING, partition INT", ("v", -1), {"topic": "TOPIC"}, "has no partition -1, only 0 to 0"),
-        ("value STRING", ("v",), {"topic": "no-such-topic"}, "topics that do not exist: 'no-such-topic'"),
+        (
+            "value STRING, partition INT",
+            ("v", 1),
+            {"topic": "TOPIC"},
+            "has no partition 1. Its partitions are 0 to 0",
+        ),
+        (
+            "value STRING, partition INT",
+            ("v", -1),
+            {"topic": "TOPIC"},
+            "has no partition -1. Its partitions are 0 to 0",
+        ),
+        ("value STRING", ("v",), {"topic": "no-such-topic"}, "These topics do not exist: 'no-such-topic'"),
         (
             "value STRING",
             ("secret" * 4_000,),
@@ -200,7 +210,7 @@ def test_a_readonly_partition_takes_no_rows_and_a_paused_one_is_resumed_by_them(
             "value STRING",
             ("v",),
             {"topic": "TOPIC", "mode": "overwrite"},
-            "messages are added and",
+            "A write of messages can only append",
         ),
         ("value STRING", ("v",), {"topic": "TOPIC", "mode": "error"}, '"Append" or "Overwrite" mode instead'),
     ],

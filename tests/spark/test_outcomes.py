@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -237,5 +238,37 @@ def test_a_handler_that_returns_something_else_is_told_what_it_may_return(bench:
     bench.produce(topic, [b"x"])
     options = bench.options(topic)
     query = bench.start(options, AckSink.per_row(lambda message: 42, options))
-    assert "UnknownOutcome: the handler returned a int: return None or True to ack" in bench.failure(query)
+    assert "UnknownOutcome: The handler returned a value of type int" in bench.failure(query)
     assert bench.markers(topic, kind=End) == []
+
+
+def test_a_slow_message_does_not_keep_the_query_from_the_next_batches(bench: Bench, tmp_path: Path) -> None:
+    # 0: S(0, 1) -------- its lease of 2 s is extended by the worker -------- acked    others: later batches
+    topic = bench.create_topic()
+    bench.produce(topic, [b"x"] * 3)
+    options = bench.options(topic, leaseTimeout="2s")
+    calls, go_on = tmp_path / "calls", tmp_path / "go-on"
+
+    def handle(message: Any) -> None:
+        with calls.open("a") as file:
+            file.write(f"{message.offset}\n")
+        while message.offset == 0 and not go_on.exists():
+            time.sleep(0.05)
+
+    sink = AckSink.per_row(handle, options, concurrency=8, stragglers="200ms", flush="200ms")
+    bench.start(options, sink)
+    for end in (3, 5, 8):
+        bench.until(lambda end=end: _all_but_the_first(bench, topic, end), f"all to {end} but the first")
+        if end < 8:
+            bench.produce(topic, [b"x"] * 3 if end == 5 else [b"x"] * 2)
+    until_s = time.monotonic() + 3
+    bench.until(lambda: time.monotonic() > until_s, "the lease would be over")
+    assert _all_but_the_first(bench, topic, 8)
+    go_on.touch()
+    bench.until_acked(topic, 8)
+    assert sorted(calls.read_text().split()) == [str(n) for n in range(8)], "none is delivered twice"
+
+
+def _all_but_the_first(bench: Bench, topic: str, end: int) -> bool:
+    cursor = bench.cursor(topic)
+    return cursor is not None and cursor.read_position == end and list(cursor.outstanding) == [0]

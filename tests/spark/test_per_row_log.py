@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from spark_cursor_source.spark import handler_log
+from spark_cursor_source.spark.handler_calls import Handling
 from spark_cursor_source.spark.handler_log import LogLimit
-from spark_cursor_source.spark.per_row import handle
+from spark_cursor_source.spark.handling import handle
 
 IDS = ("topic", "partition", "offset", "delivery_count")
 
@@ -36,7 +37,7 @@ def test_a_handler_that_raises_for_every_row_is_in_the_log_a_few_times_and_count
 ) -> None:
     monkeypatch.setattr(handler_log, "_few", LogLimit(most=3, window_ms=60_000))
     caplog.set_level(logging.WARNING)
-    (outcomes,) = handle([rows(100)], raises, IDS, None)
+    (outcomes,) = handle([rows(100)], Handling(fn=raises), IDS)
     assert outcomes.column("action").to_pylist() == ["release"] * 100
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
     first = caplog.records[0].getMessage()
@@ -47,11 +48,11 @@ def test_a_handler_that_raises_for_every_row_is_in_the_log_a_few_times_and_count
 
 
 def test_a_handler_that_raises_nothing_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    list(handle([rows(3)], lambda message: None, IDS, None))
+    list(handle([rows(3)], Handling(fn=lambda message: None), IDS))
     assert caplog.records == []
 
 
 def test_a_message_outside_of_a_task_is_of_the_first_attempt() -> None:
     attempts: list[int] = []
-    list(handle([rows(2)], lambda message: attempts.append(message.attempt), IDS, None))
+    list(handle([rows(2)], Handling(fn=lambda message: attempts.append(message.attempt)), IDS))
     assert attempts == [0, 0]

@@ -12,7 +12,7 @@ from spark_cursor_source.client import Client
 from spark_cursor_source.core.marker import Release, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.errors import InvalidOption
+from spark_cursor_source.errors import InvalidOption, QueueIdConflict
 from spark_cursor_source.wire import redelivery
 from tests.kafka.control_plane import produce, redeliver_of
 from tests.spark.desk import MakeDesk, Query
@@ -94,8 +94,8 @@ def test_an_idle_query_keeps_nothing_of_what_is_announced_to_others(make_desk: M
     for _ in range(2):  # a query that is at work, and one that begins again where it was
         produce(desk.control.config, desk.control.redeliveries, [{"value": announcement}] * 2_000)
         assert planner.latest_offset(start, max_offsets=None) == start
-        assert planner.latest_known().redeliveries[0] >= 2_000
-        assert planner.redeliveries_kept == 0
+        assert planner.status().latest.redeliveries[0] >= 2_000
+        assert planner.status().redeliveries_kept == 0
         planner.close()
         planner = desk.planner()
 
@@ -131,6 +131,16 @@ def test_trigger_once_is_refused_where_the_source_acks(make_desk: MakeDesk) -> N
     with pytest.raises(InvalidOption, match="availableNow"):
         reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     assert desk.markers(Start) == []
+
+
+def test_a_query_with_another_queue_id_is_refused(make_desk: MakeDesk) -> None:
+    desk = make_desk()
+    desk.put(b"x", key=b"mails")
+    query = Query(desk.reader(queueId="mails"))
+    assert query.rows(query.next()) == [(0, 1)]
+    query.reader.stop()
+    with pytest.raises(QueueIdConflict, match=r"reads queueId=orders, .* queueId=mails"):
+        desk.reader(queueId="orders").initialOffset()
 
 
 @pytest.mark.parametrize("restarted", [False, True])

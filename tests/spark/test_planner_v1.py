@@ -109,13 +109,32 @@ def test_each_message_of_a_batch_has_its_start_with_key_and_value_before_it_is_h
     start = planner.initial_offset()
     end = planner.latest_offset(start, max_offsets=None)
     assert desk.markers() == [], "the offset log comes first"
-    tasks = planner.plan(start, end)
+    tasks = planner.plan(start, end).tasks
     assert ids(tasks, 1) == desk.started() == [(0, 0), (0, 1), (0, 2), (1, 0)]
     assert all(
         one.key == one.queue_id and one.value == b"of-" + one.key and one.redeliver_after_ms == 7_000
         for one in desk.markers(MarkerType.START)
     )
     assert planner.latest_offset(end, max_offsets=None) is end, "nothing more"
+
+
+def test_an_idle_query_waits_for_an_append_instead_of_asking_for_ends(make_desk: Callable[..., Desk]) -> None:
+    desk = make_desk()
+    planner = desk.planner()
+    start = planner.initial_offset()
+    appends = planner._appends
+
+    def rests() -> bool:
+        assert planner.latest_offset(start, max_offsets=None) is start
+        return bool(appends._fetched)
+
+    wait_until(rests, "it leaves a fetch at the broker")
+    desk.put(b"q")
+    end = wait_until(
+        lambda: end if (end := planner.latest_offset(start, max_offsets=None)) is not start else None, "news"
+    )
+    assert not appends._fetched, "a batch ends the fetch"
+    assert ids(planner.plan(start, end).tasks) == [(0, 0)]
 
 
 def test_a_batch_that_is_asked_for_twice_holds_the_same_messages(make_desk: Callable[..., Desk]) -> None:
@@ -155,11 +174,11 @@ def test_a_replayed_batch_holds_what_has_no_start_and_leaves_the_rest_to_the_tra
         sender.send([MarkerV1(queue_id=b"q2", type=MarkerType.START, partition=1, offset=2, key=b"q2")])
         sender.flush()
     second = desk.planner()
-    assert ids(second.plan(logged(start), logged(end))) == [(0, 2), (0, 4), (0, 5)]
+    assert ids(second.plan(logged(start), logged(end)).tasks) == [(0, 2), (0, 4), (0, 5)]
     third = desk.planner()
-    assert ids(third.plan(logged(start), logged(end))) == []
+    assert ids(third.plan(logged(start), logged(end)).tasks) == []
     assert [one for one in desk.started() if one[0] == 0] == [(0, n) for n in range(6)], "one Start each"
-    assert ids(third.plan(logged(start), logged(start))) == []
+    assert ids(third.plan(logged(start), logged(start)).tasks) == []
 
 
 def test_starts_of_earlier_batches_do_not_count_for_a_replay(make_desk: Callable[..., Desk]) -> None:
@@ -173,7 +192,7 @@ def test_starts_of_earlier_batches_do_not_count_for_a_replay(make_desk: Callable
     desk.put(b"q", b"q")
     end = first.latest_offset(middle, max_offsets=None)
     assert sum(end.markers.values()) == 2, "where the markers ended before this batch's"
-    assert ids(desk.planner().plan(logged(middle), logged(end))) == [(0, 2), (0, 3)]
+    assert ids(desk.planner().plan(logged(middle), logged(end)).tasks) == [(0, 2), (0, 3)]
 
 
 def test_what_was_logged_and_not_committed_gets_the_starts_that_it_does_not_have(
@@ -193,10 +212,10 @@ def test_what_was_logged_and_not_committed_gets_the_starts_that_it_does_not_have
     second = desk.planner()
     last = second.latest_offset(logged(end), max_offsets=None)
     assert last.origins == {(desk.queue, 0): 2}
-    assert ids(second.plan(logged(end), logged(last))) == [(0, 2), (0, 4), (0, 5)]
+    assert ids(second.plan(logged(end), logged(last)).tasks) == [(0, 2), (0, 4), (0, 5)]
     assert desk.started() == [(0, n) for n in range(6)], "one Start each"
     third = desk.planner()
-    assert ids(third.plan(logged(end), logged(last))) == [], "a replay begins where the batch began"
+    assert ids(third.plan(logged(end), logged(last)).tasks) == [], "a replay begins where the batch began"
 
 
 def test_messages_without_a_key_belong_to_no_queue_and_are_counted(
@@ -208,7 +227,7 @@ def test_messages_without_a_key_belong_to_no_queue_and_are_counted(
     start = planner.initial_offset()
     end = planner.latest_offset(start, max_offsets=None)
     with caplog.at_level(logging.WARNING):
-        assert ids(planner.plan(start, end)) == [(0, 0), (0, 3)]
+        assert ids(planner.plan(start, end).tasks) == [(0, 0), (0, 3)]
     assert events(caplog.records) == [
         f"messages_without_key topic={desk.queue} partition=0 first=0 last=4 skipped=3"
     ]
@@ -221,7 +240,7 @@ def test_messages_of_other_queue_ids_get_no_start(make_desk: Callable[..., Desk]
     planner = desk.planner(queueId="mine")
     start = planner.initial_offset()
     end = planner.latest_offset(start, max_offsets=None)
-    assert ids(planner.plan(start, end)) == desk.started() == [(0, 0), (0, 2)]
+    assert ids(planner.plan(start, end).tasks) == desk.started() == [(0, 0), (0, 2)]
 
 
 def test_a_copy_says_in_a_header_how_often_its_message_came(make_desk: Callable[..., Desk]) -> None:
@@ -234,7 +253,7 @@ def test_a_copy_says_in_a_header_how_often_its_message_came(make_desk: Callable[
     desk.put(b"q", headers=[(HEADER_REDELIVERY_COUNT, b"9" * 50)])
     planner = desk.planner()
     start = planner.initial_offset()
-    tasks = planner.plan(start, planner.latest_offset(start, max_offsets=None))
+    tasks = planner.plan(start, planner.latest_offset(start, max_offsets=None)).tasks
     assert ids(tasks, 3) == [(0, 1)]
     assert ids(tasks, 1) == [(0, 0), (0, 2), (0, 3), (0, 4), (0, 5)], "what is no number is not counted"
 
@@ -247,7 +266,7 @@ def test_a_batch_is_limited_and_split_as_with_our_own_markers(make_desk: Callabl
     start = planner.initial_offset()
     end = planner.latest_offset(start, max_offsets=20)
     assert end.queue == {(desk.queue, 0): 15, (desk.queue, 1): 5}
-    tasks = planner.plan(start, end)
+    tasks = planner.plan(start, end).tasks
     assert [sum(len(piece.offsets) for piece in task) for task in tasks] == [10, 5, 5]
     assert len(desk.started()) == 20
 
@@ -287,7 +306,7 @@ def test_what_was_started_is_not_read_again_without_a_checkpoint_either(
     desk.put(b"q")
     second = desk.planner()
     again = second.initial_offset()
-    assert ids(second.plan(again, second.latest_offset(again, max_offsets=None))) == [(0, 2)]
+    assert ids(second.plan(again, second.latest_offset(again, max_offsets=None)).tasks) == [(0, 2)]
 
 
 def test_messages_that_are_gone_before_their_start_are_data_loss(
@@ -301,10 +320,10 @@ def test_messages_that_are_gone_before_their_start_are_data_loss(
     removed = [TopicPartition(desk.queue, 0, 2)]
     for future in admin.delete_records(removed).values():
         future.result(20)
-    with pytest.raises(DataLoss, match="messages 0 to 1"):
+    with pytest.raises(DataLoss, match="Messages 0 to 1"):
         planner.plan(start, end)
     tolerant = desk.planner(failOnDataLoss="false")
-    assert ids(tolerant.plan(logged(start), logged(end))) == [(0, 2)]
+    assert ids(tolerant.plan(logged(start), logged(end)).tasks) == [(0, 2)]
     assert desk.started() == [(0, 2)]
 
 
@@ -336,7 +355,7 @@ def test_a_range_is_started_in_pieces_and_handed_out_whole(
     desk.put(*[b"q%d" % (n % 2) for n in range(10)])
     planner = desk.planner()
     start = planner.initial_offset()
-    tasks = planner.plan(start, planner.latest_offset(start, max_offsets=None))
+    tasks = planner.plan(start, planner.latest_offset(start, max_offsets=None)).tasks
     ((only,),) = tasks
     assert only.offsets == OffsetSet.of((0, 10))
     assert desk.started() == [(0, n) for n in range(10)]

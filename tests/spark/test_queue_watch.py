@@ -20,6 +20,7 @@ from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.tracker.planner import TrackerPlanner
+from spark_cursor_source.tracker.tracked_cells import TrackedCells
 from spark_cursor_source.tracker.watch import QueueWatch
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
@@ -69,7 +70,11 @@ class Watched:
     def told(self, *cursors: CursorSnapshot, now_ms: dict[int, int] | None = None) -> list[Any]:
         """The markers that a look at these cursors makes."""
         before = len(self.markers())
-        self.watch.look({cursor.cell: cursor for cursor in cursors}, now_ms or {})
+        known = {cursor.cell: cursor for cursor in cursors}
+        cells = TrackedCells(known.get)
+        cells.update(known)
+        self.watch.note(known)
+        self.watch.look(cells, now_ms or {})
         return self.markers()[before:]
 
     def markers(self) -> list[Any]:
@@ -203,7 +208,7 @@ def put(queue: Watched, cursor: CursorSnapshot) -> None:
 
 
 def until_moved(planner: TrackerPlanner, start: Any) -> Any:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (end := planner.latest_offset(start)) is start:
         assert time.monotonic() < deadline, "no batch"
         time.sleep(0.05)

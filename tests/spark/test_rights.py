@@ -24,7 +24,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_cursor_source.client import Service, ServiceConfig
 from spark_cursor_source.consumer.planner import Planner
-from spark_cursor_source.core.marker import End, Release
+from spark_cursor_source.core.marker import EndLeased, Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized
@@ -35,6 +35,7 @@ from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.message_writer import EnqueueWriter
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from spark_cursor_source.spark.tracker_source import MarkerStreamReader
+from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from tests.e2e.micro_batches import MicroBatches, Tasks
@@ -180,12 +181,12 @@ def test_a_query_that_may_not_report_what_it_has_read_looks_at_the_headers_of_th
     with closing(Planner(SourceOptions.parse(options))) as planner:
         start = planner.initial_offset()
         end = planner.latest_offset(start, max_offsets=None)
-        assert len(planner.plan(start, end)) == 1
-        assert planner.report_to is None
+        planned = planner.plan(start, end)
+        assert (len(planned.tasks), planned.report_to) == (1, None)
         planner.completed(end)
     markers = [marker_wire.decode(m.key(), m.value()) for m in read_all(control.config, control.markers)]
-    ends = {type(one): one.offsets for one in markers if isinstance(one, (Release, End))}
-    assert ends == {Release: OffsetSet.of((1, 2)), End: OffsetSet.of((0, 1))}
+    ends = {type(one): one.offsets for one in markers if isinstance(one, (Release, EndLeased))}
+    assert ends == {Release: OffsetSet.of((1, 2)), EndLeased: OffsetSet.of((0, 1))}
 
 
 @pytest.mark.parametrize(
@@ -206,6 +207,43 @@ def test_a_tracker_that_lacks_a_right_names_it_before_it_reads(
     with pytest.raises(NotAuthorized) as refused:
         guarded.run(guarded.tracker())
     assert f"--operation {operation} --topic {name}" in refused.value.acls
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "denied", "grant"),
+    [
+        (
+            ResourceType.TOPIC,
+            "cursors-{}",
+            AclOperation.WRITE,
+            "--operation Write --topic cursors-{}",
+        ),
+        (
+            ResourceType.GROUP,
+            "cursorq-tracker-markers-{}",
+            AclOperation.READ,
+            "--operation Read --group cursorq-tracker-markers-{}",
+        ),
+        (
+            ResourceType.TRANSACTIONAL_ID,
+            "cursorq-tracker-markers-{}/",
+            AclOperation.WRITE,
+            "--operation Write --transactional-id cursorq-tracker-markers-{} "
+            "--resource-pattern-type prefixed",
+        ),
+    ],
+    ids=["topic", "group", "transactional-id"],
+)
+def test_a_tracker_without_spark_that_lacks_a_right_ends_and_names_it(
+    guarded: Guarded, kind: ResourceType, name: str, denied: AclOperation, grant: str
+) -> None:
+    own = guarded.control.name
+    guarded.deny(kind, name.format(own), denied)
+    with Tracker(guarded.options()) as tracker:
+        with pytest.raises(NotAuthorized) as refused:
+            tracker.wait(30)
+        tracker.failure = None
+    assert grant.format(own) in {*refused.value.acls, *refused.value.unknown}
 
 
 @pytest.fixture

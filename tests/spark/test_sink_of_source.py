@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from spark_cursor_source import AckSink
 from spark_cursor_source.errors import (
     AckedBySource,
+    ConflictingOptions,
     CursorqError,
     MissingColumns,
     OptionsNotCarried,
@@ -66,7 +67,7 @@ def sinks(
         ({}, MISSPELLED, SinkOfAnotherSource),
         ({"markersTopic": "m"}, OPTIONS, SinkOfAnotherSource),
         ({"kafka.sasl.password": "secret"}, None, OptionsNotCarried),
-        ({"ackMode": "batch"}, None, AckedBySource),
+        ({"ackMode": "cumulative"}, None, AckedBySource),
         ({"ackMode": "cumulative"}, OPTIONS, AckedBySource),
     ],
     ids=str,
@@ -156,3 +157,9 @@ def test_a_server_that_keeps_nothing_computes_a_batch_again_and_outcomes_once(sp
         assert rows.schema == numbered.schema
         assert rows.collect() == rows.collect()
         assert rows.count() == 4
+
+
+def test_stragglers_are_refused_where_the_order_of_a_key_counts(spark: SparkSession) -> None:
+    sink = AckSink.per_row(lambda message: None, stragglers="5s")
+    with pytest.raises(ConflictingOptions, match=r"stragglers.*subscriptionType"):
+        sink(rows_of(spark, subscriptionType="key_shared"), 0)

@@ -105,7 +105,7 @@ def test_a_cell_whose_key_cannot_be_read_back_is_quarantined() -> None:
     cell = Cell(subscription="mailer", topic="orders,", partition=0)
     fold = MarkerFold(0, "markers", None)
     fold.add(0, 1_000, cell.key, marker_wire.encode(End(cell=cell, offsets=SOME)))
-    ((kind, body),) = [(row["kind"], row["body"]) for batch in fold.rows() for row in batch.to_pylist()]
+    ((kind, body),) = [(row.kind, row.body) for row in fold.rows()]
     assert kind == Folded.QUARANTINED
     assert b"'orders,' is no name" in body
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+import spark_cursor_source as cursorq
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, HeldLetters, Lease, Totals
 from spark_cursor_source.core.delivery_times import FirstDeliveries
@@ -197,7 +198,7 @@ def test_a_range_that_is_not_there_is_an_error_unless_loss_is_tolerated(
     for future in admin.delete_records([TopicPartition(topic, 0, 4)]).values():
         future.result(20)
     removed = {"startingOffsets": f'{{"{topic}": {{"0": 2}}}}'}
-    with pytest.raises(PySparkException, match="has offsets 4 to 10, and 2 to 10 were to be read"):
+    with pytest.raises(PySparkException, match=r"are not available. The partition has 4 to 10"):
         control.view("messages", subscribe=topic, **removed).count()
     beyond = {"endingOffsets": f'{{"{topic}": {{"0": 12}}}}'}
     with pytest.raises(PySparkException, match="partition 0 can be read up to offset 10 now"):
@@ -213,7 +214,7 @@ def test_a_partition_that_is_not_read_cannot_be_given_a_position(control: Contro
         control.view("messages", subscribe=topic, startingOffsets='{"ordres": {"0": 5}}').count()
     with pytest.raises(PySparkException, match=r"'assign'.*has 1 partitions, counted from 0"):
         control.view("messages", assign=f'{{"{topic}": [3]}}').count()
-    with pytest.raises(PySparkException, match="topics that do not exist: 'nowhere'"):
+    with pytest.raises(PySparkException, match="These topics do not exist: 'nowhere'"):
         control.view("messages", subscribe="nowhere").count()
 
 
@@ -241,11 +242,11 @@ def test_a_frame_of_messages_keeps_its_range_and_the_next_one_goes_on(control: C
 
 
 def test_options_that_cannot_be_are_refused_when_the_view_is_loaded(control: Control) -> None:
-    with pytest.raises(PySparkException, match="'endingoffset'; did you mean 'endingOffsets'"):
+    with pytest.raises(PySparkException, match=r"'endingoffset'. Did you mean 'endingOffsets'"):
         control.view("messages", subscribe="t", endingOffset="latest")
     with pytest.raises(PySparkException, match="a batch read needs none with view=messages"):
         control.spark.read.format("cursorq").options(**control.options(subscribe="t")).load()
-    with pytest.raises(PySparkException, match="option 'view' = 'curses'"):
+    with pytest.raises(PySparkException, match="Option 'view' = 'curses'"):
         control.view("curses")
 
 
@@ -348,9 +349,9 @@ def test_cursors_are_those_of_the_subscription_and_topics_asked_for(control: Con
     assert found(subscription="a", subscribe=one) == [("a", one, 0), ("a", one, 1)]
     assert found(subscribePattern=f"{two}.*", subscription="b") == [("b", two, 0), ("b", two, 1)]
     assert found(assign=f'{{"{one}": [1]}}') == [("a", one, 1), ("b", one, 1)]
-    with pytest.raises(PySparkException, match="no cursor of subscription 'c'; it knows a, b"):
+    with pytest.raises(PySparkException, match=r"no cursor of subscription 'c'. Its subscriptions are: a, b"):
         found(subscription="c")
-    with pytest.raises(PySparkException, match="no cursor of queue topic 'no-such'; it knows"):
+    with pytest.raises(PySparkException, match=r"no cursor of queue topic 'no-such'. Its topics are"):
         found(subscribe="no-such", subscription="a")
 
 
@@ -421,7 +422,7 @@ def test_a_cursor_with_a_million_holes_in_parts_shows_all_of_them(control: Contr
 
 @pytest.mark.parametrize("view", ["cursors", "stats", "outstanding"])
 def test_without_a_cursors_topic_the_view_says_so(control: Control, view: str) -> None:
-    with pytest.raises(PySparkException, match="topics that do not exist: 'no-cursors'"):
+    with pytest.raises(PySparkException, match="These topics do not exist: 'no-cursors'"):
         control.view(view, cursorsTopic="no-cursors").count()
 
 
@@ -498,6 +499,50 @@ def test_each_outstanding_message_says_who_holds_it_and_how_long(control: Contro
     assert control.view("outstanding", subscription="b").count() == 0
     with pytest.raises(PySparkException, match="UnknownSubscription"):
         control.view("outstanding", subscription="nobody").count()
+
+
+def test_outstanding_messages_have_their_payload_and_carry_the_options_of_an_action(control: Control) -> None:
+    # log:     (0) is removed by retention, 1 ... 9 are there
+    # cursor:  0 and 4 leased, 7 available
+    topic = control.create_topic()
+    control.produce(topic, *({"key": b"k%d" % n, "value": b"v%d" % n} for n in range(10)), timestamp=AT_MS)
+    admin = AdminClient(control.config)
+    for removed in admin.delete_records([TopicPartition(topic, 0, 1)]).values():
+        removed.result(timeout=30)
+    control.put(
+        CursorSnapshot(
+            cell=cell(topic),
+            read_position=10,
+            next_marker=0,
+            leases=((Lease(AT_MS, 1, "run-1"), some((0, 1), (4, 5))),),
+            available=((Available(2, False), some((7, 8))),),
+        )
+    )
+    options = control.options(subscribe=topic, subscription="s")
+    rows = cursorq.outstanding(control.spark, options)
+    same(
+        # computed again, a column does not carry the options
+        rows.drop("timestamp")
+        .selectExpr(
+            "* EXCEPT (offset, key, value)", "offset + 0 offset", "STRING(key) key", "STRING(value) value"
+        )
+        .select(*rows.drop("timestamp").columns),
+        control.frame(
+            f"{OUTSTANDING}, key STRING, value STRING",
+            ("s", topic, 0, 0, "leased", 1, AT_MS, "run-1", None, None),
+            ("s", topic, 0, 4, "leased", 1, AT_MS, "run-1", "k4", "v4"),
+            ("s", topic, 0, 7, "available", 2, None, None, "k7", "v7"),
+        ),
+    )
+    same(
+        rows.selectExpr("offset + 0 offset", "timestamp"),
+        control.frame("offset BIGINT, timestamp TIMESTAMP", (0, None), (4, AT_MS), (7, AT_MS)),
+    )
+    assert cursorq.outstanding(control.spark, options, payload=False).columns == rows.columns[:8]
+    assert cursorq.outstanding(control.spark, options | {"includeHeaders": "true"}).columns[-1] == "headers"
+    assert cursorq.reject(rows.where("value = 'v7'"), reason="given up") == 1
+    (rejected,) = [one for one in control.marked() if isinstance(one, Reject)]
+    assert (rejected.cell, list(rejected.offsets), rejected.delivery_count) == (cell(topic), [7], 2)
 
 
 def test_a_million_outstanding_messages_are_listed(control: Control) -> None:
@@ -754,5 +799,5 @@ def test_markers_are_those_of_the_subscription_and_topics_asked_for(control: Con
     assert control.view("markers", minPartitions=4).count() == 4
     rows = control.view("markers", subscription="b", subscribe="u").collect()
     assert [(row.subscription, row.topic) for row in rows] == [("b", "u")]
-    with pytest.raises(PySparkException, match="topics that do not exist: 'no-markers'"):
+    with pytest.raises(PySparkException, match="These topics do not exist: 'no-markers'"):
         control.view("markers", markersTopic="no-markers").count()

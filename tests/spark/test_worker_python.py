@@ -15,6 +15,7 @@ import spark_cursor_source as cursorq
 from spark_cursor_source.errors import HandlerNotPicklable, PythonWithoutPackage, RefusedKafkaOption
 from spark_cursor_source.spark.redaction import DEFAULT, OPTION, hide_secrets
 from spark_cursor_source.spark.source import CursorqDataSource
+from spark_cursor_source.spark.tracker import own_session
 from spark_cursor_source.spark.worker_python import check_worker_python
 
 OPTIONS = {"kafka.bootstrap.servers": "b:9092", "subscribe": "orders", "subscription": "billing"}
@@ -31,7 +32,7 @@ def test_a_python_without_the_package_is_named_with_the_one_that_has_it(
     monkeypatch.chdir(tmp_path)
     venv.create(tmp_path / "bare", with_pip=False)
     for python in (str(tmp_path / "bare/bin/python"), str(tmp_path / "no-such-python")):
-        with pytest.raises(PythonWithoutPackage, match=f"set PYSPARK_PYTHON={sys.executable}") as refused:
+        with pytest.raises(PythonWithoutPackage, match=f"Set PYSPARK_PYTHON={sys.executable}") as refused:
             check_worker_python(session_of(python))  # type: ignore[arg-type]
         assert refused.value.python == python
 
@@ -41,6 +42,15 @@ def test_the_python_of_the_driver_is_good_and_a_session_of_connect_is_not_asked(
     check_worker_python(SimpleNamespace())  # type: ignore[arg-type]
 
 
+def test_a_tracker_gets_a_session_of_its_own_where_spark_connect_has_only_clones() -> None:
+    asked: list[str] = []
+    only_clones = SimpleNamespace(conf=SimpleNamespace(get=asked.append), cloneSession=lambda: "clone")
+    assert own_session(only_clones) == "clone"  # type: ignore[arg-type]
+    assert asked, "a server knows only sessions that have asked for something"
+    both = SimpleNamespace(newSession=lambda: "new", cloneSession=lambda: "clone")
+    assert own_session(both) == "new"  # type: ignore[arg-type]
+
+
 def test_a_handler_that_cannot_be_pickled_is_refused_when_the_sink_is_made() -> None:
     lock = threading.Lock()
 
@@ -48,12 +58,12 @@ def test_a_handler_that_cannot_be_pickled_is_refused_when_the_sink_is_made() -> 
         with lock:
             pass
 
-    with pytest.raises(HandlerNotPicklable, match=r"handle cannot be sent to the executors .*lock"):
+    with pytest.raises(HandlerNotPicklable, match=r"handle cannot be sent to the executors: .*lock"):
         cursorq.AckSink.per_row(handle, OPTIONS)
 
 
 @pytest.mark.parametrize(
-    ("option", "told"), [("kafka.group.id", "subscription"), ("kafka.sasl.pasword", "did you mean")]
+    ("option", "told"), [("kafka.group.id", "subscription"), ("kafka.sasl.pasword", "Did you mean")]
 )
 def test_a_kafka_option_that_is_refused_is_refused_by_load(option: str, told: str) -> None:
     with pytest.raises(RefusedKafkaOption, match=told):

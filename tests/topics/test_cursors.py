@@ -96,6 +96,50 @@ def test_cursors_are_found_by_subscription_and_by_topic(control: Control, tail: 
     assert tail.of() == cursors
 
 
+def test_a_reader_of_one_subscription_keeps_nothing_of_others(control: Control) -> None:
+    own, other = cell_of("orders"), cell_of("orders", 0, "shipping")
+    tail = CursorTable(control.config, control.cursors, subscription=own.subscription)
+    write(control, cursor_of(other, 5), cursor_of(own, 7))
+    eventually(shows(tail, cursor_of(own, 7)))
+    assert tail.record_keys() == {own.key}
+    tail.close()
+
+
+def test_changes_are_those_since_the_last_call(control: Control, tail: CursorTable) -> None:
+    cells = [cell_of("orders", number) for number in range(3)]
+    first = {cell: cursor_of(cell, 5) for cell in cells}
+    write(control, *first.values())
+    for cursor in first.values():
+        eventually(shows(tail, cursor))
+    assert tail.changes() == first
+    assert tail.changes() == {}
+    later = cursor_of(cells[1], 6)
+    write(control, later)
+    gone = {"key": cells[2].key, "value": None, "partition": cells[2].control_partition(PARTITIONS)}
+    produce(control.config, control.cursors, [gone])
+    eventually(shows(tail, later))
+    eventually(lambda: tail.refresh() or tail.get(cells[2]) is None)
+    assert tail.changes() == {cells[1]: later, cells[2]: None}
+
+
+def test_a_torn_cursor_is_left_out_of_the_changes_until_it_is_whole(
+    control: Control, tail: CursorTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    torn, whole = cell_of("orders"), cell_of("orders", 1)
+    write(control, cursor_of(whole, 5))
+    # An empty value says that the cursor is in parts, and there are none.
+    place = {"key": torn.key, "partition": torn.control_partition(PARTITIONS)}
+    produce(control.config, control.cursors, [place | {"value": b""}])
+    eventually(shows(tail, cursor_of(whole, 5)))
+    eventually(lambda: tail.refresh() or torn.key in tail.record_keys())
+    assert tail.changes() == {whole: cursor_of(whole, 5)}
+    assert "event=cursor_torn" in caplog.text
+    assert tail.changes() == {}
+    write(control, cursor_of(torn, 6))
+    eventually(shows(tail, cursor_of(torn, 6)))
+    assert tail.changes() == {torn: cursor_of(torn, 6)}
+
+
 def test_a_cursor_that_was_deleted_is_gone(control: Control, tail: CursorTable) -> None:
     cell = cell_of("orders")
     write(control, cursor_of(cell, 5))
@@ -153,7 +197,7 @@ def test_a_cursor_of_a_later_version_is_never_taken_for_none(control: Control, t
     record = {"key": b"billing,orders,4", "value": later.SerializeToString()}
     produce(control.config, control.cursors, [record])
     tail.refresh()
-    with pytest.raises(LaterCursorVersion, match=r"of version 2 .* up to version 1.* install that version"):
+    with pytest.raises(LaterCursorVersion, match=r"of version 2 .* up to version 1.* Install that version"):
         tail.get(cell_of("orders", 4))
 
 
@@ -265,5 +309,5 @@ def test_compaction_and_a_restart_leave_the_latest(
         time.sleep(0.1)  # so that there are segments to be compacted
     mortal.restart()
     write(control, cursor_of(cell, 12))
-    eventually(shows(tail, cursor_of(cell, 12)), seconds=60)
-    eventually(shows(CursorTable(config, cursors), cursor_of(cell, 12)), seconds=60)
+    eventually(shows(tail, cursor_of(cell, 12)))
+    eventually(shows(CursorTable(config, cursors), cursor_of(cell, 12)))

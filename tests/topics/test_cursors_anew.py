@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,10 @@ from spark_cursor_source.errors import TopicNotFound
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import MarkerSender
+from spark_cursor_source.tracker import Tracker
 from tests.kafka.control_plane import PARTITIONS, Control, eventually, read_all
-from tests.kafka.tracker_thread import PlainTracker, options_of, running_tracker
+from tests.kafka.tracker_thread import options_of, running_tracker
+from tests.tracker.spark_twin import SparkTwin
 
 pytestmark = pytest.mark.broker
 
@@ -65,7 +67,7 @@ def make_anew(control: Control) -> None:
     """Delete the cursors topic, and create it again as whoever starts first does."""
     topics = ClusterAdmin(control.config)
     topics.delete(control.cursors)
-    eventually(lambda: not topics.existing([control.cursors]), seconds=30)
+    eventually(lambda: not topics.existing([control.cursors]))
     topics.ensure_cursors(control.cursors)
 
 
@@ -74,27 +76,29 @@ def test_all_cursors_are_written_to_a_cursors_topic_that_was_made_anew_while_no_
 ) -> None:
     # three messages of each of two cells are leased | the topic is made anew | both cursors are there
     cells = [Cell(subscription=name, topic=control.queue, partition=0) for name in ("s", "t")]
-    with running_tracker(control, tmp_path):
+    with SparkTwin(options_of(control, tmp_path)):
         say(*leased(cells[0]), *leased(cells[1]))
-        eventually(lambda: has_leases(control, *cells), seconds=30)
+        eventually(lambda: has_leases(control, *cells))
     make_anew(control)
-    with running_tracker(control, tmp_path):
-        eventually(lambda: has_leases(control, *cells), seconds=30)
+    with SparkTwin(options_of(control, tmp_path)):
+        eventually(lambda: has_leases(control, *cells))
 
 
+@pytest.mark.parametrize("kind", [SparkTwin, Tracker])
 def test_a_tracker_that_runs_writes_all_cursors_to_a_cursors_topic_that_was_made_anew(
-    control: Control, say: Say, tmp_path: Path
+    control: Control, say: Say, tmp_path: Path, kind: type[SparkTwin | Tracker]
 ) -> None:
     # leased for 2 s | the cursors topic is made anew | the cursor is there, and the lease runs out
     cell = Cell(subscription="s", topic=control.queue, partition=0)
-    tracker = PlainTracker(options_of(control, tmp_path))
-    with suppress(TopicNotFound), tracker:  # as where it looks while there is none; it is started again then
+    with kind(options_of(control, tmp_path)) as tracker:
         say(*leased(cell, lease_ms=2_000))
-        eventually(lambda: cursor(control, cell), seconds=30)
+        eventually(lambda: bool(cursor(control, cell)))
         make_anew(control)
-        eventually(lambda: tracker.failure or waits(control, cell), seconds=30)
-    with running_tracker(control, tmp_path):
-        eventually(lambda: waits(control, cell), seconds=30)
+        eventually(lambda: bool(tracker.failure) or waits(control, cell))
+    if isinstance(tracker.failure, TopicNotFound):  # it has looked while there was none
+        with SparkTwin(options_of(control, tmp_path)):
+            eventually(lambda: waits(control, cell))
+    assert waits(control, cell)
 
 
 def test_a_deleted_cursor_does_not_come_back_from_where_it_was_before_its_topic_grew(
@@ -105,7 +109,7 @@ def test_a_deleted_cursor_does_not_come_back_from_where_it_was_before_its_topic_
     cell = next(one for one in cells if one.control_partition(PARTITIONS) != one.control_partition(GROWN))
     with running_tracker(control, tmp_path):
         say(*leased(cell))
-        eventually(lambda: has_leases(control, cell), seconds=30)
+        eventually(lambda: has_leases(control, cell))
     admin = AdminClient(control.config)
     admin.create_partitions([NewPartitions(control.cursors, GROWN)])[control.cursors].result(timeout=20)
     with running_tracker(control, tmp_path):

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from itertools import pairwise
 
 import pytest
@@ -25,7 +26,9 @@ from spark_cursor_source.errors import (
     TopicNotFound,
 )
 from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.topics.markers import MAX_MARKER_BYTES, MarkerSender, cached_sender, marker_values
+from spark_cursor_source.topics.marker_producer import borrowed_producer
+from spark_cursor_source.topics.markers import MAX_MARKER_BYTES, MarkerSender, marker_values
+from spark_cursor_source.topics.read_reports import ReportSender
 from spark_cursor_source.wire import marker as wire
 from tests.kafka.control_plane import PARTITIONS, Control, cell_of, login, offsets, read_all
 
@@ -224,7 +227,7 @@ def test_partitions_that_are_added_while_the_topic_is_used_are_found_out(
     made[control.markers].result(timeout=20)
     while ClusterAdmin(control.config).describe([control.markers])[control.markers].partitions == PARTITIONS:
         time.sleep(0.02)
-    with pytest.raises(MarkersPartitionsChanged, match="name a new topic in markersTopic"):
+    with pytest.raises(MarkersPartitionsChanged, match="Set a new topic in markersTopic"):
         MarkerSender(control.config, control.markers, PARTITIONS).send([])
 
 
@@ -246,30 +249,37 @@ def test_whoever_may_not_write_markers_is_told(
 # -- processes -----------------------------------------------------------------------------------------------
 
 
-def test_a_process_keeps_one_sender_for_a_configuration(control: Control) -> None:
-    one = cached_sender(control.config, control.markers, PARTITIONS)
-    assert cached_sender(dict(control.config), control.markers, PARTITIONS) is one
-    assert (
-        cached_sender(control.config | {"client.id": uuid.uuid4().hex}, control.markers, PARTITIONS)
-        is not one
-    )
+def borrowed(control: Control, **more: str) -> AbstractContextManager[MarkerSender]:
+    return borrowed_producer(MarkerSender, control.config | more, control.markers, PARTITIONS)
+
+
+def test_a_process_keeps_its_sender_of_a_kind_and_configuration_for_the_next_task(control: Control) -> None:
+    with borrowed(control) as first, borrowed(control) as beside:
+        assert beside is not first, "each sender has one borrower at a time"
+    with borrowed(control) as again:
+        assert again in (first, beside)
+    with borrowed(control, **{"client.id": uuid.uuid4().hex}) as other:
+        assert other not in (first, beside)
+    with borrowed_producer(ReportSender, control.config, control.markers, PARTITIONS) as reports:
+        assert isinstance(reports, ReportSender)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_worker_has_a_sender_of_its_own(control: Control) -> None:
-    cached_sender(control.config, control.markers, PARTITIONS).send([end(control, (0, 1))])
+    with borrowed(control) as parents:
+        parents.send([end(control, (0, 1))])
+        parents.flush(30)
     child = os.fork()
     if child == 0:  # as pyspark's daemon makes its workers
         code = 1
         try:
-            sender = cached_sender(control.config, control.markers, PARTITIONS)
-            sender.send([end(control, (1, 2))])
-            sender.flush(30)
+            with borrowed(control) as sender:
+                sender.send([end(control, (1, 2))])
+                sender.flush(30)
             code = 0
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    cached_sender(control.config, control.markers, PARTITIONS).flush(30)
     assert sorted(marker.offsets.first or 0 for marker in markers_in(control) if isinstance(marker, End)) == [
         0,
         1,

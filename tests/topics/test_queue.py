@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from spark_cursor_source.core.offsets import OffsetSet
@@ -19,11 +19,13 @@ from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import ReadRefused, ReadStalled, RecordsGone, TopicGone
 from spark_cursor_source.kafka import consumers
-from spark_cursor_source.kafka.consumers import borrowed_consumer, close_idle_consumers, reader_config
-from spark_cursor_source.kafka.range_consumer import read_range
-from spark_cursor_source.topics.queue import Missing, arrow_batches, arrow_schema
+from spark_cursor_source.kafka.config_roles import reader_config
+from spark_cursor_source.kafka.consumers import borrowed_fastest_consumer, close_idle_consumers
+from spark_cursor_source.topics.message_columns import message_schema
+from spark_cursor_source.topics.queue import Missing, arrow_batches
 from tests.conftest import CreateTopic, DeleteTopic
 from tests.kafka.control_plane import login, transaction
+from tests.kafka.ways import on_both_ways, read_records, same_on_both_ways
 
 pytestmark = pytest.mark.broker
 
@@ -68,16 +70,24 @@ def rows(
     headers: bool = False,
     queue_id: bytes | None = None,
 ) -> list[dict[str, Any]]:
+    """The rows of the slices, which are the same with and without the native reader."""
     told = [] if told is None else told
-    batches = arrow_batches(
-        config,
-        slices,
-        include_headers=headers,
-        queue_id=queue_id,
-        on_missing=lambda *missing: told.append(missing),
-        stall_timeout_ms=20_000,
-    )
-    return [row for batch in batches for row in batch.to_pylist()]
+
+    def read() -> tuple[list[dict[str, Any]], Told]:
+        missing: Told = []
+        batches = arrow_batches(
+            config,
+            slices,
+            include_headers=headers,
+            queue_id=queue_id,
+            on_missing=lambda *one: missing.append(one),
+            stall_timeout_ms=20_000,
+        )
+        return [row for batch in batches for row in batch.to_pylist()], missing
+
+    found, missing = same_on_both_ways(read)
+    told.extend(missing)
+    return found
 
 
 def offsets(found: list[dict[str, Any]]) -> list[int]:
@@ -125,7 +135,7 @@ def test_the_schema_is_what_pyspark_makes_of_the_columns() -> None:
         named = [name for name in columns if include_headers or name != "headers"]
         fields = [t.StructField(name, columns[name]) for name in named]
         spark_schema = to_arrow_schema(t.StructType(fields), timezone="UTC")
-        ours = arrow_schema(include_headers=include_headers)
+        ours = message_schema(include_headers=include_headers)
         assert ours.equals(spark_schema, check_metadata=True)
         assert ours.names == spark_schema.names
 
@@ -266,19 +276,20 @@ def test_what_retention_removed_is_told_and_the_rest_delivered(
     told.clear()
     assert rows(config, piece(topic, (0, 3)), told=told) == []
     assert reasons(told) == {"retention": ((0, 3),)}
-    with borrowed_consumer(config) as consumer:
+    with borrowed_fastest_consumer(config) as consumer:
         with pytest.raises(RecordsGone) as failure:
-            list(read_range(consumer, topic, 0, 0, 10))
+            read_records(consumer, topic, 0, 0, 10)
         assert failure.value.available == (4, 10)
 
 
+@on_both_ways
 def test_offsets_that_the_partition_never_had_are_refused(
     config: dict[str, str], create_topic: CreateTopic
 ) -> None:
     topic = create_topic()
     produce(config["bootstrap.servers"], topic, [b"x"] * 3)
-    with borrowed_consumer(config) as consumer, pytest.raises(RecordsGone) as failure:
-        list(read_range(consumer, topic, 0, 5, 7, stall_timeout_ms=1_000))
+    with borrowed_fastest_consumer(config) as consumer, pytest.raises(RecordsGone) as failure:
+        read_records(consumer, topic, 0, 5, 7, stall_timeout_ms=1_000)
     assert failure.value.available == (0, 3)
 
 
@@ -291,6 +302,7 @@ def test_a_late_record_ends_the_wait(config: dict[str, str], create_topic: Creat
     late.join()
 
 
+@on_both_ways
 def test_a_deleted_topic_is_said_to_be_gone(
     config: dict[str, str], create_topic: CreateTopic, delete_topic: DeleteTopic
 ) -> None:
@@ -298,10 +310,13 @@ def test_a_deleted_topic_is_said_to_be_gone(
     produce(config["bootstrap.servers"], topic, [b"x"] * 3)
     assert len(rows(config, piece(topic, (0, 3)))) == 3
     delete_topic(topic)
-    with borrowed_consumer(config) as consumer, pytest.raises(TopicGone):
-        list(read_range(consumer, topic, 0, 0, 3, stall_timeout_ms=6_000))
-    with borrowed_consumer(config) as consumer, pytest.raises(TopicGone):
-        list(read_range(consumer, f"{topic}-never", 0, 0, 3, stall_timeout_ms=6_000))
+    with borrowed_fastest_consumer(config) as consumer, pytest.raises(TopicGone):
+        read_records(consumer, topic, 0, 0, 3, stall_timeout_ms=6_000)
+
+
+def test_a_topic_that_never_was_is_said_to_be_gone(config: dict[str, str]) -> None:
+    with borrowed_fastest_consumer(config) as consumer, pytest.raises(TopicGone):
+        read_records(consumer, f"never-{uuid.uuid4().hex[:8]}", 0, 0, 3, stall_timeout_ms=6_000)
 
 
 def test_a_topic_created_again_is_read_by_the_same_consumer(
@@ -316,6 +331,11 @@ def test_a_topic_created_again_is_read_by_the_same_consumer(
     assert [row["value"] for row in rows(config, piece(topic, (0, 2)))] == [b"new"] * 2
 
 
+def idle() -> list[Any]:
+    return consumers._idle._clients + consumers._idle_native._clients
+
+
+@on_both_ways
 def test_an_abandoned_read_leaves_a_consumer_for_the_next(
     config: dict[str, str], create_topic: CreateTopic
 ) -> None:
@@ -325,12 +345,12 @@ def test_an_abandoned_read_leaves_a_consumer_for_the_next(
     reading = arrow_batches(config, [whole], include_headers=False, queue_id=None, on_missing=lambda *_: None)
     assert next(reading).column("offset")[0].as_py() == 0
     reading.close()
-    ((_, kept),) = consumers._idle._clients
-    assert kept.assignment() == []
+    ((_, kept),) = idle()
     assert offsets(rows(config, whole)) == list(range(40_000))
-    assert [consumer for _, consumer in consumers._idle._clients] == [kept]
+    assert kept in [consumer for _, consumer in idle()]
 
 
+@on_both_ways
 def test_a_consumer_that_met_an_error_is_not_used_again(
     config: dict[str, str], create_topic: CreateTopic
 ) -> None:
@@ -346,7 +366,7 @@ def test_a_consumer_that_met_an_error_is_not_used_again(
                 config, [piece(topic, (0, 2))], include_headers=False, queue_id=None, on_missing=refuse
             )
         )
-    assert consumers._idle._clients == []
+    assert idle() == []
 
 
 def test_two_threads_read_with_a_consumer_each(config: dict[str, str], create_topic: CreateTopic) -> None:
@@ -367,12 +387,11 @@ def test_two_threads_read_with_a_consumer_each(config: dict[str, str], create_to
 
 
 def test_no_reader_resets_an_offset_in_silence_whatever_it_is_given() -> None:
-    given = {"auto.offset.reset": "latest", "max.partition.fetch.bytes": "5", "enable.auto.commit": "true"}
+    given = {"auto.offset.reset": "latest", "fetch.message.max.bytes": "5", "enable.auto.commit": "true"}
     made = reader_config(given)
     assert made["auto.offset.reset"] == "error"
     assert made["enable.auto.commit"] == "false"
     assert made["fetch.message.max.bytes"] == "5"
-    assert "max.partition.fetch.bytes" not in made
 
 
 def test_a_slice_survives_pickling() -> None:
@@ -415,6 +434,7 @@ def test_what_compaction_took_is_a_gap(own_broker: EmbeddedKafka) -> None:
     assert reasons(told) == {"gap": gap.ranges}
 
 
+@on_both_ways
 def test_a_read_outlives_a_restart_of_the_broker(own_broker: EmbeddedKafka) -> None:
     servers = own_broker.bootstrap_servers
     topic = new_topic(own_broker)
@@ -438,26 +458,27 @@ def test_a_read_outlives_a_restart_of_the_broker(own_broker: EmbeddedKafka) -> N
     assert read == list(range(200_000))
 
 
+@on_both_ways
 def test_a_broker_that_stays_away_is_a_stall(own_broker: EmbeddedKafka) -> None:
     topic = new_topic(own_broker)
     produce(own_broker.bootstrap_servers, topic, [b"x"] * 3)
-    own_broker.pause()
-    try:
-        consumer = Consumer(reader_config({"bootstrap.servers": own_broker.bootstrap_servers}))
-        with pytest.raises(ReadStalled):
-            list(read_range(consumer, topic, 0, 0, 3, stall_timeout_ms=2_000))
-    finally:
-        own_broker.resume()
-    assert sum(len(one) for one in read_range(consumer, topic, 0, 0, 3)) == 3
-    consumer.close()
+    with borrowed_fastest_consumer({"bootstrap.servers": own_broker.bootstrap_servers}) as consumer:
+        own_broker.pause()
+        try:
+            with pytest.raises(ReadStalled):
+                read_records(consumer, topic, 0, 0, 3, stall_timeout_ms=2_000)
+        finally:
+            own_broker.resume()
+        assert read_records(consumer, topic, 0, 0, 3) == [0, 1, 2]
 
 
+@on_both_ways
 def test_whoever_may_not_read_is_told_where(guarded_broker: EmbeddedKafka) -> None:
     servers = {"bootstrap.servers": guarded_broker.bootstrap_servers}
     topic = f"queue-{uuid.uuid4().hex[:8]}"
     admin = AdminClient(servers | login("admin", "of-admin"))
     admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result(20)
     config = reader_config(servers | login("bob", "of-bob") | {"log_level": "0"})
-    with borrowed_consumer(config) as consumer, pytest.raises(ReadRefused, match="ACLs") as refused:
-        list(read_range(consumer, topic, 0, 0, 10))
+    with borrowed_fastest_consumer(config) as consumer, pytest.raises(ReadRefused, match="ACLs") as refused:
+        read_records(consumer, topic, 0, 0, 10, stall_timeout_ms=8_000)
     assert (refused.value.topic, refused.value.partition, refused.value.position) == (topic, 0, 0)

@@ -12,16 +12,15 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from spark_cursor_source.consumer.announced import AnnouncedRedeliveries
-from spark_cursor_source.consumer.pending import PendingRedeliveries
+from spark_cursor_source.consumer.pending import ClientRedeliveries, PlannedRedeliveries
 from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized, RedeliveriesTopicRecreated
 from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.topics.redeliveries import RedeliveryLog
+from spark_cursor_source.topics.redelivery_partitions import RedeliveryPartitions
 from spark_cursor_source.wire import offset_json
 from spark_cursor_source.wire import redelivery as wire
 from tests.conftest import DeleteTopic
@@ -76,6 +75,19 @@ def test_what_was_polled_is_given_in_ranges(control: Control, tail: RedeliveryLo
     assert tail.poll({0: 10, 3: 4}) == 0
     assert between(tail, {0: 2, 3: 1}, {0: 5, 3: 3}) == expected(0, 2, 5) + expected(3, 1, 3)
     assert between(tail, {0: 5}, {0: 5, 3: 4}) == expected(3, 0, 4)
+
+
+def test_announcements_of_other_subscriptions_are_not_kept(control: Control) -> None:
+    own, other = cell_of("orders"), cell_of("orders", 0, "shipping")
+    records = [
+        {"key": cell.key, "value": wire.encode(redeliver_of(cell, (n, n + 1))), "partition": 0}
+        for n, cell in enumerate([own, other] * 20)
+    ]
+    produce(control.config, control.redeliveries, records)
+    with closing(RedeliveryLog(control.config, control.redeliveries, subscription=own.subscription)) as tail:
+        found = tail.between({}, {0: 40})
+        assert [one.offset for one in found] == list(range(0, 40, 2))
+        assert len(tail) == 20
 
 
 def test_what_was_never_polled_is_read_from_the_topic(control: Control, tail: RedeliveryLog) -> None:
@@ -189,12 +201,14 @@ def test_whoever_may_not_read_redeliveries_is_told(
 def test_a_client_and_a_query_read_partitions_that_the_topic_was_given_since(control: Control) -> None:
     # eight partitions | sixteen | an announcement in the last one
     topics = ClusterAdmin(control.config)
-    announced = AnnouncedRedeliveries(control.config, control.redeliveries, topics)
-    announced.look(lambda one: True)
+    announced = announced_of(control, topics)
+    announced.begin(announced.ends())
     pending = inbox_of(control, topics)
     grow(control, 16)
     announce(control, 1, partition=15)
-    eventually(lambda: announced.look(lambda one: True) or announced.waiting([], alone=False) == 1)
+    announced.count_partitions()
+    announced.read(announced.ends())
+    assert announced.waiting([], alone=False) == 1
     pending.count_partitions()
     start = SourceOffset(queue={}, redeliveries=dict.fromkeys(range(PARTITIONS), 0))
     assert [one.partition for one in pending.pending(start, pending.ends())] == [15]
@@ -209,15 +223,15 @@ def test_positions_in_a_redeliveries_topic_that_was_made_anew_are_none(
     topics = ClusterAdmin(control.config)
     announce(control, 5)
     before = inbox_of(control, topics)
-    announced = AnnouncedRedeliveries(control.config, control.redeliveries, topics)
+    announced = announced_of(control, topics)
     batch = SourceOffset(queue={}, redeliveries=before.ends(), redeliveries_id=before.topic_id)
     assert before.here(batch) is batch
     delete_topic(control.redeliveries)
     topics.create({control.redeliveries: (PARTITIONS, {})})
-    with pytest.raises(RedeliveriesTopicRecreated, match="start the query again with its checkpoint"):
+    with pytest.raises(RedeliveriesTopicRecreated, match="Start the query again with its checkpoint"):
         before.count_partitions()
-    with closing(announced), pytest.raises(RedeliveriesTopicRecreated, match="or open the consumer anew"):
-        announced.look(lambda one: True)
+    with closing(announced), pytest.raises(RedeliveriesTopicRecreated, match="or open the consumer again"):
+        announced.count_partitions()
     announce(control, 1)
     after = inbox_of(control, topics)
     stored = offset_json.decode(offset_json.encode(batch))
@@ -229,16 +243,18 @@ def test_positions_in_a_redeliveries_topic_that_was_made_anew_are_none(
     after.close()
 
 
-def inbox_of(control: Control, topics: ClusterAdmin) -> PendingRedeliveries:
-    options = SourceOptions.parse(
-        {
-            **{f"kafka.{name}": value for name, value in control.config.items()},
-            "subscribe": control.queue,
-            "subscription": "billing",
-            "redeliveriesTopic": control.redeliveries,
-        }
-    )
-    return PendingRedeliveries(options, topics, Everything(), Everything())  # type: ignore[arg-type]
+def inbox_of(control: Control, topics: ClusterAdmin) -> PlannedRedeliveries:
+    log, places = RedeliveryLog(control.config, control.redeliveries), partitions_of(control, topics)
+    return PlannedRedeliveries(log, places, Everything(), Everything())  # type: ignore[arg-type]
+
+
+def announced_of(control: Control, topics: ClusterAdmin) -> ClientRedeliveries:
+    log, places = RedeliveryLog(control.config, control.redeliveries), partitions_of(control, topics)
+    return ClientRedeliveries(log, places, Everything(), Everything())  # type: ignore[arg-type]
+
+
+def partitions_of(control: Control, topics: ClusterAdmin) -> RedeliveryPartitions:
+    return RedeliveryPartitions(topics, control.redeliveries)
 
 
 class Everything:

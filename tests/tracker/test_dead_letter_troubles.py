@@ -179,7 +179,7 @@ def test_a_dead_letter_topic_that_was_deleted_is_made_again_at_the_next_try(
     letter = dead_letter_of(queue, (2, 3))
     outbox.carry_out(1, decisions=[letter], cursors=[], next_markers={})
     if outbox.withheld:  # a client that knows already that the topic is gone makes it at once
-        eventually(lambda: outbox.copy([replace(letter, tries=1)]).copied == 1, seconds=60)
+        eventually(lambda: outbox.copy([replace(letter, tries=1)]).copied == 1)
     assert dead(control) == [b"2"]
 
 
@@ -244,13 +244,13 @@ def test_a_tracker_goes_on_for_all_others_and_writes_what_it_held_when_the_troub
         eventually(lambda: redelivered() == 1)
         assert "dead_letters_held" in caplog.text
         # Tries go on, and none of them doubles anything or lets the message go.
-        eventually(lambda: any(one.tries > 1 for one in withheld(control)), seconds=30)
+        eventually(lambda: any(one.tries > 1 for one in withheld(control)))
         assert held() == 1
     # Started again, also without a checkpoint, it still knows.
     with running_tracker(control, tmp_path / "second", takeOver="true"):
         limit(admin, dlq, 100_000)
         send(CloseBreaker(cell=cell))
-        eventually(lambda: held() == 0, seconds=30)
+        eventually(lambda: held() == 0)
         send(Release(cell=other, offsets=offsets((1, 2)), delivery_count=1, delay_ms=0))
         eventually(lambda: redelivered() > 1)
     sender.close()

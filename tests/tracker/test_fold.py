@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, EndUpTo, KeepAlive, Marker, Reject, Release
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
 from spark_cursor_source.tracker import fold as marker_rows
 from spark_cursor_source.tracker import rows as tracker_rows
 from spark_cursor_source.tracker.fold import MarkerFold
+from spark_cursor_source.tracker.rows import folded_batches
 from spark_cursor_source.wire import marker as wire
+from tests.kafka.ways import NEEDS_NATIVE
 
 CELL = Cell(subscription="s", topic="t", partition=0)
 
@@ -22,7 +27,7 @@ def folded(*markers: Marker) -> list[tuple[int, Marker]]:
     fold = MarkerFold(0, "markers", None)
     for offset, marker in enumerate(markers):
         fold.add(offset, 1_000, marker.cell.key, wire.encode(marker))
-    rows = [row for batch in fold.rows() for row in batch.to_pylist()]
+    rows = [row._asdict() for row in fold.rows()]
     return sorted((row["sequence"], wire.decode_folded(row["body"])) for row in rows)
 
 
@@ -86,9 +91,9 @@ def test_a_long_log_is_given_out_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
     given = []
     for at in range(0, 5_000, 500):
         fold.add_all(range(at, at + 500), [0] * 500, [CELL.key] * 500, [value] * 500)
-        given.append(sum(batch.num_rows for batch in fold.ready()))
+        given.append(len(list(fold.ready())))
     assert given == [0, 0, 0, 2_000, 0, 0, 0, 2_000, 0, 0]
-    assert sum(batch.num_rows for batch in fold.rows()) == 1_000
+    assert len(list(fold.rows())) == 1_000
     assert list(fold.rows()) == []
 
 
@@ -98,6 +103,46 @@ def test_no_batch_of_rows_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     reject = Reject(cell=CELL, offsets=OffsetSet.of((0, 1)), delivery_count=1, reason="x" * 400)
     for at in range(100):
         fold.add(at, 0, CELL.key, wire.encode(reject))
-    sizes = [batch.nbytes for batch in fold.rows()]
+    sizes = [batch.nbytes for batch in folded_batches(fold.rows())]
     assert len(sizes) > 3
     assert max(sizes) < 13_000
+
+
+@NEEDS_NATIVE
+def test_columns_of_the_native_reader_are_folded_as_messages_are() -> None:
+    reappend = ReappendOptions(
+        queue_topic="jobs", marker_format=MarkerFormat.PROTOBUF, max_deliveries=None, dead_letter_topic="dead"
+    )
+    started = wire.encode_v1(wire.MarkerV1(queue_id=b"q1", type=0, partition=3, offset=7, value=b"v"))
+    records = [
+        (b"q1", started),
+        (CELL.key, wire.encode(end(1))),
+        (None, started),
+        (b"q1", None),
+        (CELL.key, wire.encode(end(2))),
+        (b"q1", started[:-1]),
+    ]
+    keys, values = [key for key, _ in records], [value for _, value in records]
+    times_ms = list(range(1_000, 1_000 + len(records)))
+    columns = pa.record_batch(
+        {
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "offset": pa.array(range(len(records)), pa.int64()),
+        }
+    )
+    by_message, by_column = MarkerFold(0, "markers", reappend), MarkerFold(0, "markers", reappend)
+    by_message.add_all(range(len(records)), times_ms, keys, values)
+    by_column.add_columns(columns, np.array(times_ms))
+    expected = list(by_message.rows())
+    assert list(by_column.rows()) == expected
+    assert len(expected) == 5
+
+
+def test_a_marker_that_is_not_folded_goes_on_with_the_bytes_of_its_record() -> None:
+    unknown_field = bytes.fromhex("f87f01")  # of a later version, which encoding again would drop
+    for marker in (keep(60_000, 0, 9), Release(cell=CELL, offsets=OffsetSet.of((2, 3)), delivery_count=1)):
+        fold, value = MarkerFold(0, "markers", None), wire.encode(marker) + unknown_field
+        fold.add(0, 1_000, CELL.key, value)
+        (row,) = fold.rows()
+        assert row.body == value

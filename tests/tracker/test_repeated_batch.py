@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
@@ -20,7 +19,7 @@ from spark_cursor_source.spark.tracker_source import MarkerStreamReader
 from spark_cursor_source.spark.tracker_state import TrackerProcessor
 from spark_cursor_source.tracker.fold import MarkerFold
 from spark_cursor_source.tracker.planner import TrackerPlanner
-from spark_cursor_source.tracker.rows import Decided, cursor_rows, reset_row, tick_row
+from spark_cursor_source.tracker.rows import Decided, FoldedRow, cursor_row, reset_row, tick_row
 from spark_cursor_source.wire import marker as marker_wire
 from tests.e2e.micro_batches import MicroBatches
 from tests.e2e.plain_app import TrackerBatches
@@ -122,7 +121,7 @@ def test_a_checkpoint_of_before_a_batch_that_only_time_has_made_is_refused(
     outbox.close()
     with (
         closing(TrackerPlanner(options)) as planner,
-        pytest.raises(TrackerOwnedByAnother, match="has gone on"),
+        pytest.raises(TrackerOwnedByAnother, match="has continued"),
     ):
         planner.latest_offset(start)
 
@@ -134,7 +133,7 @@ def test_a_state_that_is_reset_holds_what_the_cursors_say_and_nothing_else() -> 
     for at, cell in enumerate((old, kept)):
         fold.add(at, 1_000, cell.key, marker_wire.encode(Hello(cell=cell, run_id="run", position=0)))
     state.test(0, rows_of(*fold.rows()))
-    state.test(0, rows_of(reset_row(0), *cursor_rows([cursor_of(kept, 40)])))
+    state.test(0, rows_of(reset_row(0), cursor_row(cursor_of(kept, 40))))
     fold = MarkerFold(0, "m", None)
     for at, cell in enumerate((old, kept), start=50):
         fold.add(at, 1_000, cell.key, marker_wire.encode(End(cell=cell, offsets=offsets((7, 8)))))
@@ -142,5 +141,5 @@ def test_a_state_that_is_reset_holds_what_the_cursors_say_and_nothing_else() -> 
     assert [row.sequence for row in decided if row.kind == Decided.CURSOR] == [52], "only of the second cell"
 
 
-def rows_of(*batches: pa.RecordBatch) -> list[Row]:
-    return [Row(**row) for batch in batches for row in batch.to_pylist()]
+def rows_of(*rows: FoldedRow) -> list[Row]:
+    return [Row(**row._asdict()) for row in rows]

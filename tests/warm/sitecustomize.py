@@ -4,6 +4,7 @@ Python imports a module of this name at its start. The tests put this directory 
 that Spark starts.
 """
 
+import os
 import sys
 
 
@@ -16,6 +17,14 @@ def _is_archive(place: str) -> bool:
 sys.path[:] = [place for place in sys.path if not _is_archive(place)]
 for archive in [place for place in sys.path_importer_cache if _is_archive(place)]:
     del sys.path_importer_cache[archive]
+
+if (
+    "pyspark.sql.streaming.python_streaming_source_runner" in sys.orig_argv
+    and "CURSORQ_TEST_PLANNERS" in os.environ
+):
+    from planners import PLACE, have_forked
+
+    have_forked(os.environ.pop(PLACE))
 
 if "pyspark.daemon" in sys.orig_argv:
     # Workers are forks of this process: what it has imported, they need not import.

@@ -85,6 +85,8 @@ SETTLED_TOO_LATE = replace(ONE, totals=replace(ONE.totals, unknown_settlements=8
 
 GAPS = replace(ONE, totals=replace(ONE.totals, gaps=9))
 
+SETTLED_OTHERWISE = replace(ONE, totals=replace(ONE.totals, lease_timeouts=10, released=11, rejected=12))
+
 SUSPECTS = CursorSnapshot(
     cell=CELL,
     read_position=5_000,
@@ -92,6 +94,16 @@ SUSPECTS = CursorSnapshot(
     leases=((Lease(1_700_000_060_000, 4, RUN_A, 1_700_000_000_250, grouped=True), OffsetSet.of((1, 9))),),
     delayed=((Delayed(1_700_000_070_000, 4, True, grouped=True), OffsetSet.of((40, 42))),),
     available=((Available(4, True, grouped=True), OffsetSet.of((50, 60))),),
+)
+
+LEFT = CursorSnapshot(
+    cell=CELL,
+    read_position=5_000,
+    next_marker=812,
+    leases=(
+        (Lease(1_700_000_060_000, 1, RUN_A, 1_700_000_000_250), OffsetSet.of((1, 9))),
+        (Lease(1_700_000_060_000, 1, RUN_A, 1_700_000_000_250, left=True), OffsetSet.of((9, 12))),
+    ),
 )
 
 TROUBLED = replace(
@@ -124,6 +136,8 @@ SOUGHT = CursorSnapshot(
 
 TRACKED = replace(SOUGHT, log=MarkersLog("__cursorq_markers", "q2W9cLkKQx6w9xRMTnyzZQ"))
 
+PAUSED = replace(ONE, paused_ms=1_700_000_060_123)
+
 # ---- whole cursors
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -131,7 +145,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 times = st.integers(0, 2**53)
 counts = st.integers(1, 10**9)
 keys = st.one_of(
-    st.builds(Lease, times, counts, st.just("") | names, times, st.booleans()),
+    st.builds(Lease, times, counts, st.just("") | names, times, st.booleans(), st.booleans()),
     st.builds(Delayed, times, st.just(0) | counts, st.booleans(), st.booleans(), st.booleans()),
     st.builds(Available, st.just(0) | counts, st.booleans(), st.booleans(), st.booleans()),
     st.builds(HeldLetters, st.just(0) | counts, texts, texts, times, texts, times, st.integers(0, 10**6)),
@@ -178,6 +192,7 @@ def cursors(draw: st.DrawFn) -> CursorSnapshot:
         topic_id=draw(st.none() | names),
         sought=draw(st.booleans()),
         owner_seen_ms=draw(times),
+        paused_ms=draw(st.none() | times),
         log=draw(st.none() | st.builds(MarkersLog, names, texts)),
         totals=draw(totals),
         breaker=draw(breakers),
@@ -211,6 +226,10 @@ def test_cursors_of_dead_letters_that_could_not_be_written_are_read_for_ever() -
     assert decode((GOLDEN / "cursor_v1_troubled.bin").read_bytes()) == TROUBLED
 
 
+def test_cursors_of_left_messages_are_read_for_ever() -> None:
+    assert decode((GOLDEN / "cursor_v1_left.bin").read_bytes()) == LEFT
+
+
 def test_cursors_that_were_sought_are_read_for_ever() -> None:
     assert decode((GOLDEN / "cursor_v1_sought.bin").read_bytes()) == SOUGHT
 
@@ -219,12 +238,20 @@ def test_cursors_that_name_their_markers_topic_are_read_for_ever() -> None:
     assert decode((GOLDEN / "cursor_v1_tracked.bin").read_bytes()) == TRACKED
 
 
+def test_cursors_of_a_paused_subscription_are_read_for_ever() -> None:
+    assert decode((GOLDEN / "cursor_v1_paused.bin").read_bytes()) == PAUSED
+
+
 def test_cursors_that_count_unknown_settlements_are_read_for_ever() -> None:
     assert decode((GOLDEN / "cursor_v1_settled_too_late.bin").read_bytes()) == SETTLED_TOO_LATE
 
 
 def test_cursors_that_count_gaps_are_read_for_ever() -> None:
     assert decode((GOLDEN / "cursor_v1_gaps.bin").read_bytes()) == GAPS
+
+
+def test_cursors_that_count_lease_timeouts_releases_and_rejects_are_read_for_ever() -> None:
+    assert decode((GOLDEN / "cursor_v1_settled_otherwise.bin").read_bytes()) == SETTLED_OTHERWISE
 
 
 def test_a_reader_of_liftbridges_cursors_finds_the_position_where_it_knows_it() -> None:

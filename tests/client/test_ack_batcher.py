@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Message
 
 from spark_cursor_source.client import QueueMessage
+from spark_cursor_source.client.queues.ack_batcher import AckBatcher
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.message import Delivery
-from spark_cursor_source.client.queues.settler import AckBatcher
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive, Marker, Release
 from spark_cursor_source.core.offsets import OffsetSet
@@ -30,12 +30,12 @@ from spark_cursor_source.kafka.deadline import Deadline
 
 CELL = Cell(subscription="s", topic="t", partition=0)
 
-MakeSettler = Callable[..., AckBatcher]
+MakeBatcher = Callable[..., AckBatcher]
 
 
 @pytest.fixture
-def make_settler() -> Iterator[MakeSettler]:
-    """``make_settler(write, timeout_ms=20_000, lease_ms=60_000)``: one that works until the test ends."""
+def make_batcher() -> Iterator[MakeBatcher]:
+    """``make_batcher(write, timeout_ms=20_000, lease_ms=60_000)``: one that works until the test ends."""
     made: list[AckBatcher] = []
 
     def make(
@@ -46,18 +46,18 @@ def make_settler() -> Iterator[MakeSettler]:
         return made[-1]
 
     yield make
-    for settler in made:
-        settler.close()
+    for batcher in made:
+        batcher.close()
 
 
-def message(settler: AckBatcher, offset: int) -> QueueMessage:
+def message(batcher: AckBatcher, offset: int) -> QueueMessage:
     record = Message(topic="t", partition=0, offset=offset)
-    return QueueMessage(record, Delivery(settler, CELL, 1, lease_ms=60_000))
+    return QueueMessage(record, Delivery(batcher, CELL, 1, lease_ms=60_000))
 
 
-def test_of_threads_that_settle_a_message_in_two_ways_one_wins(make_settler: MakeSettler) -> None:
+def test_of_threads_that_settle_a_message_in_two_ways_one_wins(make_batcher: MakeBatcher) -> None:
     written: list[Marker] = []
-    settler = make_settler(written.extend)
+    batcher = make_batcher(written.extend)
     refused: list[int] = []
     together = threading.Barrier(2)
 
@@ -68,11 +68,11 @@ def test_of_threads_that_settle_a_message_in_two_ways_one_wins(make_settler: Mak
         except AlreadySettled:
             refused.append(one.offset)
 
-    messages = [message(settler, offset) for offset in range(300)]
+    messages = [message(batcher, offset) for offset in range(300)]
     with ThreadPoolExecutor(2) as pool:
         for way in ("ack", "nack"):
             pool.submit(lambda way=way: [settle(one, way) for one in messages])
-    settler.flush(None)
+    batcher.flush(None)
     ended = {offset for marker in written if isinstance(marker, End) for offset in marker.offsets}
     given_back = {offset for marker in written if isinstance(marker, Release) for offset in marker.offsets}
     assert sorted(refused) == list(range(300))
@@ -81,7 +81,7 @@ def test_of_threads_that_settle_a_message_in_two_ways_one_wins(make_settler: Mak
 
 
 def test_acks_that_are_told_late_are_written_once_and_a_thousand_are_few_markers(
-    make_settler: MakeSettler, caplog: pytest.LogCaptureFixture
+    make_batcher: MakeBatcher, caplog: pytest.LogCaptureFixture
 ) -> None:
     tries: list[Sequence[Marker]] = []
 
@@ -90,18 +90,18 @@ def test_acks_that_are_told_late_are_written_once_and_a_thousand_are_few_markers
         if len(tries) == 1:
             raise MarkersNotDurable("markers", 1, "no answer")
 
-    settler = make_settler(write)
+    batcher = make_batcher(write)
     with caplog.at_level(logging.WARNING):
         for offset in range(1_000):
-            message(settler, offset).ack_async()
-        settler.flush(None)
+            message(batcher, offset).ack_async()
+        batcher.flush(None)
     written = [marker for markers in tries[1:] for marker in markers]
     assert sum(len(marker.offsets) for marker in written if isinstance(marker, End)) == 1_000
     assert len(written) < 20
     assert "ack_write_retrying" in caplog.text
 
 
-def test_no_keep_alive_speaks_after_what_gives_back(make_settler: MakeSettler) -> None:
+def test_no_keep_alive_speaks_after_what_gives_back(make_batcher: MakeBatcher) -> None:
     # write: ack of 0 .......... | KeepAlive that is due, Release of 1: the other way round V1 markers would
     # said:      Release of 1      have the lease begin anew, since what gives back is a KeepAlive there
     written: list[Marker] = []
@@ -112,14 +112,14 @@ def test_no_keep_alive_speaks_after_what_gives_back(make_settler: MakeSettler) -
         writing.set()
         go_on.wait(20)
 
-    settler = make_settler(write, lease_ms=300)
-    settler.track(CELL, OffsetSet.of((0, 2)), run_id="r")
-    message(settler, 0).ack_async()
+    batcher = make_batcher(write, lease_ms=300)
+    batcher.track(CELL, OffsetSet.of((0, 2)), run_id="r")
+    message(batcher, 0).ack_async()
     assert writing.wait(20)
     time.sleep(0.15)
-    settler.say(Release(cell=CELL, offsets=OffsetSet.of((1, 2)), delivery_count=1, delay_ms=0))
+    batcher.settle(Release(cell=CELL, offsets=OffsetSet.of((1, 2)), delivery_count=1, delay_ms=0))
     go_on.set()
-    settler.flush(None)
+    batcher.flush(None)
     of_it = [type(one) for one in written if isinstance(one, (KeepAlive, Release)) and 1 in one.offsets]
     assert of_it[-2:] == [KeepAlive, Release]
 
@@ -129,15 +129,15 @@ def test_a_close_that_brokers_do_not_let_settle_says_so() -> None:
         time.sleep(0.05)
         raise MarkersNotDurable("markers", len(markers), "no answer")
 
-    settler = AckBatcher(write, lease_ms=60_000, timeout_ms=100)
-    settler.start()
-    future = message(settler, 1).ack_async()
-    with pytest.raises(NotSettled, match="what is not confirmed comes again"):
-        settler.close()
+    batcher = AckBatcher(write, lease_ms=60_000, timeout_ms=100)
+    batcher.start()
+    future = message(batcher, 1).ack_async()
+    with pytest.raises(NotSettled, match="whose ack is not stored are delivered again"):
+        batcher.close()
     assert isinstance(future.exception(0), MarkersNotDurable)
-    settler.close()
+    batcher.close()
     with pytest.raises(ClientClosed):
-        message(settler, 2).ack()
+        message(batcher, 2).ack()
 
 
 def test_a_write_that_is_late_and_then_refused_is_told_at_the_close_and_later_acks_are_written() -> None:
@@ -157,15 +157,15 @@ def test_a_write_that_is_late_and_then_refused_is_told_at_the_close_and_later_ac
             refused.set()
         raise problems[-1]
 
-    settler = AckBatcher(write, lease_ms=60_000, timeout_ms=50)
-    settler.start()
-    late = message(settler, 1).ack_async()
+    batcher = AckBatcher(write, lease_ms=60_000, timeout_ms=50)
+    batcher.start()
+    late = message(batcher, 1).ack_async()
     assert late.exception(20) is problems[0]
     assert refused.wait(20)
-    message(settler, 2).ack(timeout_ms=20_000)
+    message(batcher, 2).ack(timeout_ms=20_000)
     assert written == [End(cell=CELL, offsets=OffsetSet.of((2, 3)))]
     with pytest.raises(NotSettled) as told:
-        settler.close()
+        batcher.close()
     assert told.value.__cause__ is problems[1]
 
 
@@ -173,15 +173,15 @@ def test_a_refused_write_of_which_its_ack_was_told_is_no_error_of_the_close() ->
     def write(markers: Sequence[Marker]) -> None:
         raise NotAuthorized("markers", "write markers", ())
 
-    settler = AckBatcher(write, lease_ms=60_000, timeout_ms=20_000)
-    settler.start()
+    batcher = AckBatcher(write, lease_ms=60_000, timeout_ms=20_000)
+    batcher.start()
     with pytest.raises(NotAuthorized):
-        message(settler, 1).ack()
-    settler.close()
+        message(batcher, 1).ack()
+    batcher.close()
 
 
-def test_each_message_of_a_buffer_goes_to_one_of_those_that_take(make_settler: MakeSettler) -> None:
-    settler, buffer = make_settler(lambda _: None), ReceiveBuffer(50)
+def test_each_message_of_a_buffer_goes_to_one_of_those_that_take(make_batcher: MakeBatcher) -> None:
+    batcher, buffer = make_batcher(lambda _: None), ReceiveBuffer(50)
     taken: list[int] = []
 
     def take() -> None:
@@ -202,7 +202,7 @@ def test_each_message_of_a_buffer_goes_to_one_of_those_that_take(make_settler: M
         for first in range(0, 6_000, 3):
             while not buffer.room:
                 buffer.wait_for_room(0.1)
-            buffer.put([message(settler, offset) for offset in range(first, first + 3)])
+            buffer.put([message(batcher, offset) for offset in range(first, first + 3)])
         while buffer.messages:
             time.sleep(0.001)
         buffer.end()

@@ -1,0 +1,161 @@
+"""The connection of a verb: from the command line, the environment and a profile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_cursor_source.cli import main
+from spark_cursor_source.cli.cluster import Cluster, cluster_of
+from spark_cursor_source.errors import ProfileUnreadable, UnknownProfile
+
+PROFILES = """
+[profile.default]
+bootstrap-servers = "local:9092"
+
+[profile.prod]
+bootstrap-servers = "prod:9092"
+markers-topic = "markers"
+kafka = { "security.protocol" = "SASL_SSL", "sasl.password" = "hunter2" }
+"""
+
+
+@pytest.fixture
+def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the profiles, with a text that tests may replace."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = tmp_path / "cursorq" / "config.toml"
+    path.parent.mkdir()
+    path.write_text(PROFILES)
+    return path
+
+
+def servers(cluster: Cluster) -> str:
+    return cluster.kafka["bootstrap.servers"]
+
+
+def test_without_anything_the_broker_is_the_one_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert dict(cluster_of({}).kafka) == {"bootstrap.servers": "localhost:9092"}
+    assert dict(cluster_of({"config-file": "client.properties"}).kafka) == {
+        "config.file": "client.properties"
+    }
+
+
+def test_the_command_line_beats_the_environment_which_beats_the_profile(
+    profiles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert servers(cluster_of({})) == "local:9092"
+    prod = cluster_of({}, profile="prod")
+    assert (servers(prod), prod.markers_topic, prod.cursors_topic) == ("prod:9092", "markers", "__cursors")
+    monkeypatch.setenv("CURSORQ_KAFKA_SECURITY_PROTOCOL", "SSL")
+    assert cluster_of({}, profile="prod").kafka["security.protocol"] == "SSL"
+    told = cluster_of({"bootstrap-servers": "b:1"}, ["security.protocol=PLAINTEXT"], "prod")
+    assert (servers(told), told.kafka["security.protocol"]) == ("b:1", "PLAINTEXT")
+
+
+def test_variables_and_flags_reach_a_verb(
+    profiles: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The file does not exist, so no broker is asked. The error names the file that was chosen.
+    monkeypatch.setenv("CURSORQ_CONFIG_FILE", "/of-environment")
+    assert main(["stats"]) == 1
+    assert "'/of-environment' cannot be read" in capsys.readouterr().err
+    assert main(["stats", "--config-file", "/of-flag"]) == 1
+    assert "'/of-flag' cannot be read" in capsys.readouterr().err
+    monkeypatch.setenv("CURSORQ_PROFILE", "elsewhere")
+    assert main(["stats"]) == 1
+    assert "There is no profile 'elsewhere' in" in capsys.readouterr().err
+
+
+def test_a_profile_that_is_not_there_is_an_error_that_lists_the_others(profiles: Path) -> None:
+    with pytest.raises(UnknownProfile, match=r"no profile 'prd' in .*It has: default, prod\.$"):
+        cluster_of({}, profile="prd")
+    profiles.unlink()
+    with pytest.raises(UnknownProfile, match=r"Add a table \[profile.prd\]"):
+        cluster_of({}, profile="prd")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('[profile.default]\nsasl.password = "hunter2"', "has a key 'sasl'; the keys are bootstrap-servers"),
+        ('[profile.default]\nkafka = "hunter2"', "kafka of [profile.default] is not a table"),
+        ("[profile.default]\nmarkers-topic = 7", "markers-topic of [profile.default] is not text"),
+        ('[profile.default]\nkafka = { "sasl.password" = hunter2 }', "it is not TOML (at line 2"),
+        ('profile = "hunter2"', "not tables such as [profile.prod]"),
+        (b"\xff", "not UTF-8"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_an_error_that_shows_no_value(
+    profiles: Path, text: str | bytes, why: str
+) -> None:
+    profiles.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ProfileUnreadable) as raised:
+        cluster_of({})
+    assert why in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_no_secret_is_in_the_repr_of_a_cluster(profiles: Path) -> None:
+    assert "hunter2" not in repr(cluster_of({}, ["ssl.key.password=hunter2"], "prod"))
+
+
+def test_a_malformed_client_option_is_wrong_usage_and_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["stats", "--kafka", "hunter2"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "not of the form NAME=VALUE. Run 'cursorq stats --help'" in said
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_traceback_is_shown_with_debug_only(
+    place: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["stats", "--config-file", "/no/file"]
+    assert main(arguments) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("cursorq: kafka.config.file '/no/file' cannot be read on host")
+    assert len(said.splitlines()) == 1
+    arguments.insert(place, "--debug")
+    assert main(arguments) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_error_of_our_own_is_one_line_that_asks_for_a_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert main(["init", str(tmp_path / "file" / "below")]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("cursorq: unexpected NotADirectoryError")
+    assert said.endswith("Run it again with --debug and report the traceback.\n")
+
+
+def test_help_imports_neither_kafka_nor_arrow() -> None:
+    code = (
+        "import sys; from spark_cursor_source.cli import main; main(['--help']); "
+        "print({'confluent_kafka', 'pyarrow', 'numpy', 'rich', 'pyspark'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_a_shell_completes_verbs_and_options() -> None:
+    asked = {"_CURSORQ_COMPLETE": "complete_bash", "COMP_WORDS": "cursorq stats --to", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        [sys.executable, "-m", "spark_cursor_source.cli"],
+        env=os.environ | asked,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["--topic"]

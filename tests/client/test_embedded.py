@@ -1,0 +1,75 @@
+"""``tracker=embedded``: a query or a client needs no second process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from spark_cursor_source.client import ServiceConfig
+from spark_cursor_source.errors import ConflictingOptions, InvalidArgument
+from spark_cursor_source.options.source import SourceOptions
+from spark_cursor_source.spark.reader import CursorqStreamReader
+from tests.client.conftest import Rig, ids, receive
+from tests.kafka.control_plane import eventually
+
+
+def trackers() -> int:
+    return sum(thread.name == "cursorq-tracker" for thread in threading.enumerate())
+
+
+@pytest.mark.broker
+def test_consumers_with_an_embedded_tracker_share_one(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(2)
+    sent = rig.send(b"first", b"second")
+    given = {"tracker": "embedded", "redelivery_timeout_ms": 1_000}
+    before = trackers()
+    consumer = rig.consumer(**given)
+    other = rig.consumer(subscription="other", **given)
+    assert trackers() == before + 1
+    received = receive(consumer, 2)
+    assert ids(received) == sorted(sent)
+    received[0].ack()
+    received[1].nack(0)
+    again = receive(consumer, 1)[0]
+    assert (ids([again]), again.delivery_count) == (ids([received[1]]), 2)
+    again.ack()
+    consumer.close()
+    assert ids(receive(other, 2)) == sorted(sent)
+    other.close()
+    assert trackers() == before
+
+
+@pytest.mark.broker
+def test_a_query_with_an_embedded_tracker_reads_without_another_one(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(1)
+    rig.send(b"first")
+    options = {
+        "kafka.bootstrap.servers": rig.control.config["bootstrap.servers"],
+        "subscribe": rig.topic,
+        "subscription": "s",
+        "startingOffsets": "earliest",
+        "markersTopic": rig.control.markers,
+        "redeliveriesTopic": rig.control.redeliveries,
+        "cursorsTopic": rig.control.cursors,
+        "tracker": "embedded",
+    }
+    reader = CursorqStreamReader(SourceOptions.parse(options))
+    try:
+        start = reader.initialOffset()
+        eventually(lambda: reader.latestOffset(start, ReadMaxRows(10)) != start)
+        eventually(lambda: rig.cursor() is not None)
+    finally:
+        reader.stop()
+
+
+def test_kafka_mq_gos_tracker_is_not_embedded() -> None:
+    given: dict[str, Any] = {"bootstrap_servers": "b:9092", "message_topic": "jobs"}
+    with pytest.raises(InvalidArgument, match="kafka-mq-go"):
+        ServiceConfig(**given, marker_format="v1", tracker="embedded")
+    options = {"kafka.bootstrap.servers": "b:9092", "subscribe": "jobs", "subscription": "s"}
+    with pytest.raises(ConflictingOptions, match="tracker"):
+        SourceOptions.parse(options | {"markerFormat": "v1", "tracker": "embedded"})

@@ -1,0 +1,652 @@
+"""A consumer group, a tracker and topics as lists, and the two front ends of the consumer protocol.
+
+The rules under test are the real ones, for a query's planner and for the plain client. So is the state
+machine of the tracker. Time passes when the world says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from spark_cursor_source.consumer.assignment import PartitionAssignment
+from spark_cursor_source.consumer.client_assignment import ClientAssignment
+from spark_cursor_source.consumer.client_member import ClientMember
+from spark_cursor_source.consumer.pending import ClientRedeliveries, PlannedRedeliveries
+from spark_cursor_source.consumer.running_phase import RunningPhase
+from spark_cursor_source.consumer.session import TrackerAddress, TrackerSession
+from spark_cursor_source.consumer.starts import Starts
+from spark_cursor_source.core.batch import Delivery, RedeliveryRecord, SourceOffset, TopicPartition
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.marker import (
+    End,
+    EndLeased,
+    EndPause,
+    Hello,
+    Leave,
+    Marker,
+    Pause,
+    Release,
+    Seek,
+    Start,
+)
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.tracker import CellTracker, Redeliver
+from spark_cursor_source.errors import MarkersNotDurable, NoTracker
+from spark_cursor_source.kafka.admin import TopicInfo
+from spark_cursor_source.options.source import SourceOptions
+
+TOPIC, SUBSCRIPTION = "t", "s"
+PARTITIONS = 3
+REDELIVERY_PARTITIONS = 2  # two cells share a partition of the redeliveries topic
+LEASE_MS = 60_000
+CELLS = [Cell(subscription=SUBSCRIPTION, topic=TOPIC, partition=number) for number in range(PARTITIONS)]
+TRACKER = TrackerAddress(markers_topic="m", cursors_topic="c", timeout_ms=600_000)
+
+#: partition, offset and delivery count of a delivery of one message
+OneDelivery = tuple[int, int, int]
+
+
+@dataclass
+class World:
+    """What is durable, the group's decisions, and the judge of every Start."""
+
+    messages: int  # of each partition
+    policy: RedeliveryPolicy
+    now_ms: int = 0
+    log: list[tuple[Marker, int]] = field(default_factory=list)
+    read: int = 0  # markers that the tracker has read
+    cursors: dict[Cell, CursorSnapshot] = field(default_factory=dict)
+    records: dict[int, list[RedeliveryRecord]] = field(
+        default_factory=lambda: {number: [] for number in range(REDELIVERY_PARTITIONS)}
+    )
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    assigned: set[int] = field(default_factory=lambda: set(range(PARTITIONS)))
+    paused: set[int] = field(default_factory=set)
+    trouble: str | None = None  # of the client's next write: its markers are "lost" or "unconfirmed"
+    runs: int = 0  # of the front end
+    others: int = 0  # runs of other members so far
+    held: list[Delivery] = field(default_factory=list)  # by the application, or by tasks
+    foreign: frozenset[int] = frozenset()  # offsets of another queue
+    skips_foreign: bool = False  # a client skips them, a query leases and ends them
+    ended: set[tuple[int, int]] = field(default_factory=set)  # acked, or dead after the last delivery
+    acks_by_batch: bool = False  # the front acks each batch as a whole
+    #: of the batch in progress: messages that the application has released or left
+    exceptions: dict[Cell, OffsetSet] = field(default_factory=dict)
+    # -- what the judge knows
+    announced: dict[str, set[OneDelivery]] = field(default_factory=dict)  # by run id; a Start takes it away
+    suspects: dict[str, set[OneDelivery]] = field(default_factory=dict)  # by run id
+    past_runs: dict[Cell, frozenset[str]] = field(default_factory=dict)  # runs that do not know of a Seek
+    first_starts: Counter[tuple[int, int]] = field(default_factory=Counter)
+    suspect_waits_since_ms: int = 0
+    started_again: int = 0
+    started_alone: int = 0
+
+    # ---- what the front ends see: the brokers
+
+    def send(self, markers: Sequence[Marker]) -> int:
+        self.log += [(marker, self.now_ms) for marker in markers]
+        return self.now_ms
+
+    def now_s(self) -> float:
+        return self.now_ms / 1000
+
+    def ends(self) -> dict[int, int]:
+        return {number: len(records) for number, records in self.records.items()}
+
+    # ---- what happens
+
+    def rebalance(self, chance: Random) -> None:
+        """The group takes partitions away or gives them back. Another member may use one meanwhile."""
+        number = chance.randrange(PARTITIONS)
+        if number in self.assigned:
+            self.assigned.discard(number)
+            if chance.random() < 0.7:
+                self.use_elsewhere(number, chance)
+        else:
+            self.assigned.add(number)
+
+    def take_over(self, chance: Random) -> None:
+        """Another run greets a partition of this member, such as a run that stood still."""
+        self.use_elsewhere(chance.randrange(PARTITIONS), chance)
+
+    def use_elsewhere(self, number: int, chance: Random) -> None:
+        self.others += 1
+        run_id, cell = f"other-{self.others}", CELLS[number]
+        self.send([Hello(cell=cell, run_id=run_id, position=0)])
+        self.track(chance, everything=True)
+        position = self.cursors[cell].read_position
+        if chance.random() < 0.5 and position < self.messages:
+            offsets = OffsetSet.of((position, position + 1))
+            self.first_starts[number, position] += 1
+            start = Start(cell=cell, offsets=offsets, lease_ms=LEASE_MS, delivery_count=1, run_id=run_id)
+            self.send([start])
+
+    def seek(self, chance: Random) -> None:
+        """An operator moves a read position. What runs start that do not know of it is nothing."""
+        number, position = chance.randrange(PARTITIONS), chance.randint(0, self.messages)
+        cell = CELLS[number]
+        runs = [marker.run_id for marker, _ in self.log if isinstance(marker, Hello) and marker.cell == cell]
+        self.past_runs[cell] = frozenset(runs)
+        self.send([Seek(cell=cell, position=position)])
+        for offset in range(self.messages):
+            self.first_starts.pop((number, offset), None)
+            if offset < position or (self.skips_foreign and offset in self.foreign):
+                self.ended.add((number, offset))
+            else:
+                self.ended.discard((number, offset))
+
+    def disturb(self, chance: Random) -> None:
+        """The next write of a client gets no answer. A query would fail and be restarted."""
+        self.trouble = chance.choice(["lost", "unconfirmed"])
+
+    def pause(self, chance: Random) -> None:
+        self.paused ^= {chance.randrange(PARTITIONS)}
+
+    def pause_subscription(self, chance: Random) -> None:
+        """An operator pauses a partition, or ends the pause."""
+        cell = chance.choice(CELLS)
+        cursor = self.cursors.get(cell)
+        is_paused = cursor is not None and cursor.paused_ms is not None
+        self.send([EndPause(cell=cell) if is_paused else Pause(cell=cell)])
+
+    def let_time_pass(self, chance: Random) -> None:
+        """Some seconds, or so long that every lease is over. The tracker does not stand still for so long."""
+        self.track(chance, everything=True)
+        self.now_ms += chance.choice([500, 3_000, LEASE_MS + 2_000])
+        if chance.random() < 0.3:
+            self.held.clear()
+
+    def settle(self, chance: Random) -> None:
+        """The application acks, releases, undoes or forgets what it holds."""
+        held, self.held = self.held, []
+        if self.acks_by_batch:
+            self.settle_exceptions(held, chance)
+            return
+        for delivery in held:
+            match chance.choice(["ack", "ack", "release", "undo", "forget", "hold"]):
+                case "ack":
+                    self.ack(delivery)
+                case "release":
+                    self.send([released(delivery)])
+                case "undo" if delivery.delivery_count == 1:  # a later delivery counts, received or not
+                    self.send([replace(released(delivery), delay_ms=None, due_ms=self.now_ms)])
+                case "hold":
+                    self.held.append(delivery)
+
+    def settle_exceptions(self, held: Sequence[Delivery], chance: Random) -> None:
+        """The application releases or leaves some messages of the batch, and has then handled all of it."""
+        for delivery in held:
+            words = {offset: chance.choice(["ack", "ack", "release", "leave"]) for offset in delivery.offsets}
+            released_, left = (
+                OffsetSet.from_offsets([offset for offset, said in words.items() if said == word])
+                for word in ("release", "leave")
+            )
+            cell, count = delivery.cell, delivery.delivery_count
+            if released_:
+                self.send([replace(released(delivery), offsets=released_)])
+            if left:
+                self.send([Leave(cell=cell, offsets=left, delivery_count=count)])
+            self.exceptions[cell] = self.exceptions.get(cell, EMPTY) | released_ | left
+
+    def ack_batch(self, starts: Sequence[Start]) -> None:
+        """The source acks a batch, whose exceptions the application has settled."""
+        for start in starts:
+            self.send(
+                [
+                    EndLeased(
+                        cell=start.cell,
+                        offsets=start.offsets,
+                        run_id=start.run_id,
+                        delivery_count=start.delivery_count,
+                    )
+                ]
+            )
+            acked = start.offsets - self.exceptions.get(start.cell, EMPTY)
+            self.ended |= {(start.cell.partition, offset) for offset in acked}
+        self.exceptions = {}
+
+    def ack(self, delivery: Delivery) -> None:
+        self.send([End(cell=delivery.cell, offsets=delivery.offsets)])
+        self.ended |= {(delivery.cell.partition, offset) for offset in delivery.offsets}
+
+    def repeat(self, chance: Random) -> None:
+        """The tracker announces once more what it has just announced, as after a crash of its own."""
+        records = self.records[chance.randrange(REDELIVERY_PARTITIONS)]
+        if records and records[-1].redeliver.delivery_count:
+            records.append(replace(records[-1], offset=len(records)))
+
+    def track(self, chance: Random, *, everything: bool = False) -> None:
+        """A batch of the tracker: some markers or all there are; in the latter case, time passes too."""
+        stop = len(self.log) if everything or chance.random() < 0.6 else min(self.read + 1, len(self.log))
+        for cell in CELLS:
+            tracker = CellTracker.resume(self.cursors.get(cell), cell=cell, policy=self.policy)
+            for marker_offset in range(self.read, stop):
+                marker, at_ms = self.log[marker_offset]
+                if marker.cell == cell:
+                    tracker.apply(marker, at_ms=at_ms, marker_offset=marker_offset)
+            for decision in tracker.advance(self.now_ms if stop == len(self.log) else None):
+                if isinstance(decision, Redeliver):
+                    self.announce(decision)
+                else:
+                    self.ended |= {(cell.partition, offset) for offset in decision.offsets}
+            if (cursor := tracker.snapshot()) is not None:
+                self.cursors[cell] = cursor
+        self.read = stop
+
+    def announce(self, redeliver: Redeliver) -> None:
+        number = redeliver.cell.partition % REDELIVERY_PARTITIONS
+        records = self.records[number]
+        records.append(RedeliveryRecord(partition=number, offset=len(records), redeliver=redeliver))
+        cell, count = redeliver.cell, redeliver.delivery_count + 1
+        some = {(cell.partition, offset, count) for offset in redeliver.offsets}
+        is_waiting = any(self.announced[run_id] & suspects for run_id, suspects in self.suspects.items())
+        self.announced.setdefault(redeliver.run_id, set()).update(some)
+        suspects = self.suspects.setdefault(redeliver.run_id, set())
+        if redeliver.alone:
+            self.suspect_waits_since_ms = self.suspect_waits_since_ms if is_waiting else self.now_ms
+            suspects |= some
+        else:
+            suspects -= some
+
+    # ---- the judge
+
+    def judge(self, starts: Sequence[Start]) -> None:
+        """Checks Start markers that one front end writes at once."""
+        for start in starts:
+            number, count = start.cell.partition, start.delivery_count
+            assert number in self.assigned, "started without owning the cell"
+            assert number not in self.paused, "started although paused"
+            assert self.cursors[start.cell].paused_ms is None, "started although an operator has paused it"
+            permits = self.announced.get(start.run_id, set())
+            some = {(number, offset, count) for offset in start.offsets}
+            again = (
+                some & permits
+            )  # messages that were released as never delivered share a Start with new ones
+            permits -= again
+            self.started_again += len(again)
+            suspects = self.suspects.get(start.run_id, set())
+            assert start.alone == bool(some & suspects), "a suspect is started as such, and nothing else"
+            assert not start.alone or some <= suspects & again, "a suspect goes with others"
+            new = some - again
+            assert not new or count == 1, f"nobody announced {new} to {start.run_id}"
+            if start.run_id in self.past_runs.get(start.cell, ()):
+                new = set()
+            self.first_starts.update((number, offset) for _, offset, _ in new)
+            assert all(self.first_starts[number, offset] == 1 for _, offset, _ in new), "new twice"
+            self.held.append(Delivery(cell=start.cell, offsets=start.offsets, delivery_count=count))
+        if any(start.alone for start in starts):
+            self.started_alone += 1
+            assert all(start.alone for start in starts), "a suspect is not alone"
+            assert len({start.cell for start in starts}) == 1, "suspects of several cells at once"
+
+    @property
+    def done(self) -> bool:
+        return len(self.ended) == PARTITIONS * self.messages
+
+    @property
+    def is_read(self) -> bool:
+        """True if the tracker knows that everything is read and nothing is outstanding."""
+        cursors = self.cursors.values()
+        return all(one.read_position == self.messages and not one.outstanding for one in cursors)
+
+
+def released(delivery: Delivery) -> Release:
+    return Release(
+        cell=delivery.cell, offsets=delivery.offsets, delivery_count=delivery.delivery_count, delay_ms=0
+    )
+
+
+# ---- parts of the brokers, as lists
+
+
+class Cursors:
+    """The cursors topic."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def refresh(self) -> bool:
+        return True
+
+    def get(self, cell: Cell) -> CursorSnapshot | None:
+        return self._world.cursors.get(cell)
+
+
+class Log:
+    """The redeliveries topic."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def between(self, starts: Mapping[int, int], stops: Mapping[int, int]) -> list[RedeliveryRecord]:
+        return [
+            record
+            for number, stop in sorted(stops.items())
+            for record in self._world.records[number][starts.get(number, 0) : stop]
+        ]
+
+    def scan(
+        self, starts: Mapping[int, int], stops: Mapping[int, int], wanted: Callable[[Redeliver], bool]
+    ) -> list[RedeliveryRecord]:
+        return [record for record in self.between(starts, stops) if wanted(record.redeliver)]
+
+    def discard(self, before: Mapping[int, int]) -> None: ...
+
+    def __len__(self) -> int:
+        return 0
+
+    def close(self) -> None: ...
+
+
+class RedeliveriesTopic:
+    """Partitions of the redeliveries topic."""
+
+    topic, topic_id = "r", "r-1"
+
+    def __init__(self, world: World) -> None:
+        self.ends = world.ends
+        self.all = [(self.topic, number) for number in range(REDELIVERY_PARTITIONS)]
+
+    def count(self) -> None: ...
+
+
+class Group:
+    """The membership of a query or a client, as the world assigns it, and the committed positions."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def assigned_partitions(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        return frozenset(tp for tp in partitions if tp[1] in self._world.assigned)
+
+    wait_for_assignment = assigned_partitions
+
+    @contextmanager
+    def steady(self) -> Iterator[None]:
+        yield
+
+    def confirm(self, *, in_doubt: bool = False) -> bool:
+        return False
+
+    def try_commit(self, positions: Mapping[TopicPartition, int]) -> bool:
+        self._world.committed |= positions
+        return True
+
+    def keep(self, positions: Mapping[TopicPartition, int]) -> bool:
+        return self.try_commit(positions)
+
+    def known(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: at for tp, at in self._world.committed.items() if tp in partitions}
+
+    def follow(self, positions: Mapping[TopicPartition, int], *, force: bool, wait: bool) -> None:
+        self.try_commit(positions)
+
+    def close(self) -> None: ...
+
+
+class Queue:
+    """The queue topic: for a query and, as the admin client, for a plain client."""
+
+    partitions = tuple((TOPIC, number) for number in range(PARTITIONS))
+    topic_ids: Mapping[str, str] = {TOPIC: "t-1"}
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset((TOPIC, number) for number in self._world.paused)
+
+    def beginnings(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    beginning_offsets = beginnings
+
+    def discover(self) -> bool:
+        return True
+
+    def refresh(self) -> None: ...
+
+    def watch_ends(self, positions: object, ends: object) -> None: ...
+
+    def end_offsets(
+        self, places: Collection[TopicPartition], *, committed: bool
+    ) -> dict[TopicPartition, int]:
+        ends = self._world.ends()
+        return {tp: self._world.messages if tp[0] == TOPIC else ends[tp[1]] for tp in places}
+
+    def is_of_another(self, topic: str, cursor_id: str | None) -> bool:
+        return False
+
+    def describe(self, topics: Sequence[str]) -> dict[str, TopicInfo]:
+        return {TOPIC: TopicInfo(name=TOPIC, topic_id="t-1", partitions=PARTITIONS)}
+
+    def committed(self, group: str, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return Group(self._world).known(places)
+
+
+class Watch:
+    """Nobody watches the tracker here."""
+
+    def look(self) -> None: ...
+
+
+class AlwaysNews:
+    """The ends are looked at in every step."""
+
+    def begin(self, ends: object) -> None: ...
+
+    def wait(self, wait_s: float) -> bool:
+        return True
+
+    def stop(self) -> None: ...
+
+
+# ---- the two front ends
+
+
+class SparkFront:
+    """A query's run: what ``Planner`` does at each trigger, after its start and without replays."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._start = SourceOffset(queue=dict.fromkeys(Queue.partitions, 0), redeliveries=world.ends())
+        self.restart()
+
+    def restart(self) -> None:
+        """Begins a run at the end of the last batch."""
+        world = self._world
+        world.runs += 1
+        cursors, queue, group = Cursors(world), Queue(world), Group(world)
+        options = SourceOptions.parse(
+            {
+                "kafka.bootstrap.servers": "127.0.0.1:1",
+                "subscribe": TOPIC,
+                "subscription": SUBSCRIPTION,
+                "subscriptionType": "shared",
+            }
+        )
+        session = TrackerSession(f"query-{world.runs}", TRACKER, cursors, world.send, now_s=world.now_s)
+        of_the_broker: Any = (queue, group, group)
+        table: Any = cursors
+        places: Any = RedeliveriesTopic(world)
+        assignment = PartitionAssignment(options, *of_the_broker, session, table)
+        self._parts: Any = SimpleNamespace(
+            options=options,
+            topics=queue,
+            queue=queue,
+            cursors=cursors,
+            group=group,
+            session=session,
+            tracker=Watch(),
+            assignment=assignment,
+            pending=PlannedRedeliveries(Log(world), places, assignment, session),
+            here=lambda offset: offset,
+            appends=AlwaysNews(),
+        )
+        self._batch: list[Start] = []
+        world.exceptions = {}
+        self._phase = RunningPhase(self._parts)
+        self._starts = Starts(world.send, session.id_of, lease_ms=LEASE_MS)
+        self._parts.pending.begin(world.ends())
+
+    def step(self, budget: int) -> None:
+        """One trigger, and the batch that it plans."""
+        if self._world.held and (self._world.acks_by_batch or budget % 2):
+            return  # the batch in progress goes on
+        if self._world.acks_by_batch:
+            self._world.ack_batch(self._batch)
+            self._batch = []
+        try:
+            end = self._phase.next_end(self._start, max_offsets=budget)
+        except NoTracker:
+            self.restart()  # two Seeks overtook two Hellos: the query ends with this error and is restarted
+            return
+        if end == self._start:
+            return
+        batch = self._phase.content(self._start, end)
+        self._batch = self._starts.write(batch.deliveries, alone=batch.alone)
+        self._world.judge(self._batch)
+        self._parts.pending.started(batch.deliveries)
+        self._phase.planned(batch)
+        self._start = end
+
+
+class BatchFront(SparkFront):
+    """A query that acks each batch as a whole, and whose sink settles the exceptions."""
+
+    def __init__(self, world: World) -> None:
+        world.acks_by_batch = True
+        super().__init__(world)
+
+
+class ClientFront:
+    """A plain client: what its feed does in each round, without the messages themselves."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        world.skips_foreign = True
+        world.ended |= {(number, offset) for number in range(PARTITIONS) for offset in world.foreign}
+        self.restart()
+
+    def restart(self) -> None:
+        """Begins the life of a new client."""
+        world = self._world
+        world.runs += 1
+        queue: Any = Queue(world)
+        group: Any = Group(world)
+        watch: Any = Watch()
+        places: Any = RedeliveriesTopic(world)
+        self._run = TrackerSession(
+            f"client-{world.runs}", TRACKER, Cursors(world), self._send, now_s=world.now_s
+        )
+        assignment = ClientAssignment(
+            queue,
+            group,
+            self._run,
+            self._send,
+            group="g",
+            topic=TOPIC,
+            subscription=SUBSCRIPTION,
+            watch=watch,
+            discover_ms=0,
+            look_ms=0,
+            commit_ms=0,
+        )
+        self._written: list[Start] = []
+        self._member = ClientMember(
+            assignment,
+            ClientRedeliveries(Log(world), places, assignment, self._run),
+            Cursors(world),
+            Starts(self._send, self._run.id_of, lease_ms=LEASE_MS),
+            lease_ms=LEASE_MS,
+            on_start=self._written.append,
+        )
+        self._assignment = assignment
+        self._positions: dict[int, int] = {}
+        self._new_came = False
+
+    def _send(self, markers: Sequence[Marker]) -> int:
+        trouble, self._world.trouble = self._world.trouble, None
+        if trouble == "lost":
+            raise MarkersNotDurable("m", len(markers), "no answer")
+        at_ms = self._world.send(markers)
+        if trouble == "unconfirmed":
+            raise MarkersNotDurable("m", len(markers), "no answer")
+        return at_ms
+
+    def step(self, budget: int) -> None:
+        """One round of the feed. ``budget`` is the room in its buffer."""
+        with suppress(NoTracker, MarkersNotDurable):  # the feed retries
+            self._round(budget)
+
+    def _round(self, budget: int) -> None:
+        world, member = self._world, self._member
+        member.read_announcements()
+        self._drop(member.drop_lost())
+        self._positions |= member.greet()
+        self._assignment.report_positions()
+        paused = world.paused | self._assignment.paused
+        quota = member.next(
+            world.now_ms,
+            room=budget,
+            paused=paused,
+            is_holding=bool(world.held),
+            new_came=self._new_came,
+        )
+        if quota is None:
+            return
+        if quota.suspects:
+            waited_ms = world.now_ms - world.suspect_waits_since_ms
+            was_holding = bool(world.held)
+            if member.start_again(quota.suspects, paused, alone=True) and self._judge():
+                assert not was_holding or waited_ms >= LEASE_MS, "a suspect goes beside others"
+            return
+        came_again = member.start_again(quota.again, paused, alone=False)
+        self._judge()
+        if quota.new or not came_again:
+            self._fetch(budget - quota.again)
+
+    def _fetch(self, room: int) -> None:
+        foreign = OffsetSet.from_offsets(sorted(self._world.foreign))
+        paused = self._world.paused | self._assignment.paused
+        at = {number: place for number, place in self._positions.items() if number not in paused}
+        fetched = {
+            number: OffsetSet.of((place, min(place + max(room, 1), self._world.messages)))
+            for number, place in at.items()
+            if place < self._world.messages
+        }
+        self._new_came = bool(fetched)
+        if not fetched:
+            return
+        ours = {number: some - foreign for number, some in fetched.items() if some - foreign}
+        self._drop(self._member.start_new(ours)[1])
+        for number, offsets in fetched.items():
+            self._assignment.examined(number, (offsets.last or 0) + 1)
+            if number in self._positions:
+                self._positions[number] = (offsets.last or 0) + 1
+        self._judge()
+
+    def _judge(self) -> bool:
+        self._member.unread = None
+        written = list(self._written)
+        self._written.clear()
+        self._world.judge(written)
+        return bool(written)
+
+    def _drop(self, lost: Any) -> None:
+        for cell in lost.cells:
+            self._positions.pop(cell.partition, None)
+        for delivery, _ in lost.unread:
+            self._world.send([released(delivery)])
+
+
+FRONTS = [SparkFront, BatchFront, ClientFront]

@@ -1,0 +1,71 @@
+"""The consumer protocol of a query and of the plain client, in a world where anything may happen."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from spark_cursor_source.core.marker import EndPause
+from spark_cursor_source.core.policy import RedeliveryPolicy
+from tests.consumer.protocol_world import CELLS, FRONTS, PARTITIONS, ClientFront, SparkFront, World
+
+Front = type[SparkFront] | type[ClientFront]
+HAPPENINGS = (
+    "rebalance",
+    "take_over",
+    "pause",
+    "pause_subscription",
+    "seek",
+    "let_time_pass",
+    "settle",
+    "repeat",
+    "disturb",
+    "track",
+)
+
+
+def live(world: World, front: SparkFront | ClientFront, chance: Random, *, steps: int) -> None:
+    for _ in range(steps):
+        if chance.random() < 0.4:
+            front.step(chance.choice([1, 2, 5]))
+        elif chance.random() < 0.03:
+            world.held.clear()
+            front.restart()
+        else:
+            getattr(world, chance.choice(HAPPENINGS))(chance)
+
+
+def finish(world: World, front: SparkFront | ClientFront, chance: Random) -> None:
+    """From here on the group is quiet, every delivery is acked, and time passes when there is no work."""
+    world.assigned, world.paused, world.trouble = set(range(PARTITIONS)), set(), None
+    world.send([EndPause(cell=cell) for cell in CELLS])
+    for _ in range(400):
+        if world.done and world.is_read:
+            return
+        world.track(chance, everything=True)
+        held, world.held = world.held, []
+        if not held:
+            world.now_ms += 20_000
+        for delivery in held:
+            world.ack(delivery)
+        front.step(2)
+    raise AssertionError(f"lost: {PARTITIONS * world.messages - len(world.ended)} messages")
+
+
+@pytest.mark.parametrize("front", FRONTS, ids=["query", "query that acks by batch", "client"])
+def test_all_is_started_once_for_each_announcement_and_only_by_its_owner_whatever_happens(
+    front: Front,
+) -> None:
+    again = alone = 0
+    for seed in range(150):
+        chance = Random(seed)
+        policy = RedeliveryPolicy(max_deliveries=chance.choice([3, 3, None]))
+        foreign = frozenset(chance.choice([(), (), (1, 2), (5,)]))
+        messages = chance.choice([1, 3, 6])
+        world = World(messages=messages, policy=policy, foreign=foreign & set(range(messages)))
+        member = front(world)
+        live(world, member, chance, steps=chance.randrange(120))
+        finish(world, member, chance)
+        again, alone = again + world.started_again, alone + world.started_alone
+    assert (again > 200, alone > 20) == (True, True), (again, alone)

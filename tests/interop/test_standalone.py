@@ -1,0 +1,66 @@
+"""The tracker without Spark behind consumers of kafka-mq-go and of kmq."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spark_cursor_source.interop import lease_table_wire as table_wire
+from spark_cursor_source.interop.lease_tables import LeaseTables
+from spark_cursor_source.interop.markers_wire import kmq_end, kmq_start
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.topics.cursors import CursorTable
+from spark_cursor_source.tracker import Tracker
+from spark_cursor_source.wire.marker import MarkerType, MarkerV1, encode_v1
+from tests.kafka.control_plane import Control, eventually, produce, read_all
+from tests.kafka.tracker_thread import options_of
+
+pytestmark = pytest.mark.broker
+LEASE_MS = 1_500
+
+
+def start(marker_format: str, offset: int) -> tuple[bytes, bytes]:
+    """Key and value of a Start of one message."""
+    if marker_format == "kmq":
+        return kmq_start(0, offset, LEASE_MS)
+    value = b"%d" % offset
+    given = {"queue_id": b"mails", "type": MarkerType.START, "partition": 0, "offset": offset}
+    return b"mails", encode_v1(MarkerV1(**given, redeliver_after_ms=LEASE_MS, key=b"mails", value=value))
+
+
+def end(marker_format: str, offset: int) -> tuple[bytes, bytes]:
+    if marker_format == "kmq":
+        return kmq_end(0, offset)
+    marker = MarkerV1(queue_id=b"mails", type=MarkerType.END, partition=0, offset=offset)
+    return b"mails", encode_v1(marker)
+
+
+def open_leases(control: Control) -> int:
+    tail = CursorTable(control.config, control.cursors)
+    try:
+        tail.refresh()
+        values = LeaseTables(tail, control.queue, control.markers).values().values()
+        return sum(len(table_wire.decode(value)) for value in values)
+    finally:
+        tail.close()
+
+
+@pytest.mark.parametrize("marker_format", ["protobuf", "kmq"])
+def test_a_message_whose_lease_runs_out_is_appended_again_by_whichever_tracker_runs_then(
+    control: Control, topics: ClusterAdmin, tmp_path: Path, marker_format: str
+) -> None:
+    # two are leased, one is acked | the tracker ends | another one appends the other message again
+    topics.create({control.queue: (1, {})})
+    produce(control.config, control.queue, [{"key": b"mails", "value": b"%d" % n} for n in range(2)])
+    options = options_of(
+        control, tmp_path, redelivery="reappend", queueTopic=control.queue, markerFormat=marker_format
+    )
+    with Tracker(options):
+        markers = [start(marker_format, 0), start(marker_format, 1), end(marker_format, 0)]
+        produce(control.config, control.markers, [{"key": key, "value": value} for key, value in markers])
+        eventually(lambda: open_leases(control) == 1 or len(read_all(control.config, control.queue)) == 3)
+    with Tracker(options):
+        eventually(lambda: len(read_all(control.config, control.queue)) == 3)
+        eventually(lambda: open_leases(control) == 0)
+    assert [one.value() for one in read_all(control.config, control.queue)] == [b"0", b"1", b"1"]

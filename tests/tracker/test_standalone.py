@@ -1,0 +1,282 @@
+"""The tracker without Spark: replicas share the work, and the two kinds of trackers never work together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.marker import End, Hello, Marker, Seek, Start
+from spark_cursor_source.errors import MissingOption, TrackerFenced, TrackerOwnedByAnother
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.topics.cursors import CursorTable
+from spark_cursor_source.topics.tracker_progress import is_replica, read_progress
+from spark_cursor_source.tracker import Tracker
+from spark_cursor_source.wire import marker as marker_wire
+from spark_cursor_source.wire import redelivery as redelivery_wire
+from tests.kafka.control_plane import (
+    PARTITIONS,
+    Control,
+    cell_of,
+    eventually,
+    offsets,
+    produce,
+    read_all,
+)
+from tests.kafka.tracker_thread import options_of
+from tests.tracker.spark_twin import SparkTwin
+
+pytestmark = pytest.mark.broker
+
+SESSION_S = 2.0
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def put(control: Control, *markers: Marker) -> None:
+    records = [
+        {
+            "key": one.cell.key,
+            "value": marker_wire.encode(one),
+            "partition": one.cell.control_partition(PARTITIONS),
+        }
+        for one in markers
+    ]
+    produce(control.config, control.markers, records)
+
+
+def hello(cell: Cell, run_id: str = "run") -> Hello:
+    return Hello(cell=cell, run_id=run_id, position=0)
+
+
+def leased(cell: Cell, *, lease_ms: int, count: int = 1) -> Start:
+    return Start(cell=cell, offsets=offsets((0, 1)), lease_ms=lease_ms, delivery_count=count, run_id="run")
+
+
+def cursors(control: Control) -> dict[Cell, CursorSnapshot]:
+    tail = CursorTable(control.config, control.cursors)
+    try:
+        tail.refresh()
+        return tail.all()
+    finally:
+        tail.close()
+
+
+def answers(control: Control) -> set[bytes]:
+    """Keys of the cursors that a tracker has written."""
+    return {record.key() for record in read_all(control.config, control.cursors) if record.value()}
+
+
+def announced(control: Control) -> list[Cell]:
+    records = read_all(control.config, control.redeliveries)
+    return [redelivery_wire.decode(record.value()).cell for record in records]
+
+
+def answered(control: Control, cells: list[Cell], run_id: str = "run") -> Callable[[], bool]:
+    def done() -> bool:
+        found = cursors(control)
+        return all(cell in found and found[cell].owner == run_id for cell in cells)
+
+    return done
+
+
+def in_each_partition(control: Control) -> list[Cell]:
+    """One cell for each markers partition."""
+    found: dict[int, Cell] = {}
+    for number in range(1_000):
+        cell = cell_of(control.queue, number)
+        found.setdefault(cell.control_partition(PARTITIONS), cell)
+    assert len(found) == PARTITIONS
+    return list(found.values())
+
+
+@contextmanager
+def running(control: Control, tmp_path: Path, **options: object) -> Iterator[Tracker]:
+    with Tracker(options_of(control, tmp_path, **options)) as tracker:
+        yield tracker
+
+
+def test_a_lease_that_runs_out_is_announced_once_and_an_ack_is_not(control: Control, tmp_path: Path) -> None:
+    late, acked = cell_of(control.queue, 0), cell_of(control.queue, 1)
+    with running(control, tmp_path):
+        put(control, *map(hello, (late, acked)))
+        acks = End(cell=acked, offsets=offsets((0, 1)))
+        put(control, leased(acked, lease_ms=300), acks, leased(late, lease_ms=300))
+        eventually(lambda: announced(control) == [late])
+    found = cursors(control)
+    assert [found[one].outstanding.ranges for one in (late, acked)] == [((0, 1),), ()]
+    assert is_replica(read_progress(ClusterAdmin(control.config), control.markers).query_id)
+
+
+def test_a_tracker_continues_from_the_cursors_of_the_one_before(control: Control, tmp_path: Path) -> None:
+    cell = cell_of(control.queue)
+    with running(control, tmp_path):
+        put(control, hello(cell))
+        eventually(answered(control, [cell]))
+    put(control, leased(cell, lease_ms=300))
+    with running(control, tmp_path):
+        eventually(lambda: announced(control) == [cell])
+
+
+@pytest.mark.parametrize("kind", [Tracker, SparkTwin])
+def test_a_cursor_that_cannot_be_read_holds_its_cell_and_no_other(
+    control: Control, tmp_path: Path, kind: type[Tracker | SparkTwin]
+) -> None:
+    torn, other = cell_of(control.queue, 0), cell_of(control.queue, 1)
+    # An empty value says that the cursor is in parts, and there are none.
+    place = {"key": torn.key, "value": b"", "partition": torn.control_partition(PARTITIONS)}
+    produce(control.config, control.cursors, [place])
+    with kind(options_of(control, tmp_path)):
+        put(control, hello(torn), hello(other))
+        eventually(lambda: other.key in answers(control))
+        assert torn.key not in answers(control)
+        put(control, Seek(cell=torn, position=3))
+        eventually(lambda: torn.key in answers(control))
+    assert cursors(control)[torn].read_position == 3
+
+
+def test_trackers_share_the_partitions_and_hand_them_over(control: Control, tmp_path: Path) -> None:
+    cells = in_each_partition(control)
+    with running(control, tmp_path) as first:
+        put(control, *map(hello, cells))
+        eventually(answered(control, cells))
+        with running(control, tmp_path):
+            group = ClusterAdmin(control.config)
+            name = f"cursorq-tracker-{control.markers}"
+            eventually(lambda: [len(one.partitions) for one in group.group_members(name)] == [4, 4])
+            put(control, *(hello(cell, "second") for cell in cells))
+            eventually(answered(control, cells, "second"))
+            first.close()
+            put(control, *(leased(cell, lease_ms=300) for cell in cells))
+            put(control, *(hello(cell, "third") for cell in cells))
+            eventually(answered(control, cells, "third"))
+            eventually(lambda: sorted(announced(control)) == sorted(cells))
+
+
+def test_the_partitions_of_a_killed_tracker_go_to_the_others(control: Control, tmp_path: Path) -> None:
+    cells = in_each_partition(control)
+    with ExitStack() as stack:
+        processes = [stack.enter_context(process(control, tmp_path)) for _ in range(2)]
+        group, name = ClusterAdmin(control.config), f"cursorq-tracker-{control.markers}"
+        eventually(lambda: [len(one.partitions) for one in group.group_members(name)] == [4, 4])
+        put(control, *map(hello, cells))
+        eventually(answered(control, cells))
+        put(control, *(leased(cell, lease_ms=1_000) for cell in cells))
+        os.kill(processes[0].pid, signal.SIGKILL)
+        eventually(lambda: sorted(announced(control)) == sorted(cells))
+        processes[1].send_signal(signal.SIGTERM)
+        assert processes[1].wait(30) == 0
+
+
+def test_a_tracker_that_was_stopped_beyond_its_session_is_fenced_and_works_again(
+    control: Control, tmp_path: Path
+) -> None:
+    # leases, stopped -- session over: the other one announces -- goes on, sees the leases as due, is fenced
+    cells = in_each_partition(control)
+    group, name = ClusterAdmin(control.config), f"cursorq-tracker-{control.markers}"
+
+    def share() -> list[int]:
+        return sorted(len(one.partitions) for one in group.group_members(name))
+
+    with process(control, tmp_path) as stopped, running(control, tmp_path, sessionTimeout="2s") as other:
+        eventually(lambda: share() == [4, 4])
+        put(control, *map(hello, cells))
+        eventually(answered(control, cells))
+        leases = [leased(cell, lease_ms=3_000) for cell in cells]
+        put(control, *leases, *(hello(cell, "seen") for cell in cells))
+        eventually(answered(control, cells, "seen"))
+        os.kill(stopped.pid, signal.SIGSTOP)
+        try:
+            eventually(lambda: sorted(announced(control)) == sorted(cells))
+        finally:
+            os.kill(stopped.pid, signal.SIGCONT)
+        eventually(lambda: share() == [4, 4])
+        other.check()
+        put(control, *(leased(cell, lease_ms=300, count=2) for cell in cells))
+        eventually(lambda: len(announced(control)) >= 2 * len(cells))
+        assert sorted(announced(control)) == sorted(2 * cells)
+        stopped.send_signal(signal.SIGTERM)
+        assert stopped.wait(30) == 0
+
+
+@contextmanager
+def process(control: Control, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """``cursorq tracker`` on the control topics."""
+    conf = tmp_path / "tracker.toml"
+    conf.write_text(
+        f"""
+sessionTimeout = "{int(SESSION_S)}s"
+markersTopic = "{control.markers}"
+redeliveriesTopic = "{control.redeliveries}"
+cursorsTopic = "{control.cursors}"
+[kafka]
+"bootstrap.servers" = "{control.config["bootstrap.servers"]}"
+"""
+    )
+    command = [sys.executable, "-m", "spark_cursor_source.cli", "tracker", str(conf)]
+    with subprocess.Popen(command, cwd=ROOT) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+# -- two kinds ---------------------------------------------------------------------------------------------
+
+
+def test_a_tracker_leaves_the_topics_of_a_spark_query_alone_unless_told(
+    control: Control, tmp_path: Path
+) -> None:
+    cell = cell_of(control.queue)
+    options = options_of(control, tmp_path / "spark")
+    with SparkTwin(options) as spark:
+        put(control, hello(cell))
+        eventually(answered(control, [cell]))
+        with pytest.raises(TrackerOwnedByAnother), running(control, tmp_path) as refused:
+            refused.wait(30)
+        assert spark.failure is None
+        put(control, leased(cell, lease_ms=300))
+        with running(control, tmp_path, takeOver=True):
+            eventually(lambda: announced(control) == [cell])
+            put(control, hello(cell, "next"))
+            eventually(answered(control, [cell], "next"))
+    with SparkTwin(options) as again:
+        eventually(lambda: again.failure is not None)
+    assert isinstance(again.failure, TrackerOwnedByAnother)
+
+
+def test_a_spark_query_that_takes_over_ends_all_trackers(control: Control, tmp_path: Path) -> None:
+    cells = in_each_partition(control)
+    with ExitStack() as stack:
+        trackers = [Tracker(options_of(control, tmp_path)).start() for _ in range(2)]
+        put(control, *map(hello, cells))
+        eventually(answered(control, cells))
+        with SparkTwin(options_of(control, tmp_path / "refused")) as refused:
+            eventually(lambda: refused.failure is not None)
+        assert isinstance(refused.failure, TrackerOwnedByAnother)
+        put(control, *(leased(cell, lease_ms=300) for cell in cells))
+        spark = SparkTwin(options_of(control, tmp_path / "spark", takeOver=True))
+        stack.enter_context(spark)
+        eventually(lambda: sorted(announced(control)) == sorted(cells))
+        put(control, *(hello(cell, "next") for cell in cells))
+        eventually(answered(control, cells, "next"))
+        for one in trackers:
+            with pytest.raises(TrackerFenced):
+                one.wait(20)
+        assert spark.failure is None
+
+
+def test_a_spark_query_needs_a_checkpoint_and_a_tracker_does_not(control: Control, tmp_path: Path) -> None:
+    options: dict[str, Any] = options_of(control, tmp_path)
+    del options["checkpointLocation"]
+    Tracker(options)
+    with pytest.raises(MissingOption, match="checkpointLocation"):
+        SparkTwin(options)

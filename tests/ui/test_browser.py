@@ -1,0 +1,229 @@
+"""The page in a real browser, with a broker, a tracker and consumers at work; it takes the docs' pictures.
+
+The tests run where a Chromium is found. ``CURSORQ_PICTURES=1`` writes the pictures into ``docs/_static``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from spark_cursor_source.admin.subscriptions import EARLIEST, Subscriptions
+from spark_cursor_source.client import QueueConsumer, QueueMessage, Service, ServiceConfig
+from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.tracker import Tracker
+from spark_cursor_source.ui import Collector, create_app
+from tests.conftest import ROOT
+from tests.kafka.control_plane import Control, eventually, new_control, produce
+from tests.ui.conftest import settings_of
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is found: apt-get install chromium"),
+]
+
+TOPIC, QUIET = "shop.orders", "shop.mails"
+WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 800}
+WAIT_MS = 20_000
+SAMPLES = 40  #: of the curves in the pictures
+
+
+@contextmanager
+def shop(broker: EmbeddedKafka) -> Iterator[Control]:
+    """A queue with four partitions that two subscriptions read, and one that nobody reads."""
+    control = new_control({"bootstrap.servers": broker.bootstrap_servers})
+    names = {"redeliveriesTopic": control.redeliveries, "cursorsTopic": control.cursors}
+    ClusterAdmin(control.config).create({TOPIC: (4, {}), QUIET: (2, {})})
+    pick = random.Random(5)
+    orders = [
+        {"key": b"order-%d" % at, "value": b'{"order": %d, "items": [3, 5]}' % at, "partition": at % 4}
+        for at in range(2_400)
+    ]
+    produce(control.config, TOPIC, orders)
+    produce(control.config, QUIET, [{"value": b"mail %d" % at, "partition": at % 2} for at in range(60)])
+    with ExitStack() as stack:
+        servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+        tracker = {"trigger": "50ms", "takeOver": "true", "markersTopic": control.markers}
+        stack.enter_context(Tracker(tracker | servers | names))
+        with Subscriptions(
+            control.config, markers_topic=control.markers, cursors_topic=control.cursors
+        ) as subscriptions:
+            for topic, subscription in ((TOPIC, "billing"), (TOPIC, "shipping"), (QUIET, "newsletter")):
+                subscriptions.create(subscription, topic, EARLIEST)
+        service = Service(
+            ServiceConfig(
+                bootstrap_servers=broker.bootstrap_servers,
+                message_topic=TOPIC,
+                marker_topic=control.markers,
+                redeliveries_topic=control.redeliveries,
+                cursors_topic=control.cursors,
+                consumer_receive_buffer_capacity=120,
+                session_timeout_ms=6_000,
+            )
+        )
+        queues = {name: service.queue(None, subscription=name) for name in ("billing", "shipping")}
+        billing, shipping = (stack.enter_context(queue.consumer()) for queue in queues.values())
+        for consumer, share in ((billing, 0.78), (shipping, 0.97)):
+            for _ in range(1_900):
+                settle(consumer.receive(WAIT_MS), pick, share)
+            consumer.flush()
+        stack.enter_context(work_goes_on(control, shipping, pick))
+        yield control
+
+
+def settle(message: QueueMessage | None, pick: random.Random, share: float) -> None:
+    assert message is not None
+    if pick.random() < share or message.offset < 20:
+        message.ack_async()
+    elif pick.random() < 0.3:
+        message.nack(600_000 if pick.random() < 0.4 else 0, reason="card declined")
+
+
+@contextmanager
+def work_goes_on(control: Control, consumer: QueueConsumer, pick: random.Random) -> Iterator[None]:
+    """Producers and one of the consumers work until the end of the block."""
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.wait(0.1):
+            orders = [{"value": b"{}", "partition": pick.randrange(4)} for _ in range(pick.randrange(8, 16))]
+            produce(control.config, TOPIC, orders)
+            for _ in orders:
+                settle(consumer.receive(WAIT_MS), pick, 0.99)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    yield
+    ended.set()
+    worker.join()
+
+
+@pytest.fixture(scope="module")
+def site(broker: EmbeddedKafka) -> Iterator[tuple[str, uvicorn.Server]]:
+    """The address of a page of the shop, and its server."""
+    with shop(broker) as control, Collector(settings_of(control)) as collector:
+        eventually(lambda: sum(row.leased for row in collector.snapshot.rows) > 100)
+        eventually(lambda: all(row.consumers is not None for row in collector.snapshot.rows))
+        eventually(lambda: len(collector.curves(TOPIC, "billing")[0].values) > SAMPLES)
+        config = uvicorn.Config(create_app(collector, settings_of(control)), port=0, log_level="error")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        eventually(lambda: server.started)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}", server
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@contextmanager
+def tab(browser: Any, size: dict[str, int] = WIDE, scheme: str = "light") -> Iterator[Any]:
+    """A page of the browser that fails the test if a script fails or something is blocked."""
+    troubles: list[str] = []
+    with browser.new_context(viewport=size, color_scheme=scheme, device_scale_factor=1) as context:
+        page = context.new_page()
+        page.set_default_timeout(WAIT_MS)
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on(
+            "console", lambda told: troubles.extend([told.text] if "Content Security" in told.text else [])
+        )
+        yield page
+    assert troubles == []
+
+
+def picture(page: Any, name: str, tmp_path: Path, *, full: bool = False) -> None:
+    into = ROOT / "docs" / "_static" if os.environ.get("CURSORQ_PICTURES") else tmp_path
+    page.screenshot(path=into / f"ui-{name}.png", full_page=full, caret="initial")
+    assert (into / f"ui-{name}.png").stat().st_size > 10_000
+
+
+Site = tuple[str, uvicorn.Server]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pictures_of_the_page(browser: Any, site: Site, tmp_path: Path, scheme: str) -> None:
+    with tab(browser, scheme=scheme) as page:
+        page.goto(site[0])
+        page.get_by_role("link", name="newsletter").wait_for()
+        picture(page, f"overview-{scheme}", tmp_path)
+        page.get_by_role("link", name="billing").click()
+        page.get_by_role("heading", name="Hole map").wait_for()
+        picture(page, f"subscription-{scheme}", tmp_path)
+
+
+def test_a_narrow_window_scrolls_down_only(browser: Any, site: Site) -> None:
+    with tab(browser, NARROW) as page:
+        for path in ("/", f"/subscription?topic={TOPIC}&name=billing&partition=0"):
+            page.goto(site[0] + path)
+            wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            assert page.evaluate(wider) <= 0, path
+
+
+def test_the_page_is_used_with_the_keyboard_alone(browser: Any, site: Site) -> None:
+    with tab(browser) as page:
+        page.goto(site[0])
+        page.keyboard.press("/")
+        page.keyboard.type("newsl")
+        page.get_by_text("1 of 3 subscriptions").wait_for()
+        assert "q=newsl" in page.url
+        page.keyboard.press("Tab")
+        while page.evaluate("document.activeElement.id") != f"s-{QUIET}-newsletter":
+            page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="newsletter").wait_for()
+        page.get_by_role("link", name="Partition 1").press("Enter")
+        page.get_by_label("offset 0, unread").wait_for()
+
+
+def test_the_page_is_live_and_keeps_the_focus_and_the_filter(browser: Any, site: Site) -> None:
+    with tab(browser) as page:
+        page.goto(site[0] + "/?q=bill")
+        link = page.get_by_role("link", name="billing")
+        link.focus()
+        page.evaluate("document.querySelector('tbody tr').id = 'old'")
+        page.locator("#old").wait_for(state="detached")
+        assert page.evaluate("document.activeElement.id") == f"s-{TOPIC}-billing"
+        assert page.locator("tbody tr").count() == 1
+        page.keyboard.press("l")
+        assert page.get_by_role("button", name="Stopped").is_visible()
+
+
+def test_a_strip_is_zoomed_until_messages_appear(browser: Any, site: Site) -> None:
+    with tab(browser) as page:
+        page.goto(f"{site[0]}/subscription?topic={TOPIC}&name=billing")
+        page.locator(".strip a").nth(2).click()
+        page.locator(".grid a").first.wait_for()
+        assert page.locator("#zoom h2").inner_text().startswith("Partition 0, offsets")
+
+
+def test_a_page_whose_process_has_gone_says_so(browser: Any, site: Site) -> None:
+    # The last test of the file: it ends the server.
+    with tab(browser) as page:
+        page.goto(site[0])
+        page.get_by_role("link", name="billing").wait_for()
+        assert page.locator("#lost").is_hidden()
+        site[1].should_exit = True
+        page.locator("#lost").wait_for(state="visible")
+        assert "Reconnecting" in page.locator("#lost").inner_text()

@@ -1,0 +1,175 @@
+"""The pages of `cursorq ui`, as a browser gets them, of a cluster with a message in each state."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from starlette.testclient import TestClient
+
+from spark_cursor_source.ui import Collector
+from tests.kafka.control_plane import Control, eventually, new_control
+from tests.ui.conftest import Open, settings_of
+
+pytestmark = pytest.mark.broker
+
+
+def test_the_overview_names_each_subscription_and_escapes_it(page: TestClient, queue: Control) -> None:
+    text = page.get("/").text
+    assert ">billing</a>" in text
+    assert "&lt;b&gt;&amp;</a>" in text
+    assert "<b>&" not in text
+    assert "letters not written" in text
+    assert "no consumers" in text
+
+
+def test_the_overview_is_filtered_and_sorted(page: TestClient) -> None:
+    assert "billing" not in page.get("/", params={"q": "<b>"}).text
+    assert "No subscription matches" in page.get("/", params={"q": "nothing like it"}).text
+    by_backlog = page.get("/", params={"sort": "backlog", "dir": "asc"}).text
+    assert by_backlog.index(">billing</a>") < by_backlog.index("&lt;b&gt;&amp;</a>")
+    assert page.get("/", params={"sort": "no such column", "rows": "all"}).status_code == 200
+
+
+def test_a_subscription_shows_its_map_and_zooms_to_messages(page: TestClient, queue: Control) -> None:
+    at = {"topic": queue.queue, "name": "billing"}
+    text = page.get("/subscription", params=at).text
+    assert "Hole map" in text
+    assert "Dead letters cannot be written: no topic" in text
+    zoomed = page.get("/subscription", params=at | {"partition": "0"}).text
+    states = ["leased", "acked", "available", "delayed", "held", "acked", "acked", "unread"]
+    for offset, state in enumerate(states):
+        assert f'aria-label="offset {offset}, {state}"' in zoomed
+    beyond = page.get("/subscription", params=at | {"partition": "0", "from": "900", "to": "100"})
+    assert beyond.status_code == 200
+
+
+def test_a_subscription_that_is_not_there_is_said_so(page: TestClient) -> None:
+    answer = page.get("/subscription", params={"topic": "t", "name": "<i>"})
+    assert answer.status_code == 404
+    assert "No subscription “&lt;i&gt;”" in answer.text
+
+
+def test_a_message_shows_its_state_and_its_history(page: TestClient, queue: Control) -> None:
+    text = page.get("/message", params={"topic": queue.queue, "partition": 0, "offset": 0}).text
+    events = re.findall(r"<strong>(\w+)</strong>", text)
+    assert events == ["START", "RELEASE", "START"]
+    assert "&lt;i&gt;no bank&lt;/i&gt;" in text
+    assert "leased" in text
+    assert "order" not in text.partition("Content")[2], "the payload is shown on a click only"
+
+
+def test_a_payload_is_shown_on_a_click_as_json_text_or_hex(page: TestClient, queue: Control) -> None:
+    def payload(offset: int) -> str:
+        at = {"topic": queue.queue, "partition": 0, "offset": offset}
+        return page.get("/payload", params=at).text
+
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in payload(0)
+    assert "<script>" not in payload(0)
+    assert ">plain</pre>" in payload(1)
+    assert "ff 00" in payload(2)
+    assert "trace" in payload(1)
+
+
+@pytest.mark.parametrize("at", [{}, {"partition": "9", "offset": "0"}, {"partition": "0", "offset": "99"}])
+def test_a_message_that_cannot_be_is_an_error_on_the_page(
+    page: TestClient, queue: Control, at: dict[str, str]
+) -> None:
+    answer = page.get("/message", params={"topic": queue.queue} | at)
+    assert answer.status_code == 404
+    assert 'role="alert"' in answer.text
+    assert 'role="alert"' in page.get("/payload", params={"topic": queue.queue} | at).text
+
+
+def test_the_oldest_and_the_most_delivered_messages_are_listed(page: TestClient, queue: Control) -> None:
+    oldest = page.get("/stuck").text
+    assert [int(offset) for offset in re.findall(r"offset=(\d+)", oldest)] == [0, 2, 3, 4]
+    most = page.get("/stuck", params={"order": "most_delivered"}).text
+    assert [int(offset) for offset in re.findall(r"offset=(\d+)", most)][:2] == [4, 0]
+
+
+def test_subscriptions_without_consumers_are_on_the_page_of_consumers(page: TestClient) -> None:
+    text = page.get("/consumers").text
+    assert "&lt;b&gt;&amp;</a>" in text
+    assert "no consumer is connected" in text
+
+
+def test_the_page_of_the_tracker_says_that_none_has_worked(page: TestClient, queue: Control) -> None:
+    text = page.get("/tracker").text
+    assert "No tracker has worked on this markers topic yet" in text
+    assert queue.markers in text
+
+
+def test_the_same_is_told_as_json(page: TestClient, queue: Control) -> None:
+    told = page.get("/api/stats").json()["topics"][queue.queue]["subscriptions"]["billing"]
+    assert (told["leased"], told["held"]) == (1, 1)
+    maps = page.get("/api/map", params={"topic": queue.queue, "name": "billing", "width": "1"}).json()
+    assert maps["0"]["cells"] == [
+        {"first": 0, "end": 10, "acked": 3, "leased": 1, "available": 1, "delayed": 1, "held": 1, "unread": 3}
+    ]
+    assert page.get("/api/map", params={"topic": "t", "name": "s"}).status_code == 404
+
+
+def test_a_page_of_a_cluster_without_topics_says_what_to_do(queue: Control) -> None:
+    nothing = settings_of(queue, allow_hosts=frozenset({"testserver"}))
+    empty = new_control(queue.config)
+    from spark_cursor_source.ui import create_app
+
+    with Collector(settings_of(empty)) as collector:
+        eventually(lambda: collector.snapshot.view is not None)
+        text = TestClient(create_app(collector, nothing)).get("/").text
+    assert "No subscription yet" in text
+    assert "cursorq tracker" in text
+
+
+def test_a_cluster_that_does_not_answer_is_an_error_on_the_page_without_secrets() -> None:
+    from spark_cursor_source.ui import UiSettings, create_app
+
+    kafka = {"bootstrap.servers": "127.0.0.1:1", "sasl.password": "hunter2"}
+    settings = UiSettings(kafka=kafka, cursors_topic="c", markers_topic="m", refresh_ms=50)
+    assert "hunter2" not in repr(settings)
+    collector = Collector(settings)
+    page = TestClient(create_app(collector, settings), base_url="http://localhost")
+    assert "Reading the cursors topic" in page.get("/").text
+    assert page.get("/healthz").json() == {"status": "starting"}
+    assert page.get("/api/stats").status_code == 503
+
+
+@pytest.mark.parametrize("path", ["/static/page.css", "/static/page.js", "/static/htmx.min.js"])
+def test_files_of_the_page_are_its_own(page: TestClient, path: str) -> None:
+    assert page.get(path).status_code == 200
+
+
+def test_an_answer_loads_nothing_of_other_hosts_and_runs_no_inline_script(page: TestClient) -> None:
+    answer = page.get("/")
+    assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
+    assert "unsafe" not in answer.headers["Content-Security-Policy"]
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    for inline in ("style=", "onclick=", "<style", "<script>", "https://"):
+        assert inline not in answer.text
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80"])
+def test_a_foreign_host_name_is_refused(page: TestClient, host: str) -> None:
+    assert page.get("/", headers={"Host": host}).status_code == 421
+
+
+def test_a_page_with_a_token_answers_nobody_without_it(open_page: Open) -> None:
+    page = open_page(token="right")
+    assert page.get("/").status_code == 401
+    assert page.get("/?token=wrong").status_code == 401
+    assert page.get("/", headers={"Cookie": "cursorq_ui=right"}).status_code == 401
+    assert page.get("/healthz").status_code == 200
+    assert page.get("/", headers={"Authorization": "Bearer right"}).status_code == 200
+    moved = page.get("http://localhost//evil.example/?token=right&q=a", follow_redirects=False)
+    assert (moved.status_code, moved.headers["Location"]) == (303, "/evil.example/?q=a")
+    cookie = moved.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert "right" not in cookie
+    assert page.get("/").status_code == 200, "the cookie counts from now on"
+
+
+def test_a_request_of_another_web_page_changes_nothing(page: TestClient) -> None:
+    for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert page.post("/", headers=headers).status_code == 403
