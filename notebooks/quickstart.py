@@ -6,8 +6,8 @@
 # MAGIC are **acked** individually, in any order. A message that is not acked is **redelivered**.
 # MAGIC
 # MAGIC On Databricks, install `spark_cursor_source` as a cluster library. Enter the Kafka bootstrap servers
-# MAGIC and a checkpoint directory in the widgets. Elsewhere, `python notebooks/quickstart.py` starts its own
-# MAGIC broker.
+# MAGIC and a checkpoint directory in the widgets. Elsewhere, `python notebooks/quickstart.py` starts its
+# MAGIC own broker.
 
 # COMMAND ----------
 
@@ -32,11 +32,16 @@ else:
     broker = EmbeddedKafka().start()
     servers, checkpoints = broker.bootstrap_servers, tempfile.mkdtemp()
 
-    def display(frame):
-        frame.show(truncate=False)
+    def display(shown):
+        if hasattr(shown, "savefig"):
+            shown.savefig(f"{checkpoints}/{shown.get_suptitle()}.png")
+            print(f"{checkpoints}/{shown.get_suptitle()}.png")
+        else:
+            shown.show(truncate=False)
 
 
 spark = SparkSession.builder.getOrCreate()
+kafka = {"bootstrap.servers": servers}  # add other settings of the Kafka clients here, such as config.file
 
 # COMMAND ----------
 
@@ -53,21 +58,21 @@ orders = [{"order": number, "amount": 10 * number, "city": "Oslo"} for number in
 orders[4]["amount"] = "ten"
 orders[8]["city"] = "Bergen"
 
-ensure_topic({"bootstrap.servers": servers}, topic, partitions=2)
-send_messages({"bootstrap.servers": servers}, topic, [(None, json.dumps(order).encode()) for order in orders])
+ensure_topic(kafka, topic, partitions=2)
+send_messages(kafka, topic, [(None, json.dumps(order).encode()) for order in orders])
 
 # COMMAND ----------
 
 # MAGIC %md
 # MAGIC ## The tracker
 # MAGIC
-# MAGIC The tracker is one streaming query for all subscriptions that share its topics. It redelivers messages
-# MAGIC that are not acked.
+# MAGIC The tracker is one streaming query for all subscriptions that share its topics. It redelivers
+# MAGIC messages that are not acked.
 
 # COMMAND ----------
 
 control = {
-    "kafka.bootstrap.servers": servers,
+    **{f"kafka.{setting}": value for setting, value in kafka.items()},
     "markersTopic": f"{name}-markers",
     "redeliveriesTopic": f"{name}-redeliveries",
     "cursorsTopic": f"{name}-cursors",
@@ -81,8 +86,8 @@ tracker = cursorq.start_tracker(
 # MAGIC %md
 # MAGIC ## A consumer
 # MAGIC
-# MAGIC The executors call `handle` for each message. Its return value decides how the message is settled. An
-# MAGIC exception releases the message for redelivery. Other messages are not affected.
+# MAGIC The executors call `handle` for each message. Its return value decides how the message is settled.
+# MAGIC An exception releases the message for redelivery. Other messages are not affected.
 
 # COMMAND ----------
 
@@ -118,8 +123,8 @@ query = (
 # MAGIC ## Cursors
 # MAGIC
 # MAGIC The view shows the **cursor** of a subscription. All messages up to `mark_delete` are settled, and
-# MAGIC `ack_holes` are the settled ranges above. Soon only one message is outstanding: the order from Bergen,
-# MAGIC which is left until its lease expires.
+# MAGIC `ack_holes` are the settled ranges above. Soon only one message is outstanding: the order from
+# MAGIC Bergen, which is left until its lease expires.
 
 # COMMAND ----------
 
@@ -160,13 +165,56 @@ display(
 # MAGIC ## Acks from anywhere
 # MAGIC
 # MAGIC Any job may ack a message at any time. An ack needs only topic, partition and offset.
+# MAGIC `cursorq.outstanding` finds them, with the content of each message.
 
 # COMMAND ----------
 
-left = view("outstanding")
-display(left)
-cursorq.ack(left, options)
+left = cursorq.outstanding(spark, options)
+display(left.selectExpr("partition", "offset", "state", "delivery_count", "STRING(value) AS value"))
+cursorq.ack(left)
 until(lambda: totals() == (11, 1, 0))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## What happened to each order
+# MAGIC
+# MAGIC Everything that happens to a message is a record in the markers topic. This cell draws them. It
+# MAGIC needs matplotlib.
+
+# COMMAND ----------
+
+import matplotlib.pyplot as plt
+
+KINDS = {
+    "START": (">", "#457b9d", "delivered"),
+    "RELEASE": ("|", "#f4a261", "released"),
+    "REJECT": ("X", "#e63946", "rejected"),
+    "END": ("o", "#2a9d8f", "acked"),
+}
+
+number_of = {
+    (row.partition, row.offset): json.loads(row.value)["order"] for row in view("messages").collect()
+}
+markers = view("markers").where("messages > 0").orderBy("timestamp").collect()
+begin = markers[0].timestamp
+figure, axes = plt.subplots(figsize=(11, 4.5), layout="constrained")
+figure.suptitle("What happened to each order")
+for kind, (symbol, colour, label) in KINDS.items():
+    dots = [
+        ((marker.timestamp - begin).total_seconds(), number_of[marker.partition, offset])
+        for marker in markers
+        if marker.type == kind
+        for start, stop in marker.offsets
+        for offset in range(start, stop)
+    ]
+    axes.scatter(*zip(*dots, strict=True), marker=symbol, color=colour, s=60, label=label, alpha=0.9)
+axes.set(xlabel="seconds since the first delivery", ylabel="order", yticks=range(12))
+axes.grid(axis="y", color="#eeeeee", zorder=0)
+axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
+axes.spines[["top", "right"]].set_visible(False)
+display(figure)
+plt.close(figure)
 
 # COMMAND ----------
 
