@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-from spark_cursor_source.consumer.this_process import is_dead, name_member
+from spark_cursor_source.consumer.this_process import is_dead, name_member, note_joined, note_left
 from spark_cursor_source.core.member_name import MemberName, reads_of
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.errors import MemberFenced, QueueIdConflict, SubscriptionInUse
@@ -24,6 +24,15 @@ _LOOK_S = 0.5  # poll interval of a standby that checks whether the current hold
 _SETTLE_S = 1.5  # longer than the time between a standby's check and its join
 _JOIN_MS = 10_000  # the broker's join phase waits at least this long for other members
 _PAUSE_S = 0.05
+_PROMPT_S = 1.0  # a look that takes longer had to wait for a coordinator
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """The member that keeps a query out."""
+
+    description: str
+    coordinator: int  #: id of the broker that coordinates the group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +56,7 @@ class Membership:
         self._member: GroupMember | None = None
         self._since = time.monotonic()  # monotonic seconds since when this query has waited to join
         self._looked_at = 0.0
+        self._kept_out: tuple[float, int] | None = None  # monotonic seconds since when, and by which broker
         # True after the check of queue ids. A sole member's name is in the metadata of the offsets then.
         self._is_admitted = False
         self._joined_at: float | None = None
@@ -180,6 +190,7 @@ class Membership:
         """Leaves the group."""
         if self._member is not None:
             self._member.close(self._last)
+            note_left(self._name)
 
     def _handle_fencing(self, fenced: MemberFenced) -> None:
         """Handles the loss of membership: waits to join again, or raises ``fenced``."""
@@ -190,7 +201,7 @@ class Membership:
             raise fenced
         log.warning("The query rejoins its consumer group. event=rejoining_group group=%s", self._part.group)
         self.close()
-        self._member, self._since = None, time.monotonic()
+        self._member, self._since, self._kept_out = None, time.monotonic(), None
         self._is_admitted, self._joined_at = False, None
         self._looked_at = time.monotonic() + _SETTLE_S  # allows time for the other member to write its name
 
@@ -210,11 +221,12 @@ class Membership:
         self._looked_at = now
         holder = self._holder(partitions)
         if holder is not None:
-            waited_ms = (now - self._since) * 1000
             # A dead member stays in the group until its session times out.
+            waited_ms = self._kept_out_ms(holder, asked_at=now)
             if self._part.type is not SubscriptionType.FAILOVER and waited_ms > self._part.session_ms + 1_000:
-                raise SubscriptionInUse(self._part.group, self._part.type.value, holder)
+                raise SubscriptionInUse(self._part.group, self._part.type.value, holder.description)
             return False
+        note_joined(self._name)
         self._member = GroupMember(
             self._config,
             self._part.group,
@@ -224,8 +236,18 @@ class Membership:
         )
         return True
 
-    def _holder(self, partitions: Collection[Partition]) -> str | None:
-        """Returns a description of the member that keeps this query out; None if the subscription is free."""
+    def _kept_out_ms(self, holder: _Holder, *, asked_at: float) -> float:
+        """Returns for how long the holder has kept this query out, under the same coordinator.
+
+        A coordinator that starts gives each member of the group a whole session again, also a dead one.
+        """
+        waited_for_coordinator = time.monotonic() - asked_at > _PROMPT_S
+        if self._kept_out is None or waited_for_coordinator or self._kept_out[1] != holder.coordinator:
+            self._kept_out = time.monotonic(), holder.coordinator
+        return (asked_at - self._kept_out[0]) * 1000
+
+    def _holder(self, partitions: Collection[Partition]) -> _Holder | None:
+        """Returns the member that keeps this query out; None if the subscription is free."""
         for other in self._members_of(partitions):
             if (other.instance_id or "").startswith(SOLE):
                 # The broker shows a static member that replaced another one with the client.id of its
@@ -236,12 +258,13 @@ class Membership:
                 if name is None or name == self._name or is_dead(name):
                     continue  # the holder has left, died on this machine, or is this member
                 self._check_queue_id(names)
-                return _described(name)
+                return _Holder(_described(name), other.coordinator)
             if self._part.type.is_sole:
                 name = MemberName.parse(other.client_id)
                 if name is None or not is_dead(name):
                     self._check_queue_id([other.client_id])
-                    return _described(name) if name else _stranger(other)
+                    said = _described(name) if name else _stranger(other)
+                    return _Holder(said, other.coordinator)
         return None
 
     def _members_of(self, partitions: Collection[Partition]) -> Iterator[GroupMemberInfo]:

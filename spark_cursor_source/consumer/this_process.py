@@ -11,6 +11,7 @@ from spark_cursor_source.core.member_name import MemberName, word_of_queue
 from spark_cursor_source.core.subscription_type import SubscriptionType
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_left: set[MemberName] = set()  # members of this process that have left their group
 
 
 def name_member(type: SubscriptionType, query_id: str, queue_id: str | None = None) -> MemberName:
@@ -25,8 +26,20 @@ def name_member(type: SubscriptionType, query_id: str, queue_id: str | None = No
     )
 
 
+def note_joined(name: MemberName) -> None:
+    """Notes that a member of this process joins its group."""
+    _left.discard(name)
+
+
+def note_left(name: MemberName) -> None:
+    """Notes that a member of this process has left its group, which the broker may not have learned."""
+    _left.add(name)
+
+
 def is_dead(name: MemberName) -> bool:
-    """True if the member's process is known to be dead. False if its state cannot be determined here."""
+    """True if the member has left or its process is known to be dead. False if that is not known here."""
+    if name in _left:
+        return True
     pid, _, space = name.process.partition("@")
     if not space or name.host != _host() or space != _space() or not pid.isdecimal():
         return False

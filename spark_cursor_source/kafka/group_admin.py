@@ -79,6 +79,7 @@ class GroupMemberInfo:
     host: str  #: network address of the member
     instance_id: str | None  #: instance id of a static member, else None
     partitions: frozenset[tuple[str, int]]
+    coordinator: int  #: id of the broker that coordinates the group
 
 
 def group_members(calls: AdminRequests, group: str, *, deadline: Deadline) -> tuple[GroupMemberInfo, ...]:
@@ -122,11 +123,11 @@ def _members(calls: AdminRequests, group: str, deadline: Deadline) -> tuple[Grou
         except KafkaException as raised:
             error = error_of(raised)
         if error is None or error.code() in _NO_GROUP:
-            return tuple(_info(member) for found in groups for member in found.members)
+            return tuple(_info(member, found.broker.id) for found in groups for member in found.members)
         _pause(calls, error, _DESCRIBE, group, deadline)
 
 
-def _info(member: Any) -> GroupMemberInfo:
+def _info(member: Any, coordinator: int) -> GroupMemberInfo:
     # Brokers derive a member id from the instance id, or from the client id of a dynamic member.
     made_from = member.id[:-_UUID_CHARS]
     return GroupMemberInfo(
@@ -134,6 +135,7 @@ def _info(member: Any) -> GroupMemberInfo:
         host=member.client_host.lstrip("/"),
         instance_id=None if made_from == member.client_id else made_from,
         partitions=frozenset(decode_assignment(member.assignment or b"")),
+        coordinator=coordinator,
     )
 
 

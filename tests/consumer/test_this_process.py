@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from spark_cursor_source.consumer import this_process
-from spark_cursor_source.consumer.this_process import is_dead, name_member
+from spark_cursor_source.consumer.this_process import is_dead, name_member, note_joined, note_left
 from spark_cursor_source.core.subscription_type import SubscriptionType
 
 ME = name_member(SubscriptionType.EXCLUSIVE, "q1")
@@ -53,3 +53,12 @@ def test_where_the_boot_is_not_known_nobody_is_taken_for_dead(
     nameless = name_member(SubscriptionType.EXCLUSIVE, "q1")
     assert nameless.process == f"{os.getpid()}@"
     assert not is_dead(replace(nameless, process=named(gone, "")))
+
+
+def test_a_member_of_this_process_that_has_left_is_dead_until_it_joins_again() -> None:
+    mine = name_member(SubscriptionType.EXCLUSIVE, "left")
+    note_left(mine)
+    assert is_dead(mine)
+    assert not is_dead(replace(mine, query_id="another"))
+    note_joined(mine)
+    assert not is_dead(mine)

@@ -94,7 +94,11 @@ class Outage:
         """What it came to, once it has lasted two minutes and all is acked; all its processes end."""
         with self.processes:
             self.end.join()
-            self.consumer.until(self.queue.all_settled, "all is acked")
+            self.consumer.until(
+                lambda: self.queue.all_settled() or self.tracker.events("failed"), "all is acked"
+            )
+            assert not self.tracker.events("failed")
+            assert not self.consumer.events("failed")
             return self.queue.verdict().check_settled()
 
 

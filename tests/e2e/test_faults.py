@@ -205,8 +205,6 @@ def test_a_producer_whose_clock_is_an_hour_off_moves_no_deadline(
 def test_a_broker_that_was_away_for_two_minutes_costs_nothing(outage: Outage) -> None:
     # load ---- SIGKILL of the broker ........ 120 s ........ start ---- all is acked
     verdict = outage.over()
-    assert not outage.consumer.events("failed")
-    assert not outage.tracker.events("failed")
     assert len(verdict.acked) == len(verdict.produced) > 30
 
 

@@ -1,0 +1,67 @@
+"""When a member that keeps a query out is given up, and when it is not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import cast
+
+import pytest
+
+from spark_cursor_source.consumer.membership import GroupConfig, Membership
+from spark_cursor_source.core.subscription_type import SubscriptionType
+from spark_cursor_source.errors import SubscriptionInUse
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.group_admin import GroupMemberInfo
+from spark_cursor_source.kafka.group_offsets import CommittedOffset
+
+PARTITION = ("orders", 0)
+HOLDER = "cursorq exclusive web-7 41@4026531836 q1 2026-01-31T08:30:00Z"
+
+
+class Group:
+    """A group with a member on another machine, as two coordinators in turn describe it."""
+
+    def __init__(self) -> None:
+        self.coordinator = 1
+
+    def group_members(self, group: str) -> tuple[GroupMemberInfo, ...]:
+        return (
+            GroupMemberInfo(
+                client_id=HOLDER,
+                host="192.0.2.7",
+                instance_id="sole-1",
+                partitions=frozenset({PARTITION}),
+                coordinator=self.coordinator,
+            ),
+        )
+
+    def committed_with_metadata(
+        self, group: str, partitions: Collection[tuple[str, int]]
+    ) -> dict[tuple[str, int], CommittedOffset]:
+        return {}
+
+
+def test_a_new_coordinator_gives_a_dead_member_a_whole_session_again() -> None:
+    group = Group()
+    config = GroupConfig(
+        group="g",
+        queue="orders",
+        type=SubscriptionType.EXCLUSIVE,
+        session_ms=500,
+        query_id="mine",
+        queue_id=None,
+    )
+    mine = Membership({}, cast(ClusterAdmin, group), config)
+
+    def kept_out(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            assert mine.assigned_partitions([PARTITION]) == frozenset()
+            time.sleep(0.02)
+
+    kept_out(1.2)
+    group.coordinator = 2
+    kept_out(1.2)
+    with pytest.raises(SubscriptionInUse, match=r"query q1 .* on host web-7"):
+        kept_out(5)
