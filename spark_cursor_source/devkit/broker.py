@@ -47,9 +47,9 @@ class EmbeddedKafka:
     are additional broker settings and override the defaults. The client listener is named ``CLIENT``, so
     ``{"listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT", ...}`` secures it, and
     ``client_config`` contains the login of the readiness check. ``heap_mb`` is the heap of a JVM in MiB
-    (default: 512, in a cluster 256). ``ready_timeout_s`` is the timeout of a start in seconds (default: 60,
-    in a cluster 120). ``progress`` receives a line of text per step of the very first start, which downloads
-    the jars (default: written to stderr).
+    (default: 512, in a cluster 256). ``ready_timeout_s`` is the timeout of a start in seconds (default:
+    120, in a cluster 240). ``progress`` receives a line of text per step of the very first start, which
+    downloads the jars (default: written to stderr).
 
     The brokers of a cluster have the ids 1, 2, 3 and so on, and each is also a controller. With three or more
     brokers, topics have three replicas and ``min.insync.replicas`` 2 by default. The methods ``start``,
@@ -87,7 +87,7 @@ class EmbeddedKafka:
         self._properties = dict(properties or {})
         self._client_config = dict(client_config or {})
         self._jvm_options = _jvm_options(brokers, heap_mb)
-        usual_s = 60.0 if brokers == 1 else 120.0
+        usual_s = 120.0 if brokers == 1 else 240.0
         self._ready_timeout_s = usual_s if ready_timeout_s is None else ready_timeout_s
         self._progress = progress
         self._nodes: dict[int, BrokerNode] = {}
@@ -241,9 +241,13 @@ class EmbeddedKafka:
         return True
 
     def close(self) -> None:
-        """Stops the brokers, and removes a temporary data directory."""
-        if len(self._numbers) > 1 and self._kept_dir is None and self.running:
-            self.kill()  # a clean shutdown is only necessary for data that is kept
+        """Stops the brokers, and removes a temporary data directory.
+
+        Brokers with temporary data are killed: a clean stop would flush data that is removed next, which
+        takes half a minute with a thousand partitions.
+        """
+        if self._kept_dir is None and self.running:
+            self.kill()
         self.stop()
         if self._kept_dir is None and self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
@@ -96,6 +97,9 @@ class Process(ABC):
     def resume(self) -> None:
         """SIGCONT for every process of it."""
 
+    def write_stacks(self) -> None:  # noqa: B027 - not every kind can
+        """Have it write to its log what its threads do."""
+
 
 class Garage:
     """Where processes of one kind come from."""
@@ -174,6 +178,11 @@ class PlainProcess(Process):
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
+
+    def write_stacks(self) -> None:
+        if self.alive and self._process is not None:
+            self._signal(signal.SIGUSR1)
+            time.sleep(0.5)  # nothing tells when they are written
 
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
@@ -292,6 +301,7 @@ class App:
         try:
             return wait_until(condition, what, timeout_s=timeout_s)
         except AssertionError as late:
+            self.process.write_stacks()
             tail = self.process.log_path.read_text(errors="replace")[-6_000:]
             raise AssertionError(f"{late}\nevents: {self.events()[-10:]}\nlog: {tail}") from late
 

@@ -5,7 +5,9 @@ Told what to be as :mod:`tests.e2e.spark_app` is; ``die_at`` is the step before 
 
 from __future__ import annotations
 
+import faulthandler
 import pickle
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -154,4 +156,5 @@ ROLES: dict[str, Callable[[dict[str, Any]], None]] = {"consumer": consume, "trac
 
 def run(config: dict[str, Any]) -> None:
     """Be what the config says."""
+    faulthandler.register(signal.SIGUSR1)
     ROLES[config["role"]](config)
