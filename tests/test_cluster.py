@@ -97,7 +97,7 @@ def test_a_cluster_goes_on_without_its_leader_which_comes_back(cluster: Embedded
     write(cluster, "failover", b"2")
     assert cluster.leader("failover", 0) not in (leader, None)
     cluster.start(leader)
-    wait_until(lambda: in_sync(cluster, "failover") == [1, 2, 3], timeout_s=60)
+    wait_until(lambda: in_sync(cluster, "failover") == [1, 2, 3])
     assert read_all(cluster, "failover") == [b"1", b"2"]
 
 
@@ -106,7 +106,7 @@ def test_a_cluster_elects_another_controller_while_one_stands_still(cluster: Emb
     assert paused in cluster.pids
     cluster.pause(paused)
     try:
-        wait_until(lambda: cluster.controller() not in (paused, None), timeout_s=60)
+        wait_until(lambda: cluster.controller() not in (paused, None))
         assert paused in cluster.pids
     finally:
         cluster.resume(paused)
@@ -218,7 +218,7 @@ def test_the_command_that_is_told_with_a_lax_control_topic_cures_it(
     topics = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers})
     topics.create_new("lax", 1, {"min.insync.replicas": 1}, replication=3)
     # A broker that was restarted for this test may not be known to each of the others yet.
-    wait_until(lambda: len(topics.weak(["lax"])) == 1, timeout_s=60)
+    wait_until(lambda: len(topics.weak(["lax"])) == 1)
     (weak,) = topics.weak(["lax"])
     run_kafka_script(weak.cure, "kafka-configs.sh", "kafka.admin.ConfigCommand", tmp_path)
     assert topics.weak(["lax"]) == ()
@@ -258,14 +258,14 @@ def test_a_message_in_a_partition_without_a_leader_stays_open_and_holds_up_no_ot
     )
     tracker = Reappender(config, topics, options, markers_topic="markers", patience_ms=20_000)
     cluster.kill(leaders[0])
-    wait_until(lambda: cluster.leader("leaderless", 0) is None, timeout_s=60)
+    wait_until(lambda: cluster.leader("leaderless", 0) is None)
     with closing(tracker):
         again, end = rows_of(tracker.reappend(due((0, 0, 40), (1, 0, 41))), MarkerFormat.KMQ)
         assert (again[:3], end[:3]) == ((START, 0, 0), (END, 1, 0))
         why, messages = tracker.trouble(1)
         assert (why, messages) == ("partition 0 of topic 'leaderless' has no leader", 1)
         cluster.start(leaders[0])
-        wait_until(lambda: cluster.leader("leaderless", 0) == leaders[0], timeout_s=60)
+        wait_until(lambda: cluster.leader("leaderless", 0) == leaders[0])
         # Its pause lasts 2 s or longer, as a Start says; nobody asks before it is over.
         (end,) = rows_of(tracker.reappend(due((0, 0, 42))), MarkerFormat.KMQ)
         assert end[:3] == (END, 0, 0)
@@ -312,7 +312,7 @@ def test_a_query_is_told_of_records_that_an_unclean_election_has_lost(cluster: E
         assert leader is not None
         cluster.kill(leader)
         cluster.start(follower)
-        wait_until(lambda: cluster.leader("unclean", 0) == follower, timeout_s=60)
+        wait_until(lambda: cluster.leader("unclean", 0) == follower)
         with pytest.raises(
             QueueTopicEndsEarlier,
             match=r"Topic 'unclean' partition 0 ends at offset 5, before the position 10 .* lost",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 _FIRST_S, _LAST_S = 0.01, 0.2  # a look may ask brokers, and others want the processor while this one waits
-PATIENCE_S = 60.0  #: a busy machine needs so long for what takes a second; it costs nothing where all is well
+PATIENCE_S = 180.0  #: a busy machine needs so long for what takes a second, an idle one does not wait
 
 
 def wait_until(

@@ -66,7 +66,7 @@ def test_a_client_and_a_spark_query_share_a_subscription(
             assert query.exception() is None, query.exception()
             return bool(by_query and by_client) and by_client[-1][0] != by_query[-1][0]
 
-        eventually(both_have_some, seconds=90)
+        eventually(both_have_some)
         consumer.close()
         thread.join(30)
         sent += rig.send(*(b"%d" % number for number in range(10)))

@@ -92,7 +92,7 @@ def test_a_readonly_partition_takes_nothing_until_it_is_writable_again(
             return True
         return False
 
-    eventually(is_refused, seconds=3)
+    eventually(is_refused)
     assert client.publish(stream, b"", partition=0).offset == 0
     states = [client.fetch_partition_metadata(stream, number).readonly for number in range(3)]
     assert states == [False, True, False]

@@ -48,7 +48,7 @@ class Demo:
         wait_until(lambda: len(pids_of(self.tag, part)) >= 2 or self.process.poll() is not None, part.name)
 
     def until_all_ended(self) -> None:
-        wait_until(lambda: not pids_with_tag(self.tag), f"{pids_with_tag(self.tag)} end", timeout_s=60)
+        wait_until(lambda: not pids_with_tag(self.tag), f"{pids_with_tag(self.tag)} end")
 
     def close(self) -> None:
         if self.process.poll() is None:

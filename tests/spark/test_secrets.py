@@ -68,7 +68,7 @@ def test_secrets_appear_in_no_log_error_repr_checkpoint_marker_or_event_log(tmp_
                 check=False,
             )
         # Its JVM outlives it by a moment, and deletes files.
-        wait_until(lambda: not pids_with_tag(str(tmp_path)), "all of it has ended", timeout_s=60)
+        wait_until(lambda: not pids_with_tag(str(tmp_path)), "all of it has ended")
         text = said.read_text(errors="replace")
         assert life.returncode == 0, text[-5000:]
         assert "all done" in text
