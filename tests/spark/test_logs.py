@@ -99,7 +99,6 @@ def test_a_compacted_queue_leaves_no_hole_for_ever(bench: Bench) -> None:
     assert (0, end - 1) in seen.ids()
 
 
-@pytest.mark.timeout(200)
 def test_a_queue_topic_that_was_deleted_and_created_again_is_detected(bench: Bench) -> None:
     # By a query that runs on, and by one that is started again: their positions mean other messages now.
     topic, query = acked_queue(bench, 5)

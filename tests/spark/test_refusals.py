@@ -71,7 +71,6 @@ def test_a_query_without_a_tracker_says_so_a_new_one_and_one_with_a_past(
     assert seen.ids() == seen.ids(1), "nothing is planned again before a tracker has answered"
 
 
-@pytest.mark.timeout(400)
 def test_a_second_tracker_does_not_start_until_it_is_told_to_take_over(
     bench: Bench,
     own_control: dict[str, str],

@@ -28,7 +28,6 @@ OF_KEY = "MIIEvQIBADANBgkqhkiG9w0canary"  # as in PEM
 SECRETS = (RIGHT.encode(), WRONG.encode(), UNUSED.encode(), OF_KEY.encode())
 
 
-@pytest.mark.timeout(400)
 def test_secrets_appear_in_no_log_error_repr_checkpoint_marker_or_event_log(tmp_path: Path) -> None:
     # A process of its own, so that all that its JVM and its Python processes write is at hand.
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
