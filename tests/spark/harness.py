@@ -27,7 +27,7 @@ from tests import waiting
 from tests.kafka.topic_records import TopicRecords
 from tests.spark.plain_query import PlainQuery
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = 240.0
 CONTROL = {
     "markersTopic": "suite-markers",
     "redeliveriesTopic": "suite-redeliveries",
