@@ -311,7 +311,7 @@ def test_a_broker_that_stays_away_is_an_error_when_the_time_is_over(mortal: Embe
             call()
         assert unavailable.value.waited_ms >= 1_000
         assert "kafka.bootstrap.servers" in str(unavailable.value)
-    assert time.monotonic() - begun < 5 * len(calls)
+    assert time.monotonic() - begun < 10 * len(calls)
 
 
 def test_answers_that_come_after_the_time_is_over_do_no_harm(

@@ -147,21 +147,21 @@ def test_a_message_that_hangs_is_given_up_and_the_others_go_on(is_async: bool) -
 
     def hang(message: Any) -> Any:
         if message.offset in (0, 1):
-            released.wait(30)
+            released.wait(120)
             return Reject("too late to count")
         return None
 
     async def hang_async(message: Any) -> None:
         if message.offset in (0, 1):
             try:
-                await asyncio.sleep(30)
+                await asyncio.sleep(120)
             finally:
                 cancelled.set()
 
     began_s = time.monotonic()
     found = outcomes(rows(6), hang_async if is_async else hang, concurrency=2, timeout_ms=200)
     released.set()
-    assert time.monotonic() - began_s < 10
+    assert time.monotonic() - began_s < 60
     assert [one["action"] for one in found] == ["release"] * 2 + ["ack"] * 4
     assert found[0]["reason"] == "TimeoutError: the handler did not return in 200ms"
     assert cancelled.wait(5) == is_async or not is_async
@@ -202,7 +202,7 @@ def test_a_call_that_is_given_up_while_it_begins_does_not_run_on() -> None:
 
 def test_threads_end_with_the_task_and_a_given_up_one_when_it_returns() -> None:
     released = threading.Event()
-    outcomes(rows(3), lambda message: released.wait(30) and None, concurrency=2, timeout_ms=100)
+    outcomes(rows(3), lambda message: released.wait(120) and None, concurrency=2, timeout_ms=100)
     released.set()
     until_s = time.monotonic() + 5
     while any(one.name == "cursorq-handler" for one in threading.enumerate()):

@@ -175,7 +175,7 @@ def test_aborted_messages_and_control_records_are_gaps_also_at_the_end(
     whole = piece(topic, (0, 12))
     began = time.monotonic()
     assert offsets(rows(config, whole, told=told)) == [0, 1, 2, 7]
-    assert time.monotonic() - began < 15, "nobody waits for what never comes"
+    assert time.monotonic() - began < 50, "nobody waits for what never comes"
     assert reasons(told) == {"gap": ((3, 7), (8, 12))}
     assert told[0][0] == whole
     assert offsets(rows(config, piece(topic, (1, 4)))) == [1, 2]
