@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
+from confluent_kafka import KafkaError
+
 from spark_cursor_source.consumer.this_process import is_dead, name_member, note_joined, note_left
 from spark_cursor_source.core.member_name import MemberName, reads_of
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.errors import MemberFenced, QueueIdConflict, SubscriptionInUse
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
+from spark_cursor_source.kafka.error_codes import unavailable
 from spark_cursor_source.kafka.group_admin import GroupMemberInfo
 from spark_cursor_source.kafka.group_member import SOLE, GroupMember, Partition
 
@@ -124,13 +127,23 @@ class Membership:
         """Waits until :meth:`assigned_partitions` is final.
 
         For a failover subscription, a live holder of the partitions makes the result final and empty.
+
+        Raises:
+            KafkaUnavailable: the group has not assigned anything within three minutes. Without this error a
+                query with Trigger.AvailableNow would end as if there were nothing to read.
+            SubscriptionInUse, MemberFenced, QueueIdConflict, NotAuthorized, KafkaRefused
         """
-        deadline = Deadline.after_ms(2 * self._part.session_ms + _JOIN_MS)
+        deadline = Deadline.after_ms(max(PATIENCE_MS, 2 * self._part.session_ms + _JOIN_MS))
         while True:
             mine = self.assigned_partitions(partitions)
-            if mine or self._is_settled or deadline.over:
+            if mine or self._is_settled or not partitions:
                 return mine
+            if deadline.over:
+                raise unavailable(f"join group '{self._part.group}'", deadline, self._heard(deadline))
             deadline.pause(_PAUSE_S)
+
+    def _heard(self, deadline: Deadline) -> KafkaError | None:
+        return None if self._member is None else self._member.heard(deadline)
 
     @contextmanager
     def steady(self) -> Iterator[None]:

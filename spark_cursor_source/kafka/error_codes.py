@@ -66,7 +66,8 @@ UNAUTHORIZED = frozenset(
     }
 )
 
-#: the brokers are reachable, but authentication or TLS fails
+#: The brokers are reachable, but authentication or TLS fails. It may pass: a broker that starts refuses valid
+#: logins, and a token may expire before the client has the next one.
 TURNED_AWAY = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 
 _HUNG_UP = (

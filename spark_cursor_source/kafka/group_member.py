@@ -23,6 +23,7 @@ from spark_cursor_source.kafka.config_roles import consumer_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import (
     RETRIABLE,
+    TURNED_AWAY,
     UNAUTHORIZED,
     UNKNOWN_TOPIC,
     ErrorCallback,
@@ -115,6 +116,10 @@ class GroupMember:
         with self._lock:
             self._check()
             return self._partitions
+
+    def heard(self, deadline: Deadline) -> KafkaError | None:
+        """Return the last error of the connections since the deadline was set."""
+        return self._complaints.during(deadline)
 
     def metadata(self) -> Any:
         """Return the group metadata of this member, the fence of a transactional commit of offsets.
@@ -315,7 +320,7 @@ class GroupMember:
                     denial = denial or Deadline.after_ms(3_000)
                     if denial.over:
                         raise TopicNotFound((topic,))
-                elif error.code() not in RETRIABLE | _NOT_A_MEMBER_NOW:
+                elif error.code() not in RETRIABLE | TURNED_AWAY | _NOT_A_MEMBER_NOW:
                     raise refusal(error, operation=_COMMIT, resource=self._group)
             if deadline.over:
                 raise unavailable(_COMMIT, deadline, failed[0][1], self._complaints)

@@ -21,6 +21,7 @@ from spark_cursor_source.kafka.config_roles import consumer_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import (
     RETRIABLE,
+    TURNED_AWAY,
     UNAUTHORIZED,
     UNKNOWN_TOPIC,
     ErrorCallback,
@@ -44,7 +45,7 @@ _ONE_REQUEST_S = 2.0
 _PAUSE_S = 0.02
 _POLL_S = 0.002
 _DENIAL_MS = 3_000  # a new topic or permission may be unknown for about this long
-_NOT_NOW = RETRIABLE | UNKNOWN_TOPIC
+_NOT_NOW = RETRIABLE | TURNED_AWAY | UNKNOWN_TOPIC
 _HAS_MEMBERS = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,

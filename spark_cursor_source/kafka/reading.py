@@ -14,6 +14,7 @@ from spark_cursor_source.errors import CursorqError, TopicGone
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import (
     RETRIABLE,
+    TURNED_AWAY,
     UNAUTHORIZED,
     UNKNOWN_TOPIC,
     ErrorCallback,
@@ -26,9 +27,10 @@ from spark_cursor_source.kafka.error_codes import (
 log = logging.getLogger(__name__)
 
 _AGAIN_S = 0.25
-# a broker that restarts or has stale metadata may deny topics, offsets and rights for this long
+# A broker that restarts or has stale metadata may deny logins, topics, offsets and rights for this long. The
+# login of a client whose token has expired is denied until the client has another token.
 _DENIAL_MS = 10_000
-_TOPIC, _RIGHT, _OFFSET = "topic", "right", "offset"
+_LOGIN, _TOPIC, _RIGHT, _OFFSET = "login", "topic", "right", "offset"
 
 
 class Event(Enum):
@@ -36,7 +38,8 @@ class Event(Enum):
 
     END = auto()  #: end of the partition, or of its readable part
     OF_GROUPS = auto()  #: about groups, which do not concern a reader with assigned partitions
-    REFUSED = auto()  #: a retry does not help: a missing right, a failed login or unreadable records
+    REFUSED = auto()  #: a retry does not help: a missing right or unreadable records
+    TURNED_AWAY = auto()  #: the broker denies the login
     OUT_OF_RANGE = auto()  #: the broker does not have the offset
     MISSING = auto()  #: the broker does not know the topic or the partition
     RETRIED = auto()  #: librdkafka retries it
@@ -54,14 +57,13 @@ _CODES: dict[Event, frozenset[int]] = {
     ),
     Event.REFUSED: UNAUTHORIZED
     | {
-        KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.UNSUPPORTED_VERSION,
-        KafkaError._AUTHENTICATION,
         KafkaError._FATAL,
         KafkaError._UNSUPPORTED_FEATURE,
         KafkaError._BAD_MSG,
         KafkaError._BAD_COMPRESSION,
     },
+    Event.TURNED_AWAY: TURNED_AWAY | {KafkaError.SASL_AUTHENTICATION_FAILED},
     Event.OUT_OF_RANGE: frozenset(
         {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
     ),
@@ -96,9 +98,9 @@ def warn_removed(topic: str, number: int, first: int, up_to: int) -> None:
 class PartitionReads(ABC):
     """Read positions of assigned partitions of a topic, with the handling of errors and ends.
 
-    A subclass says what follows from removed records, and may name other errors. An offset, a topic or a
-    right that the brokers deny may exist, so the denial must last for 10 s, or for half of the stall timeout,
-    to be final.
+    A subclass says what follows from removed records, and may name other errors. An offset, a topic, a right
+    or a login that the brokers deny may be valid, so the denial must last for 10 s, or for half of the stall
+    timeout, to be final.
 
     ``stops`` are the ends of ranges, which the partitions had when the ranges were chosen. Without
     ``stall_timeout_ms`` the reader waits for brokers forever.
@@ -249,6 +251,8 @@ class PartitionReads(ABC):
         self._hear(error)
         if event is Event.REFUSED or (event is Event.UNLISTED and not self.retries_unlisted):
             raise self.refused(error)
+        if event is Event.TURNED_AWAY and self._denied_for_long(_LOGIN, self.unfinished) is not None:
+            raise self.refused(error)
         self.log_retry(error, number)
         self.check_stall()
         if event is Event.OUT_OF_RANGE and number is not None:
@@ -317,7 +321,7 @@ class PartitionReads(ABC):
 
     def _miss(self, missing: list[int]) -> None:
         for what, number in list(self._denials):
-            if what == _RIGHT or (what == _TOPIC and number not in missing):
+            if what in (_LOGIN, _RIGHT) or (what == _TOPIC and number not in missing):
                 del self._denials[what, number]
         if not missing:
             return
@@ -370,7 +374,7 @@ class PartitionReads(ABC):
         return None
 
     def _forget_denials(self, number: int) -> None:
-        for what in (_TOPIC, _RIGHT, _OFFSET):
+        for what in (_LOGIN, _TOPIC, _RIGHT, _OFFSET):
             self._denials.pop((what, number), None)
 
     def _hear(self, error: KafkaError) -> None:

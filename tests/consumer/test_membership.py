@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from contextlib import closing
+from dataclasses import replace
 from typing import cast
 
 import pytest
 
+from spark_cursor_source.consumer import membership
 from spark_cursor_source.consumer.membership import GroupConfig, Membership
 from spark_cursor_source.core.subscription_type import SubscriptionType
-from spark_cursor_source.errors import SubscriptionInUse
+from spark_cursor_source.errors import KafkaUnavailable, SubscriptionInUse
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.group_admin import GroupMemberInfo
 from spark_cursor_source.kafka.group_offsets import CommittedOffset
@@ -42,17 +45,19 @@ class Group:
         return {}
 
 
+CONFIG = GroupConfig(
+    group="g",
+    queue="orders",
+    type=SubscriptionType.EXCLUSIVE,
+    session_ms=500,
+    query_id="mine",
+    queue_id=None,
+)
+
+
 def test_a_new_coordinator_gives_a_dead_member_a_whole_session_again() -> None:
     group = Group()
-    config = GroupConfig(
-        group="g",
-        queue="orders",
-        type=SubscriptionType.EXCLUSIVE,
-        session_ms=500,
-        query_id="mine",
-        queue_id=None,
-    )
-    mine = Membership({}, cast(ClusterAdmin, group), config)
+    mine = Membership({}, cast(ClusterAdmin, group), CONFIG)
 
     def kept_out(seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -65,3 +70,28 @@ def test_a_new_coordinator_gives_a_dead_member_a_whole_session_again() -> None:
     kept_out(1.2)
     with pytest.raises(SubscriptionInUse, match=r"query q1 .* on host web-7"):
         kept_out(5)
+
+
+class EmptyGroup(Group):
+    """A group without members, whose coordinator the member that joins it cannot reach."""
+
+    def group_members(self, group: str) -> tuple[GroupMemberInfo, ...]:
+        return ()
+
+
+@pytest.mark.parametrize("type", SubscriptionType)
+def test_a_member_that_gets_no_answer_does_not_pass_for_one_without_partitions(
+    type: SubscriptionType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Otherwise a query with Trigger.AvailableNow would end as if there were nothing to read.
+    monkeypatch.setattr(membership, "PATIENCE_MS", 1_000)
+    monkeypatch.setattr(membership, "_JOIN_MS", 0)
+    unreachable = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+    mine = Membership(unreachable, cast(ClusterAdmin, EmptyGroup()), replace(CONFIG, type=type))
+    with closing(mine), pytest.raises(KafkaUnavailable, match=r"join group 'g'.*Connection refused"):
+        mine.wait_for_assignment([PARTITION])
+
+
+def test_a_member_without_topics_waits_for_nothing() -> None:
+    mine = Membership({}, cast(ClusterAdmin, EmptyGroup()), CONFIG)
+    assert mine.wait_for_assignment([]) == frozenset()

@@ -8,9 +8,10 @@ from contextlib import closing
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from spark_cursor_source.errors import QueueTopicEndsEarlier, TopicGone
+from spark_cursor_source.errors import KafkaRefused, QueueTopicEndsEarlier, TopicGone
 from spark_cursor_source.kafka.tail_consumer import TailConsumer
 from tests.conftest import CreateTopic, DeleteTopic
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -49,6 +50,34 @@ def test_partitions_are_read_from_where_they_are_followed(reader: TailConsumer) 
     assert read_all(reader, 3) == [0, 1, 2]
     reader.leave([0])
     assert reader.read(10, 0.2) == []
+
+
+def test_a_login_that_is_denied_for_a_moment_ends_no_read(reader: TailConsumer) -> None:
+    # a token has expired before the client has the next one
+    reader.follow({0: 0})
+    assert not reader._reads.deal_with(KafkaError(KafkaError._AUTHENTICATION), None)
+    assert read_all(reader, 3) == [0, 1, 2]
+
+
+def test_a_login_that_stays_denied_is_an_error(reader: TailConsumer) -> None:
+    reader.follow({0: 3})
+    reader._reads._denial_ms = 300
+
+    def turned_away() -> bool:
+        return reader._reads.deal_with(KafkaError(KafkaError._AUTHENTICATION), None)
+
+    with pytest.raises(KafkaRefused, match="_AUTHENTICATION"):
+        wait_until(turned_away)
+
+
+def test_a_login_that_works_again_ends_its_denial(reader: TailConsumer) -> None:
+    reader.follow({0: 3})
+    reads = reader._reads
+    reads.look_every_s, reads._denial_ms = 0.2, 60_000
+    reads.deal_with(KafkaError(KafkaError._AUTHENTICATION), None)
+    assert reads._denials
+    while reads._denials:
+        assert reader.read(10, 0.2) == []
 
 
 def test_a_log_that_ends_before_the_position_is_an_error_after_a_while(

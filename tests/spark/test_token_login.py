@@ -152,7 +152,8 @@ def test_planners_executors_trackers_and_clients_log_in_with_tokens_that_nobody_
         )
         query.awaitTermination()
         cursors = spark.read.format("cursorq").options(**options, view="cursors").load()
-        wait_until(lambda: cursors.first().acked == 20, "all are acked")
+        tracker.check()
+        wait_until(lambda: (row := cursors.first()) and row.acked == 20, "all are acked")
         own = calls.read_text().split().count(str(os.getpid()))
         # The tokens are valid for four seconds, so those of the tracker's clients are made again.
         wait_until(lambda: calls.read_text().split().count(str(os.getpid())) > own, "tokens are made anew")
