@@ -116,7 +116,7 @@ def outage(plain_garage: Garage, tmp_path_factory: pytest.TempPathFactory) -> It
     with ExitStack() as processes:
         began = time.monotonic()
         broker = processes.enter_context(
-            EmbeddedKafka(properties={"auto.create.topics.enable": False}, ready_timeout_s=AWAY_S)
+            EmbeddedKafka(properties={"auto.create.topics.enable": False}, ready_timeout_s=2 * AWAY_S)
         )
         start_s = time.monotonic() - began
         queue = Field(
