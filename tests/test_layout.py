@@ -61,6 +61,7 @@ CLASSIC_ONLY = {
 }
 CLASSIC = ROOT / PACKAGE / "spark" / "classic.py"
 SPARK_PROGRAMS = [*MODULES, *(path for room in ("jobs", "notebooks") for path in (ROOT / room).rglob("*.py"))]
+PIPELINE = {"consumer", "tracker", "interop"}  #: rooms whose code runs in queries and trackers
 UNTOLD = {"time", "random", "logging", "datetime", "socket", "threading", "secrets", "uuid"}
 
 
@@ -112,6 +113,16 @@ def test_only_one_module_uses_what_spark_connect_does_not_have(path: Path) -> No
         match node:
             case ast.Attribute(attr=name) | ast.Constant(value=str(name)):
                 assert name not in CLASSIC_ONLY, f"line {node.lineno}: {name} belongs to {CLASSIC.name}"
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if room_of(dotted(path)) in PIPELINE], ids=dotted)
+def test_a_pipeline_names_how_long_it_waits_for_brokers(path: Path) -> None:
+    # The default is for commands and their users. A query and a tracker survive two minutes without brokers.
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Call(func=ast.Name(id="ClusterAdmin" | "CursorTable" as name), keywords=given):
+                told = {keyword.arg for keyword in given}
+                assert "timeout_ms" in told, f"line {node.lineno}: {name} without timeout_ms"
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if path.name == "__init__.py"], ids=dotted)

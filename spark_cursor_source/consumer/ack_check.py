@@ -21,6 +21,7 @@ from spark_cursor_source.errors import (
     UnknownSubscription,
 )
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.pool import ClientPool
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.tracker_progress import reads_all_about
@@ -42,7 +43,7 @@ class AckCheck:
 
     def __init__(self, config: Mapping[str, Any], cursors_topic: str, markers_topic: str) -> None:
         self._config, self._cursors_topic, self._markers_topic = dict(config), cursors_topic, markers_topic
-        self._topics = ClusterAdmin(config)
+        self._topics = ClusterAdmin(config, timeout_ms=PATIENCE_MS)
         # for each cell, an offset below which every offset exists or existed
         self._known: dict[Cell, int] = {}
 
@@ -68,7 +69,8 @@ class AckCheck:
 
     def _look_for(self, cells: Sequence[Cell]) -> None:
         try:
-            with closing(CursorTable(self._config, self._cursors_topic)) as cursors:
+            table = CursorTable(self._config, self._cursors_topic, timeout_ms=PATIENCE_MS)
+            with closing(table) as cursors:
                 cursors.refresh()
                 missing = [cell for cell in cells if not self._is_there(cursors, cell)]
                 if not missing or (

@@ -10,17 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-from confluent_kafka import KafkaError
-
 from spark_cursor_source.consumer.this_process import is_dead, name_member, note_joined, note_left
 from spark_cursor_source.core.member_name import MemberName, reads_of
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.errors import MemberFenced, QueueIdConflict, SubscriptionInUse
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.error_codes import unavailable
 from spark_cursor_source.kafka.group_admin import GroupMemberInfo
-from spark_cursor_source.kafka.group_member import SOLE, GroupMember, Partition
+from spark_cursor_source.kafka.group_member import SOLE, GroupMember, Partition, not_assigned
 
 log = logging.getLogger(__name__)
 _LOOK_S = 0.5  # poll interval of a standby that checks whether the current holder is alive
@@ -139,11 +136,8 @@ class Membership:
             if mine or self._is_settled or not partitions:
                 return mine
             if deadline.over:
-                raise unavailable(f"join group '{self._part.group}'", deadline, self._heard(deadline))
+                raise not_assigned(self._part.group, self._member, deadline)
             deadline.pause(_PAUSE_S)
-
-    def _heard(self, deadline: Deadline) -> KafkaError | None:
-        return None if self._member is None else self._member.heard(deadline)
 
     @contextmanager
     def steady(self) -> Iterator[None]:

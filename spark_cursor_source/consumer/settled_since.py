@@ -11,6 +11,7 @@ from spark_cursor_source.core.marker import End, EndUpTo, Leave, Reject, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.wire import marker as wire
 
@@ -36,7 +37,7 @@ class SettledSince:
     def read(self, cells: Iterable[Cell]) -> None:
         """Reads the markers of the cells up to the present end of their partitions."""
         places = [(self._topic, number) for number in sorted(self._homes(cells))]
-        ends = ClusterAdmin(self._config).end_offsets(places, committed=True)
+        ends = ClusterAdmin(self._config, timeout_ms=PATIENCE_MS).end_offsets(places, committed=True)
         ranges = {
             number: (self._next[number], end) for (_, number), end in ends.items() if end > self._next[number]
         }

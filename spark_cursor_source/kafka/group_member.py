@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spark_cursor_source.core.member_name import MemberName
-from spark_cursor_source.errors import MemberFenced, TopicNotFound
+from spark_cursor_source.errors import KafkaUnavailable, MemberFenced, TopicNotFound
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.config_roles import consumer_config
 from spark_cursor_source.kafka.deadline import Deadline
@@ -116,10 +116,6 @@ class GroupMember:
         with self._lock:
             self._check()
             return self._partitions
-
-    def heard(self, deadline: Deadline) -> KafkaError | None:
-        """Return the last error of the connections since the deadline was set."""
-        return self._complaints.during(deadline)
 
     def metadata(self) -> Any:
         """Return the group metadata of this member, the fence of a transactional commit of offsets.
@@ -392,3 +388,9 @@ class GroupMember:
         if error.code() in _FENCED:
             raise MemberFenced(self._group)
         raise refusal(error, operation=_JOIN, resource=self._group)
+
+
+def not_assigned(group: str, member: GroupMember | None, deadline: Deadline) -> KafkaUnavailable:
+    """Return the error for a group that has assigned nothing until the deadline."""
+    complaints = None if member is None else member._complaints
+    return unavailable(f"{_JOIN} '{group}'", deadline, None, complaints)

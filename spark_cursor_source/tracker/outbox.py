@@ -351,7 +351,7 @@ class Outbox:
 
     def _find_parts(self, deadline: Deadline) -> None:
         """Reads the parts of large cursors. Parts that a smaller cursor no longer needs are deleted later."""
-        tail = CursorTable(self._config, self._cursors_topic)
+        tail = CursorTable(self._config, self._cursors_topic, timeout_ms=self._patience_ms)
         try:
             tail.refresh_all(deadline)
             keys = tail.record_keys()
