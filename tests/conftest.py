@@ -52,6 +52,8 @@ _USERS = f'{_PLAIN} required username="admin" password="of-admin" user_admin="of
 # A client that still asks for a deleted topic must not bring it back; and messages of 1970 are kept.
 _PROPERTIES = {"auto.create.topics.enable": False, "log.retention.hours": 100 * 365 * 24}
 
+_MUCH_GARBAGE = 50_000  # objects that were made and not freed
+
 READY_S = 240.0  #: for a broker's start; a busy machine takes a minute
 
 #: brokers that rest while no file needs them, by the name of their fixture
@@ -82,6 +84,16 @@ def end_clients() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[RESTING] = {}
+    # A collection may run in a thread of librdkafka, where it aborts the process if it finds a client of that
+    # thread. A frame in a traceback keeps such a client in a cycle. So garbage is collected between tests.
+    gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logfinish() -> None:
+    """Collect garbage here, in the main thread, if there may be much of it."""
+    if gc.get_count()[0] > _MUCH_GARBAGE:
+        gc.collect()
 
 
 @pytest.hookimpl(tryfirst=True)
