@@ -17,6 +17,7 @@ from typing import Any
 from spark_cursor_source.consumer.assignment import PartitionAssignment
 from spark_cursor_source.consumer.client_assignment import ClientAssignment
 from spark_cursor_source.consumer.client_member import ClientMember
+from spark_cursor_source.consumer.known_topics import KnownTopics
 from spark_cursor_source.consumer.pending import ClientRedeliveries, PlannedRedeliveries
 from spark_cursor_source.consumer.running_phase import RunningPhase
 from spark_cursor_source.consumer.session import TrackerAddress, TrackerSession
@@ -426,8 +427,10 @@ class Queue:
     def is_of_another(self, topic: str, cursor_id: str | None) -> bool:
         return False
 
-    def describe(self, topics: Sequence[str]) -> dict[str, TopicInfo]:
+    def describe(self, topics: Collection[str]) -> dict[str, TopicInfo]:
         return {TOPIC: TopicInfo(name=TOPIC, topic_id="t-1", partitions=PARTITIONS)}
+
+    existing = describe
 
     def committed(self, group: str, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return Group(self._world).known(places)
@@ -555,6 +558,7 @@ class ClientFront:
             self._send,
             group="g",
             topic=TOPIC,
+            known=KnownTopics(queue, subscription=SUBSCRIPTION),
             subscription=SUBSCRIPTION,
             watch=watch,
             discover_ms=0,

@@ -11,6 +11,7 @@ from spark_cursor_source.client.queues.ack_batcher import AckBatcher
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.message import Delivery, QueueMessage, releases
 from spark_cursor_source.client.streams.keeper import FOLLOW_S
+from spark_cursor_source.consumer.known_topics import KnownTopics
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import (
@@ -47,10 +48,11 @@ class Feed(ABC):
         config: ServiceConfig,
         queue_id: bytes | None,
         topics: ClusterAdmin,
+        known: KnownTopics,
         batcher: AckBatcher,
         buffer: ReceiveBuffer,
     ) -> None:
-        self._config, self._queue_id = config, queue_id
+        self._config, self._queue_id, self._known = config, queue_id, known
         self._batcher, self._buffer = batcher, buffer
         self._states = StreamStates(config.kafka, config.streams_topic, topics, timeout_ms=config.timeout_ms)
         self._look_at_states = Pace(int(FOLLOW_S * 1000))

@@ -9,18 +9,20 @@ from spark_cursor_source.client.queues.ack_batcher import AckBatcher
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.feed import LOOK_S, Feed
 from spark_cursor_source.client.queues.message import QueueMessage
+from spark_cursor_source.consumer.known_topics import KnownTopics
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.interop.group_reader import GroupReader
 from spark_cursor_source.interop.sender import MarkerSenderV1
 from spark_cursor_source.interop.starts import delivery_count_of
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.deadline import Deadline, Pace
 from spark_cursor_source.kafka.reading import offset_of
 from spark_cursor_source.kafka.tail_consumer import Fetched, Record, offsets_of
 from spark_cursor_source.options.service import ServiceConfig
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1
 
+_LOOK_AT_TOPIC_MS = 2_000  # poll interval for a deleted or recreated topic
 _PATIENCE_S = 1.0  # seconds of a full buffer after which the reader only keeps its group membership
 
 
@@ -37,11 +39,12 @@ class FeedV1(Feed):
         queue_id: bytes,
         group: str,
         topics: ClusterAdmin,
+        known: KnownTopics,
         sender: MarkerSenderV1,
         batcher: AckBatcher,
         buffer: ReceiveBuffer,
     ) -> None:
-        super().__init__(config, queue_id, topics, batcher, buffer)
+        super().__init__(config, queue_id, topics, known, batcher, buffer)
         self._sender, self._group, self._of = sender, group, queue_id
         self._reader = GroupReader(
             client_config(config.kafka, "consumer"),
@@ -53,11 +56,14 @@ class FeedV1(Feed):
             on_revoked=self._revoked,
         )
         self._full_since: float | None = None
+        self._look_at_topic = Pace(_LOOK_AT_TOPIC_MS)
 
     def _close(self) -> None:
         self._reader.close()
 
     def _step(self) -> None:
+        if self._look_at_topic.is_time():
+            self._known.refresh([self._config.message_topic])
         if not self._buffer.wait_for_room(LOOK_S):
             self._full_since = self._full_since or time.monotonic()
             if time.monotonic() - self._full_since > _PATIENCE_S:

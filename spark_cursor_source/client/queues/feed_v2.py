@@ -16,6 +16,7 @@ from spark_cursor_source.client.queues.feed import LOOK_S, Feed
 from spark_cursor_source.client.queues.message import QueueMessage, unreceived
 from spark_cursor_source.consumer.client_assignment import ClientAssignment
 from spark_cursor_source.consumer.client_member import ClientMember, Lost
+from spark_cursor_source.consumer.known_topics import KnownTopics
 from spark_cursor_source.consumer.membership import GroupConfig, Membership
 from spark_cursor_source.consumer.pending import ClientRedeliveries
 from spark_cursor_source.consumer.session import TrackerAddress, TrackerSession
@@ -56,11 +57,12 @@ class FeedV2(Feed):
         queue_id: bytes | None,
         subscription: str,
         topics: ClusterAdmin,
+        known: KnownTopics,
         sender: MarkerSender,
         batcher: AckBatcher,
         buffer: ReceiveBuffer,
     ) -> None:
-        super().__init__(config, queue_id, topics, batcher, buffer)
+        super().__init__(config, queue_id, topics, known, batcher, buffer)
         self._sender = sender
         self._reading = reading = client_config(config.kafka, "consumer")
         run_id = uuid.uuid4().hex
@@ -88,6 +90,7 @@ class FeedV2(Feed):
             self._send,
             group=part.group,
             topic=config.message_topic,
+            known=known,
             subscription=subscription,
             watch=TrackerWatch(topics, tracker),
         )
