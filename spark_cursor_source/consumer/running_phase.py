@@ -11,7 +11,6 @@ from spark_cursor_source.consumer.run_parts import RunParts
 from spark_cursor_source.consumer.trigger import InputEnds, MinOffsetsDelay
 from spark_cursor_source.core.admission import Admitted, Turns, admit
 from spark_cursor_source.core.batch import BatchPlan, SourceOffset, TopicPartition, plan
-from spark_cursor_source.errors import TopicGone, TopicNotFound
 from spark_cursor_source.options.source import Isolation
 
 
@@ -68,12 +67,8 @@ class RunningPhase:
         if not self.ends.is_bounded and self._idle.goes_on(self._places()):
             return here
         known = parts.queue.topic_ids
-        try:
-            ends = self.ends.read()
-        except (TopicNotFound, TopicGone):
-            parts.queue.refresh()  # raises the right error if the missing topic matters
-            if parts.queue.topic_ids == known:
-                raise
+        ends = parts.queue.unless_deleted(self.ends.read)
+        if ends is None:
             return here
         parts.queue.watch_ends(parts.assignment.next, ends.queue)
         admitted = self._admit(here, ends, max_offsets)

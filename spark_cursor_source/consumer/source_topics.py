@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from spark_cursor_source.consumer.known_topics import KnownTopics
 from spark_cursor_source.core.batch import SourceOffset, TopicPartition
-from spark_cursor_source.errors import QueueTopicEndsEarlier
+from spark_cursor_source.errors import QueueTopicEndsEarlier, TopicGone, TopicNotFound
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.options.source import SourceOptions
@@ -20,6 +21,7 @@ from spark_cursor_source.topics.streams import StreamStates
 log = logging.getLogger(__name__)
 DISCOVERY_S = 2.0  #: poll interval in seconds of an idle query for new partitions
 _BEHIND_MS = 3_000  # how long in ms a log end may be below the read position before it counts as data loss
+_AnswerT = TypeVar("_AnswerT")
 
 
 class SourceTopics:
@@ -123,6 +125,21 @@ class SourceTopics:
             self.partitions = tuple(
                 (name, partition) for name in sorted(infos) for partition in range(infos[name].partitions)
             )
+
+    def unless_deleted(self, read: Callable[[], _AnswerT]) -> _AnswerT | None:
+        """Returns what ``read`` returns, or None if a topic was deleted or recreated meanwhile.
+
+        Raises:
+            TopicNotFound, TopicGone, QueueTopicRecreated: that is not allowed, see :class:`KnownTopics`.
+        """
+        known = self.topic_ids
+        try:
+            return read()
+        except (TopicNotFound, TopicGone):
+            self.refresh()  # raises the right error if the missing topic matters
+            if self.topic_ids == known:
+                raise
+            return None
 
     def starting_positions(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the start positions of a new subscription from ``startingOffsets`` and related options."""

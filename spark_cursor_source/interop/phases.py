@@ -154,7 +154,11 @@ class RunningPhaseV1:
             return start
         if not self.ends.is_bounded and self._idle.goes_on(self._positions.next):
             return start
-        ends = self.ends.read().queue
+        known = self._queue.topic_ids
+        found = self._queue.unless_deleted(self.ends.read)
+        if found is None:
+            return start
+        ends = found.queue
         positions = self._positions.next
         self._queue.watch_ends(positions, ends)
         origin = {tp: positions[tp] for tp in ends}
@@ -165,6 +169,8 @@ class RunningPhaseV1:
             return start
         self._idle.end()
         self._queue.refresh()
+        if self._queue.topic_ids != known:
+            return start  # a topic was deleted: plan without it at the next trigger
         return SourceOffset(
             queue={**start.queue, **queue},
             redeliveries={},

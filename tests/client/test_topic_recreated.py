@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
 from spark_cursor_source.client import QueueConsumer
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.marker import Delete, Hello, Marker, Start
+from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import QueueTopicRecreated, TopicGone, TopicNotFound
+from spark_cursor_source.topics.markers import MarkerSender
 from tests.client.conftest import Rig, receive
 from tests.waiting import wait_until
 
@@ -63,3 +69,46 @@ def test_a_v2_consumer_is_refused_by_the_subscription_of_a_deleted_topic(
     with pytest.raises(QueueTopicRecreated, match="new subscription"):
         until_it_stops(rig.consumer())
     assert len(receive(rig.consumer(subscription="another"), 8)) == 8
+
+
+def test_a_late_ack_of_a_deleted_topic_ends_no_message_of_the_new_one(make_rig: Callable[..., Rig]) -> None:
+    # five received, none acked | the topic is created again, and a run begins it anew | a late ack
+    rig = make_rig(1)
+    rig.tracker()
+    rig.send(*[b"old"] * 5)
+    consumer = rig.consumer()
+    first, *others = receive(consumer, 5)
+    rig.recreate()
+    rig.send(*[b"new"] * 5)
+    with pytest.raises(ENDED):
+        until_it_stops(consumer)
+    cell = Cell(subscription="s", topic=rig.topic, partition=0)
+    new = rig.topics.describe([rig.topic])[rig.topic].topic_id
+    leased = OffsetSet.of((0, 5))
+    write(
+        rig,
+        Delete(cell=cell),
+        Hello(cell=cell, run_id="run", position=0, topic_id=new),
+        Start(cell=cell, offsets=leased, lease_ms=600_000, delivery_count=1, run_id="run"),
+    )
+    first.ack()
+    for message in others:
+        message.nack(0)
+    consumer.flush()
+
+    def read() -> CursorSnapshot | None:
+        cursor = rig.cursor()
+        return cursor if cursor is not None and cursor.totals.unknown_settlements >= 4 else None
+
+    cursor = wait_until(read)
+    assert (cursor.totals.acked, cursor.totals.unknown_ends, cursor.totals.released) == (0, 1, 0)
+    assert [offsets for _, offsets in cursor.leases] == [leased]
+
+
+def write(rig: Rig, *markers: Marker) -> None:
+    partitions = rig.topics.ensure_control(
+        markers=rig.control.markers, redeliveries=rig.control.redeliveries, cursors=rig.control.cursors
+    ).markers
+    with closing(MarkerSender(rig.control.config, rig.control.markers, partitions)) as sender:
+        sender.send(markers)
+        sender.flush()

@@ -416,6 +416,9 @@ class Queue:
 
     def refresh(self) -> None: ...
 
+    def unless_deleted(self, read: Callable[[], Any]) -> Any:
+        return read()
+
     def watch_ends(self, positions: object, ends: object) -> None: ...
 
     def end_offsets(

@@ -361,17 +361,18 @@ def test_a_topic_that_is_created_again_fails_the_query_also_where_loss_is_no_fai
     assert len(ids(planner.plan(start, end).tasks)) == 3
     was = desk.topics.describe([desk.queue])[desk.queue]
     desk.topics.delete(desk.queue)
-    wait_until(lambda: not desk.topics.existing([desk.queue]))
+    wait_until(lambda: not desk.topics.existing([desk.queue]), "the topic is deleted")
     if deletion_seen:
         wait_until(
-            lambda: planner.latest_offset(end, max_offsets=None) is end and not planner._queue.partitions
+            lambda: planner.latest_offset(end, max_offsets=None) is end and not planner._queue.partitions,
+            "the query skips the topic",
         )
     desk.topics.create({desk.queue: (was.partitions, {})})
     desk.put(*[b"q"] * 5)
     if restarted:
         planner = desk.planner(failOnDataLoss="false")
     with pytest.raises(QueueTopicRecreated, match="new checkpoint and a new subscription"):
-        wait_until(lambda: planner.latest_offset(logged(end), max_offsets=None) is None)
+        wait_until(lambda: planner.latest_offset(logged(end), max_offsets=None) is None, "the error")
     assert desk.started() == [(0, 0), (0, 1), (0, 2)]
 
 

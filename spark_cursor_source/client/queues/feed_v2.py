@@ -22,7 +22,7 @@ from spark_cursor_source.consumer.pending import ClientRedeliveries
 from spark_cursor_source.consumer.session import TrackerAddress, TrackerSession
 from spark_cursor_source.consumer.starts import Starts
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
-from spark_cursor_source.core.marker import End, Marker, Release, Start
+from spark_cursor_source.core.marker import End, Marker, Release, Start, of_topic
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.subscription_type import SubscriptionType
@@ -63,7 +63,7 @@ class FeedV2(Feed):
         buffer: ReceiveBuffer,
     ) -> None:
         super().__init__(config, queue_id, topics, known, batcher, buffer)
-        self._sender = sender
+        self._sender, self._topic_id = sender, known.ids[config.message_topic]
         self._reading = reading = client_config(config.kafka, "consumer")
         run_id = uuid.uuid4().hex
         self._cursors = CursorTable(
@@ -276,5 +276,5 @@ class FeedV2(Feed):
 
     def _send(self, markers: Sequence[Marker]) -> int | None:
         """Writes markers. Returns the broker's append time in ms, or None if unknown."""
-        self._sender.send(markers)
+        self._sender.send([of_topic(marker, self._topic_id) for marker in markers])
         return self._sender.flush(self._config.timeout_ms / 1000)
