@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterator
 
 from spark_cursor_source.client.queues.ack_batcher import AckBatcher
@@ -10,7 +11,10 @@ from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.feed import LOOK_S, Feed
 from spark_cursor_source.client.queues.message import QueueMessage
 from spark_cursor_source.consumer.known_topics import KnownTopics
+from spark_cursor_source.consumer.queue_ids import check_queue_id
+from spark_cursor_source.consumer.this_process import name_member
 from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.interop.group_reader import GroupReader
 from spark_cursor_source.interop.sender import MarkerSenderV1
 from spark_cursor_source.interop.starts import delivery_count_of
@@ -46,10 +50,14 @@ class FeedV1(Feed):
     ) -> None:
         super().__init__(config, queue_id, topics, known, batcher, buffer)
         self._sender, self._group, self._of = sender, group, queue_id
+        self._topics = topics
+        self._name = name_member(SubscriptionType.SHARED, uuid.uuid4().hex, queue_id.decode())
+        self._is_admitted = False  # True after the check of queue ids
         self._reader = GroupReader(
             client_config(config.kafka, "consumer"),
             config.message_topic,
             group,
+            name=str(self._name),
             isolation=config.isolation.value,
             session_ms=config.session_timeout_ms,
             on_removed=self._on_removed,
@@ -64,6 +72,7 @@ class FeedV1(Feed):
     def _step(self) -> None:
         if self._look_at_topic.is_time():
             self._known.refresh([self._config.message_topic])
+        self._check_queue_id()
         if not self._buffer.wait_for_room(LOOK_S):
             self._full_since = self._full_since or time.monotonic()
             if time.monotonic() - self._full_since > _PATIENCE_S:
@@ -87,6 +96,23 @@ class FeedV1(Feed):
         if is_ours:
             for span, messages in ours:
                 self._put(span.partition, messages)
+
+    def _check_queue_id(self) -> None:
+        """Checks once, before anything is read, that the other members of the group have this queue id.
+
+        It is checked when this member has partitions: of two that join, the later one sees the other.
+
+        Raises:
+            QueueIdConflict: another member reads or has read other messages of the topic.
+        """
+        places = self._reader.partitions
+        if self._is_admitted or not places:
+            return
+        committed = self._topics.committed_with_metadata(self._group, places)
+        check_queue_id(self._name, self._group, (offset.metadata for offset in committed.values()))
+        members = self._topics.group_members(self._group)
+        check_queue_id(self._name, self._group, (member.client_id for member in members))
+        self._is_admitted = True
 
     def _starts(self, fetched: Fetched, messages: list[Record]) -> Iterator[MarkerV1]:
         for message in messages:
