@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,14 +10,16 @@ from typing import TypeVar
 from spark_cursor_source.consumer.known_topics import KnownTopics
 from spark_cursor_source.core.batch import SourceOffset, TopicPartition
 from spark_cursor_source.errors import QueueTopicEndsEarlier, TopicGone, TopicNotFound
-from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.admin import ClusterAdmin, epochs_of
+from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
+from spark_cursor_source.kafka.truncation import LogPlace, truncated_ends
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.topics import Assign, Subscribe, SubscribePattern
+from spark_cursor_source.topics.data_loss import report_truncation
 from spark_cursor_source.topics.positions import starting_positions
 from spark_cursor_source.topics.streams import StreamStates
 
-log = logging.getLogger(__name__)
 DISCOVERY_S = 2.0  #: poll interval in seconds of an idle query for new partitions
 _BEHIND_MS = 3_000  # how long in ms a log end may be below the read position before it counts as data loss
 _AnswerT = TypeVar("_AnswerT")
@@ -40,6 +41,7 @@ class SourceTopics:
         )
         self._discovered = 0.0
         self._told_of: dict[TopicPartition, int] = {}  # positions beyond a log end that are already logged
+        self._reached: dict[TopicPartition, LogPlace] = {}  # log ends, each with its leader epoch
         self.partitions: tuple[TopicPartition, ...] = ()
         self._states = StreamStates(options.kafka, options.streams_topic, topics, timeout_ms=PATIENCE_MS)
 
@@ -58,7 +60,16 @@ class SourceTopics:
         """
         self._known.expect(start.topic_ids)
         self.refresh()
-        self._check_ends(self.here(start).queue)
+        here = self.here(start)
+        self._check_ends(here.queue)
+        reached = {
+            tp: LogPlace(here.queue[tp], epoch)
+            for tp, epoch in here.epochs.items()
+            if tp in here.queue and tp in self.partitions
+        }
+        self._reached |= reached
+        found = self._topics.log_ends(reached, committed=False)
+        self._check_epochs(here.queue, {tp: end.offset for tp, end in found.items()}, epochs_of(found))
 
     def here(self, offset: SourceOffset) -> SourceOffset:
         """Returns the offset without positions of topics that were recreated."""
@@ -70,6 +81,7 @@ class SourceTopics:
             queue={tp: at for tp, at in offset.queue.items() if tp[0] not in remade},
             origins={tp: at for tp, at in offset.origins.items() if tp[0] not in remade},
             topic_ids={name: id for name, id in offset.topic_ids.items() if name not in remade},
+            epochs={tp: epoch for tp, epoch in offset.epochs.items() if tp[0] not in remade},
         )
 
     def is_of_another(self, topic: str, cursor_id: str | None) -> bool:
@@ -149,12 +161,20 @@ class SourceTopics:
         """Returns the beginning offset of each partition."""
         return self._topics.beginning_offsets(partitions) if partitions else {}
 
-    def watch_ends(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
-        """Detects a log end below the read position. An unclean leader election can lose the last records.
+    def watch_ends(
+        self,
+        positions: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        epochs: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        """Detects records below the read position that an unclean leader election has lost.
+
+        The log end is below the position then. Or new records have the offsets of the lost ones, which the
+        leader ``epochs`` of the ends show.
 
         Raises:
-            QueueTopicEndsEarlier: the end stays below the position for a while, and ``failOnDataLoss`` is
-                set.
+            QueueTopicEndsEarlier: records are lost, and ``failOnDataLoss`` is set. An end below the position
+                must stay there for a while.
         """
         behind = {tp: positions[tp] for tp, end in ends.items() if end < positions.get(tp, 0)}
         doubtful = {tp: at for tp, at in behind.items() if self._told_of.get(tp) != at}
@@ -163,6 +183,30 @@ class SourceTopics:
             self.refresh()  # raises or logs if the topic was deleted or created again
             same = {tp for tp in doubtful if self.topic_ids.get(tp[0]) == ids[tp[0]]}
             self._check_ends({tp: doubtful[tp] for tp in same})
+        self._check_epochs(positions, ends, epochs or {})
+
+    def _check_epochs(
+        self,
+        positions: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        epochs: Mapping[TopicPartition, int],
+    ) -> None:
+        """Checks partitions with a new leader: the log still has what it had under the earlier leader."""
+        places = {
+            tp: LogPlace(min(reached.offset, positions.get(tp, reached.offset)), reached.epoch)
+            for tp, epoch in epochs.items()
+            if (reached := self._reached.get(tp)) is not None and reached.epoch < epoch
+        }
+        found: Mapping[TopicPartition, int | None] = {}
+        if places:
+            config = client_config(self._options.kafka, "consumer")
+            found = truncated_ends(config, places, Deadline.after_ms(PATIENCE_MS))
+        for tp, end in sorted(found.items()):
+            if end is not None and end < places[tp].offset:
+                self._tell_of_lost(tp, places[tp].offset, end)
+        for tp, epoch in epochs.items():
+            if tp not in places or tp in found:
+                self._reached[tp] = LogPlace(ends[tp], epoch)
 
     def _check_ends(self, positions: Mapping[TopicPartition, int]) -> None:
         present = [tp for tp in positions if tp in self.partitions]
@@ -176,12 +220,10 @@ class SourceTopics:
                 break
             deadline.pause(0.5)
         for tp in beyond:
-            lost = QueueTopicEndsEarlier(*tp, positions[tp], ends[tp])
-            if self._options.fail_on_data_loss:
-                raise lost
-            self._told_of[tp] = positions[tp]
-            log.warning(
-                "The queue topic ends before the position of the subscription. "
-                "event=queue_ends_earlier why=%s",
-                lost,
-            )
+            self._tell_of_lost(tp, positions[tp], ends[tp])
+
+    def _tell_of_lost(self, tp: TopicPartition, position: int, end: int) -> None:
+        if self._told_of.get(tp) != position:
+            lost = QueueTopicEndsEarlier(*tp, position, end)
+            report_truncation(lost, fail=self._options.fail_on_data_loss)
+            self._told_of[tp] = position

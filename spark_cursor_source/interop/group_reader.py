@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import RETRIABLE, error_of, refusal, unavailable
-from spark_cursor_source.kafka.tail_consumer import Fetched, Removed, TailConsumer
+from spark_cursor_source.kafka.tail_consumer import Fetched, Removed, TailConsumer, Truncated
 
 _ASK_MS = 10_000
 _MOVED = frozenset(
@@ -41,6 +41,7 @@ class GroupReader(TailConsumer):
         isolation: str,
         session_ms: int,
         on_removed: Removed,
+        on_truncated: Truncated | None = None,
         on_revoked: Callable[[], None],
     ) -> None:
         settings = {
@@ -50,7 +51,14 @@ class GroupReader(TailConsumer):
             "session.timeout.ms": str(session_ms),
             "heartbeat.interval.ms": str(max(session_ms // 6, 1)),
         }
-        super().__init__(config, topic, isolation=isolation, on_removed=on_removed, settings=settings)
+        super().__init__(
+            config,
+            topic,
+            isolation=isolation,
+            on_removed=on_removed,
+            on_truncated=on_truncated,
+            settings=settings,
+        )
         self._group, self._name, self._on_revoked = group, name, on_revoked
         self._new: list[int] = []  # assigned partitions that are not read yet
         self._consumer.subscribe(

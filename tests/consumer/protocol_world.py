@@ -41,7 +41,7 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import CellTracker, Redeliver
 from spark_cursor_source.errors import MarkersNotDurable, NoTracker
-from spark_cursor_source.kafka.admin import TopicInfo
+from spark_cursor_source.kafka.admin import LogEnd, TopicInfo
 from spark_cursor_source.options.source import SourceOptions
 
 TOPIC, SUBSCRIPTION = "t", "s"
@@ -419,13 +419,14 @@ class Queue:
     def unless_deleted(self, read: Callable[[], Any]) -> Any:
         return read()
 
-    def watch_ends(self, positions: object, ends: object) -> None: ...
+    def watch_ends(self, positions: object, ends: object, epochs: object) -> None: ...
 
-    def end_offsets(
+    def log_ends(
         self, places: Collection[TopicPartition], *, committed: bool
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[TopicPartition, LogEnd]:
         ends = self._world.ends()
-        return {tp: self._world.messages if tp[0] == TOPIC else ends[tp[1]] for tp in places}
+        found = {tp: self._world.messages if tp[0] == TOPIC else ends[tp[1]] for tp in places}
+        return {tp: LogEnd(end, None) for tp, end in found.items()}
 
     def is_of_another(self, topic: str, cursor_id: str | None) -> bool:
         return False

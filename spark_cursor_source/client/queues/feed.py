@@ -19,13 +19,14 @@ from spark_cursor_source.errors import (
     KafkaUnavailable,
     MarkersNotDurable,
     NoTracker,
+    QueueTopicEndsEarlier,
     ReadStalled,
 )
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Pace
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.service import ServiceConfig
-from spark_cursor_source.topics.data_loss import report_loss
+from spark_cursor_source.topics.data_loss import report_loss, report_truncation
 from spark_cursor_source.topics.streams import StreamStates
 
 log = logging.getLogger(__name__)
@@ -140,3 +141,6 @@ class Feed(ABC):
     def _on_removed(self, partition: int, first: int, past: int) -> None:
         offsets = OffsetSet.of((first, past))
         report_loss(self._config.message_topic, partition, offsets, fail=self._config.fail_on_data_loss)
+
+    def _on_truncated(self, lost: QueueTopicEndsEarlier) -> None:
+        report_truncation(lost, fail=self._config.fail_on_data_loss)

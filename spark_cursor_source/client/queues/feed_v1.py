@@ -61,6 +61,7 @@ class FeedV1(Feed):
             isolation=config.isolation.value,
             session_ms=config.session_timeout_ms,
             on_removed=self._on_removed,
+            on_truncated=self._on_truncated,
             on_revoked=self._revoked,
         )
         self._full_since: float | None = None

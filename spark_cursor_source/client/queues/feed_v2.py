@@ -95,7 +95,11 @@ class FeedV2(Feed):
             watch=TrackerWatch(topics, tracker),
         )
         self._reader = TailConsumer(
-            reading, config.message_topic, isolation=config.isolation.value, on_removed=self._on_removed
+            reading,
+            config.message_topic,
+            isolation=config.isolation.value,
+            on_removed=self._on_removed,
+            on_truncated=self._on_truncated,
         )
         self._starts = Starts(self._send, self._run.id_of, lease_ms=config.redelivery_timeout_ms)
         pending = ClientRedeliveries(
