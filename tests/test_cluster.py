@@ -6,7 +6,7 @@ import json
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -336,6 +336,15 @@ class Run:
         self.planner.close()
 
 
+def look(
+    view: SourceTopics, topics: ClusterAdmin, positions: Mapping[tuple[str, int], int]
+) -> dict[tuple[str, int], int]:
+    """Check the ends as a query does at each trigger. Returns the leader epochs."""
+    ends = topics.log_ends(view.partitions, committed=True)
+    view.watch_ends(positions, {tp: end.offset for tp, end in ends.items()}, epochs_of(ends))
+    return epochs_of(ends)
+
+
 def test_a_query_is_told_of_records_that_an_unclean_election_has_lost(cluster: EmbeddedKafka) -> None:
     topics = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers}, timeout_ms=60_000)
     topics.create_new("unclean", 1, AT_ANY_PRICE, replication=2)
@@ -365,12 +374,18 @@ def test_new_records_with_the_offsets_of_lost_ones_are_told_from_the_lost_ones(
         run.read()
         past = run.end.queue["grown", 0]
         wait_until(lambda: past in stops or stops.extend(one.stop for one in tail.read(10, 0.2)))
+        look(running, topics, run.end.queue)
 
-    with closing(Run(query_options(cluster, "grown"))) as run, closing(tail):
+    with (
+        closing(Run(query_options(cluster, "grown"))) as run,
+        closing(SourceTopics(query_options(cluster, "grown"), topics)) as running,
+        closing(tail),
+    ):
+        running.refresh()
         lose_five_of_ten(cluster, "grown", read_on)
         write(cluster, "grown", *[b"y"] * 8)
         with pytest.raises(QueueTopicEndsEarlier, match=lost):
-            ask_on(run.planner, run.end)
+            look(running, topics, run.end.queue)
         with pytest.raises(QueueTopicEndsEarlier, match=lost):
             wait_until(lambda: tail.read(10, 0.2) and False)
     checkpoint = decode(encode(run.end))
@@ -383,9 +398,8 @@ def test_new_records_with_the_offsets_of_lost_ones_are_told_from_the_lost_ones(
     with closing(SourceTopics(query_options(cluster, "grown", failOnDataLoss="false"), topics)) as view:
         view.resume(checkpoint)
         assert caplog.text.count("event=queue_ends_earlier") == 1
-        ends = topics.log_ends([("grown", 0)], committed=True)
         for _ in range(2):
-            view.watch_ends(checkpoint.queue, {tp: end.offset for tp, end in ends.items()}, epochs_of(ends))
+            look(view, topics, checkpoint.queue)
         assert caplog.text.count("event=queue_ends_earlier") == 1, "a leader is checked once"
 
 
@@ -396,19 +410,12 @@ def test_a_change_of_the_leader_that_loses_nothing_is_no_trouble(cluster: Embedd
     with closing(SourceTopics(query_options(cluster, "clean"), topics)) as view:
         view.refresh()
 
-        def look(position: int) -> int:
-            ends = topics.log_ends(view.partitions, committed=True)
-            view.watch_ends(
-                {("clean", 0): position}, {tp: one.offset for tp, one in ends.items()}, epochs_of(ends)
-            )
-            return epochs_of(ends)["clean", 0]
-
-        first = look(5)
+        first = look(view, topics, {("clean", 0): 5})["clean", 0]
         leader = cluster.leader("clean", 0)
         assert leader is not None
         cluster.kill(leader)
         write(cluster, "clean", *[b"x"] * 5)
         # The position is above the end that was seen under the first leader: another member has read on.
-        wait_until(lambda: look(10) > first)
+        wait_until(lambda: look(view, topics, {("clean", 0): 10})["clean", 0] > first)
         write(cluster, "clean", *[b"x"] * 5)
-        assert look(15) > first
+        assert look(view, topics, {("clean", 0): 15})["clean", 0] > first

@@ -8,12 +8,13 @@ records of an epoch end.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from spark_cursor_source.kafka.config_roles import FEW_RECORDS
-from spark_cursor_source.kafka.consumers import borrowed_consumer
+from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.config_roles import FEW_RECORDS, reader_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import (
     OFFSET_RESET,
@@ -52,7 +53,8 @@ def truncated_ends(
     ends: dict[tuple[str, int], int | None] = {}
     waiting = set(places)
     last: KafkaError | None = None
-    with borrowed_consumer({**config, **_ONE_RECORD}) as consumer:
+    # A consumer of its own: one that has read the partition may not validate a position again.
+    with closing(open_client(Consumer, reader_config({**config, **_ONE_RECORD}))) as consumer:
         consumer.assign(
             [
                 TopicPartition(topic, number, place.offset, leader_epoch=place.epoch)
