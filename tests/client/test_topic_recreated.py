@@ -14,7 +14,8 @@ from spark_cursor_source.core.marker import Delete, Hello, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import QueueTopicRecreated, TopicGone, TopicNotFound
 from spark_cursor_source.topics.markers import MarkerSender
-from tests.client.conftest import Rig, receive
+from spark_cursor_source.tracker.embedded import EmbeddedTracker
+from tests.client.conftest import Rig, ids, receive
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -103,6 +104,33 @@ def test_a_late_ack_of_a_deleted_topic_ends_no_message_of_the_new_one(make_rig: 
     cursor = wait_until(read)
     assert (cursor.totals.acked, cursor.totals.unknown_ends, cursor.totals.released) == (0, 1, 0)
     assert [offsets for _, offsets in cursor.leases] == [leased]
+
+
+def test_a_consumer_goes_on_when_the_cursors_topic_is_created_again(make_rig: Callable[..., Rig]) -> None:
+    # five acked | the cursors topic is deleted and created again | five more, and none of the five before
+    rig = make_rig(1)
+    control = rig.control
+    options = {"bootstrap.servers": control.config["bootstrap.servers"]}
+    names = {"markers_topic": control.markers, "redeliveries_topic": control.redeliveries}
+    tracker = EmbeddedTracker(options, **names, cursors_topic=control.cursors)
+    rig.stack.callback(tracker.release)
+    sent = rig.send(*[b"before"] * 5)
+    consumer = rig.consumer()
+    for message in receive(consumer, 5):
+        message.ack()
+    rig.all_acked(5)
+    rig.topics.delete(control.cursors)
+    wait_until(lambda: not rig.topics.existing([control.cursors]))
+    rig.topics.ensure_cursors(control.cursors)
+    sent += rig.send(*[b"after"] * 5)
+    try:
+        messages = receive(consumer, 5)
+    except TopicNotFound:  # it has looked while there was none
+        messages = receive(rig.consumer(), 5)
+    assert ids(messages) == sorted(sent[5:])
+    for message in messages:
+        message.ack()
+    rig.all_acked(10)
 
 
 def write(rig: Rig, *markers: Marker) -> None:
