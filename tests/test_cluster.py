@@ -6,7 +6,7 @@ import json
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -17,17 +17,20 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from spark_cursor_source.admin.stats import read_stats
 from spark_cursor_source.client import Client
 from spark_cursor_source.consumer.planner import Planner
+from spark_cursor_source.consumer.source_topics import SourceTopics
 from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.devkit.runtime import find_runtime
 from spark_cursor_source.errors import BrokerError, QueueTopicEndsEarlier
 from spark_cursor_source.interop.lease_table import END, START
 from spark_cursor_source.interop.reappend import Reappender
-from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.admin import ClusterAdmin, epochs_of
 from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
+from spark_cursor_source.kafka.tail_consumer import TailConsumer
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.topics.dead_letter_topics import DeadLetterTopics
+from spark_cursor_source.wire.offset_json import decode, encode
 from tests.devkit.test_broker import alive, read_all, write
 from tests.interop.test_reappend import due, rows_of
 from tests.waiting import wait_until
@@ -285,36 +288,134 @@ def ask_on(planner: Planner, start: SourceOffset) -> None:
         time.sleep(0.1)
 
 
-def test_a_query_is_told_of_records_that_an_unclean_election_has_lost(cluster: EmbeddedKafka) -> None:
-    # 5 on both replicas ---- the follower dies ---- 5 on the leader ---- the leader dies, the follower leads
-    topics = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers}, timeout_ms=60_000)
-    topics.create_new("unclean", 1, AT_ANY_PRICE, replication=2)
+def query_options(cluster: EmbeddedKafka, topic: str, **more: str) -> SourceOptions:
     options = {
         "kafka.bootstrap.servers": cluster.bootstrap_servers,
-        "subscribe": "unclean",
+        "subscribe": topic,
         "subscription": "s",
         "startingOffsets": "earliest",
         # No tracker runs here, and a query that the group gave up while brokers were away would ask for one.
         "sessionTimeout": "5m",
     }
-    with closing(Planner(SourceOptions.parse(options))) as planner:
-        start = planner.initial_offset()
-        ((leader, replicas, _),) = topics.placements("unclean").values()
-        (follower,) = {*replicas} - {leader}
-        for _ in range(2):
-            write(cluster, "unclean", *[b"x"] * 5)
-            end = planner.latest_offset(start, max_offsets=None)
-            planner.plan(start, end)
-            start = end
-            if follower in cluster.pids:
-                cluster.kill(follower)
-        assert start.queue == {("unclean", 0): 10}
-        assert leader is not None
-        cluster.kill(leader)
-        cluster.start(follower)
-        wait_until(lambda: cluster.leader("unclean", 0) == follower)
+    return SourceOptions.parse(options | more)
+
+
+def lose_five_of_ten(cluster: EmbeddedKafka, topic: str, read: Callable[[], object]) -> None:
+    """Write 5 and 5 records, and lose the last 5 of them by an unclean election.
+
+    ``read`` is called after each write.
+    """
+    # 5 on both replicas ---- the follower dies ---- 5 on the leader ---- the leader dies, the follower leads
+    topics = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers}, timeout_ms=60_000)
+    ((leader, replicas, _),) = topics.placements(topic).values()
+    (follower,) = {*replicas} - {leader}
+    for _ in range(2):
+        write(cluster, topic, *[b"x"] * 5)
+        read()
+        if follower in cluster.pids:
+            cluster.kill(follower)
+    assert leader is not None
+    cluster.kill(leader)
+    cluster.start(follower)
+    wait_until(lambda: cluster.leader(topic, 0) == follower)
+
+
+class Run:
+    """A query that reads a topic, without a tracker."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.planner = Planner(options)
+        self.end = self.planner.initial_offset()
+
+    def read(self) -> None:
+        end = self.planner.latest_offset(self.end, max_offsets=None)
+        self.planner.plan(self.end, end)
+        self.end = end
+
+    def close(self) -> None:
+        self.planner.close()
+
+
+def look(
+    view: SourceTopics, topics: ClusterAdmin, positions: Mapping[tuple[str, int], int]
+) -> dict[tuple[str, int], int]:
+    """Check the ends as a query does at each trigger. Returns the leader epochs."""
+    ends = topics.log_ends(view.partitions, committed=True)
+    view.watch_ends(positions, {tp: end.offset for tp, end in ends.items()}, epochs_of(ends))
+    return epochs_of(ends)
+
+
+def test_a_query_is_told_of_records_that_an_unclean_election_has_lost(cluster: EmbeddedKafka) -> None:
+    topics = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers}, timeout_ms=60_000)
+    topics.create_new("unclean", 1, AT_ANY_PRICE, replication=2)
+    with closing(Run(query_options(cluster, "unclean"))) as run:
+        lose_five_of_ten(cluster, "unclean", run.read)
+        assert run.end.queue == {("unclean", 0): 10}
         with pytest.raises(
             QueueTopicEndsEarlier,
             match=r"Topic 'unclean' partition 0 ends at offset 5, before the position 10 .* lost",
         ):
-            ask_on(planner, start)
+            ask_on(run.planner, run.end)
+
+
+def test_new_records_with_the_offsets_of_lost_ones_are_told_from_the_lost_ones(
+    cluster: EmbeddedKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    # 10 read ---- the last 5 are lost, and 8 others are written: the log ends at 13, above the position
+    topics = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers}, timeout_ms=60_000)
+    topics.create_new("grown", 1, AT_ANY_PRICE, replication=2)
+    lost = r"Topic 'grown' partition 0 ends at offset 5, before the position 10 .* lost"
+    kafka = {"bootstrap.servers": cluster.bootstrap_servers}
+    tail = TailConsumer(kafka, "grown", isolation="read_committed", on_removed=lambda *_: None)
+    tail.follow({0: 0})
+    stops: list[int] = []
+
+    def read_on() -> None:
+        run.read()
+        past = run.end.queue["grown", 0]
+        wait_until(lambda: past in stops or stops.extend(one.stop for one in tail.read(10, 0.2)))
+        look(running, topics, run.end.queue)
+
+    with (
+        closing(Run(query_options(cluster, "grown"))) as run,
+        closing(SourceTopics(query_options(cluster, "grown"), topics)) as running,
+        closing(tail),
+    ):
+        running.refresh()
+        lose_five_of_ten(cluster, "grown", read_on)
+        write(cluster, "grown", *[b"y"] * 8)
+        with pytest.raises(QueueTopicEndsEarlier, match=lost):
+            look(running, topics, run.end.queue)
+        with pytest.raises(QueueTopicEndsEarlier, match=lost):
+            wait_until(lambda: tail.read(10, 0.2) and False)
+    checkpoint = decode(encode(run.end))
+    assert checkpoint.epochs.keys() == {("grown", 0)}
+    with (
+        closing(SourceTopics(query_options(cluster, "grown"), topics)) as view,
+        pytest.raises(QueueTopicEndsEarlier, match=lost),
+    ):
+        view.resume(checkpoint)
+    with closing(SourceTopics(query_options(cluster, "grown", failOnDataLoss="false"), topics)) as view:
+        view.resume(checkpoint)
+        assert caplog.text.count("event=queue_ends_earlier") == 1
+        for _ in range(2):
+            look(view, topics, checkpoint.queue)
+        assert caplog.text.count("event=queue_ends_earlier") == 1, "a leader is checked once"
+
+
+def test_a_change_of_the_leader_that_loses_nothing_is_no_trouble(cluster: EmbeddedKafka) -> None:
+    make(cluster, "clean")
+    topics = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers}, timeout_ms=60_000)
+    write(cluster, "clean", *[b"x"] * 5)
+    with closing(SourceTopics(query_options(cluster, "clean"), topics)) as view:
+        view.refresh()
+
+        first = look(view, topics, {("clean", 0): 5})["clean", 0]
+        leader = cluster.leader("clean", 0)
+        assert leader is not None
+        cluster.kill(leader)
+        write(cluster, "clean", *[b"x"] * 5)
+        # The position is above the end that was seen under the first leader: another member has read on.
+        wait_until(lambda: look(view, topics, {("clean", 0): 10})["clean", 0] > first)
+        write(cluster, "clean", *[b"x"] * 5)
+        assert look(view, topics, {("clean", 0): 15})["clean", 0] > first

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from spark_cursor_source.consumer.assignment import Assignment, place_of
+from spark_cursor_source.consumer.known_topics import KnownTopics
 from spark_cursor_source.consumer.membership import Membership
 from spark_cursor_source.consumer.session import TrackerSession
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
@@ -12,6 +13,7 @@ from spark_cursor_source.core.batch import TopicPartition
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.errors import QueueTopicRecreated, TopicNotFound
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Pace
 
@@ -37,6 +39,7 @@ class ClientAssignment(Assignment):
         *,
         group: str,
         topic: str,
+        known: KnownTopics,
         subscription: str,
         watch: TrackerWatch,
         discover_ms: int = _DISCOVER_MS,
@@ -45,9 +48,8 @@ class ClientAssignment(Assignment):
     ) -> None:
         super().__init__(subscription, membership, run)
         self._topics, self._write, self._watch = topics, write, watch
-        self._group, self._topic = group, topic
+        self._group, self._topic, self._known = group, topic, known
         self._partitions: tuple[TopicPartition, ...] = ()
-        self._topic_ids: Mapping[str, str] = {}
         self._examined: dict[TopicPartition, int] = {}  # position after the offsets of the last fetch
         self._assigned: frozenset[TopicPartition] = frozenset()  # partitions assigned at the last poll
         self._discover, self._look, self._commit = Pace(discover_ms), Pace(look_ms), Pace(commit_ms)
@@ -72,12 +74,14 @@ class ClientAssignment(Assignment):
         return self._held & self._membership.assigned_partitions(self._partitions)
 
     def lost(self) -> frozenset[TopicPartition]:
-        """Returns the held partitions that were sought or belong to another member now."""
+        """Returns the held partitions that were sought or belong to another member now.
+
+        Raises:
+            TopicNotFound, QueueTopicRecreated: the topic was deleted, and perhaps created again.
+        """
         lost: frozenset[TopicPartition] = frozenset()
         if self._discover.is_time():
-            info = self._topics.describe([self._topic])[self._topic]
-            self._partitions = tuple((info.name, number) for number in range(info.partitions))
-            self._topic_ids = {info.name: info.topic_id}
+            self._look_for_partitions()
             self._watch.look()
             # After a Seek, or a Hello of another run, the partition restarts from the tracker's state.
             lost = frozenset(map(place_of, self._run.taken_over()))
@@ -87,13 +91,22 @@ class ClientAssignment(Assignment):
             lost |= self._held - self._assigned
         return lost
 
+    def _look_for_partitions(self) -> None:
+        try:
+            info = self._known.refresh([self._topic])[self._topic]
+        except (TopicNotFound, QueueTopicRecreated):
+            # Positions in the deleted topic must not be committed for the new one.
+            self._give_up(self._held)
+            raise
+        self._partitions = tuple((info.name, number) for number in range(info.partitions))
+
     def greet(self) -> None:
         """Sends Hello for newly assigned partitions."""
         if not self._assigned - self._held:
             return
         new = sorted(self._membership.assigned_partitions(self._partitions) - self._held)
         begin = self._topics.beginning_offsets(new) | self._topics.committed(self._group, new)
-        self._run.greet({self.cell(*tp): begin[tp] for tp in new}, self._topic_ids)
+        self._run.greet({self.cell(*tp): begin[tp] for tp in new}, self._known.ids)
         self._held |= frozenset(new)
 
     def resume_answered(self) -> dict[int, int]:

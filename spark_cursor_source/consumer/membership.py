@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
+from spark_cursor_source.consumer.queue_ids import check_queue_id, described
 from spark_cursor_source.consumer.this_process import is_dead, name_member, note_joined, note_left
-from spark_cursor_source.core.member_name import MemberName, reads_of
+from spark_cursor_source.core.member_name import MemberName
 from spark_cursor_source.core.subscription_type import SubscriptionType
-from spark_cursor_source.errors import MemberFenced, QueueIdConflict, SubscriptionInUse
+from spark_cursor_source.errors import MemberFenced, SubscriptionInUse
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.group_admin import GroupMemberInfo
@@ -112,13 +113,7 @@ class Membership:
 
         ``members`` are their names, or the metadata of the offsets that they committed.
         """
-        mine = self._name.reads
-        for text in sorted(set(members)):
-            theirs, name = reads_of(text), MemberName.parse(text)
-            if theirs not in (None, mine):
-                read, others = (f"queueId={word}" if word else "all messages" for word in (mine, theirs))
-                earlier = "an earlier member" if name is None else _described(name)
-                raise QueueIdConflict(self._part.group, read, others, earlier)
+        check_queue_id(self._name, self._part.group, members)
 
     def wait_for_assignment(self, partitions: Collection[Partition]) -> frozenset[Partition]:
         """Waits until :meth:`assigned_partitions` is final.
@@ -265,12 +260,12 @@ class Membership:
                 if name is None or name == self._name or is_dead(name):
                     continue  # the holder has left, died on this machine, or is this member
                 self._check_queue_id(names)
-                return _Holder(_described(name), other.coordinator)
+                return _Holder(described(name), other.coordinator)
             if self._part.type.is_sole:
                 name = MemberName.parse(other.client_id)
                 if name is None or not is_dead(name):
                     self._check_queue_id([other.client_id])
-                    said = _described(name) if name else _stranger(other)
+                    said = described(name) if name else _stranger(other)
                     return _Holder(said, other.coordinator)
         return None
 
@@ -280,13 +275,6 @@ class Membership:
         for other in self._topics.group_members(self._part.group):
             if topics & {topic for topic, _ in other.partitions}:
                 yield other
-
-
-def _described(name: MemberName) -> str:
-    return (
-        f"query {name.query_id} ({name.type.value}) on host {name.host}, process"
-        f" {name.process.partition('@')[0]}, since {name.since}"
-    )
 
 
 def _stranger(member: GroupMemberInfo) -> str:

@@ -11,7 +11,7 @@ from spark_cursor_source.consumer.run_parts import RunParts
 from spark_cursor_source.consumer.trigger import InputEnds, MinOffsetsDelay
 from spark_cursor_source.core.admission import Admitted, Turns, admit
 from spark_cursor_source.core.batch import BatchPlan, SourceOffset, TopicPartition, plan
-from spark_cursor_source.errors import TopicGone, TopicNotFound
+from spark_cursor_source.kafka.admin import epochs_of
 from spark_cursor_source.options.source import Isolation
 
 
@@ -68,14 +68,10 @@ class RunningPhase:
         if not self.ends.is_bounded and self._idle.goes_on(self._places()):
             return here
         known = parts.queue.topic_ids
-        try:
-            ends = self.ends.read()
-        except (TopicNotFound, TopicGone):
-            parts.queue.refresh()  # raises the right error if the missing topic matters
-            if parts.queue.topic_ids == known:
-                raise
+        ends = parts.queue.unless_deleted(self.ends.read)
+        if ends is None:
             return here
-        parts.queue.watch_ends(parts.assignment.next, ends.queue)
+        parts.queue.watch_ends(parts.assignment.next, ends.queue, ends.epochs)
         admitted = self._admit(here, ends, max_offsets)
         if admitted is None:
             self._rest(ends)
@@ -144,6 +140,7 @@ class RunningPhase:
             redeliveries_id=self._parts.pending.topic_id,
             laps=start.laps,
             origins=start.begun_elsewhere(self._origin),
+            epochs={**start.epochs, **self.ends.latest.epochs},
         ).with_lanes(admitted.ordinary, admitted.suspects)
         # After a seek back, a batch can end at the offset where it starts. Spark runs no batch between equal
         # offsets.
@@ -175,13 +172,14 @@ class RunningPhase:
         topics, redeliveries = self._parts.topics, self._parts.pending.partitions
         queue = sorted(self._parts.assignment.next)
         if self._read_committed:
-            ends = topics.end_offsets([*queue, *redeliveries], committed=True)
+            ends = topics.log_ends([*queue, *redeliveries], committed=True)
         else:
-            ends = topics.end_offsets(queue, committed=False)
-            ends |= topics.end_offsets(redeliveries, committed=True)
+            ends = topics.log_ends(queue, committed=False)
+            ends |= topics.log_ends(redeliveries, committed=True)
         return SourceOffset(
-            queue={tp: ends[tp] for tp in queue},
-            redeliveries={partition: ends[topic, partition] for topic, partition in redeliveries},
+            queue={tp: ends[tp].offset for tp in queue},
+            redeliveries={partition: ends[topic, partition].offset for topic, partition in redeliveries},
+            epochs=epochs_of({tp: ends[tp] for tp in queue}),
         )
 
     # -- the admitted batch --------------------------------------------------------------------------------

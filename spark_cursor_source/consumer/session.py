@@ -8,10 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from spark_cursor_source.consumer.known_topics import check_same_topic
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Delete, Hello
-from spark_cursor_source.errors import CursorqError, NoTracker, QueueTopicRecreated
+from spark_cursor_source.errors import CursorqError, NoTracker
 from spark_cursor_source.topics.cursors import check_tracked_through
 
 log = logging.getLogger(__name__)
@@ -230,9 +231,7 @@ class TrackerSession:
 
     def _check(self, hello: Hello, cursor: CursorSnapshot | None) -> None:
         check_tracked_through(self._tracker.markers_topic, hello.cell, cursor)
-        was, now = None if cursor is None else cursor.topic_id, hello.topic_id
-        if was is not None and now is not None and was != now:
-            raise QueueTopicRecreated(hello.cell.topic, was, now)
+        check_same_topic(hello.cell.topic, None if cursor is None else cursor.topic_id, hello.topic_id)
 
     def _no_tracker(self, cells: int) -> NoTracker:
         tracker = self._tracker

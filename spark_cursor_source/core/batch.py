@@ -33,6 +33,8 @@ class SourceOffset:
     #: messages below this offset are taken from the record at the position in ``redeliveries``
     cuts: Mapping[int, int] = field(default_factory=dict)
     suspect_cuts: Mapping[int, int] = field(default_factory=dict)  #: the same for ``suspects``
+    #: leader epoch of queue partitions whose log had reached the position by then; missing: unknown
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def lane(self, *, alone: bool) -> Lane:
         """Returns the progress through the redeliveries that are planned alone, or through all others."""

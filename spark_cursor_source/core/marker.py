@@ -2,11 +2,15 @@
 
 Start, End and KeepAlive follow the kafka-mq-go markers of the same names. The other kinds follow Pulsar's
 acknowledgement commands.
+
+Start, End, KeepAlive, Release and Reject may have a ``topic_id``, the id of the queue topic. The tracker
+ignores them in a cell of another topic id: a topic that was deleted and created again under its name has
+other messages at the same offsets.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
@@ -24,6 +28,7 @@ class Start:
     delivery_count: int
     run_id: str  #: run of the planner
     alone: bool = False  #: suspects, delivered without other messages
+    topic_id: str | None = None  #: None, here and below: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,7 @@ class End:
     offsets: OffsetSet
     run_id: str | None = None
     no_message: bool = False
+    topic_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +82,7 @@ class KeepAlive:
     lease_ms: int
     delivery_count: int | None = None
     run_id: str | None = None
+    topic_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +99,7 @@ class Release:
     delay_ms: int | None = None  #: None: the backoff of the policy; 0: no delay
     reason: str = ""
     due_ms: int | None = None
+    topic_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +110,7 @@ class Reject:
     offsets: OffsetSet
     delivery_count: int
     reason: str = ""
+    topic_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +239,20 @@ Marker = (
     | EndPause
     | Requeue
 )
+
+#: markers of messages that may name the queue topic by its id
+OfTopic = Start | End | KeepAlive | Release | Reject
+
+
+def of_topic(marker: Marker, topic_id: str) -> Marker:
+    """Returns the marker with the id of its queue topic, if it is a marker of single messages.
+
+    >>> cell = Cell(subscription="s", topic="t", partition=0)
+    >>> of_topic(End(cell=cell, offsets=OffsetSet.of((3, 5))), "id-1").topic_id
+    'id-1'
+    """
+    return replace(marker, topic_id=topic_id) if isinstance(marker, OfTopic) else marker
+
 
 #: names of the markers, as operators see them
 KINDS: dict[type[Marker], str] = {

@@ -32,6 +32,7 @@ gone           + Withhold -> troubled (the dead letter could not be written, so 
 any            + Seek -> unseen at its position and above, gone below · the cell loses its owner
                + Delete -> the cell does not exist
                + Pause, EndPause -> unchanged; between them consumers lease nothing new
+any            + Start, End, KeepAlive, Release, Reject with the id of another queue topic -> unchanged
 no cell        + Hello, Seek -> unseen at its position and above, gone below · anything else -> no cell
 =============  ==========================================================================================
 
@@ -79,6 +80,7 @@ from spark_cursor_source.core.marker import (
     KeepAlive,
     Leave,
     Marker,
+    OfTopic,
     OpenBreaker,
     Pause,
     Reject,
@@ -229,10 +231,27 @@ class CellTracker:
         self._exists = self._exists or isinstance(marker, (Hello, Seek))
         if not self._exists:
             return
+        if self._is_of_another_topic(marker):
+            return
         self._take_in(marker, at_ms)
         if isinstance(marker, (Hello, Start, KeepAlive, End, EndLeased, EndUpTo)):
             run = marker.run_id
             self._owner_seen_ms = at_ms if run and run == self._owner else self._owner_seen_ms
+
+    def _is_of_another_topic(self, marker: Marker) -> bool:
+        """True for a late marker of messages of a deleted topic: their offsets name other messages now."""
+        if not isinstance(marker, OfTopic) or marker.topic_id is None or self._topic_id is None:
+            return False
+        if marker.topic_id == self._topic_id:
+            return False
+        match marker:
+            case Start():
+                self._tally["overlapped"] += len(marker.offsets)
+            case End():
+                self._tally["unknown_ends"] += len(marker.offsets)
+            case KeepAlive() | Release() | Reject():
+                self._tally["unknown_settlements"] += len(marker.offsets)
+        return True
 
     def _take_in(self, marker: Marker, at_ms: int) -> None:
         match marker:

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import RETRIABLE, error_of, refusal, unavailable
-from spark_cursor_source.kafka.tail_consumer import Fetched, Removed, TailConsumer
+from spark_cursor_source.kafka.tail_consumer import Fetched, Removed, TailConsumer, Truncated
 
 _ASK_MS = 10_000
 _MOVED = frozenset(
@@ -27,7 +27,8 @@ _EAGER = "range,roundrobin"
 class GroupReader(TailConsumer):
     """Consumer with group-assigned partitions that starts at the committed offsets. Not thread-safe.
 
-    ``on_revoked`` is called inside :meth:`read` after the partitions were assigned to other members.
+    ``name`` is the client id of the member and the metadata of its offsets. ``on_revoked`` is called inside
+    :meth:`read` after the partitions were assigned to other members.
     """
 
     def __init__(
@@ -36,23 +37,38 @@ class GroupReader(TailConsumer):
         topic: str,
         group: str,
         *,
+        name: str,
         isolation: str,
         session_ms: int,
         on_removed: Removed,
+        on_truncated: Truncated | None = None,
         on_revoked: Callable[[], None],
     ) -> None:
         settings = {
             "group.id": group,
+            "client.id": name,
             "partition.assignment.strategy": _EAGER,
             "session.timeout.ms": str(session_ms),
             "heartbeat.interval.ms": str(max(session_ms // 6, 1)),
         }
-        super().__init__(config, topic, isolation=isolation, on_removed=on_removed, settings=settings)
-        self._group, self._on_revoked = group, on_revoked
+        super().__init__(
+            config,
+            topic,
+            isolation=isolation,
+            on_removed=on_removed,
+            on_truncated=on_truncated,
+            settings=settings,
+        )
+        self._group, self._name, self._on_revoked = group, name, on_revoked
         self._new: list[int] = []  # assigned partitions that are not read yet
         self._consumer.subscribe(
             [topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
         )
+
+    @property
+    def partitions(self) -> frozenset[tuple[str, int]]:
+        """Assigned partitions, also those that are not read yet."""
+        return frozenset((self._reads.topic, number) for number in (*self._new, *self._reads.positions))
 
     def read(self, most: int, wait_s: float) -> list[Fetched]:
         """Returns the next records, like :meth:`TailConsumer.read`. Calls keep the member in the group."""
@@ -74,7 +90,8 @@ class GroupReader(TailConsumer):
             NotAuthorized, KafkaRefused
         """
         offsets = [
-            TopicPartition(self._reads.topic, number, at) for number, at in self._reads.positions.items()
+            TopicPartition(self._reads.topic, number, at, self._name)
+            for number, at in self._reads.positions.items()
         ]
         while offsets:
             try:

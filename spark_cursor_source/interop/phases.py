@@ -15,7 +15,7 @@ from spark_cursor_source.core.batch import SourceOffset, TopicPartition, paused_
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.errors import MarkerFormatChanged
 from spark_cursor_source.interop.starts import Range, started_in
-from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.admin import ClusterAdmin, epochs_of
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.options.source import Isolation, SourceOptions
@@ -154,9 +154,13 @@ class RunningPhaseV1:
             return start
         if not self.ends.is_bounded and self._idle.goes_on(self._positions.next):
             return start
-        ends = self.ends.read().queue
+        known = self._queue.topic_ids
+        found = self._queue.unless_deleted(self.ends.read)
+        if found is None:
+            return start
+        ends = found.queue
         positions = self._positions.next
-        self._queue.watch_ends(positions, ends)
+        self._queue.watch_ends(positions, ends, found.epochs)
         origin = {tp: positions[tp] for tp in ends}
         queue = admit_queue(origin, paused_queue_ends(ends, origin, self._queue.paused), budget=max_offsets)
         waiting = sum(queue[tp] - origin[tp] for tp in queue)
@@ -165,12 +169,15 @@ class RunningPhaseV1:
             return start
         self._idle.end()
         self._queue.refresh()
+        if self._queue.topic_ids != known:
+            return start  # a topic was deleted: plan without it at the next trigger
         return SourceOffset(
             queue={**start.queue, **queue},
             redeliveries={},
             topic_ids={**start.topic_ids, **self._queue.topic_ids},
             markers=self._positions.markers_ends(),
             origins=start.begun_elsewhere(origin),
+            epochs={**start.epochs, **found.epochs},
         )
 
     def _rest(self, ends: Mapping[TopicPartition, int]) -> None:
@@ -193,8 +200,10 @@ class RunningPhaseV1:
         }
 
     def _read_ends(self) -> SourceOffset:
-        ends = self._topics.end_offsets(list(self._queue.partitions), committed=self._read_committed)
-        return SourceOffset(queue=ends, redeliveries={})
+        ends = self._topics.log_ends(list(self._queue.partitions), committed=self._read_committed)
+        return SourceOffset(
+            queue={tp: end.offset for tp, end in ends.items()}, redeliveries={}, epochs=epochs_of(ends)
+        )
 
 
 class ReplayPhaseV1:

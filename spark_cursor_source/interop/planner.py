@@ -76,7 +76,7 @@ class PlannerV1:
             queue_id=None if options.queue_id is None else options.queue_id.encode(),
             lease_ms=options.lease_ms,
         )
-        self._queue = SourceTopics(options, topics, may_be_recreated=False)
+        self._queue = SourceTopics(options, topics, begins_anew=False)
         self._membership = group_config(options, topics, uuid.uuid4().hex)
         group = GroupProgress(topics, self._membership, options.group)
         self._positions = PositionsV1(

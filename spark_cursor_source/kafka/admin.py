@@ -65,6 +65,18 @@ class TopicInfo:
     partitions: int
 
 
+class LogEnd(NamedTuple):
+    """End offset of a partition, and the epoch of its leader; None: the broker tells no epoch."""
+
+    offset: int
+    epoch: int | None
+
+
+def epochs_of(ends: Mapping[Partition, LogEnd]) -> dict[Partition, int]:
+    """Return the leader epochs of the partitions whose brokers tell them."""
+    return {partition: end.epoch for partition, end in ends.items() if end.epoch is not None}
+
+
 class Append(NamedTuple):
     """Offset, append time in milliseconds and leader epoch of an appended record."""
 
@@ -294,9 +306,15 @@ class ClusterAdmin:
 
     def end_offsets(self, partitions: Iterable[Partition], *, committed: bool) -> dict[Partition, int]:
         """Return the high watermark of each partition, or the last stable offset if ``committed``."""
+        return {
+            partition: end.offset for partition, end in self.log_ends(partitions, committed=committed).items()
+        }
+
+    def log_ends(self, partitions: Iterable[Partition], *, committed: bool) -> dict[Partition, LogEnd]:
+        """Return the end offsets as :meth:`end_offsets` does, with the leader epoch at that end."""
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         found = self._list_offsets(partitions, _LATEST, isolation)
-        return {partition: info.offset for partition, info in found.items()}
+        return {partition: LogEnd(info.offset, info.leader_epoch) for partition, info in found.items()}
 
     def existing_ends(self, partitions: Collection[Partition], *, committed: bool) -> dict[Partition, int]:
         """Return the end offsets of the partitions that exist, as :meth:`end_offsets` does."""

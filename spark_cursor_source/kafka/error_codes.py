@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 
@@ -57,6 +58,11 @@ UNKNOWN_TOPIC = frozenset(
     }
 )
 
+#: a consumer needs a new position and has none: retention or a truncation removed the records at its position
+OFFSET_RESET = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})
+_TRUNCATION = "log truncation detected"
+_END = re.compile(r"broker end offset is (\d+)")
+
 UNAUTHORIZED = frozenset(
     {
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -88,6 +94,20 @@ FENCED = frozenset(
 NOT_A_MEMBER = frozenset(
     {KafkaError.FENCED_INSTANCE_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID}
 )
+
+
+def is_truncation(error: KafkaError) -> bool:
+    """True if a consumer reports that records before its position were lost.
+
+    librdkafka reports it as a failed offset reset with a text of its own.
+    """
+    return error.code() in OFFSET_RESET and _TRUNCATION in error.str().lower()
+
+
+def truncated_at(error: KafkaError) -> int | None:
+    """Return the end of the records that are left, from an error of :func:`is_truncation`."""
+    found = _END.search(error.str())
+    return None if found is None else int(found.group(1))
 
 
 def error_of(raised: KafkaException) -> KafkaError:

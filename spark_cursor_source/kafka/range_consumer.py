@@ -137,6 +137,13 @@ class _Reading(PartitionReads, Generic[RecordsT]):
         warn_removed(self.topic, number, self.position, up_to)
         self._on_removed(self.position, up_to)
 
+    def truncated(self, number: int, end: int | None) -> None:
+        super().truncated(number, end)
+        # Records that were written since have the offsets of the lost ones. They are not part of the range.
+        if end is None or end < self._stop:
+            left = self.position if end is None else min(end, self.position)
+            self.ends_early(number, (left, left))
+
     def refused(self, error: KafkaError) -> ReadRefused:
         return ReadRefused(self.topic, self._partition, self.position, shown(error))
 

@@ -19,8 +19,10 @@ from spark_cursor_source.kafka.error_codes import (
     UNKNOWN_TOPIC,
     ErrorCallback,
     error_of,
+    is_truncation,
     refusal,
     shown,
+    truncated_at,
     unavailable,
 )
 
@@ -148,6 +150,14 @@ class PartitionReads(ABC):
         self.removed(number, stop, available)
         self.advance(number, stop)
 
+    def truncated(self, number: int, end: int | None) -> None:
+        """Report that records before the position were lost, or raise an error.
+
+        ``end`` is the end of the remaining records, if the brokers told it. By now the log may have other
+        records at these offsets.
+        """
+        self.last = f"the log was truncated at offset {end}"
+
     def refused(self, error: KafkaError) -> CursorqError:
         """Return the error for what a retry does not resolve."""
         return refusal(error, operation="read", resource=self.topic)
@@ -257,7 +267,10 @@ class PartitionReads(ABC):
         self.check_stall()
         if event is Event.OUT_OF_RANGE and number is not None:
             self._ended.discard(number)
-            self._compare_with_ends(number)
+            if is_truncation(error):
+                self.truncated(number, truncated_at(error))
+            if number in self.unfinished:
+                self._compare_with_ends(number)
         elif event is Event.MISSING:
             self.look()
             if not self._denials:

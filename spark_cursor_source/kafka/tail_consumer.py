@@ -16,6 +16,9 @@ from spark_cursor_source.kafka.config_roles import reader_config
 from spark_cursor_source.kafka.error_codes import ErrorCallback
 from spark_cursor_source.kafka.reading import Event, PartitionReads, event_of, offset_of
 
+#: called with the error for records that a partition has lost at its end; may raise it
+Truncated = Callable[[QueueTopicEndsEarlier], None]
+
 #: called with (partition, first removed offset, next remaining offset)
 Removed = Callable[[int, int, int], None]
 
@@ -61,7 +64,9 @@ def offsets_of(messages: Sequence[Message]) -> OffsetSet:
 class TailConsumer:
     """Consumer with assigned partitions and positions, outside of any group. Not thread-safe.
 
-    ``on_removed`` is called for offsets that retention has deleted before they were read.
+    ``on_removed`` is called for offsets that retention has deleted before they were read. ``on_truncated`` is
+    called once for each position where a partition has lost records below it, after an unclean leader
+    election. Without it, that is an error. If it returns, the reader goes on at its position.
     """
 
     def __init__(
@@ -71,6 +76,7 @@ class TailConsumer:
         *,
         isolation: str,
         on_removed: Removed,
+        on_truncated: Truncated | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self._complaints = ErrorCallback()
@@ -78,7 +84,7 @@ class TailConsumer:
         self._consumer: Consumer = open_client(
             Consumer, {**reader_config(config), **fixed, **(settings or {})}
         )
-        self._reads = _Reads(self._consumer, topic, on_removed)
+        self._reads = _Reads(self._consumer, topic, on_removed, on_truncated)
 
     def follow(self, positions: Mapping[int, int]) -> None:
         """Read these partitions from these positions, also if they were read before."""
@@ -161,12 +167,26 @@ class _Reads(PartitionReads):
     look_every_s = 10.0  # the end of a queue is quiet for long
     request_s = 2.0  # an outage must not keep the caller from its leases
 
-    def __init__(self, consumer: Consumer, topic: str, on_removed: Removed) -> None:
+    def __init__(
+        self, consumer: Consumer, topic: str, on_removed: Removed, on_truncated: Truncated | None
+    ) -> None:
         super().__init__(consumer, topic, {})
-        self._on_removed = on_removed
+        self._on_removed, self._on_truncated = on_removed, on_truncated
+        self._told_of: dict[int, int] = {}  # positions for which ``on_truncated`` was called
 
     def removed(self, number: int, up_to: int, available: tuple[int, int]) -> None:
         self._on_removed(number, self.positions[number], up_to)
 
     def ends_early(self, number: int, available: tuple[int, int]) -> None:
-        raise QueueTopicEndsEarlier(self.topic, number, self.positions[number], available[1])
+        self.truncated(number, available[1])
+        self._forget_denials(number)  # wait again: the log may grow up to the position
+
+    def truncated(self, number: int, end: int | None) -> None:
+        position = self.positions[number]
+        if self._told_of.get(number) == position or (end is not None and end >= position):
+            return
+        lost = QueueTopicEndsEarlier(self.topic, number, position, end or 0)
+        if self._on_truncated is None:
+            raise lost
+        self._on_truncated(lost)
+        self._told_of[number] = position

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.errors import DataLoss
+from spark_cursor_source.errors import DataLoss, QueueTopicEndsEarlier
 
 log = logging.getLogger(__name__)
 
@@ -26,4 +26,17 @@ def report_loss(topic: str, partition: int, offsets: OffsetSet, *, fail: bool) -
         topic,
         partition,
         ranges,
+    )
+
+
+def report_truncation(lost: QueueTopicEndsEarlier, *, fail: bool) -> None:
+    """Report records that a queue topic has lost at its end, in the log or as an error.
+
+    Raises:
+        QueueTopicEndsEarlier: ``fail`` is true.
+    """
+    if fail:
+        raise lost
+    log.warning(
+        "The queue topic ends before the position of the subscription. event=queue_ends_earlier why=%s", lost
     )

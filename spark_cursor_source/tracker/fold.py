@@ -33,6 +33,7 @@ class _KindOfEnd(NamedTuple):
 
     run_id: str | None
     no_message: bool
+    topic_id: str | None
 
 
 class _Kept(NamedTuple):
@@ -151,7 +152,7 @@ class MarkerFold:
                 raise InvalidMarker("it is of version 1, and the tracker has no option redelivery=reappend")
             self._messages.append(message_wire.row_of(offset, at_ms, marker))
         elif isinstance(marker, End):
-            kind = _KindOfEnd(marker.run_id, marker.no_message)
+            kind = _KindOfEnd(marker.run_id, marker.no_message, marker.topic_id)
             if marker.cell in self._ends and self._ends[marker.cell][0] != kind:
                 self._flush(marker.cell)
             _, sets, _, _ = self._ends.setdefault(marker.cell, (kind, [], 0, 0))
@@ -170,9 +171,7 @@ class MarkerFold:
         ends = self._ends.pop(cell, None)
         if ends is not None:
             kind, sets, offset, at_ms = ends
-            folded = End(
-                cell=cell, offsets=OffsetSet.union(sets), run_id=kind.run_id, no_message=kind.no_message
-            )
+            folded = End(cell=cell, offsets=OffsetSet.union(sets), **kind._asdict())
             self._put(offset, at_ms, Folded.MARKER, marker_wire.encode(folded))
         if (kept := self._kept.pop(cell, None)) is not None:
             self._put(kept.offset, kept.at_ms, Folded.MARKER, kept.body)
@@ -185,7 +184,8 @@ def _replaces(later: KeepAlive, at_ms: int, kept: _Kept) -> bool:
     """True if the later KeepAlive covers the whole effect of the earlier one."""
     earlier = kept.marker
     return (
-        (later.run_id, later.delivery_count) == (earlier.run_id, earlier.delivery_count)
+        (later.run_id, later.delivery_count, later.topic_id)
+        == (earlier.run_id, earlier.delivery_count, earlier.topic_id)
         and at_ms + later.lease_ms >= kept.at_ms + earlier.lease_ms
         and not earlier.offsets - later.offsets
     )

@@ -25,6 +25,7 @@ from spark_cursor_source.core.marker import (
     KeepAlive,
     Leave,
     Marker,
+    OfTopic,
     OpenBreaker,
     Pause,
     Reject,
@@ -121,6 +122,8 @@ def encode(marker: Marker) -> bytes:
     pb.message_id.SetInParent()
     pb.message_id.partition = cell.partition
     encode_fields(pb, marker)
+    if isinstance(marker, OfTopic) and marker.topic_id is not None:
+        pb.topic_id = marker.topic_id
     return pb.SerializeToString(deterministic=True)
 
 
@@ -218,6 +221,7 @@ def _decode_start(pb: MarkerPb, cell: Cell) -> Start | None:
         delivery_count=pb.delivery_count,
         run_id=pb.run_id,
         alone=pb.alone,
+        topic_id=pb.topic_id or None,
     )
 
 
@@ -227,7 +231,13 @@ def _encode_end(pb: MarkerPb, marker: End) -> None:
 
 
 def _decode_end(pb: MarkerPb, cell: Cell) -> End:
-    return End(cell=cell, offsets=_offsets(pb), run_id=pb.run_id or None, no_message=pb.no_message)
+    return End(
+        cell=cell,
+        offsets=_offsets(pb),
+        run_id=pb.run_id or None,
+        no_message=pb.no_message,
+        topic_id=pb.topic_id or None,
+    )
 
 
 def _encode_end_leased(pb: MarkerPb, marker: EndLeased) -> None:
@@ -266,6 +276,7 @@ def _decode_keep_alive(pb: MarkerPb, cell: Cell) -> KeepAlive | None:
         lease_ms=_lease_ms(pb),
         delivery_count=count or None,
         run_id=run or None,
+        topic_id=pb.topic_id or None,
     )
 
 
@@ -288,6 +299,7 @@ def _decode_release(pb: MarkerPb, cell: Cell) -> Release | None:
         delay_ms=_delay_ms(pb),
         reason=kept(pb.reason),
         due_ms=_due_ms(pb),
+        topic_id=pb.topic_id or None,
     )
 
 
@@ -300,7 +312,13 @@ def _decode_reject(pb: MarkerPb, cell: Cell) -> Reject | None:
     count = pb.delivery_count
     if not count:
         return None
-    return Reject(cell=cell, offsets=_offsets(pb), delivery_count=count, reason=kept(pb.reason))
+    return Reject(
+        cell=cell,
+        offsets=_offsets(pb),
+        delivery_count=count,
+        reason=kept(pb.reason),
+        topic_id=pb.topic_id or None,
+    )
 
 
 def _encode_end_up_to(pb: MarkerPb, marker: EndUpTo) -> None:

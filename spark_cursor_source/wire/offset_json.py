@@ -34,6 +34,8 @@ def encode(offset: SourceOffset, owner: CheckpointOwner | None = None) -> dict[s
         encoded["laps"] = offset.laps
     if offset.origins:
         encoded["origins"] = _by_topic(offset.origins)
+    if offset.epochs:
+        encoded["epochs"] = _by_topic(offset.epochs)
     if owner is not None:
         encoded["owner"] = dict(sorted(owner.options.items()))
     lanes = {"suspects": offset.suspects, "cuts": offset.cuts, "suspectCuts": offset.suspect_cuts}
@@ -74,6 +76,7 @@ def decode(stored: Mapping[str, Any]) -> SourceOffset:
             suspects=_positions(stored.get("suspects", {})),
             cuts=_positions(stored.get("cuts", {})),
             suspect_cuts=_positions(stored.get("suspectCuts", {})),
+            epochs=_queue(stored.get("epochs", {})),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
         raise _invalid(stored) from cause

@@ -83,6 +83,12 @@ class Rig:
     def topic(self) -> str:
         return self.control.queue
 
+    def recreate(self) -> None:
+        """Delete the queue topic, and create it again."""
+        self.topics.delete(self.topic)
+        eventually(lambda: not self.topics.existing([self.topic]))
+        self.topics.create({self.topic: (self.partitions, {})})
+
     def tracker(self, **options: object) -> None:
         """Run a tracker until the test ends."""
         names = {

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from spark_cursor_source.client import QueueConsumer
-from spark_cursor_source.errors import InvalidArgument, RejectRefused
+from spark_cursor_source.errors import InvalidArgument, QueueIdConflict, RejectRefused
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, decode
 from tests.client.conftest import OpenClient, Rig, counts, ids, receive, unique, until_paused
 from tests.conftest import ROOT
@@ -55,6 +55,23 @@ def test_each_message_has_its_start_before_it_is_received_and_its_end_when_it_is
     assert others[0] not in markers(rig, MarkerType.START)
     committed = rig.topics.committed("kafka-mq-q", [(rig.topic, 0), (rig.topic, 1)])
     assert sum(committed.values()) == 21
+
+
+@pytest.mark.parametrize("first_is_gone", [False, True])
+def test_a_consumer_with_another_queue_id_is_refused_and_skips_nothing(rig: Rig, first_is_gone: bool) -> None:
+    mails = open_consumer(rig)
+    rig.send(b"x", id="q")
+    for message in receive(mails, 1):
+        message.ack()
+    if first_is_gone:
+        mails.close()
+        rig.send(b"y", id="q")
+    committed = rig.topics.committed("kafka-mq-q", [(rig.topic, 0), (rig.topic, 1)])
+    with pytest.raises(QueueIdConflict, match=r"reads queueId=other, .* queueId=q\."):
+        receive(rig.consumer("other", "q", marker_format="v1"), 1)
+    assert rig.topics.committed("kafka-mq-q", [(rig.topic, 0), (rig.topic, 1)]) == committed
+    if first_is_gone:
+        assert len(receive(open_consumer(rig), 1)) == 1
 
 
 def test_what_is_given_back_or_left_comes_again_as_a_copy(rig: Rig) -> None:

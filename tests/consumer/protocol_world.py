@@ -17,6 +17,7 @@ from typing import Any
 from spark_cursor_source.consumer.assignment import PartitionAssignment
 from spark_cursor_source.consumer.client_assignment import ClientAssignment
 from spark_cursor_source.consumer.client_member import ClientMember
+from spark_cursor_source.consumer.known_topics import KnownTopics
 from spark_cursor_source.consumer.pending import ClientRedeliveries, PlannedRedeliveries
 from spark_cursor_source.consumer.running_phase import RunningPhase
 from spark_cursor_source.consumer.session import TrackerAddress, TrackerSession
@@ -40,7 +41,7 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import CellTracker, Redeliver
 from spark_cursor_source.errors import MarkersNotDurable, NoTracker
-from spark_cursor_source.kafka.admin import TopicInfo
+from spark_cursor_source.kafka.admin import LogEnd, TopicInfo
 from spark_cursor_source.options.source import SourceOptions
 
 TOPIC, SUBSCRIPTION = "t", "s"
@@ -415,19 +416,25 @@ class Queue:
 
     def refresh(self) -> None: ...
 
-    def watch_ends(self, positions: object, ends: object) -> None: ...
+    def unless_deleted(self, read: Callable[[], Any]) -> Any:
+        return read()
 
-    def end_offsets(
+    def watch_ends(self, positions: object, ends: object, epochs: object) -> None: ...
+
+    def log_ends(
         self, places: Collection[TopicPartition], *, committed: bool
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[TopicPartition, LogEnd]:
         ends = self._world.ends()
-        return {tp: self._world.messages if tp[0] == TOPIC else ends[tp[1]] for tp in places}
+        found = {tp: self._world.messages if tp[0] == TOPIC else ends[tp[1]] for tp in places}
+        return {tp: LogEnd(end, None) for tp, end in found.items()}
 
     def is_of_another(self, topic: str, cursor_id: str | None) -> bool:
         return False
 
-    def describe(self, topics: Sequence[str]) -> dict[str, TopicInfo]:
+    def describe(self, topics: Collection[str]) -> dict[str, TopicInfo]:
         return {TOPIC: TopicInfo(name=TOPIC, topic_id="t-1", partitions=PARTITIONS)}
+
+    existing = describe
 
     def committed(self, group: str, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return Group(self._world).known(places)
@@ -555,6 +562,7 @@ class ClientFront:
             self._send,
             group="g",
             topic=TOPIC,
+            known=KnownTopics(queue, subscription=SUBSCRIPTION),
             subscription=SUBSCRIPTION,
             watch=watch,
             discover_ms=0,

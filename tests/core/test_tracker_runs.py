@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from spark_cursor_source.core.cursor import Available
+from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release, Start, of_topic
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.poison import MAX_ANNOUNCED
 from spark_cursor_source.core.policy import StepBackoff
@@ -13,7 +16,7 @@ from spark_cursor_source.core.tracker import (
     REJECTED,
     DeadLetter,
 )
-from tests.core.timeline import BEGINNING, A, B, Log, available_log, dead, offsets, redeliver
+from tests.core.timeline import BEGINNING, CELL, A, B, Log, available_log, dead, offsets, redeliver
 
 # ---- Hello
 
@@ -96,6 +99,42 @@ def test_a_cell_keeps_the_first_id_of_its_topic_that_it_is_told() -> None:
     log.restart(max_deliveries=None)
     log.hello(A, at=2, topic_id="second")
     assert log.state.topic_id == "first"
+
+
+LATE: list[tuple[Marker, str, int]] = [
+    (Start(cell=CELL, offsets=offsets((0, 9)), lease_ms=60_000, delivery_count=1, run_id=B), "overlapped", 9),
+    (End(cell=CELL, offsets=offsets((0, 3))), "unknown_ends", 3),
+    (KeepAlive(cell=CELL, offsets=offsets(0), lease_ms=999_000, delivery_count=1), "unknown_settlements", 1),
+    (Release(cell=CELL, offsets=offsets(0, 1), delivery_count=1), "unknown_settlements", 2),
+    (Reject(cell=CELL, offsets=offsets(0), delivery_count=1), "unknown_settlements", 1),
+]
+
+
+@pytest.mark.parametrize(("late", "counted", "messages"), LATE, ids=lambda one: type(one).__name__)
+def test_a_late_marker_of_a_deleted_topic_changes_nothing_in_the_cell_of_the_new_one(
+    late: Marker, counted: str, messages: int
+) -> None:
+    # 0 Delete, H(A) of topic "new"     1 S(0-2)     2 a marker of topic "old"     3 the same of topic "new"
+    log = Log()
+    log.delete()
+    log.hello(A, topic_id="new")
+    log.start(offsets((0, 3)), at=1)
+    before = log.state
+    log.append(of_topic(late, "old"), 2)
+    after = log.state
+    assert getattr(after.totals, counted) == messages
+    assert replace(after, totals=before.totals, next_marker=before.next_marker) == before
+    log.append(of_topic(late, "new"), 3)
+    assert replace(log.state, totals=before.totals, next_marker=before.next_marker) != before
+
+
+def test_a_marker_without_a_topic_id_counts_and_so_does_one_in_a_cell_without_an_id() -> None:
+    for of_cell, of_marker in ((None, "any"), ("new", None)):
+        log = Log()
+        log.hello(A, topic_id=of_cell)
+        log.start(offsets((0, 3)), at=1)
+        log.append(End(cell=CELL, offsets=offsets((0, 3)), topic_id=of_marker), 2)
+        assert log.state.totals.acked == 3
 
 
 def test_a_long_announcement_is_cut_into_records() -> None:

@@ -30,6 +30,7 @@ def reader(config: dict[str, str], create_topic: CreateTopic) -> Iterator[GroupR
         config,
         topic,
         f"group-{uuid.uuid4().hex}",
+        name="a-member",
         isolation="read_committed",
         session_ms=10_000,
         on_removed=on_removed,

@@ -251,3 +251,12 @@ def set_config(admin: AdminClient, topic: str, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     change = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin.incremental_alter_configs([change])[change].result(timeout=20)
+
+
+def truncation(*, at: int, end: int) -> KafkaError:
+    """The error of librdkafka 2.16 for records that an unclean leader election has lost."""
+    text = (
+        f"Partition log truncation detected at offset {at} (leader epoch 0): broker end offset is {end} "
+        "(offset leader epoch 0). Reset to INVALID.: Local: Partition log truncation detected (broker 3)"
+    )
+    return KafkaError(KafkaError._AUTO_OFFSET_RESET, text)

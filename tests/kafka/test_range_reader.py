@@ -10,11 +10,12 @@ from confluent_kafka import Consumer, Message, Producer
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import ReadStalled, RecordsGone
+from spark_cursor_source.kafka import range_consumer
 from spark_cursor_source.kafka.config_roles import reader_config
 from spark_cursor_source.kafka.range_consumer import read_range
 from spark_cursor_source.kafka.range_reader import RangeReader
 from tests.conftest import CreateTopic
-from tests.kafka.control_plane import produce
+from tests.kafka.control_plane import produce, truncation
 
 pytestmark = pytest.mark.broker
 
@@ -87,6 +88,22 @@ def test_a_range_that_its_partition_lost_is_an_error_where_records_must_not_be_l
     assert sum(map(len, found)) == max(2 - start, 0)
     assert failure.value.wanted == (max(start, 2), 5)
     assert failure.value.available == (0, 2)
+
+
+def test_the_lost_rest_of_a_range_is_not_read_from_records_that_were_written_since(
+    consumer: Consumer, two_records: str
+) -> None:
+    # the range 0 to 2 is read up to 1, the log is truncated to 0, and two other records are written
+    removed: list[tuple[int, int]] = []
+    reading = range_consumer._Messages(
+        consumer, two_records, 0, 1, 2, lambda *lost: removed.append(lost), PATIENCE_MS
+    )
+    assert reading.deal_with(truncation(at=1, end=0), 0)
+    assert removed == [(1, 2)]
+    assert list(reading.whole()) == []
+    strict = range_consumer._Messages(consumer, two_records, 0, 1, 2, None, PATIENCE_MS)
+    with pytest.raises(RecordsGone):
+        strict.deal_with(truncation(at=1, end=0), 0)
 
 
 def test_records_of_an_open_transaction_are_not_lost(

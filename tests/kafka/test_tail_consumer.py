@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, Producer
 from spark_cursor_source.errors import KafkaRefused, QueueTopicEndsEarlier, TopicGone
 from spark_cursor_source.kafka.tail_consumer import TailConsumer
 from tests.conftest import CreateTopic, DeleteTopic
+from tests.kafka.control_plane import truncation
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -86,6 +87,28 @@ def test_a_log_that_ends_before_the_position_is_an_error_after_a_while(
     reader.follow({0: 5})
     with pytest.raises(QueueTopicEndsEarlier, match=f"Topic '{topic}' partition 0 ends at offset 3"):
         read_all(reader, 1)
+
+
+def test_records_that_were_lost_are_an_error_although_the_log_has_others_at_their_offsets(
+    reader: TailConsumer, topic: str
+) -> None:
+    reader.follow({0: 2})
+    with pytest.raises(QueueTopicEndsEarlier, match=f"Topic '{topic}' partition 0 ends at offset 1, before"):
+        reader._reads.deal_with(truncation(at=2, end=1), 0)
+
+
+def test_lost_records_are_told_once_where_the_caller_goes_on(config: dict[str, str], topic: str) -> None:
+    told: list[QueueTopicEndsEarlier] = []
+    tail = TailConsumer(
+        config, topic, isolation="read_committed", on_removed=lambda *_: None, on_truncated=told.append
+    )
+    with closing(tail):
+        tail.follow({0: 2})
+        for _ in range(2):
+            assert tail._reads.deal_with(truncation(at=2, end=1), 0), "it is assigned again"
+        assert [(one.position, one.end) for one in told] == [(2, 1)]
+        tail._reads.assign()
+        assert read_all(tail, 1) == [2]
 
 
 def test_a_deleted_topic_is_named_with_a_partition_that_was_read(

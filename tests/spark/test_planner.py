@@ -13,8 +13,9 @@ from spark_cursor_source.core.marker import Release, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import InvalidOption, QueueIdConflict
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.wire import redelivery
-from tests.kafka.control_plane import produce, redeliver_of
+from tests.kafka.control_plane import eventually, produce, redeliver_of
 from tests.spark.desk import MakeDesk, Query
 
 pytestmark = pytest.mark.broker
@@ -167,3 +168,19 @@ def test_a_queue_topic_that_is_created_again_is_read_from_its_beginning_where_lo
     desk.put(b"new-2")
     later = Query(desk.reader(), query.end)
     assert (2, 1) in later.until_rows(lambda offset, _: offset == 2)
+
+
+def test_a_query_goes_on_when_the_cursors_topic_is_created_again(make_desk: MakeDesk) -> None:
+    # S(0-1, 1) | the cursors topic is deleted and created again | S(2, 1), and the leases of before are kept
+    desk = make_desk()
+    desk.put(b"a", b"b")
+    query = Query(desk.reader())
+    assert query.rows(query.next()) == [(0, 1), (1, 1)]
+    desk.until(lambda cursor: len(cursor.leased) == 2)
+    topics = ClusterAdmin(desk.control.config)
+    topics.delete(desk.control.cursors)
+    eventually(lambda: not topics.existing([desk.control.cursors]))
+    topics.ensure_cursors(desk.control.cursors)
+    desk.put(b"c")
+    assert query.until_rows(lambda offset, _: offset == 2) == [(2, 1)]
+    desk.until(lambda cursor: (cursor.read_position, len(cursor.leased)) == (3, 3))

@@ -16,7 +16,7 @@ from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.errors import DataLoss, MarkerFormatChanged
+from spark_cursor_source.errors import DataLoss, MarkerFormatChanged, QueueTopicRecreated
 from spark_cursor_source.interop.planner import PlannerV1
 from spark_cursor_source.interop.redelivery_count import HEADER_REDELIVERY_COUNT
 from spark_cursor_source.interop.sender import MarkerSenderV1
@@ -345,6 +345,35 @@ def test_a_checkpoint_of_the_other_marker_format_is_refused(make_desk: Callable[
     )
     with closing(Planner(ours)) as planner, pytest.raises(MarkerFormatChanged):
         planner.latest_offset(of_v1, max_offsets=None)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("deletion_seen", [False, True])
+def test_a_topic_that_is_created_again_fails_the_query_also_where_loss_is_no_failure(
+    make_desk: Callable[..., Desk], deletion_seen: bool, restarted: bool
+) -> None:
+    # three started | deleted, which the query may see | created again, and is longer than before
+    desk = make_desk()
+    desk.put(*[b"q"] * 3)
+    planner = desk.planner(failOnDataLoss="false")
+    start = planner.initial_offset()
+    end = planner.latest_offset(start, max_offsets=None)
+    assert len(ids(planner.plan(start, end).tasks)) == 3
+    was = desk.topics.describe([desk.queue])[desk.queue]
+    desk.topics.delete(desk.queue)
+    wait_until(lambda: not desk.topics.existing([desk.queue]), "the topic is deleted")
+    if deletion_seen:
+        wait_until(
+            lambda: planner.latest_offset(end, max_offsets=None) is end and not planner._queue.partitions,
+            "the query skips the topic",
+        )
+    desk.topics.create({desk.queue: (was.partitions, {})})
+    desk.put(*[b"q"] * 5)
+    if restarted:
+        planner = desk.planner(failOnDataLoss="false")
+    with pytest.raises(QueueTopicRecreated, match="new checkpoint and a new subscription"):
+        wait_until(lambda: planner.latest_offset(logged(end), max_offsets=None) is None, "the error")
+    assert desk.started() == [(0, 0), (0, 1), (0, 2)]
 
 
 def test_a_range_is_started_in_pieces_and_handed_out_whole(

@@ -53,6 +53,16 @@ def test_the_ends_of_gaps_are_not_mixed_with_those_of_messages() -> None:
     assert [marker for _, marker in folded(end(1), gap, end(3))] == [end(1), gap, end(3)]
 
 
+def test_the_ends_of_two_topics_of_a_name_are_not_mixed() -> None:
+    old, new = replace(end(3), topic_id="old"), replace(end(4), topic_id="new")
+    assert folded(old, new, end(5)) == [(0, old), (1, new), (2, end(5))]
+
+
+def test_a_keep_alive_of_another_topic_does_not_replace_one() -> None:
+    old, new = replace(keep(1_000, 0, 9), topic_id="old"), replace(keep(2_000, 0, 9), topic_id="new")
+    assert [one for _, one in folded(old, new)] == [old, new]
+
+
 def test_other_markers_keep_their_place_among_the_ends() -> None:
     release = Release(cell=CELL, offsets=OffsetSet.of((2, 3)), delivery_count=1, due_ms=9_000)
     up_to = EndUpTo(cell=CELL, position=9, run_id="run")

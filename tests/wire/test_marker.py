@@ -55,6 +55,7 @@ from spark_cursor_source.wire.marker_pb2 import MessageId
 GOLDEN = Path(__file__).parent.parent / "golden"
 CELL = Cell(subscription="billing", topic="orders", partition=3)
 RUN = "0123456789abcdef0123456789abcdef"
+TOPIC_ID = "uLRlol-gR4qevwQ4vwvLIQ"
 SOME = OffsetSet.of((5, 100), (70_000, 70_001), (2**40, 2**40 + 3))
 
 # ---- version 1: what kafka-mq-go writes
@@ -119,6 +120,7 @@ counts = st.integers(1, MAX_DELIVERY_COUNT)
 spans_ms = st.integers(0, MAX_LEASE_MS)
 positions = st.integers(0, OFFSET_LIMIT)
 reasons = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+topic_ids = st.none() | names
 markers = st.one_of(
     st.builds(
         Start,
@@ -128,8 +130,16 @@ markers = st.one_of(
         delivery_count=counts,
         run_id=names,
         alone=st.booleans(),
+        topic_id=topic_ids,
     ),
-    st.builds(End, cell=cells, offsets=sets, run_id=st.none() | names, no_message=st.booleans()),
+    st.builds(
+        End,
+        cell=cells,
+        offsets=sets,
+        run_id=st.none() | names,
+        no_message=st.booleans(),
+        topic_id=topic_ids,
+    ),
     st.builds(
         KeepAlive,
         cell=cells,
@@ -137,6 +147,7 @@ markers = st.one_of(
         lease_ms=spans_ms,
         delivery_count=counts,
         run_id=st.none() | names,
+        topic_id=topic_ids,
     ),
     st.builds(KeepAlive, cell=cells, offsets=sets, lease_ms=spans_ms, run_id=names),
     st.builds(
@@ -147,8 +158,9 @@ markers = st.one_of(
         delay_ms=st.none() | spans_ms,
         reason=reasons,
         due_ms=st.none() | st.integers(0, MAX_DUE_MS - 1),
+        topic_id=topic_ids,
     ),
-    st.builds(Reject, cell=cells, offsets=sets, delivery_count=counts, reason=reasons),
+    st.builds(Reject, cell=cells, offsets=sets, delivery_count=counts, reason=reasons, topic_id=topic_ids),
     st.builds(EndUpTo, cell=cells, position=positions, run_id=st.none() | names),
     st.builds(EndLeased, cell=cells, offsets=sets, run_id=names, delivery_count=counts),
     st.builds(Leave, cell=cells, offsets=sets, delivery_count=counts),
@@ -192,6 +204,19 @@ GOLDEN_MARKERS: dict[str, Marker] = {
     "end_up_to_of_a_run": EndUpTo(cell=CELL, position=70_000, run_id=RUN),
     "end_leased": EndLeased(cell=CELL, offsets=SOME, run_id=RUN, delivery_count=2),
     "leave": Leave(cell=CELL, offsets=SOME, delivery_count=2),
+    "start_of_a_topic": Start(
+        cell=CELL, offsets=SOME, lease_ms=60_000, delivery_count=1, run_id=RUN, topic_id=TOPIC_ID
+    ),
+    "end_of_a_topic": End(cell=CELL, offsets=SOME, topic_id=TOPIC_ID),
+    "keep_alive_of_a_topic": KeepAlive(
+        cell=CELL, offsets=SOME, lease_ms=90_000, delivery_count=2, topic_id=TOPIC_ID
+    ),
+    "release_of_a_topic": Release(
+        cell=CELL, offsets=SOME, delivery_count=1, delay_ms=0, reason="boom", topic_id=TOPIC_ID
+    ),
+    "reject_of_a_topic": Reject(
+        cell=CELL, offsets=SOME, delivery_count=3, reason="no such customer", topic_id=TOPIC_ID
+    ),
     "seek": Seek(cell=CELL, position=0),
     "hello": Hello(cell=CELL, run_id=RUN, position=1_234),
     "resume": CloseBreaker(cell=CELL),

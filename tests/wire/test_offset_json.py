@@ -27,6 +27,7 @@ source_offsets = st.builds(
     suspects=st.dictionaries(st.integers(0, 20), positions, max_size=5),
     cuts=st.dictionaries(st.integers(0, 20), positions, max_size=5),
     suspect_cuts=st.dictionaries(st.integers(0, 20), positions, max_size=5),
+    epochs=st.dictionaries(st.tuples(topics, st.integers(0, 20)), positions, max_size=5),
 )
 tracker_offsets = st.builds(
     TrackerOffset,

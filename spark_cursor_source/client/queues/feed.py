@@ -11,6 +11,7 @@ from spark_cursor_source.client.queues.ack_batcher import AckBatcher
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.message import Delivery, QueueMessage, releases
 from spark_cursor_source.client.streams.keeper import FOLLOW_S
+from spark_cursor_source.consumer.known_topics import KnownTopics
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import (
@@ -18,13 +19,14 @@ from spark_cursor_source.errors import (
     KafkaUnavailable,
     MarkersNotDurable,
     NoTracker,
+    QueueTopicEndsEarlier,
     ReadStalled,
 )
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Pace
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.service import ServiceConfig
-from spark_cursor_source.topics.data_loss import report_loss
+from spark_cursor_source.topics.data_loss import report_loss, report_truncation
 from spark_cursor_source.topics.streams import StreamStates
 
 log = logging.getLogger(__name__)
@@ -47,10 +49,11 @@ class Feed(ABC):
         config: ServiceConfig,
         queue_id: bytes | None,
         topics: ClusterAdmin,
+        known: KnownTopics,
         batcher: AckBatcher,
         buffer: ReceiveBuffer,
     ) -> None:
-        self._config, self._queue_id = config, queue_id
+        self._config, self._queue_id, self._known = config, queue_id, known
         self._batcher, self._buffer = batcher, buffer
         self._states = StreamStates(config.kafka, config.streams_topic, topics, timeout_ms=config.timeout_ms)
         self._look_at_states = Pace(int(FOLLOW_S * 1000))
@@ -138,3 +141,6 @@ class Feed(ABC):
     def _on_removed(self, partition: int, first: int, past: int) -> None:
         offsets = OffsetSet.of((first, past))
         report_loss(self._config.message_topic, partition, offsets, fail=self._config.fail_on_data_loss)
+
+    def _on_truncated(self, lost: QueueTopicEndsEarlier) -> None:
+        report_truncation(lost, fail=self._config.fail_on_data_loss)

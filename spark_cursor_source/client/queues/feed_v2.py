@@ -16,12 +16,13 @@ from spark_cursor_source.client.queues.feed import LOOK_S, Feed
 from spark_cursor_source.client.queues.message import QueueMessage, unreceived
 from spark_cursor_source.consumer.client_assignment import ClientAssignment
 from spark_cursor_source.consumer.client_member import ClientMember, Lost
+from spark_cursor_source.consumer.known_topics import KnownTopics
 from spark_cursor_source.consumer.membership import GroupConfig, Membership
 from spark_cursor_source.consumer.pending import ClientRedeliveries
 from spark_cursor_source.consumer.session import TrackerAddress, TrackerSession
 from spark_cursor_source.consumer.starts import Starts
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
-from spark_cursor_source.core.marker import End, Marker, Release, Start
+from spark_cursor_source.core.marker import End, Marker, Release, Start, of_topic
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.subscription_type import SubscriptionType
@@ -56,12 +57,13 @@ class FeedV2(Feed):
         queue_id: bytes | None,
         subscription: str,
         topics: ClusterAdmin,
+        known: KnownTopics,
         sender: MarkerSender,
         batcher: AckBatcher,
         buffer: ReceiveBuffer,
     ) -> None:
-        super().__init__(config, queue_id, topics, batcher, buffer)
-        self._sender = sender
+        super().__init__(config, queue_id, topics, known, batcher, buffer)
+        self._sender, self._topic_id = sender, known.ids[config.message_topic]
         self._reading = reading = client_config(config.kafka, "consumer")
         run_id = uuid.uuid4().hex
         self._cursors = CursorTable(
@@ -88,11 +90,16 @@ class FeedV2(Feed):
             self._send,
             group=part.group,
             topic=config.message_topic,
+            known=known,
             subscription=subscription,
             watch=TrackerWatch(topics, tracker),
         )
         self._reader = TailConsumer(
-            reading, config.message_topic, isolation=config.isolation.value, on_removed=self._on_removed
+            reading,
+            config.message_topic,
+            isolation=config.isolation.value,
+            on_removed=self._on_removed,
+            on_truncated=self._on_truncated,
         )
         self._starts = Starts(self._send, self._run.id_of, lease_ms=config.redelivery_timeout_ms)
         pending = ClientRedeliveries(
@@ -273,5 +280,5 @@ class FeedV2(Feed):
 
     def _send(self, markers: Sequence[Marker]) -> int | None:
         """Writes markers. Returns the broker's append time in ms, or None if unknown."""
-        self._sender.send(markers)
+        self._sender.send([of_topic(marker, self._topic_id) for marker in markers])
         return self._sender.flush(self._config.timeout_ms / 1000)

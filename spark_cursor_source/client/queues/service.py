@@ -10,7 +10,8 @@ from spark_cursor_source.client.queues.consumer import QueueConsumer
 from spark_cursor_source.client.queues.feed_v1 import FeedV1
 from spark_cursor_source.client.queues.feed_v2 import FeedV2
 from spark_cursor_source.client.queues.producer import QueueProducer
-from spark_cursor_source.core.marker import Marker
+from spark_cursor_source.consumer.known_topics import KnownTopics
+from spark_cursor_source.core.marker import Marker, of_topic
 from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.interop.sender import MarkerSenderV1, in_v1
 from spark_cursor_source.kafka.admin import ClusterAdmin
@@ -89,13 +90,14 @@ class Queue:
         config = self._config
         topics = ClusterAdmin(client_config(config.kafka, "admin"), timeout_ms=config.timeout_ms)
         topics.meet().check_rights(self._rights(), group=config.group_of(self._subscription))
-        topics.describe([config.message_topic])
+        known = KnownTopics(topics, subscription=self._subscription)
+        known.refresh([config.message_topic])
         buffer = ReceiveBuffer(config.consumer_receive_buffer_capacity)
         if config.marker_format is MarkerVersion.V1:
-            return self._consumer_v1(topics, buffer)
-        return self._consumer_v2(topics, buffer)
+            return self._consumer_v1(topics, known, buffer)
+        return self._consumer_v2(topics, known, buffer)
 
-    def _consumer_v1(self, topics: ClusterAdmin, buffer: ReceiveBuffer) -> QueueConsumer:
+    def _consumer_v1(self, topics: ClusterAdmin, known: KnownTopics, buffer: ReceiveBuffer) -> QueueConsumer:
         config, queue_id = self._config, self._id
         if queue_id is None:
             raise InvalidArgument("id", None, "v1 markers name a queue by its id")
@@ -109,11 +111,11 @@ class Queue:
         counts = self._consumer_counts()
         batcher = self._ack_batcher(write, counts)
         group = config.group_of(self._subscription)
-        feed = FeedV1(config, queue_id, group, topics, sender, batcher, buffer)
+        feed = FeedV1(config, queue_id, group, topics, known, sender, batcher, buffer)
         wait_ms = config.consumer_next_message_timeout_ms
         return QueueConsumer(feed, batcher, buffer, sender, wait_ms=wait_ms, counts=counts)
 
-    def _consumer_v2(self, topics: ClusterAdmin, buffer: ReceiveBuffer) -> QueueConsumer:
+    def _consumer_v2(self, topics: ClusterAdmin, known: KnownTopics, buffer: ReceiveBuffer) -> QueueConsumer:
         config = self._config
         control = topics.ensure_control(
             markers=config.marker_topic,
@@ -122,13 +124,16 @@ class Queue:
         )
         sender = MarkerSender(client_config(config.kafka, "producer"), config.marker_topic, control.markers)
 
+        topic_id = known.ids[config.message_topic]
+
         def write(markers: Sequence[Marker]) -> None:
-            sender.send(markers)
+            # The id at the start of the consumer: after a deletion, late acks must not end new messages.
+            sender.send([of_topic(marker, topic_id) for marker in markers])
             sender.flush(config.timeout_ms / 1000)
 
         counts = self._consumer_counts()
         batcher = self._ack_batcher(write, counts)
-        feed = FeedV2(config, self._id, self._subscription, topics, sender, batcher, buffer)
+        feed = FeedV2(config, self._id, self._subscription, topics, known, sender, batcher, buffer)
         return QueueConsumer(
             feed,
             batcher,
