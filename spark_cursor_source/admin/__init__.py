@@ -1,4 +1,4 @@
-"""Operations on subscriptions: create, seek, skip, delete, statistics, redrive, and closing a breaker.
+"""Operations on subscriptions: create, seek, skip, expire, delete, pause, redrive, and what operators see.
 
 The command ``cursorq`` calls these functions. This package imports ``consumer``, ``topics``, ``kafka`` and
 the layers below; ``cli`` and ``spark`` import it.
