@@ -12,6 +12,7 @@ from typing import Any
 
 from spark_cursor_source.admin.letter_log import REDRIVEN, WAITING, LetterLog
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC
+from spark_cursor_source.core.payload_mask import NO_MASK, PayloadMask
 from spark_cursor_source.errors import InvalidOption
 from spark_cursor_source.topics.dead_letters import DeadLetterRecord
 
@@ -205,17 +206,20 @@ def group_dead_letters(
     return tuple(sorted(groups, key=lambda one: (-one.waiting, one.subscription, one.reason, one.template)))
 
 
-def letter_to_json(letter: DeadLetterRecord, *, payload: bool = False) -> dict[str, Any]:
+def letter_to_json(
+    letter: DeadLetterRecord, *, payload: bool = False, mask: PayloadMask = NO_MASK
+) -> dict[str, Any]:
     """Returns the fields of a dead letter as plain values for JSON.
 
-    With ``payload``, key, value and headers are added as text; bytes that are not UTF-8 are replaced.
+    With ``payload``, key, value and headers are added as text, without what ``mask`` hides; bytes that are
+    not UTF-8 are replaced.
     """
     content = ("key", "value", "headers")
     plain = {one.name: getattr(letter, one.name) for one in fields(letter) if one.name not in content}
     plain["template"] = letter.template
     if payload:
-        plain |= {"key": _text(letter.key), "value": _text(letter.value)}
-        plain["headers"] = [[name, _text(value)] for name, value in letter.headers]
+        plain |= {"key": _text(mask.key(letter.key)), "value": _text(mask.value(letter.value))}
+        plain["headers"] = [[name, _text(value)] for name, value in mask.headers(letter.headers)]
     return plain
 
 

@@ -28,6 +28,7 @@ from spark_cursor_source.core.marker import (
 )
 from spark_cursor_source.core.message_state import MessageState, state_of
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.core.payload_mask import PayloadMask
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id
 from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.kafka.admin import ClusterAdmin
@@ -80,6 +81,15 @@ class MessageHistory:
     states: tuple[MessageState, ...]
     events: tuple[MessageEvent, ...]
     markers_from_ms: int | None  #: markers before this time were not read; None: all retained ones were
+
+    def masked(self, mask: PayloadMask) -> MessageHistory:
+        """Returns the same history without the parts of the payload that a mask hides."""
+        return replace(
+            self,
+            key=mask.key(self.key),
+            value=mask.value(self.value),
+            headers=mask.headers(self.headers),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields by name, for ``json.dumps``; bytes as text, or as hex with the prefix ``0x``."""

@@ -10,6 +10,7 @@ import typer
 
 from spark_cursor_source.cli.cluster import Cluster, connected
 from spark_cursor_source.cli.frame import Json
+from spark_cursor_source.cli.masks import Mask, MaskField, mask_of
 from spark_cursor_source.cli.output import age, instant, plain, print_json, print_table, short_time
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def message(
     ],
     subscription: Annotated[str | None, typer.Option(help="default: all that read it")] = None,
     payload: Annotated[bool, typer.Option("--payload", help="show the value too")] = False,
+    mask_field: MaskField = None,
+    mask: Mask = False,
     json: Json = False,
 ) -> None:
     """Shows one message: where it is now, and every marker about it.
@@ -62,7 +65,7 @@ def message(
         markers_topic=cluster.markers_topic,
         cursors_topic=cluster.cursors_topic,
         group_id_prefix=cluster.group_id_prefix,
-    )
+    ).masked(mask_of(mask_field, mask))
     if json:
         print_json(history.to_json())
         return

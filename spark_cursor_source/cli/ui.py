@@ -11,6 +11,7 @@ import typer
 
 from spark_cursor_source._features import require_library
 from spark_cursor_source.cli.cluster import Cluster, connected
+from spark_cursor_source.cli.masks import Mask, MaskField, mask_of
 from spark_cursor_source.cli.output import print_line
 
 DEFAULT_PORT = 8177
@@ -43,6 +44,8 @@ def ui(
             help="let the page pause, resume, seek, skip, expire, redrive and delete; it then needs a token",
         ),
     ] = False,
+    mask_field: MaskField = None,
+    mask: Mask = False,
     json: Annotated[bool, typer.Option("--json", help="print the address as a line of JSON")] = False,
 ) -> None:
     """Serves the operator's page until Ctrl-C.
@@ -64,6 +67,7 @@ def ui(
         token=token,
         allow_actions=allow_actions,
         allow_hosts=frozenset(allow_host or ()),
+        mask=mask_of(mask_field, mask),
     )
     try:
         serve(settings, host=host, port=port, ready=_print_json if json else _print)

@@ -59,15 +59,17 @@ class Lookups:
     def payload(self, request: Request) -> Response:
         """Answers with key, headers and value of a message, for a click on its page."""
         found, failure = answer_of(lambda: read_message(self._settings.kafka, *_place(request)))
-        headers = () if found is None else headers_of(found)
+        mask = self._settings.mask
+        headers = () if found is None else mask.headers(headers_of(found))
         return self._pages.answer(
             request,
             self._collector.snapshot,
             "payload.html",
             failure="The message is not there any more." if found is None and failure is None else failure,
-            key=None if found is None else readable(found.key()),
+            key=None if found is None else readable(mask.key(found.key())),
+            masked=not mask.is_empty,
             headers=[(name, readable(value, most=HEADER_BYTES)) for name, value in headers],
-            value=None if found is None else readable(found.value()),
+            value=None if found is None else readable(mask.value(found.value())),
         )
 
     def dead(self, request: Request) -> Response:

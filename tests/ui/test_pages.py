@@ -7,6 +7,7 @@ import re
 import pytest
 from starlette.testclient import TestClient
 
+from spark_cursor_source.core.payload_mask import PayloadMask
 from spark_cursor_source.ui import Collector
 from tests.kafka.control_plane import Control, eventually, new_control
 from tests.ui.conftest import Open, settings_of
@@ -69,6 +70,21 @@ def test_a_payload_is_shown_on_a_click_as_json_text_or_hex(page: TestClient, que
     assert ">plain</pre>" in payload(1)
     assert "ff 00" in payload(2)
     assert "trace" in payload(1)
+
+
+def test_parts_of_payloads_are_hidden(open_page: Open, queue: Control) -> None:
+    def payload(page: TestClient, offset: int) -> str:
+        return page.get("/payload", params={"topic": queue.queue, "partition": 0, "offset": offset}).text
+
+    fields = open_page(mask=PayloadMask(fields=frozenset({"name", "trace"})))
+    assert "&#34;order&#34;: 17" in payload(fields, 0)
+    assert "&#34;name&#34;: &#34;***&#34;" in payload(fields, 0)
+    assert "t-1" not in payload(fields, 0)
+    everything = open_page(mask=PayloadMask(everything=True))
+    for offset in range(3):
+        text = payload(everything, offset)
+        assert "hides parts" in text
+        assert not any(one in text for one in ("order", "plain", "ff 00", "t-1", f"k{offset}"))
 
 
 @pytest.mark.parametrize("at", [{}, {"partition": "9", "offset": "0"}, {"partition": "0", "offset": "99"}])
