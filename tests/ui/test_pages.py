@@ -116,6 +116,26 @@ def test_the_page_of_the_tracker_says_that_none_has_worked(page: TestClient, que
     assert queue.markers in text
 
 
+def test_dead_letters_are_shown_over_time_and_by_group(page: TestClient, queue: Control) -> None:
+    text = page.get("/dead", params={"letters": f"{queue.queue}-billing-DLQ"}).text
+    chart = text.partition('class="curve bars"')[2].partition("</figure>")[0]
+    assert re.findall(r"<title>2023-11-14 (\S+) UTC: (\d+)</title>", chart) == [
+        ("22:13:20.000", "1"),
+        ("22:14:20.000", "1"),
+        ("22:15:20.000", "1"),
+    ]
+    assert "a bar is 10 s" in chart
+    groups = re.findall(r'class="small-bars".*?</svg>', text, re.DOTALL)
+    assert [one.count("<rect") for one in groups] == [2, 1]
+
+
+def test_quarantined_markers_are_listed_with_their_reasons(page: TestClient, queue: Control) -> None:
+    assert 'href="/quarantine"' in page.get("/tracker").text
+    text = page.get("/quarantine").text
+    assert "the value is not a protobuf message of markers" in text
+    assert text.count("<tr><td") == 1
+
+
 def test_the_same_is_told_as_json(page: TestClient, queue: Control) -> None:
     told = page.get("/api/stats").json()["topics"][queue.queue]["subscriptions"]["billing"]
     assert (told["leased"], told["held"]) == (1, 1)
