@@ -38,7 +38,12 @@ from spark_cursor_source.kafka.control_topics import (
 )
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import RETRIABLE, acl, error_of, refusal
-from spark_cursor_source.kafka.group_admin import GroupMemberInfo, delete_group, group_members
+from spark_cursor_source.kafka.group_admin import (
+    GroupMemberInfo,
+    delete_group,
+    group_members,
+    members_by_group,
+)
 from spark_cursor_source.kafka.group_offsets import CommittedOffset, GroupOffsets
 from spark_cursor_source.kafka.replication import warn_of_weak_topics, weak_topics
 from spark_cursor_source.kafka.rights import missing_rights
@@ -333,10 +338,14 @@ class ClusterAdmin:
 
     def last_appends(self, topic: str, partitions: Iterable[int]) -> dict[int, Append]:
         """Return the record with the latest timestamp of each partition. Empty partitions are absent."""
-        appends = self._list_offsets(((topic, number) for number in partitions), _MAX_TIMESTAMP)
+        found = self.last_appends_of((topic, number) for number in partitions)
+        return {number: last for (_, number), last in found.items()}
+
+    def last_appends_of(self, partitions: Iterable[Partition]) -> dict[Partition, Append]:
+        """Return the same as :meth:`last_appends` for partitions of several topics, in one request."""
         return {
-            number: Append(info.offset, info.timestamp, info.leader_epoch)
-            for (_, number), info in appends.items()
+            partition: Append(info.offset, info.timestamp, info.leader_epoch)
+            for partition, info in self._list_offsets(partitions, _MAX_TIMESTAMP).items()
             if info.offset >= 0 and info.timestamp >= 0
         }
 
@@ -366,6 +375,10 @@ class ClusterAdmin:
     def group_members(self, group: str) -> tuple[GroupMemberInfo, ...]:
         """Return the members of a consumer group."""
         return group_members(self._calls, group, deadline=self._deadline())
+
+    def members_by_group(self, groups: Collection[str]) -> dict[str, tuple[GroupMemberInfo, ...]]:
+        """Return the members of many consumer groups in a few requests."""
+        return members_by_group(self._calls, groups, deadline=self._deadline())
 
     def delete_group(self, group: str) -> bool:
         """Delete a consumer group with its offsets. Return False if the group did not exist.
