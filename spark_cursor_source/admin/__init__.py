@@ -16,8 +16,9 @@ from spark_cursor_source.admin.dead_letters import (
     read_dead_letter,
     read_dead_letters,
 )
-from spark_cursor_source.admin.doctor import Finding, examine
+from spark_cursor_source.admin.doctor import examine
 from spark_cursor_source.admin.due import DueMessages, read_due
+from spark_cursor_source.admin.findings import Finding
 from spark_cursor_source.admin.instants import instant_ms
 from spark_cursor_source.admin.letter_deletion import DeletedLetters, delete_dead_letters
 from spark_cursor_source.admin.marker_log import MarkerRecord, read_markers

@@ -26,6 +26,7 @@ from spark_cursor_source.kafka.control_topics import (
     DEFAULT_PARTITIONS,
     ControlTopics,
     await_leaders,
+    broker_settings,
     create_topics,
     delete_records,
     delete_topics,
@@ -287,6 +288,11 @@ class ClusterAdmin:
     def settings(self, topic: str) -> dict[str, str | None]:
         """Return the effective configuration of a topic."""
         return topic_settings(self._calls, [topic], deadline=self._deadline())[topic]
+
+    def broker_settings(self) -> dict[int, dict[str, str | None]]:
+        """Return the effective configuration of each live broker."""
+        brokers = [one.id for one in self.brokers()]
+        return broker_settings(self._calls, brokers, deadline=self._deadline())
 
     def matching(self, pattern: str) -> list[str]:
         """Return the topics whose whole name matches a Java regular expression, without internal topics."""
