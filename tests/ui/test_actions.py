@@ -71,6 +71,9 @@ def test_an_action_is_announced_confirmed_done_and_in_the_audit_with_its_author(
     assert "pause" in latest.action
     assert latest.author.endswith("by cursorq ui")
     assert "by cursorq ui" in page.get("/audit").text
+    shown = {"topic": tracked.queue, "name": "billing"}
+    eventually(lambda: "An operator paused it" in page.get("/subscription", params=shown).text)
+    assert ">paused</span>" in page.get("/").text
     asked = page.get("/confirm", params={"do": "resume", "topic": tracked.queue, "name": "billing"})
     assert "the pause ends on 1 partition" in page.post("/act", data=form_of(asked.text)).text
 

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from spark_cursor_source.core.payload_mask import PayloadMask
-from spark_cursor_source.ui import Collector
+from spark_cursor_source.ui import Collector, UiSettings, create_app
 from tests.kafka.control_plane import Control, eventually, new_control
 from tests.ui.conftest import Open, settings_of
 
@@ -156,6 +156,28 @@ def test_a_page_of_a_cluster_without_topics_says_what_to_do(queue: Control) -> N
         text = TestClient(create_app(collector, nothing)).get("/").text
     assert "No subscription yet" in text
     assert "cursorq tracker" in text
+
+
+NOT_KNOWN = ("/", "/stuck", "/dead", "/consumers", "/tracker", "/subscription?topic=t")
+NOWHERE = UiSettings(kafka={"bootstrap.servers": "127.0.0.1:9"}, refresh_ms=100)
+
+
+def test_before_the_first_snapshot_the_page_says_that_it_reads() -> None:
+    page = TestClient(create_app(Collector(NOWHERE), NOWHERE), base_url="http://localhost")
+    for path in NOT_KNOWN:
+        assert "Reading the" in page.get(path).text, path
+
+
+def test_what_is_not_known_is_not_shown_as_nothing() -> None:
+    with Collector(NOWHERE) as collector:
+        eventually(lambda: collector.snapshot.failure is not None)
+        page = TestClient(create_app(collector, NOWHERE), base_url="http://localhost")
+        for path in NOT_KNOWN:
+            text = page.get(path).text
+            assert "The cluster cannot be read." in text, path
+            assert "Not known yet" in text, path
+            told = ("Nothing is outstanding", "No dead letters", "No subscription")
+            assert not any(one in text for one in told), path
 
 
 def test_a_cluster_that_does_not_answer_is_an_error_on_the_page_without_secrets() -> None:

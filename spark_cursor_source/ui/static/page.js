@@ -20,6 +20,10 @@
     document.body.classList.toggle("is-lost", !ok);
   }
 
+  function age() {
+    document.body.classList.toggle("is-old", document.querySelector("#live [data-old]") !== null);
+  }
+
   function toggle() {
     live = !live;
     follow.setAttribute("aria-pressed", String(live));
@@ -56,6 +60,7 @@
     });
   });
   document.addEventListener("htmx:afterSettle", function () {
+    age();
     open.forEach(function (id) { const one = document.getElementById(id); if (one) one.open = true; });
     document.querySelectorAll(".scroll[aria-label]").forEach(function (one) {
       one.scrollLeft = places[one.getAttribute("aria-label")] || 0;
@@ -66,5 +71,6 @@
     if (event.detail.elt.id === "live") event.detail.path = location.pathname + location.search;
   });
   document.addEventListener("htmx:sendError", function () { connection(false); });
+  age();
   listen();
 })();
