@@ -22,7 +22,8 @@ from spark_cursor_source.admin.findings import Finding
 from spark_cursor_source.admin.instants import instant_ms
 from spark_cursor_source.admin.letter_deletion import DeletedLetters, delete_dead_letters
 from spark_cursor_source.admin.marker_log import MarkerRecord, read_markers
-from spark_cursor_source.admin.message_history import MessageEvent, MessageHistory, read_message_history
+from spark_cursor_source.admin.message_event import MessageEvent
+from spark_cursor_source.admin.message_history import MessageHistory, read_message_history
 from spark_cursor_source.admin.message_tail import TailedMessage, read_tail
 from spark_cursor_source.admin.outstanding import read_outstanding
 from spark_cursor_source.admin.partition_map import MapCell, PartitionMap, read_partition_map

@@ -14,7 +14,8 @@ from spark_cursor_source.cli.masks import Mask, MaskField, mask_of
 from spark_cursor_source.cli.output import age, instant, plain, print_json, print_table, short_time
 
 if TYPE_CHECKING:
-    from spark_cursor_source.admin.message_history import MessageEvent, MessageHistory
+    from spark_cursor_source.admin.message_event import MessageEvent
+    from spark_cursor_source.admin.message_history import MessageHistory
     from spark_cursor_source.core.message_state import MessageState
 
 MOST_SHOWN = 2_000  # characters of a value on a terminal
