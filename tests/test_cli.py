@@ -166,8 +166,19 @@ def test_a_subscription_is_administered_from_its_creation_to_its_end(
         assert says("subscription", "skip", *of, "--messages", "2", "--partition", "0") == [
             "billing has nothing left below Q partition 0 offset 6"
         ]
+        older = ["--before", "1970-01-01T00:00:01.007Z", "--partition", "0"]
+        assert says("subscription", "expire", *of, *older, "--dry-run") == [
+            "billing, messages before 1970-01-01T00:00:01.007Z: 0 messages will come again, "
+            "1 message will be dropped"
+        ]
+        told = json.loads("\n".join(says("subscription", "expire", *of, *older, "--json")))
+        assert told["positions"] == {"0": 7}
+        assert says("subscription", "expire", *of, *older) == [
+            "billing has no message on Q before 1970-01-01T00:00:01.007Z"
+        ]
+        assert says("subscription", "expire", *of, "--older-than", "99999d")[0].startswith("billing has no")
         (line,) = says("stats", *of)
-        assert line.startswith("Q billing backlog=3 outstanding=0 leased=0")
+        assert line.startswith("Q billing backlog=2 outstanding=0 leased=0")
         assert (
             says("subscription", "skip-all", *of)[0]
             == "billing has nothing left below Q partition 0 offset 9"

@@ -1,4 +1,4 @@
-"""Operations on subscriptions: create, seek, skip, delete, statistics, redrive, and closing a breaker.
+"""Operations on subscriptions: create, seek, skip, expire, delete, pause, redrive, and what operators see.
 
 The command ``cursorq`` calls these functions. This package imports ``consumer``, ``topics``, ``kafka`` and
 the layers below; ``cli`` and ``spark`` import it.
@@ -16,12 +16,14 @@ from spark_cursor_source.admin.dead_letters import (
     read_dead_letter,
     read_dead_letters,
 )
-from spark_cursor_source.admin.doctor import Finding, examine
+from spark_cursor_source.admin.doctor import examine
 from spark_cursor_source.admin.due import DueMessages, read_due
+from spark_cursor_source.admin.findings import Finding
 from spark_cursor_source.admin.instants import instant_ms
 from spark_cursor_source.admin.letter_deletion import DeletedLetters, delete_dead_letters
 from spark_cursor_source.admin.marker_log import MarkerRecord, read_markers
-from spark_cursor_source.admin.message_history import MessageEvent, MessageHistory, read_message_history
+from spark_cursor_source.admin.message_event import MessageEvent
+from spark_cursor_source.admin.message_history import MessageHistory, read_message_history
 from spark_cursor_source.admin.message_tail import TailedMessage, read_tail
 from spark_cursor_source.admin.outstanding import read_outstanding
 from spark_cursor_source.admin.partition_map import MapCell, PartitionMap, read_partition_map

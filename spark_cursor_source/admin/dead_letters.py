@@ -12,6 +12,8 @@ from typing import Any
 
 from spark_cursor_source.admin.letter_log import REDRIVEN, WAITING, LetterLog
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC
+from spark_cursor_source.core.payload_mask import NO_MASK, PayloadMask
+from spark_cursor_source.core.time_counts import TimeCounts
 from spark_cursor_source.errors import InvalidOption
 from spark_cursor_source.topics.dead_letters import DeadLetterRecord
 
@@ -93,6 +95,9 @@ class DeadLetterGroup:
     first_ms: int | None  #: when the first of them was written, in ms since 1970
     last_ms: int | None  #: when the last of them was written
     sample: DeadLetterRecord  #: the latest of them
+    #: when they were written: start in ms since 1970, and count, of each span that has any
+    over_time: tuple[tuple[int, int], ...] = ()
+    span_ms: int = 0  #: width of these spans, the same for all groups of a topic
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Returns the group as a JSON object, without the content of the sample."""
@@ -180,10 +185,13 @@ def group_dead_letters(
     counts: dict[tuple[str, str, str], Counter[str]] = {}
     times: dict[tuple[str, str, str], list[int]] = {}
     samples: dict[tuple[str, str, str], DeadLetterRecord] = {}
+    over_time = TimeCounts[tuple[str, str, str]]()
     for letter in _letters(kafka, topic, only, cursors_topic):
         key = (letter.subscription, letter.reason, letter.template)
         counts.setdefault(key, Counter())[letter.state] += 1
         at_ms = letter.written_ms or 0
+        if letter.written_ms is not None:
+            over_time.add(key, at_ms)
         known = times.setdefault(key, [at_ms, at_ms])
         known[:] = min(known[0], at_ms), max(known[1], at_ms)
         if at_ms >= known[1]:
@@ -199,23 +207,28 @@ def group_dead_letters(
             first_ms=times[key][0] or None,
             last_ms=times[key][1] or None,
             sample=samples[key],
+            over_time=over_time.of(key),
+            span_ms=over_time.width_ms,
         )
         for key, count in counts.items()
     ]
     return tuple(sorted(groups, key=lambda one: (-one.waiting, one.subscription, one.reason, one.template)))
 
 
-def letter_to_json(letter: DeadLetterRecord, *, payload: bool = False) -> dict[str, Any]:
+def letter_to_json(
+    letter: DeadLetterRecord, *, payload: bool = False, mask: PayloadMask = NO_MASK
+) -> dict[str, Any]:
     """Returns the fields of a dead letter as plain values for JSON.
 
-    With ``payload``, key, value and headers are added as text; bytes that are not UTF-8 are replaced.
+    With ``payload``, key, value and headers are added as text, without what ``mask`` hides; bytes that are
+    not UTF-8 are replaced.
     """
     content = ("key", "value", "headers")
     plain = {one.name: getattr(letter, one.name) for one in fields(letter) if one.name not in content}
     plain["template"] = letter.template
     if payload:
-        plain |= {"key": _text(letter.key), "value": _text(letter.value)}
-        plain["headers"] = [[name, _text(value)] for name, value in letter.headers]
+        plain |= {"key": _text(mask.key(letter.key)), "value": _text(mask.value(letter.value))}
+        plain["headers"] = [[name, _text(value)] for name, value in mask.headers(letter.headers)]
     return plain
 
 

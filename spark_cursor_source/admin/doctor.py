@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 
+from spark_cursor_source.admin.doctor_versions import version_findings
+from spark_cursor_source.admin.findings import ERROR, INFO, WARNING, Finding
 from spark_cursor_source.admin.stats import read_stats
 from spark_cursor_source.consumer.tracker_watch import unread_markers
 from spark_cursor_source.core.names import (
@@ -29,31 +29,10 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.topics.tracker_progress import read_progress
 
-ERROR, WARNING, INFO = "error", "warning", "info"  #: severities, the worst first
 TRACKER_WAIT_MS = 5_000  #: how long a tracker may take to read waiting markers, before it counts as dead
 
 _SKEW_MS = 60_000  # larger differences of two clocks are reported
 _NEAR = 0.8  # share of the retention that the oldest message has reached
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """A fact that needs an action."""
-
-    #: ``error`` if messages are lost or stand still, ``warning`` if they may be soon, ``info`` if it may be
-    #: intended
-    severity: str
-    check: str  #: topics, settings, replication, rights, versions, tracker, retention, clock or subscriptions
-    what: str  #: what is wrong, in a sentence
-    evidence: str  #: the values that were found
-    cure: str  #: a command, or the next step in words; empty: none is needed
-
-    def to_json(self) -> str:
-        """Returns the finding as a JSON object."""
-        return json.dumps(asdict(self))
-
-    def __str__(self) -> str:
-        return f"{self.severity}: {self.what} ({self.evidence})" + (f"; {self.cure}" if self.cure else "")
 
 
 def examine(
@@ -71,10 +50,11 @@ def examine(
     """Returns what is wrong with the control topics, the tracker and the subscriptions, the worst first.
 
     The checks are: existence, settings and replication of the control topics; whether a tracker reads the
-    markers; versions of the stored records; unacked messages against the retention of their topic; clocks;
-    and subscriptions without consumers, in a pause, with an open breaker, or with held dead letters. With
-    ``role`` (``tracker`` or ``consumer``), the rights of this principal on the topics are checked for that
-    role. The call changes nothing. It takes up to ``tracker_wait_ms`` longer if markers wait.
+    markers; versions of the brokers, of Spark and of the stored records; unacked messages against the
+    retention of their topic, by time and by size; clocks; and subscriptions without consumers, in a pause,
+    with an open breaker, or with held dead letters. With ``role`` (``tracker`` or ``consumer``), the rights
+    of this principal on the topics are checked for that role. The call changes nothing. It takes up to
+    ``tracker_wait_ms`` longer if markers wait.
 
     A check that the principal has no right for is a finding too.
 
@@ -135,6 +115,7 @@ class _Patient:
         yield from self._allowed("settings", self._control_settings)
         yield from self._allowed("rights", self._rights)
         yield from self._allowed("replication", self._replication)
+        yield from self._allowed("versions", self._versions)
         yield from self._allowed("tracker", self._tracker)
         yield from self._allowed("subscriptions", self._subscriptions)
 
@@ -183,6 +164,14 @@ class _Patient:
                     evidence=f"{setting}={value}, needed is {wanted}",
                     cure=self._alter(name, f"{setting}={wanted}"),
                 )
+        if self._markers in self._there and self._number(self._markers, "retention.bytes") >= 0:
+            yield Finding(
+                severity=WARNING,
+                check="settings",
+                what=f"{self._markers} has a limit of size: a burst removes unread markers",
+                evidence=f"retention.bytes={self._setting(self._markers, 'retention.bytes')}, needed is -1",
+                cure=self._alter(self._markers, "retention.bytes=-1"),
+            )
 
     def _replication(self) -> Iterator[Finding]:
         for weak in self._topics.weak(self._there):
@@ -218,6 +207,10 @@ class _Patient:
                 cure=f"kafka-acls.sh --bootstrap-server {self._servers} --add "
                 f"--allow-principal User:<name> {missing}",
             )
+
+    def _versions(self) -> Iterator[Finding]:
+        markers = self._markers if self._markers in self._there else None
+        yield from version_findings(self._kafka, self._topics, markers)
 
     # -- tracker ---------------------------------------------------------------------------------------
 
@@ -355,6 +348,7 @@ class _Patient:
                 evidence=f"offsets by partition: {lost}",
                 cure=self._alter(one.topic, "retention.ms=<longer>"),
             )
+        yield from self._retention_by_size(one, begins)
         keeps, age = self._setting(one.topic, "retention.ms"), one.oldest_unacked_age_ms
         if keeps is None or int(keeps) < 0 or age is None or age < _NEAR * int(keeps):
             return
@@ -366,12 +360,43 @@ class _Patient:
             cure=self._alter(one.topic, f"retention.ms={2 * max(age, int(keeps))}"),
         )
 
+    def _retention_by_size(
+        self, one: SubscriptionStats, begins: Mapping[tuple[str, int], int]
+    ) -> Iterator[Finding]:
+        """Finds messages near the beginning of a log that Kafka shortens when it is too large."""
+        if self._number(one.topic, "retention.bytes") < 0:
+            return
+        near = {}
+        for part in one.partitions:
+            begin, first = begins.get((one.topic, part.cell.partition), 0), part.mark_delete + 1
+            # A log that begins at 0 has not been shortened, so it is not known when it will be.
+            if part.log_end is None or not 0 < begin <= first < part.log_end:
+                continue
+            left = (first - begin) / (part.log_end - begin)
+            if left < 1 - _NEAR:
+                near[part.cell.partition] = f"{left:.0%}"
+        if near:
+            keeps = self._number(one.topic, "retention.bytes")
+            yield Finding(
+                severity=WARNING,
+                check="retention",
+                what=f"Retention by size will remove messages of {one.subscription} of {one.topic} "
+                "before they are acked",
+                evidence=f"part of the log before the oldest unacked message, by partition: {near}; "
+                f"retention.bytes={keeps}",
+                cure=self._alter(one.topic, f"retention.bytes={2 * keeps}"),
+            )
+
     # -- helpers ---------------------------------------------------------------------------------------
 
     def _setting(self, topic: str, name: str) -> str | None:
         if topic not in self._settings:
             self._settings[topic] = self._topics.settings(topic)
         return self._settings[topic].get(name)
+
+    def _number(self, topic: str, name: str) -> int:
+        """Returns a setting that is a number; -1: it has no value."""
+        return int(self._setting(topic, name) or -1)
 
     def _alter(self, topic: str, setting: str) -> str:
         return (

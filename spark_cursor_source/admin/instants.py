@@ -1,4 +1,4 @@
-"""Parsing of times given by an operator."""
+"""Parsing of times and offsets given by an operator."""
 
 from __future__ import annotations
 
@@ -21,3 +21,18 @@ def instant_ms(text: str) -> int:
     if at_ms is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not an instant such as 2026-11-21T08:00:00+00:00")
     return at_ms
+
+
+def offsets_by_partition(text: str) -> dict[int, int]:
+    """Converts ``0=17,1=40`` to one offset for each partition.
+
+    >>> offsets_by_partition("0=17,1=40")
+    {0: 17, 1: 40}
+
+    Raises:
+        argparse.ArgumentTypeError: the text has another format.
+    """
+    pairs = [pair.strip().partition("=") for pair in text.split(",")]
+    if not all(number.isdecimal() and at.isdecimal() for number, _, at in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form 0=17,1=40")
+    return {int(number): int(at) for number, _, at in pairs}

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from spark_cursor_source.admin.oldest import ONE_MESSAGE, oldest_unacked_ms
+from spark_cursor_source.admin.oldest import ONE_MESSAGE, oldest_unacked
 from spark_cursor_source.admin.stats import consumers_of
-from spark_cursor_source.consumer.named_members import NamedMember, named_members
+from spark_cursor_source.consumer.named_members import (
+    NamedMember,
+    is_named_by_commits,
+    named_members,
+    with_names,
+)
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.durability import WeakTopic
@@ -25,9 +31,11 @@ from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.deadline import Deadline, Pace
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.tracker_progress import read_progress
+from spark_cursor_source.wire import cursor as cursor_wire
 
 _SLOW_EVERY_MS = 10_000  # interval of the requests whose answers change rarely
 _MEMBERS_MS = 3_000  # interval of the requests about one consumer group
+_FEW_GROUPS = 16  # up to so many groups are read one by one; the request for many reads all of the cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +67,7 @@ class LiveView:
     tracker: TrackerState
     marker_ms: int | None  #: broker time of the newest marker
     unknown_members: frozenset[str]  #: subscriptions whose consumers have not been read yet
+    fetch_s: float = 0.0  #: time that the new records of the cursors topic took
 
 
 class LiveStats:
@@ -66,6 +75,8 @@ class LiveStats:
 
     A refresh decodes the cursors that changed. The times of the oldest messages and the consumers are read
     within a budget of time for each refresh. With many subscriptions they are therefore some seconds old.
+    With ``sizes``, the statistics have the sizes of the cursors. ``subscription`` and ``topic`` leave out
+    others.
     """
 
     def __init__(
@@ -77,11 +88,15 @@ class LiveStats:
         cursors_topic: str = DEFAULT_CURSORS_TOPIC,
         group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX,
         timeout_ms: int = 10_000,
+        subscription: str | None = None,
+        topic: str | None = None,
+        sizes: bool = False,
     ) -> None:
         self._kafka = kafka
         self._markers_topic = markers_topic
         self._control_topics = (markers_topic, redeliveries_topic, cursors_topic)
-        self._prefix = group_id_prefix
+        self._only = {"subscription": subscription, "topic": topic}
+        self._sizes = sizes
         self._topics = ClusterAdmin(client_config(kafka, "admin"), timeout_ms=timeout_ms)
         config = client_config(kafka, "consumer")
         self._table = CursorTable(config, cursors_topic, timeout_ms=timeout_ms, stall_timeout_ms=timeout_ms)
@@ -93,22 +108,24 @@ class LiveStats:
         self._newest: dict[str, int] = {}
         self._weak: tuple[WeakTopic, ...] = ()
 
-    def refresh(self, *, budget_ms: int = 400) -> LiveView:
-        """Returns the state as of now.
+    def refresh(self, *, budget_ms: int | None = 400) -> LiveView:
+        """Returns the state as of now. Without a budget, nothing in it is older.
 
         Raises:
             TopicNotFound: the cursors topic or the markers topic does not exist.
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
+        began = time.monotonic()
         self._table.refresh()
-        cursors = self._table.all()
+        fetch_s = time.monotonic() - began
+        cursors = self._table.of(**self._only)
         partitions = sorted({(cell.topic, cell.partition) for cell in cursors})
         ends = self._topics.existing_ends(partitions, committed=True)
         if self._slow.is_time() or ends.keys() - self._starts.keys():
             self._look_slowly(ends)
-        marker_ms = self._newest_of(self._markers_topic, self._marker_partitions())
-        self._oldest.refresh(cursors, ends, Deadline.after_ms(budget_ms))
-        self._members.refresh(cursors, Deadline.after_ms(budget_ms))
+        marker_ms = self._newest_marker_ms()
+        self._oldest.refresh(cursors, ends, None if budget_ms is None else Deadline.after_ms(budget_ms))
+        self._members.refresh(cursors, None if budget_ms is None else Deadline.after_ms(budget_ms))
         tracker = self._tracker_state()
         return LiveView(
             stats=Stats(
@@ -121,6 +138,7 @@ class LiveStats:
             tracker=tracker,
             marker_ms=marker_ms,
             unknown_members=self._members.unknown(cursors),
+            fetch_s=fetch_s,
         )
 
     def close(self) -> None:
@@ -130,16 +148,15 @@ class LiveStats:
     def _look_slowly(self, ends: Mapping[Partition, int]) -> None:
         self._starts = self._topics.beginning_offsets(ends)
         self._weak = self._topics.weak(self._control_topics)
-        numbers: dict[str, list[int]] = {}
-        for topic, number in ends:
-            numbers.setdefault(topic, []).append(number)
-        self._newest = {topic: self._newest_of(topic, of) or 0 for topic, of in numbers.items()}
+        self._newest = {}
+        for (topic, _), last in self._topics.last_appends_of(ends).items():
+            self._newest[topic] = max(self._newest.get(topic, 0), last.at_ms)
 
     def _marker_partitions(self) -> Iterable[int]:
         return range(self._topics.describe([self._markers_topic])[self._markers_topic].partitions)
 
-    def _newest_of(self, topic: str, numbers: Iterable[int]) -> int | None:
-        times = self._topics.last_append_times(topic, numbers).values()
+    def _newest_marker_ms(self) -> int | None:
+        times = self._topics.last_append_times(self._markers_topic, self._marker_partitions()).values()
         return max((at_ms for _, at_ms in times), default=None)
 
     def _tracker_state(self) -> TrackerState:
@@ -181,7 +198,11 @@ class LiveStats:
     def _part(self, cell: Cell, cursor: CursorSnapshot, log_end: int | None) -> PartitionStats:
         known = self._parts.get(cell)
         if known is None or known[0] is not cursor:
-            known = (cursor, PartitionStats.of(cursor, log_end=log_end, oldest_ms=None))
+            size = len(cursor_wire.encode(cursor)) if self._sizes else 0
+            known = (
+                cursor,
+                PartitionStats.of(cursor, log_end=log_end, oldest_ms=None, cursor_bytes=size),
+            )
         oldest_ms = self._oldest.of(cell)
         part = known[1]
         if (part.log_end, part.oldest_unacked_ms) != (log_end, oldest_ms):
@@ -205,8 +226,9 @@ class _OldestTimes:
         self,
         cursors: Mapping[Cell, CursorSnapshot],
         ends: Mapping[Partition, int],
-        deadline: Deadline,
+        deadline: Deadline | None,
     ) -> None:
+        self._known = {cell: known for cell, known in self._known.items() if cell in cursors}
         wanted: list[tuple[Cell, CursorSnapshot, int, int]] = []
         for cell, cursor in cursors.items():
             first, end = cursor.mark_delete + 1, ends.get((cell.topic, cell.partition))
@@ -214,15 +236,26 @@ class _OldestTimes:
                 self._known[cell] = (first, None)
             elif (known := self._known.get(cell)) is None or known[0] != first or known[1] is None:
                 wanted.append((cell, cursor, first, end))
-        # Cells without a time come first, then those that waited longest since their last reading.
-        wanted.sort(key=lambda item: self.of(item[0]) is not None)
+        # Cells without a time come first, then those that waited longest since their last reading: a reading
+        # puts a cell to the end of the known ones.
+        turn = {cell: at for at, cell in enumerate(self._known)}
+        wanted.sort(key=lambda item: (self.of(item[0]) is not None, turn.get(item[0], -1)))
         if not wanted:
             return
+        times: dict[tuple[str, int, int], int | None] = {}  # of messages that several subscriptions wait for
         with borrowed_consumer(self._config) as consumer:
             for cell, cursor, first, end in wanted:
+                place = (cell.topic, cell.partition, first)
+                if place in times:
+                    at_ms = times[place]
+                else:
+                    found = oldest_unacked(consumer, cursor, end)
+                    at_ms = None if found is None else found.at_ms
+                    if found is not None and found.offset == first:  # and no offset without a message
+                        times[place] = at_ms
                 self._known.pop(cell, None)
-                self._known[cell] = (first, oldest_unacked_ms(consumer, cursor, end))
-                if deadline.over:
+                self._known[cell] = (first, at_ms)
+                if deadline is not None and deadline.over:
                     return
 
 
@@ -241,7 +274,7 @@ class _Members:
     def unknown(self, cursors: Iterable[Cell]) -> frozenset[str]:
         return frozenset({cell.subscription for cell in cursors} - self._known.keys())
 
-    def refresh(self, cursors: Iterable[Cell], deadline: Deadline) -> None:
+    def refresh(self, cursors: Iterable[Cell], deadline: Deadline | None) -> None:
         cells: dict[str, list[Partition]] = {}
         for cell in cursors:
             cells.setdefault(cell.subscription, []).append((cell.topic, cell.partition))
@@ -249,12 +282,29 @@ class _Members:
             del self._known[gone], self._fresh[gone]
         turn = [name for name in cells if name not in self._known]
         turn += [name for name in self._known if self._fresh[name].over]
+        if len(turn) > _FEW_GROUPS:
+            turn = self._take_most(turn, cells)
         for name in turn:
             try:
                 found = named_members(self._topics, group_id(self._prefix, name), cells[name])
             except NotAuthorized:
                 found = []  # the group is not visible to this client
-            self._known.pop(name, None)
-            self._known[name], self._fresh[name] = found, Deadline.after_ms(_MEMBERS_MS)
-            if deadline.over:
+            self._take(name, found)
+            if deadline is not None and deadline.over:
                 return
+
+    def _take_most(self, turn: Iterable[str], cells: Mapping[str, list[Partition]]) -> list[str]:
+        """Reads many groups at once. Returns those whose members are named by their commits only."""
+        groups = {group_id(self._prefix, name): name for name in turn}
+        left = []
+        for group, infos in self._topics.members_by_group(groups).items():
+            name = groups[group]
+            if any(map(is_named_by_commits, infos)):
+                left.append(name)
+            else:
+                self._take(name, with_names(self._topics, group, infos, cells[name]))
+        return left
+
+    def _take(self, name: str, found: list[NamedMember]) -> None:
+        self._known.pop(name, None)
+        self._known[name], self._fresh[name] = found, Deadline.after_ms(_MEMBERS_MS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import Any
 
 from spark_cursor_source.admin.log_follower import last_positions, read_log
@@ -109,6 +110,26 @@ def read_markers(
     for record in scan_markers(kafka, topics, markers_topic, positions, follow=follow):
         if wanted(record):
             yield record
+
+
+def read_quarantine(
+    kafka: Mapping[str, str],
+    *,
+    markers_topic: str = DEFAULT_MARKERS_TOPIC,
+    last: int | None = None,
+    limit: int = 200,
+) -> tuple[MarkerRecord, ...]:
+    """Returns the latest ``limit`` records that are no valid markers, the latest first.
+
+    ``last`` records of each partition are searched; None: all. Nothing is changed.
+
+    Raises:
+        TopicNotFound: the markers topic does not exist.
+        KafkaUnavailable, NotAuthorized, KafkaRefused
+    """
+    found = read_markers(kafka, markers_topic=markers_topic, quarantined=True, last=last)
+    latest = nlargest(limit, found, key=lambda one: (one.at_ms, one.partition, one.offset))
+    return tuple(latest)
 
 
 def scan_markers(

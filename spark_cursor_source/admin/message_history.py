@@ -9,6 +9,8 @@ from typing import Any
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from spark_cursor_source.admin.marker_log import MarkerRecord, reason_of, scan_markers
+from spark_cursor_source.admin.message_event import LEASE_EXPIRED, MessageEvent
+from spark_cursor_source.admin.message_history_v1 import Life, read_life
 from spark_cursor_source.admin.outstanding import hosts_of_runs, read_cursors, run_of_query, with_hosts
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import (
@@ -28,40 +30,26 @@ from spark_cursor_source.core.marker import (
 )
 from spark_cursor_source.core.message_state import MessageState, state_of
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.core.payload_mask import PayloadMask
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id
-from spark_cursor_source.errors import InvalidArgument
+from spark_cursor_source.errors import (
+    CursorqError,
+    InvalidArgument,
+    TopicNotFound,
+    UnknownQueueTopic,
+    UnknownSubscription,
+)
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.range_consumer import read_range
 from spark_cursor_source.kafka.reading import offset_of
 
-LEASE_EXPIRED = "LEASE_EXPIRED"  #: event without a marker: the next Start shows that the lease had ended
 MOST_EVENTS = 10_000  #: largest number of events of a history; later ones are dropped
 
 #: A producer's clock may be ahead of the brokers'; then the message is younger than its first markers.
 _CLOCKS_MS = 3_600_000
 _OF_OFFSETS = (Start, End, EndLeased, Leave, KeepAlive, Release, Reject, Withhold)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageEvent:
-    """One event in the life of a message. Times are broker times in ms since 1970."""
-
-    at_ms: int
-    #: START, KEEPALIVE, RELEASE, REJECT, LEAVE, END, END_LEASED, END_UP_TO, SEEK, DELETE, WITHHOLD or
-    #: LEASE_EXPIRED
-    kind: str
-    subscription: str
-    delivery_count: int | None = None
-    run: str | None = None  #: run that wrote the marker, or that had the delivery
-    host: str | None = None  #: host of that run; None: it is no member of its group now
-    lease_ms: int | None = None
-    delay_ms: int | None = None
-    reason: str | None = None
-    #: place in the markers topic; None: an event without a marker
-    marker_partition: int | None = None
-    marker_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +68,15 @@ class MessageHistory:
     states: tuple[MessageState, ...]
     events: tuple[MessageEvent, ...]
     markers_from_ms: int | None  #: markers before this time were not read; None: all retained ones were
+
+    def masked(self, mask: PayloadMask) -> MessageHistory:
+        """Returns the same history without the parts of the payload that a mask hides."""
+        return replace(
+            self,
+            key=mask.key(self.key),
+            value=mask.value(self.value),
+            headers=mask.headers(self.headers),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields by name, for ``json.dumps``; bytes as text, or as hex with the prefix ``0x``."""
@@ -118,9 +115,11 @@ def read_message_history(
     """Returns the states and events of one message, of all subscriptions or of one.
 
     The markers topic is read from an hour before the message's own timestamp on, and only the partitions of
-    the subscriptions; events are as complete as the retention of the markers topic. Markers of kafka-mq-go
-    (version 1) are not among the events. Without ``payload``, the value is not in the result. Nothing is
-    changed. ``kafka`` contains options of the Kafka clients.
+    the subscriptions; events are as complete as the retention of the markers topic. If they have none about
+    the message, those of kafka-mq-go (version 1) are looked for. Their events have the id of the queue as the
+    subscription. The queue is ``subscription``, or the key of the message. Markers of version 1 name no
+    topic, so the markers topic must be of this queue topic. Without ``payload``, the value is not in the
+    result. Nothing is changed. ``kafka`` contains options of the Kafka clients.
 
     Example::
 
@@ -138,12 +137,24 @@ def read_message_history(
     """
     topics = ClusterAdmin(client_config(kafka, "admin")).meet()
     _check_place(topics, topic, partition, offset)
-    cursors = read_cursors(kafka, cursors_topic, topic=topic, subscription=subscription)
-    cells = [cell for cell in cursors if cell.partition == partition]
     message = _message(kafka, topic, partition, offset)
     timestamp_ms = None if message is None else _timestamp_ms(message)
     since_ms = None if timestamp_ms is None else timestamp_ms - _CLOCKS_MS
-    events = _events(kafka, topics, markers_topic, cells, offset, since_ms)
+    unknown: CursorqError | None = None
+    try:
+        cursors = read_cursors(kafka, cursors_topic, topic=topic, subscription=subscription)
+    except (UnknownSubscription, UnknownQueueTopic, TopicNotFound) as why:
+        cursors, unknown = {}, why  # a tracker of kafka-mq-go writes no cursors
+    cells = [cell for cell in cursors if cell.partition == partition]
+    events = _events(kafka, topics, markers_topic, cells, offset, since_ms) if cells else []
+    life = Life()
+    if not events:
+        place = (topic, partition, offset)
+        life = read_life(
+            kafka, topics, markers_topic, place=place, message=message, queue=subscription, since_ms=since_ms
+        )
+    if unknown is not None and not life.events:
+        raise unknown
     last = {event.subscription: event for event in events}
     states = [_with_outcome(state_of(cursors[cell], offset), last.get(cell.subscription)) for cell in cells]
     value = None if message is None else message.value()
@@ -158,8 +169,8 @@ def read_message_history(
         key=key,
         headers=() if message is None else tuple(message.headers() or ()),  # type: ignore[arg-type]
         value=value if payload else None,
-        states=with_hosts(states, topics, group_id_prefix),
-        events=_named(events, topics, group_id_prefix, (topic, partition)),
+        states=(*with_hosts(states, topics, group_id_prefix), *life.states),
+        events=_in_time([*_named(events, topics, group_id_prefix, (topic, partition)), *life.events]),
         markers_from_ms=since_ms,
     )
 
@@ -223,7 +234,13 @@ def _events(
             continue  # the batch was acked without this message
         if not (life.over and isinstance(marker, EndUpTo)):  # one of many: each batch may write one
             found += life.then(record, marker)
-    return sorted(found, key=lambda one: (one.at_ms, one.marker_partition or 0, one.marker_offset or 0))
+    return list(_in_time(found))
+
+
+def _in_time(events: Iterable[MessageEvent]) -> tuple[MessageEvent, ...]:
+    return tuple(
+        sorted(events, key=lambda one: (one.at_ms, one.marker_partition or 0, one.marker_offset or 0))
+    )
 
 
 def _with_outcome(state: MessageState, last: MessageEvent | None) -> MessageState:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
@@ -15,6 +15,7 @@ from spark_cursor_source.admin.message_history import text_of
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.message_state import MessageState, state_of
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC
+from spark_cursor_source.core.payload_mask import PayloadMask
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.reading import offset_of
@@ -33,6 +34,10 @@ class TailedMessage:
     key: bytes | None
     value: bytes | None  #: None: not asked for, or null
     states: tuple[MessageState, ...]  #: of each subscription that has a cursor of the partition
+
+    def masked(self, mask: PayloadMask) -> TailedMessage:
+        """Returns the same message without the parts of the payload that a mask hides."""
+        return replace(self, key=mask.key(self.key), value=mask.value(self.value))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields by name, for ``json.dumps``; bytes as text or hex, states by subscription."""

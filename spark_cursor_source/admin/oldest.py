@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, Message
 
 from spark_cursor_source.core.cursor import CursorSnapshot
@@ -15,11 +17,23 @@ ONE_MESSAGE = {"fetch.wait.max.ms": "1", "fetch.message.max.bytes": "65536"}
 _TRIES = 5  # largest number of reads in search of the message
 
 
-def oldest_unacked_ms(consumer: Consumer, cursor: CursorSnapshot, end: int) -> int | None:
-    """Returns the timestamp in ms of the first message below ``end`` that is outstanding or unread.
+class Oldest(NamedTuple):
+    """First message of a cell that is outstanding or unread."""
 
-    Returns None if no such message exists, if the message has no timestamp, or if long gaps of offsets
-    without a message precede the message.
+    offset: int
+    at_ms: int | None  #: timestamp; None: the message has none
+
+
+def oldest_unacked_ms(consumer: Consumer, cursor: CursorSnapshot, end: int) -> int | None:
+    """Returns the timestamp in ms of the message that :func:`oldest_unacked` finds; None: there is none."""
+    found = oldest_unacked(consumer, cursor, end)
+    return None if found is None else found.at_ms
+
+
+def oldest_unacked(consumer: Consumer, cursor: CursorSnapshot, end: int) -> Oldest | None:
+    """Returns the first message below ``end`` that is outstanding or unread.
+
+    Returns None if no such message exists, or if long gaps of offsets without a message precede it.
     """
     outstanding = cursor.outstanding
     position = _next_unacked(cursor, outstanding, 0)
@@ -31,7 +45,7 @@ def oldest_unacked_ms(consumer: Consumer, cursor: CursorSnapshot, end: int) -> i
             offset = offset_of(message)
             if offset in outstanding or offset >= cursor.read_position:
                 kind, timestamp_ms = message.timestamp()
-                return None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms
+                return Oldest(offset, None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms)
         # The wanted offsets are gaps, and the messages read are acked.
         position = _next_unacked(cursor, outstanding, offset_of(messages[-1]) + 1)
     return None

@@ -1,4 +1,4 @@
-"""Administration of subscriptions: create, seek, skip and delete, also while a query reads them."""
+"""Administration of subscriptions: create, seek, skip, expire and delete, also while a query reads them."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ from spark_cursor_source.options.topics import (
 )
 from spark_cursor_source.topics.authors import author_of
 from spark_cursor_source.topics.positions import starting_positions
+from spark_cursor_source.wire.instant_text import instant_text
 
 __all__ = ["EARLIEST", "LATEST", "Position", "Subscriptions", "at_offsets", "at_time"]
 
@@ -179,8 +180,7 @@ class Subscriptions(ClosedAtExit):
             TopicNotFound, NoTracker, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
-        if messages < 1:
-            raise InvalidArgument("messages", messages, "there is nothing to skip")
+        _check_count(messages)
         cursors = self._known(subscription, topic, partition)
         return self._end_up_to(self._past(cursors, messages), what=f"skip {messages} messages")
 
@@ -194,6 +194,8 @@ class Subscriptions(ClosedAtExit):
         Raises:
             UnknownSubscription, TrackedElsewhere and the other errors of :meth:`skip`.
         """
+        if messages is not None:
+            _check_count(messages)
         cursors = self._known(subscription, topic, partition)
         positions = self._ends(cursors) if messages is None else self._past(cursors, messages)
         return tuple(preview_skip(cursors[cell], at) for cell, at in sorted(positions.items()))
@@ -208,6 +210,52 @@ class Subscriptions(ClosedAtExit):
         """
         cursors = self._known(subscription, topic)
         return self._end_up_to(self._ends(cursors), what="skip all messages")
+
+    def expire(
+        self, subscription: str, topic: str, *, before_ms: int, partition: int | None = None
+    ) -> dict[int, int]:
+        """Ends the messages that are older than a time (Pulsar's expire-messages).
+
+        In each partition, or in ``partition``, every outstanding or unread message below the first record
+        with the timestamp ``before_ms`` or a later one ends. They count as acked, and no dead letter is
+        written. An older message above a newer one stays. Partitions without an older message are not in the
+        result.
+
+        Raises:
+            UnknownSubscription: the subscription has no cursor.
+            TrackedElsewhere: the tracker of another markers topic has the subscription.
+            InvalidArgument: the partition has no cursor.
+            TopicNotFound, NoTracker, MarkersNotDurable
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        cursors = self._known(subscription, topic, partition)
+        positions = self._older(cursors, before_ms)
+        if not positions:
+            return {}
+        return self._end_up_to(positions, what=f"expire messages before {instant_text(before_ms)}")
+
+    def preview_expire(
+        self, subscription: str, topic: str, *, before_ms: int, partition: int | None = None
+    ) -> tuple[MovePreview, ...]:
+        """Returns the effect that :meth:`expire` would have now, by partition. Nothing is changed.
+
+        Raises:
+            UnknownSubscription, TrackedElsewhere, InvalidArgument, TopicNotFound
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        cursors = self._known(subscription, topic, partition)
+        positions = self._older(cursors, before_ms)
+        return tuple(preview_skip(cursors[cell], at) for cell, at in sorted(positions.items()))
+
+    def latest_marker_ms(self) -> int | None:
+        """Returns the time of the newest marker by the brokers' clock; None: there is no marker.
+
+        An age counts from this time. While nobody writes markers, it is behind the present.
+
+        Raises:
+            TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        return self._tracker.latest_marker_ms()
 
     def delete(self, subscription: str, *, force: bool = False) -> bool:
         """Deletes a subscription of all its topics. Returns True if its consumer group is deleted too.
@@ -283,6 +331,13 @@ class Subscriptions(ClosedAtExit):
         ends = self._ends(cursors)
         return {cell: one.position_past(messages, end=ends[cell]) for cell, one in cursors.items()}
 
+    def _older(self, cursors: Mapping[Cell, CursorSnapshot], before_ms: int) -> dict[Cell, int]:
+        ends = self._ends(cursors)
+        found = self._topics.offsets_for_time([(cell.topic, cell.partition) for cell in cursors], before_ms)
+        # A message of an open transaction may be older. It stays unread until the transaction ends.
+        positions = {cell: min(found[cell.topic, cell.partition], end) for cell, end in ends.items()}
+        return {cell: at for cell, at in positions.items() if preview_skip(cursors[cell], at).dropped}
+
     def _ends(self, cursors: Mapping[Cell, CursorSnapshot]) -> dict[Cell, int]:
         partitions = [(cell.topic, cell.partition) for cell in cursors]
         ends = self._topics.end_offsets(partitions, committed=True)
@@ -321,6 +376,11 @@ class Subscriptions(ClosedAtExit):
                 "subscription=%s",
                 subscription,
             )
+
+
+def _check_count(messages: int) -> None:
+    if messages < 1:
+        raise InvalidArgument("messages", messages, "there is nothing to skip")
 
 
 def _named(position: Position) -> set[Partition] | None:

@@ -7,10 +7,11 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 
-from spark_cursor_source.admin.stats import stats_of
+from spark_cursor_source.admin.live_stats import LiveStats
 from spark_cursor_source.consumer.session import TrackerAddress
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
 from spark_cursor_source.core.closing import ClosedAtExit
+from spark_cursor_source.core.control_names import AllNames
 from spark_cursor_source.core.names import (
     DEFAULT_CURSORS_TOPIC,
     DEFAULT_MARKERS_TOPIC,
@@ -21,25 +22,29 @@ from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX
 from spark_cursor_source.errors import CursorqError, NotAuthorized
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.deadline import Pace
+from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.metrics import table
 from spark_cursor_source.metrics.counts import Counts
 from spark_cursor_source.metrics.snapshot import samples_of
 from spark_cursor_source.metrics.table import Sample
-from spark_cursor_source.topics.cursors import CursorTable
 
 log = logging.getLogger(__name__)
 
 _SETTINGS_MS = 60_000  # interval of the check for changed settings of queue topics
+_BUDGET_MS = 150  # of each of three kinds of requests whose number grows with the subscriptions
+_TIMEOUT_MS = 30_000
 
 
 class TopicMetrics(ClosedAtExit):
     """Metrics of what the topics contain, for ``serve_metrics``. The command ``cursorq metrics`` shows them.
 
-    A read changes nothing. It costs new records of the cursors topic, the ends of the logs, one message of
-    each partition and the members of each group. ``kafka`` contains options of the Kafka clients. The tracker
-    counts as down after ``tracker_timeout_ms`` in which it read no marker although markers wait. Threads may
-    share an object; their reads wait for each other.
+    A read changes nothing. The first read costs the whole cursors topic, one message of each partition and
+    the settings of each topic. Later reads cost what has changed: new records of the cursors topic, the ends
+    of the logs, messages that became the oldest ones, and the members of the groups. If more has changed than
+    half a second is enough for, the age of some oldest messages and some consumers are those of an earlier
+    read. ``kafka`` contains options of the Kafka clients. The tracker counts as down after
+    ``tracker_timeout_ms`` in which it read no marker although markers wait. Threads may share an object;
+    their reads wait for each other.
 
     Example::
 
@@ -64,19 +69,23 @@ class TopicMetrics(ClosedAtExit):
     ) -> None:
         self._kafka = dict(kafka)
         self._subscription, self._topic = subscription, topic
-        self._markers_topic, self._cursors_topic = markers_topic, cursors_topic
+        self._names: AllNames = {
+            "markers_topic": markers_topic,
+            "redeliveries_topic": redeliveries_topic,
+            "cursors_topic": cursors_topic,
+            "group_id_prefix": group_id_prefix,
+        }
         self._control_topics = (markers_topic, redeliveries_topic, cursors_topic)
-        self._group_id_prefix = group_id_prefix
         self._admin = ClusterAdmin(client_config(kafka, "admin"))
         address = TrackerAddress(
             markers_topic=markers_topic, cursors_topic=cursors_topic, timeout_ms=tracker_timeout_ms
         )
         self._watch = TrackerWatch(self._admin, address)
         self._lock = threading.Lock()
-        self._table: CursorTable | None = None
+        self._live: LiveStats | None = None
         self._counts = Counts()
-        self._settings = Pace(_SETTINGS_MS)
         self._retention_ms: dict[str, int | None] = {}
+        self._fresh: dict[str, Deadline] = {}  # until when the retention of a topic is good enough
         self._is_failing = False
 
     def metrics(self) -> list[Sample]:
@@ -114,28 +123,32 @@ class TopicMetrics(ClosedAtExit):
 
     def _read(self) -> list[Sample]:
         began = time.monotonic()
+        is_first = self._live is None
         stats = self._stats()
+        retention_ms = self._retention(stats, None if is_first else Deadline.after_ms(_BUDGET_MS))
         found = [
-            *samples_of(stats, control_topics=self._control_topics, retention_ms=self._retention(stats)),
+            *samples_of(stats, control_topics=self._control_topics, retention_ms=retention_ms),
             *(() if stats.markers_unread is None else self._tracker()),
         ]
         self._counts.observe(table.READ_SECONDS, seconds=time.monotonic() - began)
         return found
 
     def _stats(self) -> Stats:
-        if self._table is None:
+        budget_ms: int | None = _BUDGET_MS
+        if self._live is None:
             self._admin.meet()
-            self._table = CursorTable(client_config(self._kafka, "consumer"), self._cursors_topic)
-        began = time.monotonic()
-        self._table.refresh()
-        self._counts.observe(table.CURSOR_FETCH, seconds=time.monotonic() - began)
-        return stats_of(
-            self._table.of(subscription=self._subscription, topic=self._topic),
-            self._kafka,
-            markers_topic=self._markers_topic,
-            group_id_prefix=self._group_id_prefix,
-            control_topics=self._control_topics,
-        )
+            budget_ms = None  # the first read is complete
+            self._live = LiveStats(
+                self._kafka,
+                **self._names,
+                timeout_ms=_TIMEOUT_MS,
+                subscription=self._subscription,
+                topic=self._topic,
+                sizes=True,
+            )
+        view = self._live.refresh(budget_ms=budget_ms)
+        self._counts.observe(table.CURSOR_FETCH, seconds=view.fetch_s)
+        return view.stats
 
     def _tracker(self) -> Iterator[Sample]:
         self._watch.look()
@@ -143,13 +156,19 @@ class TopicMetrics(ClosedAtExit):
         yield Sample(table.TRACKER_UP, (), silent_ms is None)
         yield Sample(table.TRACKER_SILENT, (), (silent_ms or 0) / 1000)
 
-    def _retention(self, stats: Stats) -> dict[str, int]:
+    def _retention(self, stats: Stats, deadline: Deadline | None) -> dict[str, int]:
         """Returns the retention by time in ms of the topics that delete their oldest messages."""
-        if self._settings.is_time():
-            self._retention_ms.clear()
-        for topic in {one.topic for one in stats.subscriptions if one.backlog is not None}:
-            if topic not in self._retention_ms:
-                self._retention_ms[topic] = self._retention_of(topic)
+        topics = {one.topic for one in stats.subscriptions if one.backlog is not None}
+        for gone in self._fresh.keys() - topics:
+            del self._fresh[gone], self._retention_ms[gone]
+        turn = [topic for topic in topics if topic not in self._fresh]
+        turn += [topic for topic, fresh in self._fresh.items() if fresh.over]
+        for topic in turn:
+            self._fresh.pop(topic, None)
+            self._retention_ms[topic] = self._retention_of(topic)
+            self._fresh[topic] = Deadline.after_ms(_SETTINGS_MS)
+            if deadline is not None and deadline.over:
+                break
         return {topic: ms for topic, ms in self._retention_ms.items() if ms is not None}
 
     def _retention_of(self, topic: str) -> int | None:
@@ -162,6 +181,6 @@ class TopicMetrics(ClosedAtExit):
         return retention_ms if deletes and retention_ms >= 0 else None
 
     def _drop(self) -> None:
-        if self._table is not None:
-            self._table.close()
-            self._table = None
+        if self._live is not None:
+            self._live.close()
+            self._live = None

@@ -65,6 +65,13 @@ class TrackerChannel:
         """Returns the error for a subscription without a cursor."""
         return self._cursors.unknown(subscription=subscription, topic=topic)
 
+    def latest_marker_ms(self) -> int | None:
+        """Returns the time of the newest marker by the brokers' clock; None: there is no marker."""
+        topic = self._markers_topic
+        partitions = self._topics.describe([topic])[topic].partitions
+        times = self._topics.last_append_times(topic, range(partitions)).values()
+        return max((at_ms for _, at_ms in times), default=None)
+
     def send(self, markers: Sequence[Marker], *, what: str = "") -> None:
         """Writes markers. ``what`` names the operator's action in words.
 

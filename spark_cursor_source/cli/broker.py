@@ -37,6 +37,8 @@ def broker(
     kafka = EmbeddedKafka(brokers=brokers, port=port, data_dir=data_dir)
     if prepare:
         kafka.prepare()
+        if json:
+            print_json({"prepared": True})
         return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -11,6 +11,7 @@ import typer
 
 from spark_cursor_source.cli.cluster import Cluster, connected
 from spark_cursor_source.cli.frame import Json, Yes, add_verb, new_group
+from spark_cursor_source.cli.masks import Mask, MaskField, mask_of
 from spark_cursor_source.cli.output import agree, instant, plain, print_json, print_table
 from spark_cursor_source.cli.pause import Author
 from spark_cursor_source.cli.subscription import instant as parse_instant
@@ -125,6 +126,8 @@ def show(
         Any, typer.Argument(parser=_position, metavar="P/N", help="partition/offset, as in the list")
     ],
     payload: Annotated[bool, typer.Option("--payload", help="key, value and headers too")] = False,
+    mask_field: MaskField = None,
+    mask: Mask = False,
     json: Json = False,
 ) -> None:
     """Shows one dead letter: where it came from, why and when it was given up, and its content if asked."""
@@ -134,7 +137,7 @@ def show(
     if letter is None:
         print(f"cursorq: {topic} has no dead letter at {at[0]}/{at[1]}", file=sys.stderr)
         raise typer.Exit(1)
-    fields = letter_to_json(letter, payload=payload)
+    fields = letter_to_json(letter, payload=payload, mask=mask_of(mask_field, mask))
     if json:
         print_json(fields)
         return

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from spark_cursor_source._features import require_library
+from spark_cursor_source.cli.frame import Json
+from spark_cursor_source.cli.output import print_json
 
 LEAST_MESSAGES = 1_000  #: enough messages for every kind of fate
 
@@ -36,12 +38,13 @@ def demo(
             help="leave logs, checkpoints and data in this new directory",
         ),
     ] = None,
+    json: Json = False,
 ) -> int:
     """Runs broker, messages, consumer, tracker, a crash: a live table and a verdict.
 
     Starts a broker, produces messages, runs a tracker and a consumer whose handler fails on some of them,
     kills the consumer in the middle, and shows what becomes of each message. Takes about two minutes; exits
-    with 1 if a message was lost or a duplicate has no reason.
+    with 1 if a message was lost or a duplicate has no reason. With --json, stdout has only the verdict.
     """
     for library in ("pyspark", "pandas", "rich"):
         require_library(library, what="cursorq demo")
@@ -53,6 +56,13 @@ def demo(
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return run_demo(Scenario(messages=messages, time_limit_s=time_limit), Console(), keep=keep)
+        verdict = run_demo(
+            Scenario(messages=messages, time_limit_s=time_limit),
+            Console(stderr=json),
+            keep=keep,
+        )
     except KeyboardInterrupt:
         return INTERRUPTED
+    if json:
+        print_json(verdict.to_json())
+    return 0 if verdict.passed else 1

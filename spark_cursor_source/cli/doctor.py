@@ -34,7 +34,8 @@ def doctor(
     """
     from dataclasses import asdict
 
-    from spark_cursor_source.admin.doctor import ERROR, INFO, examine
+    from spark_cursor_source.admin.doctor import examine
+    from spark_cursor_source.admin.findings import ERROR, INFO
 
     if role not in (None, "tracker", "consumer"):
         raise typer.BadParameter("it is 'tracker' or 'consumer'", param_hint="'--role'")

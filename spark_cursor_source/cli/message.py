@@ -10,10 +10,12 @@ import typer
 
 from spark_cursor_source.cli.cluster import Cluster, connected
 from spark_cursor_source.cli.frame import Json
+from spark_cursor_source.cli.masks import Mask, MaskField, mask_of
 from spark_cursor_source.cli.output import age, instant, plain, print_json, print_table, short_time
 
 if TYPE_CHECKING:
-    from spark_cursor_source.admin.message_history import MessageEvent, MessageHistory
+    from spark_cursor_source.admin.message_event import MessageEvent
+    from spark_cursor_source.admin.message_history import MessageHistory
     from spark_cursor_source.core.message_state import MessageState
 
 MOST_SHOWN = 2_000  # characters of a value on a terminal
@@ -43,6 +45,8 @@ def message(
     ],
     subscription: Annotated[str | None, typer.Option(help="default: all that read it")] = None,
     payload: Annotated[bool, typer.Option("--payload", help="show the value too")] = False,
+    mask_field: MaskField = None,
+    mask: Mask = False,
     json: Json = False,
 ) -> None:
     """Shows one message: where it is now, and every marker about it.
@@ -62,7 +66,7 @@ def message(
         markers_topic=cluster.markers_topic,
         cursors_topic=cluster.cursors_topic,
         group_id_prefix=cluster.group_id_prefix,
-    )
+    ).masked(mask_of(mask_field, mask))
     if json:
         print_json(history.to_json())
         return

@@ -11,6 +11,7 @@ import typer
 
 from spark_cursor_source.cli.cluster import Cluster, connected
 from spark_cursor_source.cli.frame import LogForm
+from spark_cursor_source.cli.output import print_json, print_line
 from spark_cursor_source.metrics.json_log import LogFormat, log_to_stderr
 
 DEFAULT_PORT = 9464
@@ -32,6 +33,12 @@ def metrics(
         str, typer.Option(metavar="DURATION", help="the tracker is down if it reads no marker for so long")
     ] = "60s",
     log_format: LogForm = LogFormat.TEXT,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="print JSON: with --once the metrics, else the address and the log lines"
+        ),
+    ] = False,
 ) -> None:
     """Shows metrics of what the topics contain to Prometheus, until Ctrl-C or SIGTERM.
 
@@ -51,11 +58,19 @@ def metrics(
     )
     with topics:
         if once:
-            print(openmetrics(topics.read()), end="")
+            samples = topics.read()
+            if json:
+                print_json([one.to_json() for one in samples])
+            else:
+                print(openmetrics(samples), end="")
             return
-        log_to_stderr(log_format)
+        log_to_stderr(LogFormat.JSON if json else log_format)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with serve_metrics(topics, port=port, host=host) as server:
-            print(f"metrics: http://{host}:{server.port}/metrics", flush=True)
+            address = f"http://{host}:{server.port}/metrics"
+            if json:
+                print_line({"metrics": address})
+            else:
+                print(f"metrics: {address}", flush=True)
             with suppress(KeyboardInterrupt):
                 threading.Event().wait()

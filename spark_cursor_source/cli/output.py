@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +14,7 @@ import typer
 
 from spark_cursor_source._features import require_library
 from spark_cursor_source.core.duration import parse_duration
+from spark_cursor_source.wire.instant_text import instant_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,9 +115,7 @@ def instant(ms: int | None) -> str:
     >>> instant(1_795_248_000_123), instant(None)
     ('2026-11-21T08:00:00.123Z', '-')
     """
-    if ms is None:
-        return "-"
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return "-" if ms is None else instant_text(ms)
 
 
 def repeated(every: str | None) -> Iterator[int]:

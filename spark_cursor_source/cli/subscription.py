@@ -1,4 +1,4 @@
-"""``cursorq subscription``: create, seek, skip and delete."""
+"""``cursorq subscription``: create, seek, skip, expire and delete."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from spark_cursor_source.cli.cluster import Cluster, connected
 from spark_cursor_source.cli.frame import Json, Yes, add_verb, new_group
 from spark_cursor_source.cli.output import agree, print_json
 from spark_cursor_source.core.duration import parse_duration
+from spark_cursor_source.core.move_preview import effect_of
+from spark_cursor_source.wire.instant_text import instant_text
 
 if TYPE_CHECKING:
     from spark_cursor_source.admin.subscriptions import Position, Subscriptions
     from spark_cursor_source.core.move_preview import MovePreview
 
 VERBS = new_group(
-    "Creates, seeks, skips and deletes subscriptions, also while queries read them; needs a tracker."
+    "Creates, seeks, skips, expires and deletes subscriptions, also while queries read them; needs a tracker."
 )
 
 
@@ -35,10 +37,14 @@ def instant(text: str) -> int:
 
 
 def _offsets(text: str) -> dict[int, int]:
-    pairs = [pair.partition("=") for pair in text.split(",")]
-    if not all(number.isdecimal() and at.isdecimal() for number, _, at in pairs):
-        raise typer.BadParameter(f"{text!r} is not of the form 0=17,1=40")
-    return {int(number): int(at) for number, _, at in pairs}
+    from argparse import ArgumentTypeError
+
+    from spark_cursor_source.admin.instants import offsets_by_partition
+
+    try:
+        return offsets_by_partition(str(text))
+    except ArgumentTypeError as why:
+        raise typer.BadParameter(str(why)) from None
 
 
 Subscription = Annotated[str, typer.Option("--subscription", metavar="NAME")]
@@ -146,6 +152,49 @@ def skip_all(
 
 
 @connected
+def expire(
+    cluster: Cluster,
+    subscription: Subscription,
+    topic: Topic,
+    before: Annotated[
+        Any,
+        typer.Option(
+            "--before",
+            parser=instant,
+            metavar="TIME",
+            help="messages with an earlier timestamp: ISO 8601 with an offset, or ms since 1970",
+        ),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="such as 2d, before the last marker"),
+    ] = None,
+    partition: Annotated[int | None, typer.Option(metavar="P", help="default: in each partition")] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    tracker_timeout: Timeout = "60s",
+    json: Json = False,
+) -> None:
+    """Ends the messages of each partition, or of one, that are older than a time.
+
+    The timestamps of the messages count. An age counts from the last marker, by the brokers' clock. The
+    messages count as acked, and no dead letter is written.
+    """
+    if (before is None) == (older_than is None):
+        raise typer.BadParameter("give one of --before and --older-than")
+    with _open(cluster, tracker_timeout) as subscriptions:
+        before_ms: int = _before_ms(subscriptions, older_than) if before is None else before
+        preview = subscriptions.preview_expire(subscription, topic, before_ms=before_ms, partition=partition)
+        what = f", messages before {instant_text(before_ms)}"
+        if not _agreed(subscription, preview, dry_run=dry_run, yes=yes, json=json, what=what):
+            return
+        positions = subscriptions.expire(subscription, topic, before_ms=before_ms, partition=partition)
+    if not positions and not json:
+        print(f"{subscription} has no message on {topic} before {instant_text(before_ms)}")
+    _say_positions(subscription, topic, "has nothing left below", positions, json)
+
+
+@connected
 def delete(
     cluster: Cluster,
     subscription: Subscription,
@@ -164,7 +213,14 @@ def delete(
 
 def _add_verbs() -> None:
     named: dict[str, Callable[..., None]]
-    named = {"create": create, "seek": seek, "skip": skip, "skip-all": skip_all, "delete": delete}
+    named = {
+        "create": create,
+        "seek": seek,
+        "skip": skip,
+        "skip-all": skip_all,
+        "expire": expire,
+        "delete": delete,
+    }
     for name, run in named.items():
         add_verb(VERBS, run, name=name)
     add_verb(VERBS, seek, name="reset", hidden=True)  # as pulsar-admin calls it
@@ -185,6 +241,13 @@ def _open(cluster: Cluster, timeout: str) -> Subscriptions:
     )
 
 
+def _before_ms(subscriptions: Subscriptions, older_than: str | None) -> int:
+    latest_ms = subscriptions.latest_marker_ms()
+    if latest_ms is None:
+        raise typer.BadParameter("there is no marker yet; give --before", param_hint="'--older-than'")
+    return latest_ms - parse_duration(older_than or "")
+
+
 def _position(topic: str, given: _Given) -> Position:
     from spark_cursor_source.admin.subscriptions import EARLIEST, LATEST, at_offsets, at_time
 
@@ -202,27 +265,28 @@ def _position(topic: str, given: _Given) -> Position:
 
 
 def _agreed(
-    subscription: str, preview: Sequence[MovePreview], *, dry_run: bool, yes: bool, json: bool
+    subscription: str,
+    preview: Sequence[MovePreview],
+    *,
+    dry_run: bool,
+    yes: bool,
+    json: bool,
+    what: str = "",
 ) -> bool:
     """Says what the move will do, and asks on a terminal. False: it is not to be done."""
     if dry_run and json:
         print_json({"subscription": subscription, "preview": [one.to_json() for one in preview]})
     elif dry_run:
-        print(text_of(subscription, preview))
+        print(text_of(subscription + what, preview))
     else:
-        print(text_of(subscription, preview), file=sys.stderr)
+        print(text_of(subscription + what, preview), file=sys.stderr)
         agree("Go on?", yes=yes)
     return not dry_run
 
 
 def text_of(subscription: str, preview: Sequence[MovePreview]) -> str:
     """Returns one line about the effect of a move on all its partitions."""
-    again, dropped = sum(one.again for one in preview), sum(one.dropped for one in preview)
-    return f"{subscription}: {_messages(again)} will come again, {_messages(dropped)} will be dropped"
-
-
-def _messages(count: int) -> str:
-    return f"{count:,} message{'s'[: count != 1]}"
+    return f"{subscription}: {effect_of(preview)}"
 
 
 def _say_positions(subscription: str, topic: str, what: str, positions: dict[int, int], json: bool) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from spark_cursor_source.cli.cluster import Cluster, connected
 from spark_cursor_source.cli.frame import Follow
+from spark_cursor_source.cli.masks import Mask, MaskField, mask_of
 from spark_cursor_source.cli.output import plain, print_line, short_time, until_interrupted
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ def tail(
     subscription: Annotated[str | None, typer.Option(metavar="NAME", help="states of this one only")] = None,
     last: Annotated[int, typer.Option(metavar="N", min=0, help="how many messages")] = 10,
     payload: Annotated[bool, typer.Option("--payload", help="show the values too")] = False,
+    mask_field: MaskField = None,
+    mask: Mask = False,
     follow: Follow = False,
     json: Annotated[bool, typer.Option("--json", help="print a line of JSON for each")] = False,
 ) -> None:
@@ -32,7 +35,8 @@ def tail(
     """
     from spark_cursor_source.admin.message_tail import read_tail
 
-    found = read_tail(
+    hides = mask_of(mask_field, mask)
+    read = read_tail(
         cluster.kafka,
         topic,
         subscription=subscription,
@@ -41,6 +45,7 @@ def tail(
         follow=follow,
         cursors_topic=cluster.cursors_topic,
     )
+    found = (one.masked(hides) for one in read)
     with until_interrupted():
         if follow:
             for one in found:

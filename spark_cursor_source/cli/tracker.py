@@ -28,6 +28,7 @@ def tracker(
         str, typer.Option(help="address of the metrics; 0.0.0.0 for a Prometheus on another machine")
     ] = "127.0.0.1",
     log_format: LogForm = LogFormat.TEXT,
+    json: Annotated[bool, typer.Option("--json", help="the same as --log-format json")] = False,
 ) -> int:
     """Runs a tracker without Spark until Ctrl-C or SIGTERM.
 
@@ -45,5 +46,5 @@ def tracker(
         take_over=take_over,
         metrics_port=metrics_port,
         metrics_host=metrics_host,
-        log_format=log_format,
+        log_format=LogFormat.JSON if json else log_format,
     )

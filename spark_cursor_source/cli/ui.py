@@ -11,6 +11,8 @@ import typer
 
 from spark_cursor_source._features import require_library
 from spark_cursor_source.cli.cluster import Cluster, connected
+from spark_cursor_source.cli.masks import Mask, MaskField, mask_of
+from spark_cursor_source.cli.output import print_line
 
 DEFAULT_PORT = 8177
 TOKEN = "CURSORQ_UI_TOKEN"  #: variable with the token of the page
@@ -38,9 +40,13 @@ def ui(
     allow_actions: Annotated[
         bool,
         typer.Option(
-            "--allow-actions", help="let the page pause, resume, redrive and delete; it then needs a token"
+            "--allow-actions",
+            help="let the page pause, resume, seek, skip, expire, redrive and delete; it then needs a token",
         ),
     ] = False,
+    mask_field: MaskField = None,
+    mask: Mask = False,
+    json: Annotated[bool, typer.Option("--json", help="print the address as a line of JSON")] = False,
 ) -> None:
     """Serves the operator's page until Ctrl-C.
 
@@ -61,12 +67,21 @@ def ui(
         token=token,
         allow_actions=allow_actions,
         allow_hosts=frozenset(allow_host or ()),
+        mask=mask_of(mask_field, mask),
     )
     try:
-        serve(settings, host=host, port=port, ready=lambda at: print(f"open {at}", flush=True))
+        serve(settings, host=host, port=port, ready=_print_json if json else _print)
     except OSError as why:
         told = f"cannot listen on {host} port {port}: {why.strerror or why}"
         raise typer.BadParameter(told, param_hint="'--port'") from None
+
+
+def _print(address: str) -> None:
+    print(f"open {address}", flush=True)
+
+
+def _print_json(address: str) -> None:
+    print_line({"address": address})
 
 
 def _token(path: Path | None) -> str | None:

@@ -29,12 +29,22 @@ def named_members(topics: ClusterAdmin, group: str, partitions: Iterable[Partiti
 
     ``partitions`` are the partitions with committed offsets of the group.
     """
+    return with_names(topics, group, topics.group_members(group), partitions)
+
+
+def is_named_by_commits(info: GroupMemberInfo) -> bool:
+    """Tells whether the name of a member is in the commits of its group only."""
+    return (info.instance_id or "").startswith(SOLE)
+
+
+def with_names(
+    topics: ClusterAdmin, group: str, infos: Iterable[GroupMemberInfo], partitions: Iterable[Partition]
+) -> list[NamedMember]:
+    """Returns these members of a group with their names, sorted by client id."""
     members = []
-    for info in sorted(
-        topics.group_members(group), key=lambda member: (member.client_id, sorted(member.partitions))
-    ):
+    for info in sorted(infos, key=lambda member: (member.client_id, sorted(member.partitions))):
         names = {info.client_id}
-        if (info.instance_id or "").startswith(SOLE):
+        if is_named_by_commits(info):
             # The broker lists a static member with the client.id of its first predecessor. Its commits
             # contain its own name.
             committed = topics.committed_with_metadata(group, partitions)

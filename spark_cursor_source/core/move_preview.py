@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -42,6 +43,22 @@ def preview_seek(cursor: CursorSnapshot, position: int) -> MovePreview:
 def preview_skip(cursor: CursorSnapshot, position: int) -> MovePreview:
     """Returns the effect of ending every message below a position."""
     return _preview(cursor, max(position, cursor.mark_delete + 1), again=0)
+
+
+def effect_of(preview: Iterable[MovePreview]) -> str:
+    """Returns the effect on all partitions in words.
+
+    >>> one = MovePreview(topic="t", partition=0, position_before=9, position=2, again=1_234, dropped=1)
+    >>> effect_of([one])
+    '1,234 messages will come again, 1 message will be dropped'
+    """
+    parts = list(preview)
+    again, dropped = sum(one.again for one in parts), sum(one.dropped for one in parts)
+    return f"{_messages(again)} will come again, {_messages(dropped)} will be dropped"
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} message{'s'[: count != 1]}"
 
 
 def _preview(cursor: CursorSnapshot, position: int, *, again: int) -> MovePreview:

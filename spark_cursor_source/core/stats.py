@@ -99,7 +99,7 @@ class SubscriptionStats:
 
     def total(self, count: str) -> int:
         """Returns the sum over the partitions of a count such as ``leased``, or of one of the totals."""
-        of_totals = count in {field.name for field in fields(Totals)}
+        of_totals = count in _TOTALS
         return sum(getattr(one.totals if of_totals else one, count) for one in self.partitions)
 
     @property
@@ -135,6 +135,7 @@ class SubscriptionStats:
 SUMMED = ("outstanding", "leased", "available", "delayed", "held", "ack_holes")
 _UNKNOWN = ("unknown_ends", "unknown_settlements")  # a text line shows these only if not zero
 TOTALS = tuple(field.name for field in fields(Totals))
+_TOTALS = frozenset(TOTALS)  # a scrape asks for tens of thousands of sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

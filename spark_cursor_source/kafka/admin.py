@@ -26,6 +26,7 @@ from spark_cursor_source.kafka.control_topics import (
     DEFAULT_PARTITIONS,
     ControlTopics,
     await_leaders,
+    broker_settings,
     create_topics,
     delete_records,
     delete_topics,
@@ -38,7 +39,12 @@ from spark_cursor_source.kafka.control_topics import (
 )
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import RETRIABLE, acl, error_of, refusal
-from spark_cursor_source.kafka.group_admin import GroupMemberInfo, delete_group, group_members
+from spark_cursor_source.kafka.group_admin import (
+    GroupMemberInfo,
+    delete_group,
+    group_members,
+    members_by_group,
+)
 from spark_cursor_source.kafka.group_offsets import CommittedOffset, GroupOffsets
 from spark_cursor_source.kafka.replication import warn_of_weak_topics, weak_topics
 from spark_cursor_source.kafka.rights import missing_rights
@@ -295,6 +301,11 @@ class ClusterAdmin:
         """Return the effective configuration of a topic."""
         return topic_settings(self._calls, [topic], deadline=self._deadline())[topic]
 
+    def broker_settings(self) -> dict[int, dict[str, str | None]]:
+        """Return the effective configuration of each live broker."""
+        brokers = [one.id for one in self.brokers()]
+        return broker_settings(self._calls, brokers, deadline=self._deadline())
+
     def matching(self, pattern: str) -> list[str]:
         """Return the topics whose whole name matches a Java regular expression, without internal topics."""
         return matching_topics(pattern, list(self._cluster().topics))
@@ -351,10 +362,14 @@ class ClusterAdmin:
 
     def last_appends(self, topic: str, partitions: Iterable[int]) -> dict[int, Append]:
         """Return the record with the latest timestamp of each partition. Empty partitions are absent."""
-        appends = self._list_offsets(((topic, number) for number in partitions), _MAX_TIMESTAMP)
+        found = self.last_appends_of((topic, number) for number in partitions)
+        return {number: last for (_, number), last in found.items()}
+
+    def last_appends_of(self, partitions: Iterable[Partition]) -> dict[Partition, Append]:
+        """Return the same as :meth:`last_appends` for partitions of several topics, in one request."""
         return {
-            number: Append(info.offset, info.timestamp, info.leader_epoch)
-            for (_, number), info in appends.items()
+            partition: Append(info.offset, info.timestamp, info.leader_epoch)
+            for partition, info in self._list_offsets(partitions, _MAX_TIMESTAMP).items()
             if info.offset >= 0 and info.timestamp >= 0
         }
 
@@ -384,6 +399,10 @@ class ClusterAdmin:
     def group_members(self, group: str) -> tuple[GroupMemberInfo, ...]:
         """Return the members of a consumer group."""
         return group_members(self._calls, group, deadline=self._deadline())
+
+    def members_by_group(self, groups: Collection[str]) -> dict[str, tuple[GroupMemberInfo, ...]]:
+        """Return the members of many consumer groups in a few requests."""
+        return members_by_group(self._calls, groups, deadline=self._deadline())
 
     def delete_group(self, group: str) -> bool:
         """Delete a consumer group with its offsets. Return False if the group did not exist.

@@ -297,11 +297,25 @@ def topic_settings(
     calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline
 ) -> dict[str, dict[str, str | None]]:
     """Return the effective configuration of each topic."""
+    return _settings(calls, "TOPIC", topics, deadline=deadline)
 
+
+def broker_settings(
+    calls: AdminRequests, brokers: Sequence[int], *, deadline: Deadline
+) -> dict[int, dict[str, str | None]]:
+    """Return the effective configuration of each broker."""
+    found = _settings(calls, "BROKER", [str(number) for number in brokers], deadline=deadline)
+    return {int(name): values for name, values in found.items()}
+
+
+def _settings(
+    calls: AdminRequests, kind: str, names: Sequence[str], *, deadline: Deadline
+) -> dict[str, dict[str, str | None]]:
     def request(names: Sequence[str], timeout_s: float) -> Mapping[Any, Future[Any]]:
-        resources = [ADMIN_TYPES.ConfigResource(ADMIN_TYPES.ResourceType.TOPIC, name) for name in names]
+        of = ADMIN_TYPES.ResourceType[kind]
+        resources = [ADMIN_TYPES.ConfigResource(of, name) for name in names]
         asked = calls.client.describe_configs(resources, request_timeout=timeout_s)
         return {resource.name: asked[resource] for resource in resources}
 
-    found, _ = calls.ask("describe configs of topic", list(topics), request, deadline=deadline)
+    found, _ = calls.ask(f"describe configs of {kind.lower()}", list(names), request, deadline=deadline)
     return {name: {key: entry.value for key, entry in entries.items()} for name, entries in found.items()}

@@ -14,7 +14,7 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +93,23 @@ def group_members(calls: AdminRequests, group: str, *, deadline: Deadline) -> tu
     return _members(calls, group, deadline) or _members(calls, group, deadline)
 
 
+def members_by_group(
+    calls: AdminRequests, groups: Collection[str], *, deadline: Deadline
+) -> dict[str, tuple[GroupMemberInfo, ...]]:
+    """Return the members of many groups in a few requests. The groups of other applications are read too.
+
+    A group without members, or one that is not visible, has no members.
+
+    Raises:
+        KafkaUnavailable, NotAuthorized, KafkaRefused
+    """
+    found = _all_members(calls, deadline)
+    if not found.keys() >= set(groups):
+        # A broker may have answered too late, as for one group.
+        found = _all_members(calls, deadline) | found
+    return {group: found.get(group, ()) for group in groups}
+
+
 def delete_group(calls: AdminRequests, config: Mapping[str, Any], group: str, *, deadline: Deadline) -> bool:
     """Delete a group with its offsets. Return False if the group did not exist.
 
@@ -125,6 +142,21 @@ def _members(calls: AdminRequests, group: str, deadline: Deadline) -> tuple[Grou
         if error is None or error.code() in _NO_GROUP:
             return tuple(_info(member, found.broker.id) for found in groups for member in found.members)
         _pause(calls, error, _DESCRIBE, group, deadline)
+
+
+def _all_members(calls: AdminRequests, deadline: Deadline) -> dict[str, tuple[GroupMemberInfo, ...]]:
+    while True:
+        groups: list[Any] = []
+        try:
+            groups += calls.client.list_groups(timeout=deadline.left_s(most=_ONE_REQUEST_S, least=0.05))
+        except KafkaException as raised:
+            _pause(calls, error_of(raised), _DESCRIBE, "all groups", deadline)
+            continue
+        return {
+            one.id: tuple(_info(member, one.broker.id) for member in one.members)
+            for one in groups
+            if one.error is None
+        }
 
 
 def _info(member: Any, coordinator: int) -> GroupMemberInfo:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 #: upper bounds in seconds of the buckets of histograms
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -66,6 +66,16 @@ class Sample(NamedTuple):
     metric: Metric
     labels: tuple[str, ...]
     value: float | Histogram
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns name, labels by name, and value, for ``json.dumps``.
+
+        >>> Sample(BACKLOG, ("orders", "billing"), 12).to_json()["labels"]
+        {'topic': 'orders', 'subscription': 'billing'}
+        """
+        value = self.value._asdict() if isinstance(self.value, Histogram) else self.value
+        labels = dict(zip(self.metric.labels, self.labels, strict=True))
+        return {"name": self.metric.name, "labels": labels, "value": value}
 
 
 _METRICS: dict[str, Metric] = {}

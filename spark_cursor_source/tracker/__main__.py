@@ -63,6 +63,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--metrics-port", type=int, help="show metrics to Prometheus on this port")
     parser.add_argument("--metrics-host", default=DEFAULT_HOST, help="address of the metrics")
     parser.add_argument("--log-format", type=LogFormat, choices=list(LogFormat), default=LogFormat.TEXT)
+    parser.add_argument(
+        "--json",
+        action="store_const",
+        const=LogFormat.JSON,
+        dest="log_format",
+        help="the same as --log-format json",
+    )
     given = parser.parse_args(argv)
     try:
         options = read_options(given.conf)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from urllib.parse import parse_qsl
 
 from starlette.concurrency import run_in_threadpool
@@ -23,23 +22,12 @@ from spark_cursor_source.topics.authors import author_of
 from spark_cursor_source.ui.access import form_key_of
 from spark_cursor_source.ui.collector import Collector
 from spark_cursor_source.ui.lookups import answer_of
+from spark_cursor_source.ui.moves import Moves
 from spark_cursor_source.ui.pages import Pages, link
+from spark_cursor_source.ui.plans import Fields, Plan, Question
 from spark_cursor_source.ui.settings import UiSettings
 
 _MOST_FORM_BYTES = 65_536
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """An action before it is done."""
-
-    title: str
-    told: str  #: what will happen, in sentences
-    button: str
-    fields: Mapping[str, str]  #: what the form sends
-
-
-Fields = Mapping[str, str]  #: of a query or of a form
 
 
 class Actions:
@@ -53,21 +41,28 @@ class Actions:
     def __init__(self, settings: UiSettings) -> None:
         self._settings = settings
         self._author = f"{author_of(settings.kafka)} by cursorq ui"
-        self._plans: dict[str, Callable[[Fields], Plan]] = {
+        moves = Moves(settings, self._author)
+        self._plans: dict[str, Callable[[Fields], Plan | Question]] = {
+            "seek": moves.seek,
+            "skip": moves.skip,
+            "expire": moves.expire,
             "pause": self._plan_pause,
             "resume": self._plan_resume,
             "redrive": self._plan_redrive,
             "delete": self._plan_delete,
         }
         self._deeds: dict[str, Callable[[Fields], str]] = {
+            "seek": moves.do_seek,
+            "skip": moves.do_skip,
+            "expire": moves.do_expire,
             "pause": self._pause,
             "resume": self._resume,
             "redrive": self._redrive,
             "delete": self._delete,
         }
 
-    def plan(self, name: str, given: Fields) -> Plan:
-        """Returns what an action would do. Nothing is changed."""
+    def plan(self, name: str, given: Fields) -> Plan | Question:
+        """Returns what an action would do, or what it needs to know before. Nothing is changed."""
         return self._plans[name](given)
 
     def do(self, name: str, given: Fields) -> str:
@@ -236,7 +231,7 @@ class ActionViews:
         return self._pages.answer(
             request,
             self._collector.snapshot,
-            "confirm.html",
+            "question.html" if isinstance(plan, Question) else "confirm.html",
             plan=plan,
             done=done,
             failure=failure,

@@ -38,6 +38,7 @@ def create_app(collector: Collector, settings: UiSettings) -> Starlette:
         Route("/payload", lookups.payload),
         Route("/consumers", views.consumers),
         Route("/tracker", views.tracker),
+        Route("/quarantine", lookups.quarantine),
         Route("/dead", lookups.dead),
         Route("/doctor", lookups.doctor),
         Route("/audit", lookups.audit),

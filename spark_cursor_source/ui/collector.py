@@ -52,6 +52,8 @@ class Row:
             return "bad", "letters not written"
         if self.breaker:
             return "bad", "breaker open"
+        if self.stats.paused_ms is not None:
+            return "warn", "paused"
         if self.backlog and self.consumers == 0:
             return "warn", "no consumers"
         return ("ok", "working") if self.backlog else ("idle", "all acked")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from spark_cursor_source.admin.partition_map import MapCell, PartitionMap
@@ -95,6 +96,7 @@ def _column(cell: MapCell, x: float, width: float) -> Column:
 
 
 WIDTH, TALL = 280, 64  #: of a curve, in units of its view box
+_LEAST_SPANS = 24  # of a chart with bars
 
 
 class Drawn(NamedTuple):
@@ -120,6 +122,56 @@ def drawn(curve: Curve, *, least_s: float = 10.0) -> Drawn:
     line = " ".join(f"{'L' if at else 'M'}{x:.1f},{y:.1f}" for at, (x, y) in enumerate(points))
     area = f"{line} L{points[-1][0]:.1f},{TALL} L{points[0][0]:.1f},{TALL} Z" if points else ""
     return Drawn(curve.title, curve.unit, curve.last, max(curve.values, default=0.0), line, area, span * 1000)
+
+
+class Bar(NamedTuple):
+    """One span of time, in units of the view box of its chart."""
+
+    x: float
+    width: float
+    y: float
+    height: float
+    total: int  #: events of the span
+    start_ms: int
+
+
+class Bars(NamedTuple):
+    """Chart of counts over time."""
+
+    bars: tuple[Bar, ...]
+    first_ms: int
+    end_ms: int
+    span_ms: int
+    highest: int
+
+
+OverTime = Sequence[tuple[int, int]]
+
+
+def bars_of(
+    over_time: Iterable[OverTime], span_ms: int, *, between: Bars | None = None, tall: float = TALL
+) -> Bars | None:
+    """Returns the chart of the sum of counts over time; None: there are none.
+
+    The chart begins and ends with another one if ``between`` is given.
+    """
+    sums: Counter[int] = Counter()
+    for counts in over_time:
+        for start_ms, count in counts:
+            sums[start_ms] += count
+    if not sums:
+        return None
+    end_ms = max(sums) + span_ms if between is None else between.end_ms
+    # The bars of few spans are not as wide as the chart.
+    first_ms = min(min(sums), end_ms - _LEAST_SPANS * span_ms) if between is None else between.first_ms
+    highest, step = max(sums.values()), WIDTH * span_ms / (end_ms - first_ms)
+    bars = []
+    for start_ms, total in sorted(sums.items()):
+        height = max(2.0, (tall - 4) * total / highest)
+        x = step * ((start_ms - first_ms) // span_ms)
+        top, wide = round(tall - height, 2), round(step * 0.84, 2)
+        bars.append(Bar(round(x, 2), wide, top, round(height, 2), total, start_ms))
+    return Bars(tuple(bars), first_ms, end_ms, span_ms, highest)
 
 
 def nice(number: float) -> float:

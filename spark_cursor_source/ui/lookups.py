@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from spark_cursor_source.admin import examine, group_dead_letters, read_audit
+from spark_cursor_source.admin.marker_log import read_quarantine
 from spark_cursor_source.admin.message_history import read_message, read_message_history
 from spark_cursor_source.errors import CursorqError
 from spark_cursor_source.topics.copies import headers_of
@@ -18,6 +19,8 @@ from spark_cursor_source.ui.settings import UiSettings
 from spark_cursor_source.ui.words import HEADER_BYTES, readable
 
 _T = TypeVar("_T")
+_SEARCHED = 20_000  # records of each partition in which the page looks for quarantined ones
+_QUARANTINED = 200  # quarantined records that the page shows
 _TRACKER_MS = 2_000  # how long the doctor lets a tracker read waiting markers
 
 
@@ -59,15 +62,17 @@ class Lookups:
     def payload(self, request: Request) -> Response:
         """Answers with key, headers and value of a message, for a click on its page."""
         found, failure = answer_of(lambda: read_message(self._settings.kafka, *_place(request)))
-        headers = () if found is None else headers_of(found)
+        mask = self._settings.mask
+        headers = () if found is None else mask.headers(headers_of(found))
         return self._pages.answer(
             request,
             self._collector.snapshot,
             "payload.html",
             failure="The message is not there any more." if found is None and failure is None else failure,
-            key=None if found is None else readable(found.key()),
+            key=None if found is None else readable(mask.key(found.key())),
+            masked=not mask.is_empty,
             headers=[(name, readable(value, most=HEADER_BYTES)) for name, value in headers],
-            value=None if found is None else readable(found.value()),
+            value=None if found is None else readable(mask.value(found.value())),
         )
 
     def dead(self, request: Request) -> Response:
@@ -87,6 +92,24 @@ class Lookups:
             groups=groups,
             failure=failure,
             actions=one.allow_actions,
+        )
+
+    def quarantine(self, request: Request) -> Response:
+        one = self._settings
+        records, failure = answer_of(
+            lambda: read_quarantine(
+                one.kafka, markers_topic=one.markers_topic, last=_SEARCHED, limit=_QUARANTINED
+            )
+        )
+        return self._pages.answer(
+            request,
+            self._collector.snapshot,
+            "quarantine.html",
+            records=records,
+            failure=failure,
+            searched=_SEARCHED,
+            most=_QUARANTINED,
+            markers_topic=one.markers_topic,
         )
 
     def audit(self, request: Request) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -13,13 +14,14 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from spark_cursor_source.admin.outstanding import run_of_query
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.message_state import MessageState, Order, outstanding_of, rank
 from spark_cursor_source.core.names import DEFAULT_DEAD_LETTER_TOPIC, dead_letter_topic
 from spark_cursor_source.core.stats import ConsumerStats
 from spark_cursor_source.ui import words
 from spark_cursor_source.ui.collector import Row, Snapshot
-from spark_cursor_source.ui.drawing import drawn, strip_of
+from spark_cursor_source.ui.drawing import bars_of, drawn, strip_of
 
 HERE = Path(__file__).parent
 ROWS = 200  #: rows of the overview before "show all"
@@ -69,7 +71,7 @@ def templates() -> Environment:
         "exact": words.exact,
         "size": words.size,
     }
-    found.globals |= {"strip_of": strip_of, "drawn": drawn, "link": link}
+    found.globals |= {"strip_of": strip_of, "drawn": drawn, "bars_of": bars_of, "link": link}
     return found
 
 
@@ -141,7 +143,19 @@ def stuck(snapshot: Snapshot, order: Order) -> list[MessageState]:
     Only the partitions that rank first are searched, so that the cost does not grow with their number.
     """
     found = [one for cursor in _first(snapshot, order) for one in outstanding_of(cursor, order, MOST)]
-    return sorted(found, key=lambda one: rank(one, order))[:MOST]
+    hosts = hosts_of_queries(snapshot)
+    first = sorted(found, key=lambda one: rank(one, order))[:MOST]
+    return [one if one.run is None else replace(one, host=hosts.get(run_of_query(one.run))) for one in first]
+
+
+def hosts_of_queries(snapshot: Snapshot) -> dict[str, str]:
+    """Returns the hosts of the consumers by the id of their query."""
+    return {
+        consumer.query_id: consumer.host
+        for row in snapshot.rows
+        for consumer in row.stats.consumers
+        if consumer.query_id is not None
+    }
 
 
 def _first(snapshot: Snapshot, order: Order) -> Iterable[CursorSnapshot]:

@@ -67,6 +67,8 @@ def test_dead_letters_of_one_fault_are_one_group(queue: Queue) -> None:
     queue.bury(queue.letter((3, 4), error="KeyError: 'a'"), queue.letter((4, 5)))
     timeouts = DeadLetterFilter(template="Timeout: <n> s", reason="rejected")
     first, *others = group_dead_letters(queue.kafka, queue.dead)
+    for one in (first, *others):
+        assert sum(count for _, count in one.over_time) == one.waiting + one.redriven + one.deleted
     assert (first.template, first.waiting, first.redriven) == ("Timeout: <n> s", 3, 0)
     assert first.sample.error == "Timeout: 45 s"
     assert sorted(one.template for one in others) == ["", "KeyError: <text>"]

@@ -131,6 +131,37 @@ def test_messages_that_retention_will_remove_are_found_before(control: Control) 
 
 
 @pytest.mark.broker
+def test_messages_that_retention_by_size_will_remove_are_found_before(control: Control) -> None:
+    topics = ClusterAdmin(control.config)
+    topics.create({control.queue: (2, {"retention.bytes": 1_000_000, "retention.ms": -1})})
+    values = [{"value": b"v", "partition": number} for number in range(2) for _ in range(40)]
+    produce(control.config, control.queue, values)
+    near, far = cursor_of(cell_of(control.queue), 23), cursor_of(cell_of(control.queue, 1), 39)
+    store(control, near, far)
+    assert [one for one in look(control) if one.check == "retention"] == [], "nothing was removed yet"
+    topics.delete_records({(control.queue, number): 20 for number in range(2)})
+    (found,) = [one for one in look(control) if one.check == "retention"]
+    assert found.what.startswith("Retention by size will remove messages of billing")
+    assert "by partition: {0: '15%'}; retention.bytes=1000000" in found.evidence
+    assert found.cure.endswith("--add-config retention.bytes=2000000")
+
+
+@pytest.mark.broker
+def test_records_that_are_no_markers_and_a_limit_of_size_are_found(
+    control: Control, create_topic: CreateTopic
+) -> None:
+    limited = create_topic(message_timestamp_type="LogAppendTime", retention_bytes=1_000_000)
+    produce(control.config, limited, [{"key": b"k", "value": b"no marker"}] * 2)
+    found = examine(control.config, **names(control) | {"markers_topic": limited}, tracker_wait_ms=300)
+    (size,) = [one for one in found if one.check == "settings"]
+    assert (size.severity, size.evidence) == ("warning", "retention.bytes=1000000, needed is -1")
+    assert size.cure.endswith(f"--entity-name {limited} --add-config retention.bytes=-1")
+    (bad,) = [one for one in found if one.check == "versions"]
+    assert bad.evidence.startswith("2 of the last 1000 of each partition")
+    assert "not a protobuf message" in bad.evidence
+
+
+@pytest.mark.broker
 def test_a_scheduler_learns_what_is_ready_and_when_the_next_is(
     control: Control, capsys: pytest.CaptureFixture[str]
 ) -> None:

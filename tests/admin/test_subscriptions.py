@@ -197,6 +197,8 @@ def test_what_is_not_there_is_told_apart_from_what_is(
         subscriptions.skip("billing", tracked.queue, 1, partition=7)
     with pytest.raises(InvalidArgument, match="messages=0"):
         subscriptions.skip("billing", tracked.queue, 0)
+    with pytest.raises(InvalidArgument, match="messages=0"):
+        subscriptions.preview_skip("billing", tracked.queue, 0)
 
 
 # ---- skip
@@ -217,6 +219,25 @@ def test_messages_are_skipped_from_the_oldest_on_whether_they_are_outstanding_or
     assert (found[second].read_position, found[second].totals.acked) == (3, 0)
     assert subscriptions.skip("billing", tracked.queue, 99) == {0: 10, 1: 10}
     assert committed(tracked) == {0: 10, 1: 10}
+
+
+def test_messages_that_are_older_than_a_time_are_expired(
+    tracked: Control, subscriptions: Subscriptions, send: Send
+) -> None:
+    first, second = cell_of(tracked.queue, 0), cell_of(tracked.queue, 1)
+    send(hello(first), start(first, 0, 6), End(cell=first, offsets=offsets((1, 3))), hello(second))
+    before = {"before_ms": FIRST_MS + 4_000}
+    preview = subscriptions.preview_expire("billing", tracked.queue, **before)
+    assert [(one.partition, one.position, one.dropped) for one in preview] == [(0, 4, 2), (1, 4, 4)]
+    assert subscriptions.expire("billing", tracked.queue, partition=0, **before) == {0: 4}
+    assert subscriptions.expire("billing", tracked.queue, **before) == {1: 4}, "0 has nothing older now"
+    found = cursors(tracked)
+    assert (found[first].outstanding, found[first].read_position) == (offsets((4, 6)), 6)
+    assert (found[second].outstanding, found[second].read_position) == (EMPTY, 4)
+    assert subscriptions.expire("billing", tracked.queue, before_ms=FIRST_MS) == {}
+    assert subscriptions.expire("billing", tracked.queue, before_ms=2 * FIRST_MS) == {0: 10, 1: 10}
+    assert committed(tracked) == {0: 10, 1: 10}
+    assert (subscriptions.latest_marker_ms() or 0) > FIRST_MS, "by the brokers' clock"
 
 
 def test_all_messages_that_there_are_can_be_skipped_at_once(

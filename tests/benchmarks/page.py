@@ -11,11 +11,12 @@ import numpy as np
 from confluent_kafka import Producer
 from starlette.testclient import TestClient
 
-from spark_cursor_source.admin import read_stats
+from spark_cursor_source.admin import TopicMetrics, read_stats
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Lease
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.metrics import openmetrics
 from spark_cursor_source.ui import Collector, UiSettings, create_app
 from spark_cursor_source.wire import cursor as cursor_wire
 from tests.benchmarks.common import Bench
@@ -24,6 +25,7 @@ from tests.benchmarks.report import Figure
 SUBSCRIPTIONS = 1_000
 OUTSTANDING = 10_000  #: of each subscription
 REQUESTS = 30
+SCRAPES = 5
 
 
 def run(here: Bench) -> list[Figure]:
@@ -41,6 +43,8 @@ def run(here: Bench) -> list[Figure]:
             ]
         found.append(Figure(what=f"{what}: read_stats", value=many.stats_s))
         found.append(Figure(what=f"{what}: first snapshot", value=many.first_s))
+        found.append(Figure(what=f"{what}: first scrape of the metrics", value=many.scrapes_s[0]))
+        found.append(Figure(what=f"{what}: later scrape of the metrics", value=median(many.scrapes_s[1:])))
     finally:
         few.close()
         many.close()
@@ -71,12 +75,22 @@ class _Page:
             cursors_topic=names.cursors_topic,
         )
         self.stats_s = time.perf_counter() - began
+        self.scrapes_s = self._scrape(kafka)
         self._collector = Collector(self._settings).start()
         began = time.perf_counter()
         _wait(lambda: bool(self._collector.snapshot.rows))
         self.first_s = time.perf_counter() - began
         app = create_app(self._collector, self._settings)
         self._client = TestClient(app, base_url="http://localhost")
+
+    def _scrape(self, kafka: dict[str, str]) -> list[float]:
+        taken = []
+        with TopicMetrics(kafka, **self._settings.names) as topics:
+            for _ in range(SCRAPES):
+                began = time.perf_counter()
+                openmetrics(topics.read())
+                taken.append(time.perf_counter() - began)
+        return taken
 
     def _fill(self, kafka: dict[str, str], subscriptions: int) -> None:
         pick = np.random.default_rng(3)

@@ -54,7 +54,7 @@ def says(stuck: Rig, says_of: Callable[[Rig], Says]) -> Says:
 
 
 @pytest.mark.broker
-def test_a_stuck_queue_is_looked_at(stuck: Rig, says: Says) -> None:
+def test_a_stuck_queue_is_looked_at(stuck: Rig, says: Says, monkeypatch: pytest.MonkeyPatch) -> None:
     kafka = stuck.control.config
     names = {"cursors_topic": stuck.control.cursors}
     oldest = read_outstanding(kafka, topic=stuck.topic, **names)
@@ -93,6 +93,7 @@ def test_a_stuck_queue_is_looked_at(stuck: Rig, says: Says) -> None:
     check_the_stats(says)
     check_the_holes(says)
     check_previews(says)
+    check_the_masks(says, monkeypatch)
 
 
 def check_the_history(rig: Rig, says: Says) -> None:
@@ -124,6 +125,15 @@ def check_the_history(rig: Rig, says: Says) -> None:
     assert lines[-2].endswith("BankClosed: at night")
     assert says("message", "Q/0/9", code=1)[0].endswith("ends at offset 4. Correct the call.")
     assert json.loads("\n".join(says("message", "Q/0/1", "--json")))["value"] is None
+
+
+def check_the_masks(says: Says, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "value: ***" in says("message", "Q/0/1", "--payload", "--mask")
+    assert 'value: {"order": "***"}' in says("message", "Q/0/0", "--payload", "--mask-field", "order")
+    values = [json.loads(one)["value"] for one in says("tail", "Q", "--payload", "--json", "--mask")]
+    assert values == ["***"] * 4
+    monkeypatch.setenv("CURSORQ_MASK_FIELDS", "card order")
+    assert says("tail", "Q", "--payload")[0].endswith('{"order": "***"}')
 
 
 def check_the_stats(says: Says) -> None:

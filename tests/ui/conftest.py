@@ -42,7 +42,7 @@ def settings_of(control: Control, **more: object) -> UiSettings:
 def queue(broker: EmbeddedKafka) -> Control:
     """Ten messages of a queue, of which `billing` has one in each state, and `<b>&` all unread."""
     control = new_control({"bootstrap.servers": broker.bootstrap_servers})
-    ClusterAdmin(control.config).create({control.queue: (1, {})})
+    ClusterAdmin(control.config).create({control.queue: (1, {}), f"{control.queue}-billing-DLQ": (1, {})})
     values = [b'{"order": 17, "name": "<script>alert(1)</script>"}', b"plain", b"\xff\x00", *[b"x"] * 7]
     headers = [("trace", b"t-1"), ("bad", b"\xff")]
     produce(
@@ -85,6 +85,28 @@ def queue(broker: EmbeddedKafka) -> Control:
                 "partition": cell.control_partition(PARTITIONS),
             }
             for one in (starts[0], release, starts[1])
+        ],
+    )
+    produce(control.config, control.markers, [{"key": b"k", "value": b"<b>no marker</b>", "partition": 0}])
+    letters = [(0, b"BankClosed: account 17"), (1, b"BankClosed: account 18"), (2, b"Timeout")]
+    produce(
+        control.config,
+        f"{control.queue}-billing-DLQ",
+        [
+            {
+                "key": b"k",
+                "timestamp": 1_700_000_000_000 + 60_000 * at,
+                "headers": [
+                    ("cursorq-reason", b"rejected"),
+                    ("cursorq-error", error),
+                    ("cursorq-topic", control.queue.encode()),
+                    ("cursorq-partition", b"0"),
+                    ("cursorq-offset", b"%d" % at),
+                    ("cursorq-subscription", b"billing"),
+                    ("cursorq-delivery-count", b"1"),
+                ],
+            }
+            for at, error in letters
         ],
     )
     return control

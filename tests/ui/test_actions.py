@@ -14,7 +14,7 @@ from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.ui import Collector, create_app
-from tests.kafka.control_plane import Control, eventually, new_control
+from tests.kafka.control_plane import Control, eventually, new_control, produce
 from tests.ui.conftest import settings_of
 
 pytestmark = pytest.mark.broker
@@ -55,6 +55,11 @@ def form_of(text: str) -> dict[str, str]:
     return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', text))
 
 
+def act(page: TestClient, text: str) -> str:
+    """The answer to the form of a page."""
+    return page.post("/act", data=form_of(text)).text
+
+
 def test_an_action_is_announced_confirmed_done_and_in_the_audit_with_its_author(
     page: TestClient, tracked: Control
 ) -> None:
@@ -66,8 +71,114 @@ def test_an_action_is_announced_confirmed_done_and_in_the_audit_with_its_author(
     assert "pause" in latest.action
     assert latest.author.endswith("by cursorq ui")
     assert "by cursorq ui" in page.get("/audit").text
+    shown = {"topic": tracked.queue, "name": "billing"}
+    eventually(lambda: "An operator paused it" in page.get("/subscription", params=shown).text)
+    assert ">paused</span>" in page.get("/").text
     asked = page.get("/confirm", params={"do": "resume", "topic": tracked.queue, "name": "billing"})
     assert "the pause ends on 1 partition" in page.post("/act", data=form_of(asked.text)).text
+
+
+FIRST_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def moved(tracked: Control, request: pytest.FixtureRequest) -> dict[str, str]:
+    """Fields of a new subscription of a queue with ten messages, a second apart."""
+    topic, name = f"{tracked.queue}-moved", f"of-{request.node.name[-20:]}"
+    if not ClusterAdmin(tracked.config).existing([topic]):
+        ClusterAdmin(tracked.config).create({topic: (1, {})})
+        produce(
+            tracked.config,
+            topic,
+            [{"value": b"v", "timestamp": FIRST_MS + 1_000 * at} for at in range(10)],
+        )
+    names = {"markers_topic": tracked.markers, "cursors_topic": tracked.cursors}
+    with Subscriptions(tracked.config, **names) as subscriptions:
+        subscriptions.create(name, topic, EARLIEST)
+    return {"topic": topic, "name": name}
+
+
+def cells_of(text: str) -> list[list[str]]:
+    """The rows of the body of the table of a page."""
+    rows = re.findall(r"<tr>(<th scope=.row.*?)</tr>", text, re.DOTALL)
+    return [re.findall(r"<t[hd][^>]*>([^<]*)<", row) for row in rows]
+
+
+def test_a_seek_asks_for_its_position_and_shows_its_effect_before(
+    page: TestClient, moved: dict[str, str], tracked: Control
+) -> None:
+    asked = page.get("/confirm", params={"do": "seek"} | moved)
+    assert "Reading goes on from a position" in asked.text
+    assert form_of(asked.text) == {"do": "seek"} | moved
+    at = {"how": "time", "time": "2023-11-14T22:13:24Z"}
+    shown = page.get("/confirm", params={"do": "seek"} | moved | at)
+    assert "0 messages will come again, 4 messages will be dropped" in shown.text
+    assert cells_of(shown.text) == [["0", "0", "4", "0", "4"]]
+    assert f"{moved['name']} goes on at offset 4 of partition 0." in act(page, shown.text)
+    shown = page.get("/confirm", params={"do": "seek", "how": "earliest"} | moved)
+    assert "4 messages will come again" in shown.text
+    shown = page.get("/confirm", params={"do": "seek", "how": "offsets", "offsets": "0=2"} | moved)
+    assert "offset 2 of partition 0" in act(page, shown.text)
+    (latest, *_) = read_audit(tracked.config, topic=moved["topic"], markers_topic=tracked.markers)
+    assert latest.action == "seek"
+    assert latest.author.endswith("by cursorq ui")
+
+
+def test_a_skip_asks_for_the_number_of_messages(page: TestClient, moved: dict[str, str]) -> None:
+    assert "count as acked" in page.get("/confirm", params={"do": "skip"} | moved).text
+    given = {"do": "skip", "how": "count", "messages": "3", "partition": "0"} | moved
+    shown = page.get("/confirm", params=given)
+    assert "Skip the next 3 messages" in shown.text
+    assert "nothing left below offset 3 of partition 0" in act(page, shown.text)
+    everything = page.get("/confirm", params={"do": "skip", "how": "all"} | moved)
+    assert "7 messages will be dropped" in everything.text
+    assert "nothing left below offset 10 of partition 0" in act(page, everything.text)
+
+
+def test_an_expiry_sends_the_time_that_its_effect_was_shown_for(
+    page: TestClient, moved: dict[str, str]
+) -> None:
+    assert "older than a time" in page.get("/confirm", params={"do": "expire"} | moved).text
+    shown = page.get("/confirm", params={"do": "expire", "how": "age", "age": "1d"} | moved)
+    assert "10 messages will be dropped" in shown.text
+    assert form_of(shown.text)["how"] == "before"
+    given = {"do": "expire", "how": "before", "before": str(FIRST_MS + 6_000)} | moved
+    shown = page.get("/confirm", params=given)
+    assert "6 messages will be dropped" in shown.text
+    assert "nothing left below offset 6 of partition 0" in act(page, shown.text)
+    assert "has no older message" in act(page, page.get("/confirm", params=given).text)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"do": "seek", "how": "time", "time": "yesterday"},
+        {"do": "seek", "how": "offsets", "offsets": "0"},
+        {"do": "skip", "how": "count", "messages": "many"},
+        {"do": "skip", "how": "count", "messages": "0"},
+        {"do": "skip", "how": "all", "partition": "0"},
+        {"do": "expire", "how": "age", "age": "old"},
+        {"do": "expire", "how": "before"},
+    ],
+)
+def test_a_value_that_cannot_be_is_an_error_of_the_page(
+    page: TestClient, tracked: Control, given: dict[str, str]
+) -> None:
+    answer = page.get("/confirm", params=given | {"topic": tracked.queue, "name": "billing"})
+    assert answer.status_code == 200
+    assert "Nothing was done" in answer.text
+    assert 'role="alert"' in answer.text
+
+
+def test_actions_are_offered_only_where_they_are_on(page: TestClient, tracked: Control) -> None:
+    where = {"topic": tracked.queue, "name": "billing"}
+    assert "seek …" in page.get("/subscription", params=where).text
+    settings = settings_of(tracked)
+    with Collector(settings) as collector:
+        eventually(lambda: bool(collector.snapshot.rows))
+        other = TestClient(create_app(collector, settings), base_url="http://localhost")
+        assert "seek …" not in other.get("/subscription", params=where).text
+        assert other.get("/confirm", params={"do": "seek"} | where).status_code == 403
 
 
 def test_a_form_that_this_page_has_not_made_does_nothing(page: TestClient, tracked: Control) -> None:

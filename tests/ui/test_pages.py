@@ -7,7 +7,8 @@ import re
 import pytest
 from starlette.testclient import TestClient
 
-from spark_cursor_source.ui import Collector
+from spark_cursor_source.core.payload_mask import PayloadMask
+from spark_cursor_source.ui import Collector, UiSettings, create_app
 from tests.kafka.control_plane import Control, eventually, new_control
 from tests.ui.conftest import Open, settings_of
 
@@ -71,6 +72,21 @@ def test_a_payload_is_shown_on_a_click_as_json_text_or_hex(page: TestClient, que
     assert "trace" in payload(1)
 
 
+def test_parts_of_payloads_are_hidden(open_page: Open, queue: Control) -> None:
+    def payload(page: TestClient, offset: int) -> str:
+        return page.get("/payload", params={"topic": queue.queue, "partition": 0, "offset": offset}).text
+
+    fields = open_page(mask=PayloadMask(fields=frozenset({"name", "trace"})))
+    assert "&#34;order&#34;: 17" in payload(fields, 0)
+    assert "&#34;name&#34;: &#34;***&#34;" in payload(fields, 0)
+    assert "t-1" not in payload(fields, 0)
+    everything = open_page(mask=PayloadMask(everything=True))
+    for offset in range(3):
+        text = payload(everything, offset)
+        assert "hides parts" in text
+        assert not any(one in text for one in ("order", "plain", "ff 00", "t-1", f"k{offset}"))
+
+
 @pytest.mark.parametrize("at", [{}, {"partition": "9", "offset": "0"}, {"partition": "0", "offset": "99"}])
 def test_a_message_that_cannot_be_is_an_error_on_the_page(
     page: TestClient, queue: Control, at: dict[str, str]
@@ -100,6 +116,26 @@ def test_the_page_of_the_tracker_says_that_none_has_worked(page: TestClient, que
     assert queue.markers in text
 
 
+def test_dead_letters_are_shown_over_time_and_by_group(page: TestClient, queue: Control) -> None:
+    text = page.get("/dead", params={"letters": f"{queue.queue}-billing-DLQ"}).text
+    chart = text.partition('class="curve bars"')[2].partition("</figure>")[0]
+    assert re.findall(r"<title>2023-11-14 (\S+) UTC: (\d+)</title>", chart) == [
+        ("22:13:20.000", "1"),
+        ("22:14:20.000", "1"),
+        ("22:15:20.000", "1"),
+    ]
+    assert "a bar is 10 s" in chart
+    groups = re.findall(r'class="small-bars".*?</svg>', text, re.DOTALL)
+    assert [one.count("<rect") for one in groups] == [2, 1]
+
+
+def test_quarantined_markers_are_listed_with_their_reasons(page: TestClient, queue: Control) -> None:
+    assert 'href="/quarantine"' in page.get("/tracker").text
+    text = page.get("/quarantine").text
+    assert "the value is not a protobuf message of markers" in text
+    assert text.count("<tr><td") == 1
+
+
 def test_the_same_is_told_as_json(page: TestClient, queue: Control) -> None:
     told = page.get("/api/stats").json()["topics"][queue.queue]["subscriptions"]["billing"]
     assert (told["leased"], told["held"]) == (1, 1)
@@ -120,6 +156,28 @@ def test_a_page_of_a_cluster_without_topics_says_what_to_do(queue: Control) -> N
         text = TestClient(create_app(collector, nothing)).get("/").text
     assert "No subscription yet" in text
     assert "cursorq tracker" in text
+
+
+NOT_KNOWN = ("/", "/stuck", "/dead", "/consumers", "/tracker", "/subscription?topic=t")
+NOWHERE = UiSettings(kafka={"bootstrap.servers": "127.0.0.1:9"}, refresh_ms=100)
+
+
+def test_before_the_first_snapshot_the_page_says_that_it_reads() -> None:
+    page = TestClient(create_app(Collector(NOWHERE), NOWHERE), base_url="http://localhost")
+    for path in NOT_KNOWN:
+        assert "Reading the" in page.get(path).text, path
+
+
+def test_what_is_not_known_is_not_shown_as_nothing() -> None:
+    with Collector(NOWHERE) as collector:
+        eventually(lambda: collector.snapshot.failure is not None)
+        page = TestClient(create_app(collector, NOWHERE), base_url="http://localhost")
+        for path in NOT_KNOWN:
+            text = page.get(path).text
+            assert "The cluster cannot be read." in text, path
+            assert "Not known yet" in text, path
+            told = ("Nothing is outstanding", "No dead letters", "No subscription")
+            assert not any(one in text for one in told), path
 
 
 def test_a_cluster_that_does_not_answer_is_an_error_on_the_page_without_secrets() -> None:

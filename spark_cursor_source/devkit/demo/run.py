@@ -29,8 +29,8 @@ _LOOK_S = 0.15
 _SHOW_S = 0.6
 
 
-def demo(scenario: Scenario, console: Console, *, keep: Path | None = None) -> int:
-    """Runs the whole demo on a console. Returns 0 if the verdict has passed, else 1.
+def demo(scenario: Scenario, console: Console, *, keep: Path | None = None) -> Verdict:
+    """Runs the whole demo on a console, shows the verdict there, and returns it.
 
     If ``keep`` is given, logs, checkpoints and the broker's data remain in this new directory.
 
@@ -41,7 +41,7 @@ def demo(scenario: Scenario, console: Console, *, keep: Path | None = None) -> i
     console.print(title(scenario), highlight=False)
     verdict = run_demo(scenario, screen_of(console), keep=keep)
     console.print(verdict_view(verdict), highlight=False, soft_wrap=True)
-    return 0 if verdict.passed else 1
+    return verdict
 
 
 def run_demo(scenario: Scenario, screen: Screen, *, keep: Path | None = None) -> Verdict:

@@ -42,6 +42,15 @@ class Verdict:
         """True if all checks have passed."""
         return all(check.passed for check in self.checks)
 
+    def to_json(self) -> dict[str, object]:
+        """Returns the result by name, for ``json.dumps``."""
+        return {
+            "passed": self.passed,
+            "checks": [{"passed": one.passed, "text": one.text} for one in self.checks],
+            "deliveries": self.deliveries,
+            "redeliveries": {str(reason): count for reason, count in self.again.items()},
+        }
+
 
 def judge(evidence: Evidence, scenario: Scenario) -> Verdict:
     """Compares the evidence with the expected result."""

@@ -7,6 +7,8 @@
   let live = true;
   let last = 0;
   let open = new Set();
+  let heard = true;
+  let answered = true;
 
   function refresh() {
     const busy = document.hidden || !live || !document.getSelection().isCollapsed;
@@ -15,25 +17,33 @@
     htmx.trigger(document.body, "snapshot");
   }
 
-  function connection(ok) {
+  // The process is there if it sends events and answers requests. While nothing is requested, events are enough.
+  function connection() {
+    const ok = heard && (answered || !live);
     lost.hidden = ok;
     document.body.classList.toggle("is-lost", !ok);
+  }
+
+  function age() {
+    document.body.classList.toggle("is-old", document.querySelector("#live [data-old]") !== null);
   }
 
   function toggle() {
     live = !live;
     follow.setAttribute("aria-pressed", String(live));
     follow.querySelector(".word").textContent = live ? "Live" : "Stopped";
+    connection();
     if (live) refresh();
   }
 
   // A browser ends an event source for good when the server answers with an error, so it is opened again.
   function listen() {
     const events = new EventSource("/events");
-    events.addEventListener("snapshot", function () { connection(true); refresh(); });
-    events.onopen = function () { connection(true); };
+    events.addEventListener("snapshot", function () { heard = true; connection(); refresh(); });
+    events.onopen = function () { heard = answered = true; connection(); };
     events.onerror = function () {
-      connection(false);
+      heard = false;
+      connection();
       if (events.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
     };
   }
@@ -56,6 +66,7 @@
     });
   });
   document.addEventListener("htmx:afterSettle", function () {
+    age();
     open.forEach(function (id) { const one = document.getElementById(id); if (one) one.open = true; });
     document.querySelectorAll(".scroll[aria-label]").forEach(function (one) {
       one.scrollLeft = places[one.getAttribute("aria-label")] || 0;
@@ -65,6 +76,8 @@
   document.addEventListener("htmx:configRequest", function (event) {
     if (event.detail.elt.id === "live") event.detail.path = location.pathname + location.search;
   });
-  document.addEventListener("htmx:sendError", function () { connection(false); });
+  document.addEventListener("htmx:sendError", function () { answered = false; connection(); });
+  document.addEventListener("htmx:beforeSwap", function () { answered = true; connection(); });
+  age();
   listen();
 })();

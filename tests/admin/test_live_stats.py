@@ -1,0 +1,141 @@
+"""Statistics that are read again and again: complete at first, then at the cost of what has changed."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Consumer
+
+from spark_cursor_source.admin.live_stats import LiveStats, LiveView
+from spark_cursor_source.admin.topic_metrics import TopicMetrics
+from spark_cursor_source.core.cursor import CursorSnapshot, Lease
+from spark_cursor_source.core.member_name import MemberName
+from spark_cursor_source.core.subscription_type import SubscriptionType
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.group_member import SOLE, GroupMember
+from spark_cursor_source.metrics.table import CONSUMERS, CURSOR_BYTES, OLDEST_AGE, Metric
+from spark_cursor_source.wire import cursor as cursor_wire
+from tests.kafka.control_plane import Control, cell_of, eventually, offsets, produce
+
+pytestmark = pytest.mark.broker
+
+FIRST_MS = 1_700_000_000_000
+SUBSCRIPTIONS = 20  #: more than are asked for their members one by one
+
+
+@pytest.fixture
+def filled(control: Control) -> Control:
+    """A queue of ten messages, a second apart, and subscriptions that have acked the first two of them."""
+    ClusterAdmin(control.config).create({control.queue: (1, {})})
+    produce(
+        control.config,
+        control.queue,
+        [{"value": b"v", "timestamp": FIRST_MS + 1_000 * at} for at in range(10)],
+    )
+    write(control, *(cursor(control, number, first=2) for number in range(SUBSCRIPTIONS)))
+    return control
+
+
+def cursor(control: Control, number: int, *, first: int) -> CursorSnapshot:
+    """A cursor with the messages from ``first`` on outstanding."""
+    return CursorSnapshot(
+        cell=cell_of(control.queue, 0, f"s{number:02}"),
+        read_position=8,
+        next_marker=0,
+        leases=((Lease(60_000, 1, "run"), offsets((first, 8))),),
+    )
+
+
+def write(control: Control, *cursors: CursorSnapshot) -> None:
+    produce(
+        control.config,
+        control.cursors,
+        [{"key": one.cell.key, "value": cursor_wire.encode(one)} for one in cursors],
+    )
+
+
+def oldest(view: LiveView) -> set[int]:
+    return {((one.oldest_unacked_ms or 0) - FIRST_MS) // 1_000 for one in view.stats.subscriptions}
+
+
+def live(control: Control, **more: object) -> LiveStats:
+    names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+    return LiveStats(control.config, **names, **more)  # type: ignore[arg-type]
+
+
+def test_without_a_budget_everything_is_read_and_with_a_small_one_all_have_their_turn(
+    filled: Control,
+) -> None:
+    with closing(live(filled)) as stats:
+        assert oldest(stats.refresh(budget_ms=None)) == {2}
+        write(filled, *(cursor(filled, number, first=5) for number in range(SUBSCRIPTIONS)))
+        views = [stats.refresh(budget_ms=0) for _ in range(SUBSCRIPTIONS)]
+        assert all(len(one.stats.subscriptions) == SUBSCRIPTIONS for one in views)
+        assert oldest(views[-1]) == {5}, "the budget of each refresh is enough for one reading"
+
+
+def test_statistics_are_of_one_subscription_with_the_sizes_of_its_cursors(filled: Control) -> None:
+    with closing(live(filled, subscription="s03", sizes=True)) as stats:
+        (one,) = stats.refresh().stats.subscriptions
+        assert (one.subscription, one.partitions[0].cursor_bytes > 10) == ("s03", True)
+
+
+def test_the_members_of_many_groups_are_found(filled: Control) -> None:
+    names = [
+        MemberName(
+            type=SubscriptionType.EXCLUSIVE, host="web-7", process="41@7", query_id=query, since="2026-01-01"
+        )
+        for query in ("first", "second")
+    ]
+    # The broker lists the second member with the name of the first one, whose place it takes.
+    sole = [
+        GroupMember(filled.config, "cursorq-s08", name, session_ms=6_000, instance_id=f"{SOLE}-8")
+        for name in names
+    ]
+    foreign = Consumer({**filled.config, "group.id": "cursorq-s07", "client.id": "kcat"})
+    topics = ClusterAdmin(filled.config)
+    try:
+        for member in sole:
+            member.subscribe({filled.queue})
+            eventually(lambda member=member: bool(member.partitions))
+        sole[1].commit({(filled.queue, 0): 8}, Deadline.after_ms(10_000))
+        foreign.subscribe([filled.queue])
+        eventually(lambda: foreign.poll(0.1) is not None or bool(foreign.assignment()))
+        groups = ["cursorq-s07", "cursorq-s08", "cursorq-s09"]
+        assert topics.members_by_group(groups) == {name: topics.group_members(name) for name in groups}
+        with closing(live(filled)) as stats:
+            view = stats.refresh(budget_ms=None)
+    finally:
+        foreign.close()
+        for member in sole:
+            member.close()
+    found = {one.subscription: [two.query_id for two in one.consumers] for one in view.stats.subscriptions}
+    assert {name: queries for name, queries in found.items() if queries} == {"s07": [None], "s08": ["second"]}
+    assert view.unknown_members == frozenset()
+
+
+def test_a_later_scrape_shows_what_has_changed_and_what_is_gone(filled: Control) -> None:
+    def values(metric: Metric) -> dict[str, float]:
+        return {
+            one.labels[1]: one.value
+            for one in topics.read()
+            if one.metric is metric and isinstance(one.value, float | int)
+        }
+
+    names = {"markers_topic": filled.markers, "cursors_topic": filled.cursors}
+    with TopicMetrics(filled.config, **names) as topics:
+        assert set(values(OLDEST_AGE).values()) == {7.0}, "at the time of the newest message"
+        assert set(values(CONSUMERS).values()) == {0}
+        before = values(CURSOR_BYTES)
+        changed = cursor(filled, 0, first=6)
+        wide = ((Lease(60_000, 1, "run"), offsets(*((at, at + 1) for at in range(0, 8, 2)))),)
+        write(filled, changed, replace(cursor(filled, 1, first=2), leases=wide))
+        gone = cell_of(filled.queue, 0, "s02").key
+        produce(filled.config, filled.cursors, [{"key": gone, "value": None}])
+        eventually(lambda: values(OLDEST_AGE)["s00"] == 3.0)
+        now = values(OLDEST_AGE)
+        assert (now["s01"], now["s03"], "s02" in now) == (9.0, 7.0, False)
+        assert values(CURSOR_BYTES)["s01"] > before["s01"]
