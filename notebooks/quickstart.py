@@ -91,7 +91,14 @@ tracker = cursorq.start_tracker(
 
 # COMMAND ----------
 
-options = {**control, "subscribe": topic, "subscription": "billing", "leaseTimeout": "5m"}
+# The tracker above is still starting. On a busy machine its first batch takes a minute or two.
+options = {
+    **control,
+    "subscribe": topic,
+    "subscription": "billing",
+    "leaseTimeout": "5m",
+    "trackerTimeout": "3m",
+}
 
 
 def handle(message):

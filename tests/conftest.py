@@ -53,6 +53,7 @@ _USERS = f'{_PLAIN} required username="admin" password="of-admin" user_admin="of
 _PROPERTIES = {"auto.create.topics.enable": False, "log.retention.hours": 100 * 365 * 24}
 
 _MUCH_GARBAGE = 50_000  # objects that were made and not freed
+_LONG_S = 3.0  # a test that takes longer may have opened clients
 
 READY_S = 240.0  #: for a broker's start; a busy machine takes a minute
 
@@ -89,11 +90,15 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_logfinish() -> None:
-    """Collect garbage here, in the main thread, if there may be much of it."""
-    if gc.get_count()[0] > _MUCH_GARBAGE:
-        gc.collect()
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """Collect garbage here, in the main thread, if there may be much of it, or clients among it."""
+    began = time.monotonic()
+    try:
+        return (yield)
+    finally:
+        if gc.get_count()[0] > _MUCH_GARBAGE or time.monotonic() - began > _LONG_S:
+            gc.collect()
 
 
 @pytest.hookimpl(tryfirst=True)
