@@ -24,6 +24,7 @@ from tests.schedule import (  # noqa: F401 - hooks of pytest
     pytest_terminal_summary,
     pytest_xdist_make_scheduler,
 )
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -190,6 +191,8 @@ def create_topic(admin: AdminClient, request: pytest.FixtureRequest) -> CreateTo
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
         admin.create_topics([topic])[name].result(timeout=20)
+        # The broker answers before its metadata has the topic.
+        wait_until(lambda: admin.list_topics(name, timeout=20).topics[name].error is None)
         return name
 
     return create
