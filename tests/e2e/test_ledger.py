@@ -49,10 +49,10 @@ def test_a_ledger_is_right_to_the_last_message_whatever_befell_it(run: Run) -> N
     print(report(run.ledger, run.verdict))
     check(run.verdict, run.ledger.queue)
     assert sorted(run.ledger.told) == sorted(fault.__name__ for fault in FAULTS)
-    assert {reason for reasons in run.verdict.duplicates.values() for reason in reasons} == {
-        "replay",
-        "redelivery",
-    }
+    # Whether a kill hits the middle of a batch is chance. Replays for sure are in test_consumer_killed.
+    reasons = {reason for reasons in run.verdict.duplicates.values() for reason in reasons}
+    assert "redelivery" in reasons
+    assert reasons <= {"redelivery", "replay"}
 
 
 # ---- on a cluster
