@@ -87,6 +87,8 @@ class GroupMember:
         self._lock = threading.Condition(threading.RLock())  # guards the fields below
         self._wanted: frozenset[str] = frozenset()
         self._partitions: frozenset[Partition] | None = None
+        self._rebalances = 0  # number of changes of the assignment
+        self._hides_once = False  # the next look at the assignment finds it lost
         self._metadata: Any = None  # None after each rebalance until the member thread has read it
         self._failure: KafkaError | None = None
         self._commit_lock = threading.Lock()
@@ -115,6 +117,9 @@ class GroupMember:
         """
         with self._lock:
             self._check()
+            if self._hides_once:
+                self._hides_once = False
+                return None
             return self._partitions
 
     def metadata(self) -> Any:
@@ -257,6 +262,7 @@ class GroupMember:
         if began:
             consumer.pause(began)  # this consumer reads no records
         with self._lock:
+            self._rebalances += 1
             self._metadata = None
             self._partitions = (self._partitions or frozenset()) | {
                 (place.topic, place.partition) for place in added
@@ -272,6 +278,7 @@ class GroupMember:
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         with self._lock:  # waits for threads inside steady
             consumer.incremental_unassign(taken)
+            self._rebalances += 1
             self._metadata = None
             if not self._sole:  # a sole member keeps all partitions until it leaves
                 gone = {(place.topic, place.partition) for place in taken}
@@ -283,6 +290,7 @@ class GroupMember:
         )
 
     def _on_lost(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+        self._rebalances += 1
         self._metadata = None
         self._partitions = None  # also for threads inside steady, because another member may own them already
         if self._sole:
@@ -359,7 +367,7 @@ class GroupMember:
         with self._commit_lock:
             self._await_answer(deadline)
             with self._lock:
-                mine = self._partitions or frozenset()
+                mine, rebalances = self._partitions or frozenset(), self._rebalances
                 last = {tp: at for tp, at in self._committed.items() if self._sole or tp in mine}
             if not last:
                 self._is_doubtful = False
@@ -372,7 +380,12 @@ class GroupMember:
                 if codes & _FENCED:
                     raise MemberFenced(self._group)
                 if codes & _NOT_A_MEMBER_NOW:
-                    self._partitions = None
+                    # If the member has joined again since, its new assignment is valid, and no other one
+                    # would follow. The caller must see once that the earlier one is lost.
+                    if self._rebalances == rebalances:
+                        self._partitions = None
+                    else:
+                        self._hides_once = True
                 self._is_doubtful = False
 
     @property

@@ -7,13 +7,14 @@ import time
 import uuid
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError
 
 from spark_cursor_source.consumer.this_process import name_member
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import GroupInUse, KafkaUnavailable, MemberFenced
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.group_member import GroupMember
 from tests.kafka.control_plane import eventually
 
@@ -77,6 +78,32 @@ def test_a_sole_member_is_told_when_another_takes_its_place(
             second.close()
     finally:
         first.close()
+
+
+def test_a_late_refusal_does_not_undo_the_assignment_of_a_member_that_has_joined_again(
+    config: dict[str, str], topics: ClusterAdmin, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # the answer to a commit of the earlier member ---- joined again ---- this thread reads the answer
+    topics.create({group: (1, {})})
+    member = GroupMember(config, group, name_member(SubscriptionType.SHARED, "one"), session_ms=6_000)
+    try:
+        member.subscribe([group])
+        eventually(lambda: bool(member.partitions))
+        member.commit({(group, 0): 0}, Deadline.after_ms(60_000))
+        wait, waits = member._await_answer, iter(["for an earlier commit", "for this one"])
+
+        def rejoined_meanwhile(deadline: Deadline) -> None:
+            wait(deadline)
+            if next(waits) == "for this one":
+                member._answers = [(group, KafkaError(KafkaError.UNKNOWN_MEMBER_ID))]
+                member._rebalances += 1
+
+        monkeypatch.setattr(member, "_await_answer", rejoined_meanwhile)
+        assert member.confirm(in_doubt=True)
+        assert member.partitions is None, "what was planned before is given up"
+        assert member.partitions == {(group, 0)}
+    finally:
+        member.close()
 
 
 def test_a_group_is_deleted_with_its_offsets_once(
