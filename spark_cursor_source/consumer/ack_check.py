@@ -69,8 +69,7 @@ class AckCheck:
 
     def _look_for(self, cells: Sequence[Cell]) -> None:
         try:
-            table = CursorTable(self._config, self._cursors_topic, timeout_ms=PATIENCE_MS)
-            with closing(table) as cursors:
+            with closing(CursorTable(self._config, self._cursors_topic, timeout_ms=PATIENCE_MS)) as cursors:
                 cursors.refresh()
                 missing = [cell for cell in cells if not self._is_there(cursors, cell)]
                 if not missing or (

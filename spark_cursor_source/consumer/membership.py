@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
+from spark_cursor_source.consumer.named_members import is_named_by_commits
 from spark_cursor_source.consumer.queue_ids import check_queue_id, described
 from spark_cursor_source.consumer.this_process import is_dead, name_member, note_joined, note_left
 from spark_cursor_source.core.member_name import MemberName
@@ -251,7 +252,7 @@ class Membership:
     def _holder(self, partitions: Collection[Partition]) -> _Holder | None:
         """Returns the member that keeps this query out; None if the subscription is free."""
         for other in self._members_of(partitions):
-            if (other.instance_id or "").startswith(SOLE):
+            if is_named_by_commits(other):
                 # The broker shows a static member that replaced another one with the client.id of its
                 # predecessor.
                 committed = self._topics.committed_with_metadata(self._part.group, partitions)

@@ -131,32 +131,32 @@ def delete_group(calls: AdminRequests, config: Mapping[str, Any], group: str, *,
 
 
 def _members(calls: AdminRequests, group: str, deadline: Deadline) -> tuple[GroupMemberInfo, ...]:
-    while True:
-        groups: list[Any] = []
-        try:
-            timeout_s = deadline.left_s(most=_ONE_REQUEST_S, least=0.05)
-            groups += calls.client.list_groups(group, timeout=timeout_s)
-            error = next((found.error for found in groups if found.error is not None), None)
-        except KafkaException as raised:
-            error = error_of(raised)
-        if error is None or error.code() in _NO_GROUP:
-            return tuple(_info(member, found.broker.id) for found in groups for member in found.members)
-        _pause(calls, error, _DESCRIBE, group, deadline)
+    return tuple(info for found in _described(calls, deadline, group) for info in _infos(found))
 
 
 def _all_members(calls: AdminRequests, deadline: Deadline) -> dict[str, tuple[GroupMemberInfo, ...]]:
+    return {found.id: _infos(found) for found in _described(calls, deadline) if found.error is None}
+
+
+def _described(calls: AdminRequests, deadline: Deadline, group: str | None = None) -> list[Any]:
+    """Return the description of a group, or of all groups, of which some may have an error."""
     while True:
         groups: list[Any] = []
+        error: KafkaError | None = None
         try:
-            groups += calls.client.list_groups(timeout=deadline.left_s(most=_ONE_REQUEST_S, least=0.05))
+            timeout_s = deadline.left_s(most=_ONE_REQUEST_S, least=0.05)
+            groups += calls.client.list_groups(group, timeout=timeout_s)
+            if group is not None:
+                error = next((found.error for found in groups if found.error is not None), None)
         except KafkaException as raised:
-            _pause(calls, error_of(raised), _DESCRIBE, "all groups", deadline)
-            continue
-        return {
-            one.id: tuple(_info(member, one.broker.id) for member in one.members)
-            for one in groups
-            if one.error is None
-        }
+            error = error_of(raised)
+        if error is None or error.code() in _NO_GROUP:
+            return groups
+        _pause(calls, error, _DESCRIBE, group or "all groups", deadline)
+
+
+def _infos(found: Any) -> tuple[GroupMemberInfo, ...]:
+    return tuple(_info(member, found.broker.id) for member in found.members)
 
 
 def _info(member: Any, coordinator: int) -> GroupMemberInfo:

@@ -46,6 +46,7 @@ _FENCED = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaErr
 _NOT_A_MEMBER_NOW = frozenset(
     {KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS}
 )
+_NOT_NOW = RETRIABLE | TURNED_AWAY | _NOT_A_MEMBER_NOW
 
 Partition = tuple[str, int]  #: (topic, partition)
 
@@ -324,7 +325,7 @@ class GroupMember:
                     denial = denial or Deadline.after_ms(3_000)
                     if denial.over:
                         raise TopicNotFound((topic,))
-                elif error.code() not in RETRIABLE | TURNED_AWAY | _NOT_A_MEMBER_NOW:
+                elif error.code() not in _NOT_NOW:
                     raise refusal(error, operation=_COMMIT, resource=self._group)
             if deadline.over:
                 raise unavailable(_COMMIT, deadline, failed[0][1], self._complaints)

@@ -96,15 +96,12 @@ class Outage:
         """What it came to, once it has lasted two minutes and all is acked; all its processes end."""
         with self.processes:
             self.end.join()
-            try:
-                self.consumer.until(lambda: self._failed() or self.queue.all_settled(), "all is acked")
-            except AssertionError as late:
-                self.tracker.process.write_stacks()
-                raise AssertionError(
-                    f"{late}\ntracker: {self.tracker.process.log_path.read_text()}"
-                ) from late
+            self.consumer.until(self._is_over, "all is acked", beside=[self.tracker])
             assert not self._failed()
             return self.queue.verdict().check_settled()
+
+    def _is_over(self) -> bool:
+        return bool(self._failed()) or self.queue.all_settled()
 
     def _failed(self) -> list[dict[str, Any]]:
         return self.tracker.events("failed") + self.consumer.events("failed")

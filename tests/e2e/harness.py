@@ -296,14 +296,26 @@ class App:
             for one in self.events("seen", run=run)
         ]
 
-    def until(self, condition: Callable[[], Any], what: str, *, timeout_s: float = TIMEOUT_S) -> Any:
-        """:func:`wait_until`; the end of the app's log is in the error."""
+    def until(
+        self,
+        condition: Callable[[], Any],
+        what: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        beside: Sequence[App] = (),
+    ) -> Any:
+        """:func:`wait_until`; the ends of its log and of those of the apps ``beside`` are in the error."""
         try:
             return wait_until(condition, what, timeout_s=timeout_s)
         except AssertionError as late:
-            self.process.write_stacks()
-            tail = self.process.log_path.read_text(errors="replace")[-6_000:]
-            raise AssertionError(f"{late}\nevents: {self.events()[-10:]}\nlog: {tail}") from late
+            told = "".join(app._told() for app in (self, *beside))
+            raise AssertionError(f"{late}{told}") from late
+
+    def _told(self) -> str:
+        """Its last events and the end of its log, with what its threads do."""
+        self.process.write_stacks()
+        tail = self.process.log_path.read_text(errors="replace")[-6_000:]
+        return f"\n{self.config['role']}: {self.events()[-10:]}\nlog: {tail}"
 
     def until_seen(self, count: int, *, run: int | None = None) -> list[Delivery]:
         """The messages that reached the handler, once there are so many."""

@@ -93,12 +93,7 @@ def test_shared_queries_come_leave_stop_and_are_killed_under_load_and_all_is_ack
         apps[2].leave()
         apps.append(queue.consumer(subscriptionType="shared", **SETTINGS))
         apps[-1].until_seen(3)
-    try:
-        apps[-1].until(queue.all_settled, "all is acked")
-    except AssertionError as late:
-        members = queue.topics.group_members(queue.group)
-        apps[1].process.write_stacks()
-        raise AssertionError(f"{members}\n{apps[1].process.log_path.read_text()}\n{late}") from late
+    apps[-1].until(queue.all_settled, "all is acked", beside=[apps[1]])
     queue.verdict(*apps).check_settled()
     assert not any(app.events("failed") for app in apps)
 

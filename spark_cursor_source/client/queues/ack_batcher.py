@@ -25,7 +25,7 @@ from spark_cursor_source.errors import (
 
 log = logging.getLogger(__name__)
 
-Write = Callable[[Sequence[Marker]], None]  #: writes markers; returns when the brokers have stored them
+Write = Callable[[Sequence[Marker]], object]  #: writes markers; returns when the brokers have stored them
 
 _LINGER_S = 0.003  # seconds in which further acks join the first ack, if no caller waits for it
 _PAUSE_S = 0.2

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 
 from spark_cursor_source.client.queues.ack_batcher import AckBatcher
@@ -22,7 +22,7 @@ from spark_cursor_source.consumer.pending import ClientRedeliveries
 from spark_cursor_source.consumer.session import TrackerAddress, TrackerSession
 from spark_cursor_source.consumer.starts import Starts
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
-from spark_cursor_source.core.marker import End, Marker, Release, Start, of_topic
+from spark_cursor_source.core.marker import End, Marker, Release, Start
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.subscription_type import SubscriptionType
@@ -35,7 +35,6 @@ from spark_cursor_source.kafka.tail_consumer import Fetched, Record, TailConsume
 from spark_cursor_source.options.service import ServiceConfig
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.delayed import messages_not_due
-from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.topics.queue import Missing
 from spark_cursor_source.topics.redelivered import redelivered
 from spark_cursor_source.topics.redeliveries import RedeliveryLog
@@ -58,12 +57,13 @@ class FeedV2(Feed):
         subscription: str,
         topics: ClusterAdmin,
         known: KnownTopics,
-        sender: MarkerSender,
+        write: Callable[[Sequence[Marker]], int | None],
         batcher: AckBatcher,
         buffer: ReceiveBuffer,
     ) -> None:
+        """``write`` writes markers. It returns the broker's append time in ms, or None if unknown."""
         super().__init__(config, queue_id, topics, known, batcher, buffer)
-        self._sender, self._topic_id = sender, known.ids[config.message_topic]
+        self._write = write
         self._reading = reading = client_config(config.kafka, "consumer")
         run_id = uuid.uuid4().hex
         self._cursors = CursorTable(
@@ -87,7 +87,7 @@ class FeedV2(Feed):
             topics,
             Membership(reading, topics, part),
             self._run,
-            self._send,
+            write,
             group=part.group,
             topic=config.message_topic,
             known=known,
@@ -101,7 +101,7 @@ class FeedV2(Feed):
             on_removed=self._on_removed,
             on_truncated=self._on_truncated,
         )
-        self._starts = Starts(self._send, self._run.id_of, lease_ms=config.redelivery_timeout_ms)
+        self._starts = Starts(write, self._run.id_of, lease_ms=config.redelivery_timeout_ms)
         pending = ClientRedeliveries(
             RedeliveryLog(reading, config.redeliveries_topic, subscription=subscription),
             RedeliveryPartitions(topics, config.redeliveries_topic),
@@ -276,9 +276,4 @@ class FeedV2(Feed):
     # -- markers ---------------------------------------------------------------------------------------
 
     def _say_hello(self, hellos: Sequence[Marker]) -> None:
-        self._send(hellos)
-
-    def _send(self, markers: Sequence[Marker]) -> int | None:
-        """Writes markers. Returns the broker's append time in ms, or None if unknown."""
-        self._sender.send([of_topic(marker, self._topic_id) for marker in markers])
-        return self._sender.flush(self._config.timeout_ms / 1000)
+        self._write(hellos)

@@ -123,17 +123,16 @@ class Queue:
             cursors=config.cursors_topic,
         )
         sender = MarkerSender(client_config(config.kafka, "producer"), config.marker_topic, control.markers)
-
         topic_id = known.ids[config.message_topic]
 
-        def write(markers: Sequence[Marker]) -> None:
+        def write(markers: Sequence[Marker]) -> int | None:
             # The id at the start of the consumer: after a deletion, late acks must not end new messages.
             sender.send([of_topic(marker, topic_id) for marker in markers])
-            sender.flush(config.timeout_ms / 1000)
+            return sender.flush(config.timeout_ms / 1000)
 
         counts = self._consumer_counts()
         batcher = self._ack_batcher(write, counts)
-        feed = FeedV2(config, self._id, self._subscription, topics, known, sender, batcher, buffer)
+        feed = FeedV2(config, self._id, self._subscription, topics, known, write, batcher, buffer)
         return QueueConsumer(
             feed,
             batcher,
