@@ -33,6 +33,7 @@ from spark_cursor_source.topics.dead_letter_topics import DeadLetterTopics
 from spark_cursor_source.wire.offset_json import decode, encode
 from tests.devkit.test_broker import alive, read_all, write
 from tests.interop.test_reappend import due, rows_of
+from tests.replicas import await_replicas
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -50,10 +51,15 @@ def cluster() -> Iterator[EmbeddedKafka]:
 
 @pytest.fixture(autouse=True)
 def whole(cluster: EmbeddedKafka) -> None:
-    """Each test finds all three at work, and known to each other."""
+    """Each test finds all three at work, known to each other and with every record.
+
+    A broker that was killed comes back without the latest records. If the only broker that has them is killed
+    before it has caught up, their partitions stay without a leader.
+    """
     cluster.start()
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    wait_until(lambda: len(admin.list_topics(timeout=20).brokers) == 3, timeout_s=120)
+    wait_until(lambda: len(admin.list_topics(timeout=20).brokers) == 3)
+    await_replicas(cluster)
 
 
 def in_sync(cluster: EmbeddedKafka, topic: str) -> list[int]:

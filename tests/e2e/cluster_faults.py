@@ -12,10 +12,10 @@ from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.topics.tracker_progress import tracker_group
 from tests.e2e.harness import wait_until
 from tests.e2e.ledger import PARTITIONS, Fault, Ledger, consumer_stopped, driver_killed, tracker_killed
+from tests.replicas import await_replicas
 
 Find = Callable[[Ledger], "int | None"]
 
@@ -114,18 +114,6 @@ def leaders_elected(ledger: Ledger) -> None:
         admin.elect_leaders(ElectionType.PREFERRED).result(timeout=60)  # it takes no timeout of its own
     except KafkaException as refused:
         print(f"elect_leaders: {refused}")
-
-
-def await_replicas(broker: EmbeddedKafka) -> None:
-    """Wait until every replica of every partition is in sync."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-
-    def in_sync() -> bool:
-        found = admin.list_topics(timeout=20)
-        parts = [part for topic in found.topics.values() for part in topic.partitions.values()]
-        return bool(parts) and all(len(part.isrs) == len(part.replicas) for part in parts)
-
-    wait_until(in_sync, "all replicas are in sync")
 
 
 def _each_role() -> Iterator[Fault]:
