@@ -57,8 +57,6 @@ def whole(cluster: EmbeddedKafka) -> None:
     before it has caught up, their partitions stay without a leader.
     """
     cluster.start()
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    wait_until(lambda: len(admin.list_topics(timeout=20).brokers) == 3)
     await_replicas(cluster)
 
 
@@ -298,7 +296,8 @@ def query_options(cluster: EmbeddedKafka, topic: str, **more: str) -> SourceOpti
     options = {
         "kafka.bootstrap.servers": cluster.bootstrap_servers,
         "subscribe": topic,
-        "subscription": "s",
+        # A query that leaves while its coordinator is away stays in its group for a whole session.
+        "subscription": f"{topic}-readers",
         "startingOffsets": "earliest",
         # No tracker runs here, and a query that the group gave up while brokers were away would ask for one.
         "sessionTimeout": "5m",
