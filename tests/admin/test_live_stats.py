@@ -18,7 +18,8 @@ from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.group_member import SOLE, GroupMember
 from spark_cursor_source.metrics.table import CONSUMERS, CURSOR_BYTES, OLDEST_AGE, Metric
 from spark_cursor_source.wire import cursor as cursor_wire
-from tests.kafka.control_plane import Control, cell_of, eventually, offsets, produce
+from tests.kafka.control_plane import Control, cell_of, offsets, produce
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -100,10 +101,10 @@ def test_the_members_of_many_groups_are_found(filled: Control) -> None:
     try:
         for member in sole:
             member.subscribe({filled.queue})
-            eventually(lambda member=member: bool(member.partitions))
+            wait_until(lambda member=member: bool(member.partitions))
         sole[1].commit({(filled.queue, 0): 8}, Deadline.after_ms(10_000))
         foreign.subscribe([filled.queue])
-        eventually(lambda: foreign.poll(0.1) is not None or bool(foreign.assignment()))
+        wait_until(lambda: foreign.poll(0.1) is not None or bool(foreign.assignment()))
         groups = ["cursorq-s07", "cursorq-s08", "cursorq-s09"]
         assert topics.members_by_group(groups) == {name: topics.group_members(name) for name in groups}
         with closing(live(filled)) as stats:
@@ -135,7 +136,7 @@ def test_a_later_scrape_shows_what_has_changed_and_what_is_gone(filled: Control)
         write(filled, changed, replace(cursor(filled, 1, first=2), leases=wide))
         gone = cell_of(filled.queue, 0, "s02").key
         produce(filled.config, filled.cursors, [{"key": gone, "value": None}])
-        eventually(lambda: values(OLDEST_AGE)["s00"] == 3.0)
+        wait_until(lambda: values(OLDEST_AGE)["s00"] == 3.0)
         now = values(OLDEST_AGE)
         assert (now["s01"], now["s03"], "s02" in now) == (9.0, 7.0, False)
         assert values(CURSOR_BYTES)["s01"] > before["s01"]

@@ -8,7 +8,8 @@ from spark_cursor_source.admin import MessageHistory, read_message_history
 from spark_cursor_source.errors import UnknownQueueTopic
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, encode_v1
-from tests.kafka.control_plane import Control, eventually, produce
+from tests.kafka.control_plane import Control, produce
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -61,7 +62,7 @@ def test_a_lease_that_is_over_and_an_end_after_it_are_told(queue: Control) -> No
         mark(queue, MarkerType.KEEP_ALIVE, 3, lease_ms=60_000)  # a later marker tells the time
         return look(queue, 2).states[0].state == "available"
 
-    eventually(is_over)
+    wait_until(is_over)
     mark(queue, MarkerType.END, 2)
     assert [one.outcome for one in look(queue, 2).states] == ["acked late, or appended again"]
     assert look(queue, 3).states == (), "a keep-alive opens no message"

@@ -15,7 +15,8 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.group_member import SOLE, GroupMember
 from spark_cursor_source.wire import cursor as cursor_wire
-from tests.kafka.control_plane import Control, cell_of, cursor_of, eventually, offsets, produce
+from tests.kafka.control_plane import Control, cell_of, cursor_of, offsets, produce
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -84,9 +85,9 @@ def test_consumers_are_the_members_of_the_group_ours_with_what_they_say_of_thems
     try:
         member.subscribe({known.queue})
         foreign.subscribe([known.queue])
-        eventually(lambda: bool(member.partitions))
+        wait_until(lambda: bool(member.partitions))
         member.commit({(known.queue, 0): 8}, Deadline.after_ms(10_000))
-        eventually(lambda: foreign.poll(0.1) is not None or bool(foreign.assignment()))
+        wait_until(lambda: foreign.poll(0.1) is not None or bool(foreign.assignment()))
         billing, shipping = stats(known).subscriptions
     finally:
         member.close()
@@ -123,7 +124,7 @@ def test_after_a_take_over_the_consumer_is_the_query_that_reads_now(known: Contr
     try:
         for member in members:
             member.subscribe({known.queue})
-            eventually(lambda member=member: bool(member.partitions))
+            wait_until(lambda member=member: bool(member.partitions))
         members[1].commit({(known.queue, 0): 8}, Deadline.after_ms(10_000))
         (consumer,) = stats(known, subscription="billing").subscriptions[0].consumers
     finally:
@@ -140,7 +141,7 @@ def test_members_of_the_group_that_read_another_topic_are_no_consumers_of_this_o
     reader = Consumer({**known.config, "group.id": "cursorq-billing"})
     try:
         reader.subscribe([other])
-        eventually(lambda: reader.poll(0.1) is not None or bool(reader.assignment()))
+        wait_until(lambda: reader.poll(0.1) is not None or bool(reader.assignment()))
         assert stats(known, subscription="billing").subscriptions[0].consumers == ()
     finally:
         reader.close()

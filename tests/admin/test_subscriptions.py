@@ -31,8 +31,9 @@ from spark_cursor_source.errors import (
 )
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.cursors import CursorTable
-from tests.kafka.control_plane import Control, cell_of, eventually, offsets, produce
+from tests.kafka.control_plane import Control, cell_of, offsets, produce
 from tests.kafka.tracker_thread import running_tracker
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -157,7 +158,7 @@ def test_without_a_tracker_it_is_said_so_and_done_as_soon_as_one_runs(
         subscriptions.create("billing", control.queue, EARLIEST)
     assert committed(control) == {0: 0, 1: 0}
     with running_tracker(control, tmp_path / "tracker"):
-        eventually(lambda: len(cursors(control)) == 2)
+        wait_until(lambda: len(cursors(control)) == 2)
 
 
 # ---- seek
@@ -304,7 +305,7 @@ def test_a_subscription_with_consumers_is_deleted_by_force_only(
     subscriptions.create("billing", tracked.queue, EARLIEST)
     member = Consumer({**tracked.config, "group.id": "cursorq-billing", "client.id": "the holder"})
     member.subscribe([tracked.queue])
-    eventually(lambda: member.poll(0.1) is not None or bool(member.assignment()))
+    wait_until(lambda: member.poll(0.1) is not None or bool(member.assignment()))
     with pytest.raises(SubscriptionHasConsumers, match="the holder"):
         subscriptions.delete("billing")
     assert len(cursors(tracked)) == 2

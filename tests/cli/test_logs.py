@@ -18,7 +18,8 @@ from spark_cursor_source.core.stats import PartitionStats, Stats, SubscriptionSt
 from spark_cursor_source.errors import TopicNotFound
 from tests.cli.conftest import Says
 from tests.client.conftest import Rig, receive
-from tests.kafka.control_plane import eventually, produce
+from tests.kafka.control_plane import produce
+from tests.waiting import wait_until
 
 
 @pytest.mark.broker
@@ -40,7 +41,7 @@ def test_messages_are_produced_and_followed_to_their_markers(
     assert list(messages[0].headers) == [("trace", b"7")]
     messages[0].ack()
     messages[1].nack(600_000, reason="Timeout\x1b[2J")
-    eventually(lambda: (now := rig.cursor()) is not None and bool(now.delayed) and now.totals.acked == 1)
+    wait_until(lambda: (now := rig.cursor()) is not None and bool(now.delayed) and now.totals.acked == 1)
 
     lines = says("tail", "Q", "--payload", "--last", "2")
     assert [re.sub(r"^\S+ \S+  ", "", line) for line in lines] == [

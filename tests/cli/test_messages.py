@@ -18,7 +18,7 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import InvalidArgument, UnknownQueueTopic, UnknownSubscription
 from tests.cli.conftest import Says
 from tests.client.conftest import Rig, receive
-from tests.kafka.control_plane import eventually
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def stuck(make_rig: Callable[..., Rig]) -> Rig:
     (again,) = receive(consumer, 1)
     assert (again.offset, again.delivery_count) == (3, 2)
     # The tracker reads a Start after the consumer has the message.
-    eventually(lambda: leases(rig) == {1: 2, 2: 1, 3: 2})
+    wait_until(lambda: leases(rig) == {1: 2, 2: 1, 3: 2})
     return rig
 
 

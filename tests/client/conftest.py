@@ -18,8 +18,8 @@ from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.tracker import Tracker
-from tests.kafka.control_plane import Control, eventually, new_control
-from tests.waiting import PATIENCE_S
+from tests.kafka.control_plane import Control, new_control
+from tests.waiting import PATIENCE_S, wait_until
 
 OpenClient = Callable[..., Client]
 Id = tuple[int, int]  #: partition and offset
@@ -86,7 +86,7 @@ class Rig:
     def recreate(self) -> None:
         """Delete the queue topic, and create it again."""
         self.topics.delete(self.topic)
-        eventually(lambda: not self.topics.existing([self.topic]))
+        wait_until(lambda: not self.topics.existing([self.topic]))
         self.topics.create({self.topic: (self.partitions, {})})
 
     def tracker(self, **options: object) -> None:
@@ -140,7 +140,7 @@ class Rig:
                 one.outstanding for one in cursors
             )
 
-        eventually(done)
+        wait_until(done)
 
 
 def receive(consumer: QueueConsumer, count: int, *, seconds: float = PATIENCE_S) -> list[QueueMessage]:
@@ -153,13 +153,13 @@ def receive(consumer: QueueConsumer, count: int, *, seconds: float = PATIENCE_S)
             found.append(message)
         return len(found) >= count
 
-    eventually(done, seconds=seconds)
+    wait_until(done, timeout_s=seconds)
     return found
 
 
 def until_paused(consumer: QueueConsumer, topic: str, *partitions: int) -> None:
     """Wait until the consumer knows of the pause of these partitions: from then on it starts none of them."""
-    eventually(lambda: consumer._feed._states.view.paused_in(topic) == set(partitions))
+    wait_until(lambda: consumer._feed._states.view.paused_in(topic) == set(partitions))
 
 
 def ids(messages: Sequence[QueueMessage]) -> list[Id]:

@@ -16,9 +16,9 @@ from spark_cursor_source.client import QueueConsumer
 from tests.client.conftest import Id, Rig
 from tests.e2e import plain_app
 from tests.forked import start_forked
-from tests.kafka.control_plane import eventually
 from tests.kafka.tracker_thread import options_of
 from tests.tracker.test_standalone import process
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -68,15 +68,15 @@ def test_changing_the_kind_of_tracker_under_load_loses_nothing(
         consumer = rig.consumer(redelivery_timeout_ms=1_000, consumer_receive_buffer_capacity=50)
         with Worker(consumer) as worker:
             send_half(rig, sent)
-            eventually(lambda: len(worker.acked) > 0)
+            wait_until(lambda: len(worker.acked) > 0)
             os.kill(first.pid, signal.SIGKILL)
             with spark_process(rig, tmp_path) as spark:
-                eventually(lambda: worker.acked >= set(sent))
+                wait_until(lambda: worker.acked >= set(sent))
                 send_half(rig, sent)
                 os.kill(spark, signal.SIGKILL)
             rig.tracker()
             rig.tracker()
-            eventually(lambda: worker.acked >= set(sent))
+            wait_until(lambda: worker.acked >= set(sent))
     rig.all_acked(MESSAGES)
     assert len(sent) == MESSAGES
 

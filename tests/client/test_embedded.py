@@ -14,7 +14,7 @@ from spark_cursor_source.errors import ConflictingOptions, InvalidArgument
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from tests.client.conftest import Rig, ids, receive
-from tests.kafka.control_plane import eventually
+from tests.waiting import wait_until
 
 
 def trackers() -> int:
@@ -60,8 +60,8 @@ def test_a_query_with_an_embedded_tracker_reads_without_another_one(make_rig: Ca
     reader = CursorqStreamReader(SourceOptions.parse(options))
     try:
         start = reader.initialOffset()
-        eventually(lambda: reader.latestOffset(start, ReadMaxRows(10)) != start)
-        eventually(lambda: rig.cursor() is not None)
+        wait_until(lambda: reader.latestOffset(start, ReadMaxRows(10)) != start)
+        wait_until(lambda: rig.cursor() is not None)
     finally:
         reader.stop()
 

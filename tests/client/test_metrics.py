@@ -19,7 +19,7 @@ from spark_cursor_source.errors import TopicNotFound
 from spark_cursor_source.metrics import openmetrics, serve_metrics
 from spark_cursor_source.tracker import Tracker
 from tests.client.conftest import Rig, receive
-from tests.kafka.control_plane import eventually
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -78,7 +78,7 @@ def test_client_tracker_and_topics_show_what_became_of_the_messages(make_rig: Ca
         found = scraped(exporter.port)
         return found["acks_total", "ack", *place] == 2 and found["dead_letters_total", *place] == 1
 
-    eventually(tracked)
+    wait_until(tracked)
     found = scraped(exporter.port)
     assert (found["exporter_up",], found["tracker_up",], found["tracker_silent_seconds",]) == (1, 1, 0)
     assert found["backlog_messages", *place] == found["in_flight_messages", *place] == 2
@@ -89,7 +89,7 @@ def test_client_tracker_and_topics_show_what_became_of_the_messages(make_rig: Ca
 
     port = tracker.metrics_port
     assert port is not None
-    eventually(lambda: scraped(port).get(("tracker_dead_letters_total", "rejected", *place)) == 1)
+    wait_until(lambda: scraped(port).get(("tracker_dead_letters_total", "rejected", *place)) == 1)
     found = scraped(port)
     assert found["tracker_up",] == 1
     assert found["markers_total", "End"] >= 1
@@ -118,7 +118,7 @@ def test_an_exporter_without_topics_says_so_and_tries_again_at_the_next_scrape(r
         with pytest.raises(TopicNotFound):
             topics.read()
         rig.topics.create({missing: (1, {"cleanup.policy": "compact"})})
-        eventually(lambda: "cursorq_exporter_up 1.0\n" in openmetrics(topics.metrics()))
+        wait_until(lambda: "cursorq_exporter_up 1.0\n" in openmetrics(topics.metrics()))
         rig.topics.delete(missing)
 
 

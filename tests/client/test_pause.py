@@ -20,7 +20,7 @@ from spark_cursor_source.admin import (
 from spark_cursor_source.cli import main
 from spark_cursor_source.errors import UnknownSubscription
 from tests.client.conftest import Rig, receive
-from tests.kafka.control_plane import eventually
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 MakeRig = Callable[..., Rig]
@@ -43,7 +43,7 @@ def test_a_paused_subscription_leases_nothing_new_until_it_is_resumed(rig: Rig) 
     assert pause_subscription(kafka, "s", rig.topic, author="alice", **names(rig)) == Paused(2, 0)
     assert all(paused_ms(rig))
     assert pause_subscription(kafka, "s", **names(rig)) == Paused(paused=2, before=2)
-    eventually(lambda: len(consumer._feed._assignment.paused) == 2)  # type: ignore[attr-defined]
+    wait_until(lambda: len(consumer._feed._assignment.paused) == 2)  # type: ignore[attr-defined]
     rig.send(*(b"%d" % number for number in range(10)))
     first.nack(0)
     second.ack()

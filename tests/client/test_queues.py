@@ -11,7 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from spark_cursor_source.admin.subscriptions import EARLIEST, Subscriptions
-from spark_cursor_source.client import QueueMessage, Service, ServiceConfig
+from spark_cursor_source.client import QueueConsumer, QueueMessage, Service, ServiceConfig
+from spark_cursor_source.client.queues.feed_v2 import FeedV2
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import (
     AlreadySettled,
@@ -28,7 +29,8 @@ from spark_cursor_source.errors import (
 )
 from tests.client.conftest import OpenClient, Rig, counts, ids, receive, unique, until_paused
 from tests.conftest import ROOT
-from tests.kafka.control_plane import eventually, read_all
+from tests.kafka.control_plane import read_all
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -84,7 +86,7 @@ def test_a_queue_has_the_messages_of_its_id_and_passes_over_the_others(make_rig:
     for message in messages:
         message.ack()
     # What is not of this queue is never outstanding, and does not hold up the cursor.
-    eventually(lambda: (at := rig.cursor(0, "mine")) is not None and at.mark_delete == 81)
+    wait_until(lambda: (at := rig.cursor(0, "mine")) is not None and at.mark_delete == 81)
 
 
 def test_a_message_given_back_comes_again_at_once_or_after_its_delay(rig: Rig) -> None:
@@ -108,8 +110,8 @@ def test_a_rejected_message_is_a_dead_letter_with_its_reason(rig: Rig) -> None:
     (message,) = receive(rig.consumer(), 1)
     message.reject("no such customer")
     target = f"{rig.topic}-s-DLQ"
-    eventually(lambda: target in rig.topics.existing([target]))
-    eventually(lambda: len(read_all(rig.control.config, target)) == 1)
+    wait_until(lambda: target in rig.topics.existing([target]))
+    wait_until(lambda: len(read_all(rig.control.config, target)) == 1)
     (letter,) = read_all(rig.control.config, target)
     assert letter.value() == b"bad"
     assert b"no such customer" in [value for _, value in letter.headers() or []]
@@ -196,9 +198,9 @@ def test_consumers_share_the_partitions_and_one_that_leaves_hands_over_what_it_h
             len({message.partition for message in messages[-3:]}) == 1 for messages in seen.values()
         )
 
-    eventually(both_work)
+    wait_until(both_work)
     sent = rig.send(*(b"%d" % number for number in range(12)))
-    time.sleep(1.0)  # the first has some in its buffer that nobody receives
+    wait_until(lambda: first._buffer.messages)  # which nobody receives
     first.close()
     messages = receive(second, len(sent))
     assert ids(messages) == sorted(sent)
@@ -252,6 +254,14 @@ def test_what_a_killed_process_held_comes_back_to_another(make_rig: MakeRig) -> 
     rig.all_acked(6)
 
 
+def read_position_known_to(consumer: QueueConsumer) -> int | None:
+    """The read position of its partition 0 in the cursor that it has read last."""
+    feed = consumer._feed
+    assert isinstance(feed, FeedV2)
+    cursor = feed._cursors.get(feed._assignment.cell_of(0))
+    return None if cursor is None else cursor.read_position
+
+
 def test_a_consumer_follows_what_an_operator_skips_and_seeks(make_rig: MakeRig) -> None:
     rig = make_rig(1)
     rig.tracker()
@@ -263,7 +273,7 @@ def test_a_consumer_follows_what_an_operator_skips_and_seeks(make_rig: MakeRig) 
     names = {"markers_topic": rig.control.markers, "cursors_topic": rig.control.cursors}
     with Subscriptions(kafka, **names) as subscriptions:
         subscriptions.skip_all("s", rig.topic)
-        time.sleep(2.5)  # until the consumer has looked
+        wait_until(lambda: read_position_known_to(consumer) == 10)
         left = [message.offset for message in receive(consumer, 2)]
         assert left == [1, 2]  # they were in the buffer
         assert consumer.receive(1_000) is None
@@ -295,7 +305,7 @@ def test_a_paused_partition_rests_and_publishing_to_it_wakes_it(
             unaware.send(b"held")
     others = rig.topics.end_offsets([(rig.topic, 1)], committed=True)[rig.topic, 1]
     assert all(message.partition == 1 for message in receive(consumer, others))
-    eventually(lambda: (now := rig.cursor(0)) is not None and len(now.available) == 1)
+    wait_until(lambda: (now := rig.cursor(0)) is not None and len(now.available) == 1)
     assert consumer.receive(500) is None
     client.publish(rig.topic, b"wake", partition=0)
     woken = receive(consumer, 12 - others)
@@ -377,7 +387,7 @@ def test_without_a_tracker_receive_says_so_and_goes_on_when_one_comes(make_rig: 
         except NothingReceived:
             return False
 
-    eventually(received)
+    wait_until(received)
 
 
 def test_messages_wait_for_the_time_in_their_headers(make_rig: MakeRig) -> None:
@@ -457,7 +467,7 @@ def test_brokers_that_are_killed_and_come_back_lose_and_invent_nothing(
             message.ack_async()
         return set(ids(messages)) == set(sent)
 
-    eventually(all_came)
+    wait_until(all_came)
     consumer.flush(60_000)
     rig.all_acked(20)
 

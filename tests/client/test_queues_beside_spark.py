@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink
 from tests.client.conftest import Id, Rig
-from tests.kafka.control_plane import eventually
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -66,11 +66,11 @@ def test_a_client_and_a_spark_query_share_a_subscription(
             assert query.exception() is None, query.exception()
             return bool(by_query and by_client) and by_client[-1][0] != by_query[-1][0]
 
-        eventually(both_have_some)
+        wait_until(both_have_some)
         consumer.close()
         thread.join(30)
         sent += rig.send(*(b"%d" % number for number in range(10)))
-        eventually(lambda: {*by_query, *by_client} >= set(sent))
+        wait_until(lambda: {*by_query, *by_client} >= set(sent))
         rig.all_acked(len(sent))
     finally:
         query.stop()

@@ -15,7 +15,8 @@ from spark_cursor_source.errors import InvalidArgument, QueueIdConflict, RejectR
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, decode
 from tests.client.conftest import OpenClient, Rig, counts, ids, receive, unique, until_paused
 from tests.conftest import ROOT
-from tests.kafka.control_plane import eventually, read_all
+from tests.kafka.control_plane import read_all
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -153,7 +154,7 @@ def test_a_full_buffer_leaves_the_rest_in_the_queue_and_the_consumer_in_its_grou
     sent = rig.send(*(b"%d" % number for number in range(12)), id="q")
     slow = open_consumer(rig, consumer_receive_buffer_capacity=2)
     found = receive(slow, 1)
-    eventually(lambda: markers(rig, MarkerType.START).total() == 3)
+    wait_until(lambda: markers(rig, MarkerType.START).total() == 3)
     time.sleep(0.5)  # long enough for what must not come
     assert markers(rig, MarkerType.START).total() == 3
     found += receive(slow, 11)
@@ -161,7 +162,7 @@ def test_a_full_buffer_leaves_the_rest_in_the_queue_and_the_consumer_in_its_grou
     for message in found:
         message.ack_async()
     slow.flush()
-    eventually(lambda: markers(rig, MarkerType.END) == Counter(sent))
+    wait_until(lambda: markers(rig, MarkerType.END) == Counter(sent))
 
 
 def test_a_paused_partition_rests_and_publishing_to_it_wakes_it(rig: Rig, open_client: OpenClient) -> None:

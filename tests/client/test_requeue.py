@@ -7,7 +7,7 @@ import pytest
 from spark_cursor_source.admin import Redriven, read_audit, read_dead_letters, redrive
 from spark_cursor_source.errors import UnknownSubscription
 from tests.client.conftest import Rig, counts, receive
-from tests.kafka.control_plane import eventually
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -30,7 +30,7 @@ def test_a_dead_letter_goes_back_to_its_subscription_alone_and_may_be_given_up_a
             and len(read_dead_letters(kafka, dead, cursors_topic=names["cursors_topic"])) == count
         )
 
-    eventually(lambda: waiting(2))
+    wait_until(lambda: waiting(2))
     with pytest.raises(UnknownSubscription):
         redrive(kafka, dead, to_subscription="nobody", **names)
     would = redrive(kafka, dead, to_subscription="s", dry_run=True, **names)
@@ -42,11 +42,11 @@ def test_a_dead_letter_goes_back_to_its_subscription_alone_and_may_be_given_up_a
     assert redrive(kafka, dead, to_subscription="s", **names).sent == 0
     again[0].ack()
     again[1].reject("still bad")
-    eventually(lambda: waiting(1))
+    wait_until(lambda: waiting(1))
     assert redrive(kafka, dead, to_subscription="s", **names).sent == 1
     (last,) = receive(consumer, 1)
     last.ack()
     assert other.receive(300) is None
-    eventually(lambda: not any(one.outstanding for one in rig.cursors()))
+    wait_until(lambda: not any(one.outstanding for one in rig.cursors()))
     actions = [one for one in read_audit(kafka, markers_topic=rig.control.markers) if one.author == "alice"]
     assert {one.action for one in actions} == {f"requeue dead letters of {dead}"}

@@ -17,7 +17,8 @@ from confluent_kafka.admin import (
 from spark_cursor_source.client import Client, StartAt, StopAt
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized
-from tests.kafka.control_plane import bind_bob, eventually, login
+from tests.kafka.control_plane import bind_bob, login
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -41,7 +42,7 @@ class Rights:
             ANY, None, ResourcePatternType.ANY, "User:bob", None, AclOperation.ANY, permission
         )
         self._admin.delete_acls([every])[every].result(timeout=20)
-        eventually(lambda: not self._admin.describe_acls(every).result(timeout=20))
+        wait_until(lambda: not self._admin.describe_acls(every).result(timeout=20))
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,8 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.streams import StreamStates
 from tests.client.conftest import OpenClient
 from tests.conftest import CreateTopic
-from tests.kafka.control_plane import eventually, produce, read_all
+from tests.kafka.control_plane import produce, read_all
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -71,7 +72,7 @@ def test_a_pause_that_the_publisher_has_not_heard_of_ends_all_the_same(
     time.sleep(1.2)
     client.pause_stream(stream)
     other.publish(stream, b"", partition=0)
-    eventually(lambda: paused(client, stream) == [False, True, True])
+    wait_until(lambda: paused(client, stream) == [False, True, True])
 
 
 def test_a_readonly_partition_takes_nothing_until_it_is_writable_again(
@@ -92,7 +93,7 @@ def test_a_readonly_partition_takes_nothing_until_it_is_writable_again(
             return True
         return False
 
-    eventually(is_refused)
+    wait_until(is_refused)
     assert client.publish(stream, b"", partition=0).offset == 0
     states = [client.fetch_partition_metadata(stream, number).readonly for number in range(3)]
     assert states == [False, True, False]
@@ -155,7 +156,7 @@ def test_a_message_to_a_subject_goes_to_every_stream_that_listens(client: Client
     (message,) = client.subscribe(by_word, 2, start=StartAt.earliest(), stop=StopAt.latest())
     assert (message.subject, message.value, message.key) == (f"{area}.us.2", b"v", b"k")
     assert message.correlation_id == "order 7"
-    eventually(lambda: len(other.publish_to_subject(f"{area}.eu", b"")) == 3)
+    wait_until(lambda: len(other.publish_to_subject(f"{area}.eu", b"")) == 3)
     with pytest.raises(InvalidArgument, match="nothing is published to wildcards"):
         client.publish_to_subject(f"{area}.*", b"")
     with pytest.raises(InvalidArgument, match="'>' can only be the last word"):
@@ -169,7 +170,7 @@ def test_a_stream_keeps_the_number_of_messages_it_was_told_to(open_client: OpenC
         for number in range(25):
             client.publish_async(name, b"%d" % number, partition=0, on_ack=lambda _: None)
         client.publish(name, b"alone", partition=1)
-        eventually(lambda: client.fetch_partition_metadata(name, 0).oldest_offset == 15)
+        wait_until(lambda: client.fetch_partition_metadata(name, 0).oldest_offset == 15)
         client.publish(name, b"25", partition=0)
     with open_client() as client:  # the close of the one before has trimmed once more
         kept = client.subscribe(name, start=StartAt.earliest(), stop=StopAt.latest())

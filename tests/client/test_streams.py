@@ -23,7 +23,8 @@ from spark_cursor_source.errors import (
 )
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from tests.client.conftest import OpenClient
-from tests.kafka.control_plane import eventually, read_all
+from tests.kafka.control_plane import read_all
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -165,7 +166,7 @@ def test_each_ack_policy_publishes(
     acks = [client.publish(stream, b"x", partition=1, ack_policy=policy) for _ in range(3)]
     assert [ack.ack_policy for ack in acks] == [policy] * 3
     assert [ack.offset for ack in acks] == ([None] * 3 if policy is AckPolicy.NONE else [1, 2, 3])
-    eventually(lambda: len(read_all(config, stream)) == 4)  # NONE is acked before it is there
+    wait_until(lambda: len(read_all(config, stream)) == 4)  # NONE is acked before it is there
 
 
 def test_a_stream_that_is_not_there_is_named(client: Client, stream: str) -> None:
@@ -196,7 +197,7 @@ def test_a_message_that_is_not_confirmed_in_time_is_an_error_that_says_so(
                 return False
             return True
 
-        eventually(is_connected)
+        wait_until(is_connected)
         broker.pause()
         try:
             with pytest.raises(AckTimeout, match=r"message 'order 7' .* if a duplicate is acceptable"):

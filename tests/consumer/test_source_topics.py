@@ -12,7 +12,7 @@ from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.errors import QueueTopicRecreated, TopicNotFound
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.source import SourceOptions
-from tests.kafka.control_plane import eventually
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -40,7 +40,7 @@ def test_a_topic_that_is_deleted_is_left_out_where_loss_is_no_failure(
         )
         topics.delete(gone)
         # A broker serves a topic for a moment after it has agreed to delete it.
-        eventually(lambda: not topics.existing([gone]))
+        wait_until(lambda: not topics.existing([gone]))
         for _ in range(2):
             view.refresh()
             assert view.partitions == ((kept, 0), (kept, 1))
@@ -63,11 +63,11 @@ def test_a_topic_that_is_created_again_is_met_anew_where_loss_is_no_failure(
         was = view.topic_ids[name]
         checkpoint = SourceOffset(queue={(name, 0): 7}, redeliveries={}, topic_ids={name: was})
         topics.delete(name)
-        eventually(lambda: not topics.existing([name]))
+        wait_until(lambda: not topics.existing([name]))
         view.refresh()
         assert view.partitions == ()
         topics.create({name: (1, {})})
-        eventually(lambda: view.refresh() or view.partitions == ((name, 0),))
+        wait_until(lambda: view.refresh() or view.partitions == ((name, 0),))
         assert view.topic_ids[name] != was
         assert view.here(checkpoint).queue == {}
         assert view.is_of_another(name, was)

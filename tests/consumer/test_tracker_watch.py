@@ -17,11 +17,11 @@ from tests.kafka.control_plane import (
     PARTITIONS,
     Control,
     cell_of,
-    eventually,
     offsets,
     outbox_of,
 )
 from tests.logged import names
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -54,10 +54,10 @@ def test_a_tracker_that_reads_no_more_is_told_once_and_so_is_its_return(
         assert looks() is None
         write_marker(control)
         assert unread(control) == 1
-        eventually(lambda: looks() is not None)
+        wait_until(lambda: looks() is not None)
         assert (looks() or 0) >= 1_000
         outbox.carry_out(1, decisions=[], cursors=[], next_markers={home: 2})
-        eventually(lambda: looks() is None)
+        wait_until(lambda: looks() is None)
     outbox.close()
     assert names(caplog.records) == ["tracker_silent", "tracker_resumed"]
 
@@ -69,7 +69,7 @@ def test_a_query_that_is_not_to_go_on_without_a_tracker_ends_with_an_error(contr
     watch = TrackerWatch(ClusterAdmin(control.config), address, fail_ms=500)
 
     with pytest.raises(TrackerSilent, match="option failWithoutTracker") as raised:
-        eventually(lambda: bool(watch.look()))
+        wait_until(lambda: bool(watch.look()))
     assert raised.value.waited_ms >= 500
 
 

@@ -28,13 +28,13 @@ from spark_cursor_source.wire.marker import MarkerV1
 from tests.kafka.control_plane import (
     Control,
     allow_bob,
-    eventually,
     login,
     new_control,
     produce,
     read_all,
     set_config,
 )
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -340,7 +340,7 @@ def test_a_queue_topic_that_cannot_be_read_holds_its_messages_and_fails_no_batch
         assert (control.queue in why or "AUTHORIZATION_FAILED" in why, messages) == (True, 1)
         allow_bob(control, {control.queue: AclOperation.READ})
         # A topic that answered late is left alone for some seconds.
-        eventually(
+        wait_until(
             lambda: rows_of(one.reappend(due((0, 0, 41))), options.marker_format)[0][0] == END, seconds=90
         )
     assert [m.value() for m in read_all(control.config, control.queue)] == [b"one"] * 2

@@ -13,8 +13,9 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, encode_v1
-from tests.kafka.control_plane import Control, eventually, produce, read_all
+from tests.kafka.control_plane import Control, produce, read_all
 from tests.kafka.tracker_thread import options_of
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 LEASE_MS = 1_500
@@ -59,8 +60,8 @@ def test_a_message_whose_lease_runs_out_is_appended_again_by_whichever_tracker_r
     with Tracker(options):
         markers = [start(marker_format, 0), start(marker_format, 1), end(marker_format, 0)]
         produce(control.config, control.markers, [{"key": key, "value": value} for key, value in markers])
-        eventually(lambda: open_leases(control) == 1 or len(read_all(control.config, control.queue)) == 3)
+        wait_until(lambda: open_leases(control) == 1 or len(read_all(control.config, control.queue)) == 3)
     with Tracker(options):
-        eventually(lambda: len(read_all(control.config, control.queue)) == 3)
-        eventually(lambda: open_leases(control) == 0)
+        wait_until(lambda: len(read_all(control.config, control.queue)) == 3)
+        wait_until(lambda: open_leases(control) == 0)
     assert [one.value() for one in read_all(control.config, control.queue)] == [b"0", b"1", b"1"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker.outbox import Outbox, tracker_group
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import wait_until
 
 PARTITIONS = 8
 
@@ -104,7 +104,7 @@ def bind_bob(
     given = (kind, name, pattern, "User:bob", "*", operation, permission)
     binding, same = AclBinding(*given), AclBindingFilter(*given)
     admin.create_acls([binding])[binding].result(timeout=20)
-    eventually(lambda: bool(admin.describe_acls(same).result(timeout=20)))
+    wait_until(lambda: bool(admin.describe_acls(same).result(timeout=20)))
 
 
 def new_control(config: dict[str, str]) -> Control:
@@ -205,7 +205,7 @@ def transaction(
     assert producer.flush(30) == 0
     (producer.commit_transaction if commit else producer.abort_transaction)(30)
     topics = ClusterAdmin(config)
-    eventually(
+    wait_until(
         lambda: all(end > last[tp] + 1 for tp, end in topics.end_offsets(last, committed=True).items())
     )
 
@@ -239,11 +239,6 @@ def read_all(config: dict[str, str], topic: str, *, committed: bool = True) -> l
             ended.add(message.partition())
     consumer.close()
     return sorted(found, key=lambda message: (message.partition() or 0, message.offset() or 0))
-
-
-def eventually(condition: Callable[[], bool], *, seconds: float = PATIENCE_S) -> None:
-    """A commit is answered before its records may be read; so wait for what must come to be."""
-    wait_until(condition, timeout_s=seconds)
 
 
 def set_config(admin: AdminClient, topic: str, name: str, value: str) -> None:

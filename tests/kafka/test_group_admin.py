@@ -16,7 +16,7 @@ from spark_cursor_source.errors import GroupInUse, KafkaUnavailable, MemberFence
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.group_member import GroupMember
-from tests.kafka.control_plane import eventually
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -38,7 +38,7 @@ def test_members_are_told_with_their_partitions_and_static_ones_by_their_instanc
     try:
         for one in both:
             one.subscribe([group])
-        eventually(lambda: sum(map(is_assigned, both)) == 2)
+        wait_until(lambda: sum(map(is_assigned, both)) == 2)
         dynamic, static = sorted(topics.group_members(group), key=lambda one: one.client_id)
         with pytest.raises(GroupInUse):
             topics.delete_group(group)
@@ -69,11 +69,11 @@ def test_a_sole_member_is_told_when_another_takes_its_place(
 
     first = join("first")
     try:
-        eventually(lambda: first.partitions is not None)
+        wait_until(lambda: first.partitions is not None)
         second = join("second")
         try:
             with pytest.raises(MemberFenced, match=f"Another query has replaced this one in group '{group}'"):
-                eventually(lambda: first.partitions is None)
+                wait_until(lambda: first.partitions is None)
         finally:
             second.close()
     finally:
@@ -88,7 +88,7 @@ def test_a_late_refusal_does_not_undo_the_assignment_of_a_member_that_has_joined
     member = GroupMember(config, group, name_member(SubscriptionType.SHARED, "one"), session_ms=6_000)
     try:
         member.subscribe([group])
-        eventually(lambda: bool(member.partitions))
+        wait_until(lambda: bool(member.partitions))
         member.commit({(group, 0): 0}, Deadline.after_ms(60_000))
         wait, waits = member._await_answer, iter(["for an earlier commit", "for this one"])
 

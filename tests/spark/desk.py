@@ -19,7 +19,8 @@ from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.wire import marker as marker_wire
-from tests.kafka.control_plane import eventually, new_control, produce, read_all
+from tests.kafka.control_plane import new_control, produce, read_all
+from tests.waiting import wait_until
 
 
 class Desk:
@@ -75,7 +76,7 @@ class Desk:
         topics = ClusterAdmin(self.control.config)
         was = topics.describe([self.queue])[self.queue]
         topics.delete(self.queue)
-        eventually(lambda: not topics.existing([self.queue]))
+        wait_until(lambda: not topics.existing([self.queue]))
         topics.create({self.queue: (was.partitions, {})})
 
     def say(self, *markers: Marker) -> None:
@@ -99,7 +100,7 @@ class Desk:
 
     def until(self, condition: Callable[[CursorSnapshot], Any], partition: int = 0) -> None:
         """Wait until the cursor of a partition is so."""
-        eventually(lambda: (one := self.cursor(partition)) is not None and condition(one))
+        wait_until(lambda: (one := self.cursor(partition)) is not None and condition(one))
 
 
 class Query:
@@ -117,7 +118,7 @@ class Query:
             self.end = self.reader.latestOffset(self.start, self.reader.getDefaultReadLimit())
             return bool(self.end != self.start)
 
-        eventually(found)
+        wait_until(found)
         tasks = self.tasks()
         self.begun, self.start = self.start, self.end
         return tasks

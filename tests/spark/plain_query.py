@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from spark_cursor_source.consumer.action_columns import MESSAGE_ID
+from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.actions import markers_of
@@ -40,6 +41,13 @@ class PlainQuery:
     @property
     def rows(self) -> list[Any]:
         return [row for rows in self.batches for row in rows]
+
+    @property
+    def paused(self) -> Collection[tuple[str, int]]:
+        """The partitions that it knows to be paused."""
+        planner = self._reader._planner
+        assert isinstance(planner, Planner)
+        return planner._parts.queue.paused
 
     def ids(self, delivery_count: int | None = None) -> list[tuple[int, int]]:
         """(partition, offset) of each row, of one delivery count or of all, sorted."""

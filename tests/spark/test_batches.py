@@ -307,7 +307,7 @@ def test_nothing_of_a_paused_partition_is_delivered_nor_comes_back_until_it_is_p
         seen = bench.plain(options, ack_later)
         bench.until(lambda: seen.ids(), "the first message is delivered")
         client.pause_stream(topic, partitions=[0])
-        time.sleep(2.5)  # queries look every two seconds
+        bench.until(lambda: (topic, 0) in seen.paused, "the query knows of the pause")
         bench.produce(topic, [b"x"])
         bench.produce(topic, [b"x"], partition=1)
         bench.until(lambda: (1, 0) in seen.ids(), "the other partition goes on")

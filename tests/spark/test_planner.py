@@ -15,8 +15,9 @@ from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import InvalidOption, QueueIdConflict
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.wire import redelivery
-from tests.kafka.control_plane import eventually, produce, redeliver_of
+from tests.kafka.control_plane import produce, redeliver_of
 from tests.spark.desk import MakeDesk, Query
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -179,7 +180,7 @@ def test_a_query_goes_on_when_the_cursors_topic_is_created_again(make_desk: Make
     desk.until(lambda cursor: len(cursor.leased) == 2)
     topics = ClusterAdmin(desk.control.config)
     topics.delete(desk.control.cursors)
-    eventually(lambda: not topics.existing([desk.control.cursors]))
+    wait_until(lambda: not topics.existing([desk.control.cursors]))
     topics.ensure_cursors(desk.control.cursors)
     desk.put(b"c")
     assert query.until_rows(lambda offset, _: offset == 2) == [(2, 1)]

@@ -11,8 +11,9 @@ from spark_cursor_source.core.marker import Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.read_report import WORTH_MESSAGES
 from spark_cursor_source.spark.reader import LeasedSlices
-from tests.kafka.control_plane import eventually, produce, read_all
+from tests.kafka.control_plane import produce, read_all
 from tests.spark.desk import Desk, MakeDesk, Query
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -111,7 +112,7 @@ def test_messages_that_became_due_after_a_run_died_are_delivered(make_desk: Make
     (task,) = dead.next()
     assert task.now_ms < due_ms, "the machine is too slow for this test"
     dead.reader.stop()
-    eventually(lambda: time.time() * 1000 > due_ms + 500)
+    wait_until(lambda: time.time() * 1000 > due_ms + 500)
     query = Query(desk.reader(ackMode="batch"), dead.end)
     assert query.until_rows(lambda *_: True) == [(1, 1)]
     commit(query)

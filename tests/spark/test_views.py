@@ -46,8 +46,9 @@ from spark_cursor_source.spark.views.columns import arrow_schema, ddl
 from spark_cursor_source.spark.views.outstanding import outstanding_batches
 from spark_cursor_source.tracker.dead_letter_copier import DeadLetterCopier
 from spark_cursor_source.wire import marker as marker_wire
-from tests.kafka.control_plane import eventually, transaction
+from tests.kafka.control_plane import transaction
 from tests.spark.control import Control, cell
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -445,7 +446,7 @@ def test_the_stats_of_a_subscription_are_one_row_with_its_consumers(control: Con
     )
     member = Consumer({**control.config, "group.id": "etl-s", "client.id": "kcat"})
     member.subscribe([topic])
-    eventually(lambda: member.poll(0.1) is not None or bool(member.assignment()))
+    wait_until(lambda: member.poll(0.1) is not None or bool(member.assignment()))
     (row,) = control.view("stats", subscribe=topic, groupIdPrefix="etl").collect()
     member.close()
     assert (row.topic, row.subscription, row.backlog, row.outstanding, row.leased) == (topic, "s", 4, 2, 1)

@@ -28,11 +28,11 @@ from tests.kafka.control_plane import (
     Control,
     cell_of,
     cursor_of,
-    eventually,
     login,
     produce,
     transaction,
 )
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -80,7 +80,7 @@ def test_the_latest_cursor_of_each_cell_is_there_after_a_refresh(control: Contro
         cursors = {cell: cursor_of(cell, read_position, (3, 5)) for cell in cells}
         write(control, *cursors.values())
         for cursor in cursors.values():
-            eventually(shows(tail, cursor))
+            wait_until(shows(tail, cursor))
         assert tail.all() == cursors
 
 
@@ -89,7 +89,7 @@ def test_cursors_are_found_by_subscription_and_by_topic(control: Control, tail: 
     cursors = {cell: cursor_of(cell, 5) for cell in cells}
     write(control, *cursors.values())
     for cursor in cursors.values():
-        eventually(shows(tail, cursor))
+        wait_until(shows(tail, cursor))
     assert set(tail.of(subscription="billing")) == {cell_of("orders"), cell_of("returns")}
     assert set(tail.of(topic="orders")) == {cell_of("orders"), cell_of("orders", 0, "shipping")}
     assert set(tail.of(subscription="billing", topic="orders")) == {cell_of("orders")}
@@ -100,7 +100,7 @@ def test_a_reader_of_one_subscription_keeps_nothing_of_others(control: Control) 
     own, other = cell_of("orders"), cell_of("orders", 0, "shipping")
     tail = CursorTable(control.config, control.cursors, subscription=own.subscription)
     write(control, cursor_of(other, 5), cursor_of(own, 7))
-    eventually(shows(tail, cursor_of(own, 7)))
+    wait_until(shows(tail, cursor_of(own, 7)))
     assert tail.record_keys() == {own.key}
     tail.close()
 
@@ -110,15 +110,15 @@ def test_changes_are_those_since_the_last_call(control: Control, tail: CursorTab
     first = {cell: cursor_of(cell, 5) for cell in cells}
     write(control, *first.values())
     for cursor in first.values():
-        eventually(shows(tail, cursor))
+        wait_until(shows(tail, cursor))
     assert tail.changes() == first
     assert tail.changes() == {}
     later = cursor_of(cells[1], 6)
     write(control, later)
     gone = {"key": cells[2].key, "value": None, "partition": cells[2].control_partition(PARTITIONS)}
     produce(control.config, control.cursors, [gone])
-    eventually(shows(tail, later))
-    eventually(lambda: tail.refresh() or tail.get(cells[2]) is None)
+    wait_until(shows(tail, later))
+    wait_until(lambda: tail.refresh() or tail.get(cells[2]) is None)
     assert tail.changes() == {cells[1]: later, cells[2]: None}
 
 
@@ -130,20 +130,20 @@ def test_a_torn_cursor_is_left_out_of_the_changes_until_it_is_whole(
     # An empty value says that the cursor is in parts, and there are none.
     place = {"key": torn.key, "partition": torn.control_partition(PARTITIONS)}
     produce(control.config, control.cursors, [place | {"value": b""}])
-    eventually(shows(tail, cursor_of(whole, 5)))
-    eventually(lambda: tail.refresh() or torn.key in tail.record_keys())
+    wait_until(shows(tail, cursor_of(whole, 5)))
+    wait_until(lambda: tail.refresh() or torn.key in tail.record_keys())
     assert tail.changes() == {whole: cursor_of(whole, 5)}
     assert "event=cursor_torn" in caplog.text
     assert tail.changes() == {}
     write(control, cursor_of(torn, 6))
-    eventually(shows(tail, cursor_of(torn, 6)))
+    wait_until(shows(tail, cursor_of(torn, 6)))
     assert tail.changes() == {torn: cursor_of(torn, 6)}
 
 
 def test_a_cursor_that_was_deleted_is_gone(control: Control, tail: CursorTable) -> None:
     cell = cell_of("orders")
     write(control, cursor_of(cell, 5))
-    eventually(shows(tail, cursor_of(cell, 5)))
+    wait_until(shows(tail, cursor_of(cell, 5)))
     partition = cell.control_partition(PARTITIONS)
     produce(control.config, control.cursors, [{"key": cell.key, "value": None, "partition": partition}])
     assert tail.refresh() is True
@@ -156,7 +156,7 @@ def test_nothing_of_open_or_aborted_transactions_is_seen(control: Control, tail:
     cell = cell_of("orders")
     write(control, cursor_of(cell, 5))
     write(control, cursor_of(cell, 6), commit=False)
-    eventually(shows(tail, cursor_of(cell, 5)))
+    wait_until(shows(tail, cursor_of(cell, 5)))
     producer = Producer({**control.config, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -167,7 +167,7 @@ def test_nothing_of_open_or_aborted_transactions_is_seen(control: Control, tail:
         tail.refresh()
         assert tail.get(cell) == cursor_of(cell, 5)
     producer.commit_transaction(30)
-    eventually(shows(tail, cursor_of(cell, 7)))
+    wait_until(shows(tail, cursor_of(cell, 7)))
 
 
 def test_records_of_other_programs_are_left_alone(
@@ -185,7 +185,7 @@ def test_records_of_other_programs_are_left_alone(
     ]
     produce(control.config, control.cursors, foreign)
     write(control, cursor_of(cell_of("orders"), 5))
-    eventually(shows(tail, cursor_of(cell_of("orders"), 5)))
+    wait_until(shows(tail, cursor_of(cell_of("orders"), 5)))
     with caplog.at_level(logging.DEBUG):
         assert list(tail.all()) == [cell_of("orders")]
         assert tail.get(cell_of("orders", 4, "client")) is None
@@ -215,10 +215,10 @@ def test_a_cursor_in_parts_is_read_whole(control: Control, tail: CursorTable) ->
         cursor = big_cursor(cell, seed)
         assert len(records_of(cursor, max_bytes=20_000)) > 5
         write(control, cursor, max_bytes=20_000)
-        eventually(shows(tail, cursor))
+        wait_until(shows(tail, cursor))
     small = cursor_of(cell, 1_000_001)
     write(control, small)
-    eventually(shows(tail, small))
+    wait_until(shows(tail, small))
     assert list(tail.all()) == [cell]
 
 
@@ -233,7 +233,7 @@ def test_parts_that_do_not_belong_together_are_never_a_cursor(control: Control, 
 
 def test_a_refresh_without_news_takes_a_few_milliseconds(control: Control, tail: CursorTable) -> None:
     write(control, *(cursor_of(cell_of("orders", number), 5) for number in range(50)))
-    eventually(shows(tail, cursor_of(cell_of("orders", 49), 5)))
+    wait_until(shows(tail, cursor_of(cell_of("orders", 49), 5)))
     taken = []
     for _ in range(21):
         begun = time.perf_counter()
@@ -246,10 +246,10 @@ def test_a_refresh_without_news_takes_a_few_milliseconds(control: Control, tail:
 def test_a_cursor_is_decoded_once(control: Control, tail: CursorTable) -> None:
     cell, other = cell_of("orders"), cell_of("orders", 1)
     write(control, cursor_of(cell, 5))
-    eventually(shows(tail, cursor_of(cell, 5)))
+    wait_until(shows(tail, cursor_of(cell, 5)))
     before = tail.get(cell)
     write(control, cursor_of(other, 6))
-    eventually(shows(tail, cursor_of(other, 6)))
+    wait_until(shows(tail, cursor_of(other, 6)))
     assert tail.get(cell) is before
 
 
@@ -266,7 +266,7 @@ def test_partitions_that_are_added_leave_no_old_cursor_in_force(control: Control
         time.sleep(0.02)
     record = records_of(cursor_of(cell, 6))[0] | {"partition": cell.control_partition(PARTITIONS + 1)}
     produce(control.config, control.cursors, [record])
-    eventually(shows(CursorTable(control.config, control.cursors), cursor_of(cell, 6)))
+    wait_until(shows(CursorTable(control.config, control.cursors), cursor_of(cell, 6)))
 
 
 def test_a_topic_that_was_made_again_is_read_from_its_beginning(
@@ -274,11 +274,11 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(
 ) -> None:
     cell = cell_of("orders")
     write(control, *(cursor_of(cell, position) for position in range(5)))
-    eventually(shows(tail, cursor_of(cell, 4)))
+    wait_until(shows(tail, cursor_of(cell, 4)))
     delete_topic(control.cursors)
     topics.create({control.cursors: (PARTITIONS, {"cleanup.policy": "compact"})})
     write(control, cursor_of(cell, 9))
-    eventually(shows(tail, cursor_of(cell, 9)))
+    wait_until(shows(tail, cursor_of(cell, 9)))
 
 
 def test_a_topic_that_is_not_there_is_named(config: dict[str, str]) -> None:
@@ -309,5 +309,5 @@ def test_compaction_and_a_restart_leave_the_latest(
         time.sleep(0.1)  # so that there are segments to be compacted
     mortal.restart()
     write(control, cursor_of(cell, 12))
-    eventually(shows(tail, cursor_of(cell, 12)))
-    eventually(shows(CursorTable(config, cursors), cursor_of(cell, 12)))
+    wait_until(shows(tail, cursor_of(cell, 12)))
+    wait_until(shows(CursorTable(config, cursors), cursor_of(cell, 12)))

@@ -18,9 +18,10 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.tracker import Tracker
-from tests.kafka.control_plane import PARTITIONS, Control, eventually, read_all
+from tests.kafka.control_plane import PARTITIONS, Control, read_all
 from tests.kafka.tracker_thread import options_of, running_tracker
 from tests.tracker.spark_twin import SparkTwin
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -67,7 +68,7 @@ def make_anew(control: Control) -> None:
     """Delete the cursors topic, and create it again as whoever starts first does."""
     topics = ClusterAdmin(control.config)
     topics.delete(control.cursors)
-    eventually(lambda: not topics.existing([control.cursors]))
+    wait_until(lambda: not topics.existing([control.cursors]))
     topics.ensure_cursors(control.cursors)
 
 
@@ -78,10 +79,10 @@ def test_all_cursors_are_written_to_a_cursors_topic_that_was_made_anew_while_no_
     cells = [Cell(subscription=name, topic=control.queue, partition=0) for name in ("s", "t")]
     with SparkTwin(options_of(control, tmp_path)):
         say(*leased(cells[0]), *leased(cells[1]))
-        eventually(lambda: has_leases(control, *cells))
+        wait_until(lambda: has_leases(control, *cells))
     make_anew(control)
     with SparkTwin(options_of(control, tmp_path)):
-        eventually(lambda: has_leases(control, *cells))
+        wait_until(lambda: has_leases(control, *cells))
 
 
 @pytest.mark.parametrize("kind", [SparkTwin, Tracker])
@@ -92,12 +93,12 @@ def test_a_tracker_that_runs_writes_all_cursors_to_a_cursors_topic_that_was_made
     cell = Cell(subscription="s", topic=control.queue, partition=0)
     with kind(options_of(control, tmp_path)) as tracker:
         say(*leased(cell, lease_ms=2_000))
-        eventually(lambda: bool(cursor(control, cell)))
+        wait_until(lambda: bool(cursor(control, cell)))
         make_anew(control)
-        eventually(lambda: bool(tracker.failure) or waits(control, cell))
+        wait_until(lambda: bool(tracker.failure) or waits(control, cell))
     if isinstance(tracker.failure, TopicNotFound):  # it has looked while there was none
         with SparkTwin(options_of(control, tmp_path)):
-            eventually(lambda: waits(control, cell))
+            wait_until(lambda: waits(control, cell))
     assert waits(control, cell)
 
 
@@ -109,10 +110,10 @@ def test_a_deleted_cursor_does_not_come_back_from_where_it_was_before_its_topic_
     cell = next(one for one in cells if one.control_partition(PARTITIONS) != one.control_partition(GROWN))
     with running_tracker(control, tmp_path):
         say(*leased(cell))
-        eventually(lambda: has_leases(control, cell))
+        wait_until(lambda: has_leases(control, cell))
     admin = AdminClient(control.config)
     admin.create_partitions([NewPartitions(control.cursors, GROWN)])[control.cursors].result(timeout=20)
     with running_tracker(control, tmp_path):
         say(Delete(cell=cell))
-        eventually(lambda: any(one.value() is None for one in read_all(control.config, control.cursors)))
+        wait_until(lambda: any(one.value() is None for one in read_all(control.config, control.cursors)))
     assert cursor(control, cell) is None

@@ -28,12 +28,12 @@ from tests.kafka.control_plane import (
     PARTITIONS,
     Control,
     cell_of,
-    eventually,
     login,
     produce,
     redeliver_of,
     transaction,
 )
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -272,4 +272,4 @@ def grow(control: Control, partitions: int) -> None:
     made = admin.create_partitions([NewPartitions(control.redeliveries, partitions)])
     made[control.redeliveries].result(20)
     topics = ClusterAdmin(control.config)
-    eventually(lambda: topics.describe([control.redeliveries])[control.redeliveries].partitions == partitions)
+    wait_until(lambda: topics.describe([control.redeliveries])[control.redeliveries].partitions == partitions)

@@ -30,7 +30,6 @@ from tests.kafka.control_plane import (
     cell_of,
     cursor_of,
     dead_letter_of,
-    eventually,
     login,
     new_control,
     offsets,
@@ -40,6 +39,7 @@ from tests.kafka.control_plane import (
     set_config,
 )
 from tests.kafka.tracker_thread import running_tracker
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -109,7 +109,7 @@ def test_one_message_that_is_too_large_is_held_and_its_neighbours_are_written_on
     assert outbox.carry_out(0, decisions=[letter], cursors=[cursor_of(queue, 10)], next_markers={}) is True
     small = [b"0", *(b"%d" % n for n in range(2, 10))]
     assert dead(control) == small
-    eventually(lambda: len(withheld(control)) == 1)
+    wait_until(lambda: len(withheld(control)) == 1)
     (held,) = withheld(control)
     assert (held.cell, held.offsets, held.tries) == (queue, offsets((1, 2)), 1)
     assert (held.reason, held.delivery_count) == ("rejected", 2)
@@ -121,7 +121,7 @@ def test_one_message_that_is_too_large_is_held_and_its_neighbours_are_written_on
     assert (shown.outstanding, shown.mark_delete) == (offsets((1, 2)), 0)
     limit(admin, dlq, 100_000)
     again = replace(letter, offsets=offsets((1, 2)), tries=1)
-    eventually(lambda: outbox.copy([again]).copied == 1)
+    wait_until(lambda: outbox.copy([again]).copied == 1)
     assert dead(control) == [*small, LARGE]
 
 
@@ -143,7 +143,7 @@ def test_a_dead_letter_topic_that_no_broker_makes_holds_up_its_own_letters_only(
         letters = [dead_letter_of(cell, (number, number + 1)) for cell in (other, queue)]
         assert outbox.carry_out(batch, decisions=letters, cursors=[], next_markers={})
     assert dead(control) == [b"2", b"3"]
-    eventually(lambda: len(withheld(control)) == 2)
+    wait_until(lambda: len(withheld(control)) == 2)
     assert {one.cell for one in withheld(control)} == {other}
     assert all("a topic name has" in one.trouble for one in withheld(control))
 
@@ -164,7 +164,7 @@ def test_a_right_that_is_missing_holds_up_the_letters_that_need_it(
     letters = [dead_letter_of(one, (0, 2)) for one in (denied, closed, cell)]
     assert outbox.carry_out(0, decisions=letters, cursors=[], next_markers={}) is True
     assert dead(control) == [b"0", b"1"]
-    eventually(lambda: len(withheld(control)) > 1)
+    wait_until(lambda: len(withheld(control)) > 1)
     why = {one.cell: one.trouble for one in withheld(control)}
     assert why.keys() == {denied, closed}
     assert f"{control.queue}-audit-DLQ" in why[denied] or "AUTHORIZATION_FAILED" in why[denied]
@@ -179,7 +179,7 @@ def test_a_dead_letter_topic_that_was_deleted_is_made_again_at_the_next_try(
     letter = dead_letter_of(queue, (2, 3))
     outbox.carry_out(1, decisions=[letter], cursors=[], next_markers={})
     if outbox.withheld:  # a client that knows already that the topic is gone makes it at once
-        eventually(lambda: outbox.copy([replace(letter, tries=1)]).copied == 1)
+        wait_until(lambda: outbox.copy([replace(letter, tries=1)]).copied == 1)
     assert dead(control) == [b"2"]
 
 
@@ -239,20 +239,20 @@ def test_a_tracker_goes_on_for_all_others_and_writes_what_it_held_when_the_troub
 
     with caplog.at_level(logging.WARNING), running_tracker(control, tmp_path / "first"):
         send(*start(cell), *start(other), Reject(cell=cell, offsets=offsets((0, 3)), delivery_count=1))
-        eventually(lambda: held() == 1)
+        wait_until(lambda: held() == 1)
         send(Release(cell=other, offsets=offsets((0, 1)), delivery_count=1, delay_ms=0))
-        eventually(lambda: redelivered() == 1)
+        wait_until(lambda: redelivered() == 1)
         assert "dead_letters_held" in caplog.text
         # Tries go on, and none of them doubles anything or lets the message go.
-        eventually(lambda: any(one.tries > 1 for one in withheld(control)))
+        wait_until(lambda: any(one.tries > 1 for one in withheld(control)))
         assert held() == 1
     # Started again, also without a checkpoint, it still knows.
     with running_tracker(control, tmp_path / "second", takeOver="true"):
         limit(admin, dlq, 100_000)
         send(CloseBreaker(cell=cell))
-        eventually(lambda: held() == 0)
+        wait_until(lambda: held() == 0)
         send(Release(cell=other, offsets=offsets((1, 2)), delivery_count=1, delay_ms=0))
-        eventually(lambda: redelivered() > 1)
+        wait_until(lambda: redelivered() > 1)
     sender.close()
     assert sorted(dead(control), key=lambda value: value or b"") == [b"1", b"2", LARGE]
     records = read_all(control.config, control.redeliveries)

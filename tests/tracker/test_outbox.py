@@ -44,7 +44,6 @@ from tests.kafka.control_plane import (
     cell_of,
     cursor_of,
     dead_letter_of,
-    eventually,
     login,
     outbox_of,
     produce,
@@ -54,6 +53,7 @@ from tests.kafka.control_plane import (
 )
 from tests.tracker import outbox_app
 from tests.tracker.outbox_app import BATCHES
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -146,7 +146,7 @@ def test_announcements_cursors_and_positions_of_a_batch_are_there_together(
     redelivers = [redeliver_of(cell, (2, 4)) for cell in cells]
     done = outbox.carry_out(0, decisions=redelivers, cursors=cursors, next_markers={3: 7, 5: 2})
     assert done is True
-    eventually(lambda: shows(control, *cursors))
+    wait_until(lambda: shows(control, *cursors))
     records = read_all(control.config, control.redeliveries)
     assert sorted(announced(control), key=lambda one: one.cell) == redelivers
     for record in records:
@@ -163,7 +163,7 @@ def test_a_cursor_names_its_markers_topic_and_a_batch_what_it_was(control: Contr
         control.markers, ClusterAdmin(control.config).describe([control.markers])[control.markers].topic_id
     )
     tail = CursorTable(control.config, control.cursors)
-    eventually(lambda: tail.refresh() and tail.all() == {cell: replace(cursor_of(cell, 5), log=log)})
+    wait_until(lambda: tail.refresh() and tail.all() == {cell: replace(cursor_of(cell, 5), log=log)})
     tail.close()
     assert read_progress(ClusterAdmin(control.config), control.markers).identity == "read.policies"
 
@@ -171,7 +171,7 @@ def test_a_cursor_names_its_markers_topic_and_a_batch_what_it_was(control: Contr
 def test_announcements_of_a_cell_keep_their_order(control: Control, outbox: Outbox) -> None:
     redelivers = [redeliver_of(cell_of("orders"), (n, n + 1)) for n in range(500)]
     outbox.carry_out(0, decisions=redelivers, cursors=[], next_markers={})
-    eventually(lambda: announced(control) == redelivers)
+    wait_until(lambda: announced(control) == redelivers)
 
 
 def test_a_batch_that_changes_nothing_is_remembered_too(control: Control, outbox: Outbox) -> None:
@@ -200,7 +200,7 @@ def test_a_large_cursor_is_written_in_parts_which_a_small_one_removes(
     first = new_outbox(control)
     first.open(take_over=False)
     first.carry_out(0, decisions=[], cursors=[large], next_markers={})
-    eventually(lambda: shows(control, large))
+    wait_until(lambda: shows(control, large))
     assert max(len(record.value() or b"") for record in read_all(control.config, control.cursors)) < 1_000_000
     first.close()
     # by another process: which parts there are is known from the topic
@@ -208,7 +208,7 @@ def test_a_large_cursor_is_written_in_parts_which_a_small_one_removes(
     second.open(take_over=False)
     small = replace(large, available=())
     second.carry_out(1, decisions=[], cursors=[small], next_markers={})
-    eventually(lambda: shows(control, small))
+    wait_until(lambda: shows(control, small))
     assert keys_of(control) == {large.cell.key}
 
 
@@ -224,9 +224,9 @@ def test_nothing_is_left_of_a_deleted_cursor_nor_of_its_parts(
     outbox = new_outbox(control)
     outbox.open(take_over=False)
     outbox.carry_out(0, decisions=[], cursors=[], deleted=[gone.cell], next_markers={})
-    eventually(lambda: keys_of(control) == {other.cell.key})
+    wait_until(lambda: keys_of(control) == {other.cell.key})
     outbox.carry_out(1, decisions=[], cursors=[gone], next_markers={})
-    eventually(lambda: shows(control, gone, other))
+    wait_until(lambda: shows(control, gone, other))
     assert keys_of(control) == {gone.cell.key, other.cell.key}
 
 
@@ -256,7 +256,7 @@ def test_a_batch_that_was_carried_out_is_skipped_by_the_same_query_only(
     other = new_outbox(control, "other")
     other.open(take_over=True)
     assert [other.carry_out(number, **batch) for number in (0, 0)] == [True, False]
-    eventually(lambda: announced(control) == [redeliver] * 4)
+    wait_until(lambda: announced(control) == [redeliver] * 4)
 
 
 def test_a_crash_after_the_transaction_repeats_nothing(
@@ -274,7 +274,7 @@ def test_a_crash_after_the_transaction_repeats_nothing(
     second = new_outbox(control)
     assert second.open(take_over=False).next_markers == positions(p1=4)
     assert second.carry_out(7, **batch) is False
-    eventually(lambda: announced(control) == [redeliver_of(queue, (3, 4))])
+    wait_until(lambda: announced(control) == [redeliver_of(queue, (3, 4))])
     assert dead(control) == [b"value 0", b"value 1"]
 
 
@@ -290,7 +290,7 @@ def test_a_crash_after_the_copies_repeats_them_and_loses_nothing(
     assert second.open(take_over=False).query_id is None
     cursors = [cursor_of(queue, 10)]
     assert second.carry_out(0, decisions=letters, cursors=cursors, next_markers={1: 4}) is True
-    eventually(lambda: shows(control, *cursors))
+    wait_until(lambda: shows(control, *cursors))
     assert dead(control) == [b"value 0", b"value 1"] * 2
     records = read_all(control.config, f"{control.queue}-billing-DLQ")
     named = [dict(record.headers() or [])["cursorq-offset"] for record in records]
@@ -315,7 +315,7 @@ def test_a_crash_within_the_transaction_leaves_nothing_of_it(
     outbox = new_outbox(control)
     outbox.open(take_over=False)
     assert outbox.carry_out(0, decisions=[redeliver], cursors=[], next_markers={}) is True
-    eventually(lambda: announced(control) == [redeliver])
+    wait_until(lambda: announced(control) == [redeliver])
     assert len(read_all(control.config, control.redeliveries, committed=False)) == 2
     died.purge()
 
@@ -353,8 +353,8 @@ def test_a_tracker_that_dies_before_each_call_of_its_producers_doubles_only_copi
         deaths += 1
     assert len(log.read_bytes()) == BATCHES
     assert deaths > 8  # begin, copy, transaction, announcement, cursor, positions, commit: each at least once
-    eventually(lambda: announced(control) == [redeliver_of(queue, (n, n + 1)) for n in range(BATCHES)])
-    eventually(lambda: shows(control, cursor_of(queue, BATCHES)))
+    wait_until(lambda: announced(control) == [redeliver_of(queue, (n, n + 1)) for n in range(BATCHES)])
+    wait_until(lambda: shows(control, cursor_of(queue, BATCHES)))
     assert progress(control) == ("query", positions(p1=BATCHES))
     copies = dead(control)
     assert set(copies) == {b"value %d" % n for n in range(BATCHES)}
@@ -395,8 +395,8 @@ def test_a_restart_between_and_during_batches_loses_and_doubles_nothing(
     for restart in restarts:
         restart.join()
     expected = [redeliver_of(cell, (number, number + 1)) for number in range(40)]
-    eventually(lambda: announced(control) == expected)
-    eventually(lambda: shows(control, cursor_of(cell, 40, (39, 40))))
+    wait_until(lambda: announced(control) == expected)
+    wait_until(lambda: shows(control, cursor_of(cell, 40, (39, 40))))
     assert progress(control) == ("query", positions(p0=39))
 
 
@@ -430,7 +430,7 @@ def test_calls_that_time_out_are_found_out_about_and_tried_again(
             pause.join()
             resume.join()
     expected = [redeliver_of(cell, (number, number + 1)) for number in range(4)]
-    eventually(lambda: announced(control) == expected)
+    wait_until(lambda: announced(control) == expected)
     assert progress(control) == ("query", positions(p0=3))
 
 
@@ -450,7 +450,7 @@ def test_a_broker_that_stays_away_is_an_error_and_the_batch_can_be_tried_again(
     again = new_outbox(control)
     again.open(take_over=False)
     assert again.carry_out(0, decisions=[redeliver], cursors=[], next_markers={}) is True
-    eventually(lambda: announced(control) == [redeliver])
+    wait_until(lambda: announced(control) == [redeliver])
 
 
 # -- one tracker ---------------------------------------------------------------------------------------------
@@ -478,7 +478,7 @@ def test_nothing_of_a_fenced_tracker_s_batch_is_seen(control: Control, new_outbo
             0, decisions=[redeliver_of(cell, (0, 1))], cursors=[cursor_of(cell, 1)], next_markers={0: 9}
         )
     second.carry_out(0, decisions=[redeliver_of(cell, (5, 6))], cursors=[], next_markers={})
-    eventually(lambda: announced(control) == [redeliver_of(cell, (5, 6))])
+    wait_until(lambda: announced(control) == [redeliver_of(cell, (5, 6))])
     assert shows(control)
     assert progress(control) == ("query", positions())
 
@@ -615,7 +615,7 @@ def test_a_transaction_that_takes_longer_than_a_call_may_is_committed(
     redelivers = [redeliver_of(cell_of("orders"), (n, n + 1)) for n in range(5_000)]
     outbox._patience_ms = 60_000
     assert outbox.carry_out(0, decisions=redelivers, cursors=[], next_markers={}) is True
-    eventually(lambda: len(announced(control)) == len(redelivers))
+    wait_until(lambda: len(announced(control)) == len(redelivers))
 
 
 def test_offsets_that_another_tool_has_set_belong_to_nobody(

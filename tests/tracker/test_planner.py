@@ -38,13 +38,13 @@ from tests.kafka.control_plane import (
     PARTITIONS,
     Control,
     cell_of,
-    eventually,
     login,
     offsets,
     produce,
     read_all,
 )
 from tests.logged import names
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -133,7 +133,7 @@ def test_no_lease_runs_out_while_a_transaction_hides_what_was_appended(
     assert (hidden.settled, hidden.next) == (frozenset(), start.next)
     stranger.abort_transaction(30)
     # The broker answers before the end of the transaction is in the log.
-    eventually(lambda: tracker.latest_offset(start).settled == {home(cell)})
+    wait_until(lambda: tracker.latest_offset(start).settled == {home(cell)})
     assert tracker.latest_offset(start).next[home(cell)] == start.next[home(cell)] + 3
 
 
@@ -147,7 +147,7 @@ def test_a_tracker_with_nothing_to_do_commits_its_offsets_now_and_then(
     assert idle.latest_offset(start) is start
     monkeypatch.setattr(marker_planner, "COMMIT_EVERY_MS", 1)
     often = planner()
-    eventually(lambda: often.latest_offset(start).settled == {home(cell)})  # once it knows the time
+    wait_until(lambda: often.latest_offset(start).settled == {home(cell)})  # once it knows the time
     end = often.latest_offset(start)
     assert end.next == start.next
     assert [task for task in often.tasks(start, end) if not isinstance(task, AllCursors)]
@@ -319,5 +319,5 @@ def test_a_transaction_that_stays_open_in_the_markers_topic_is_told_once(
         for _ in range(3):
             assert ends.look().whole == set(range(PARTITIONS)) - {3}
         stranger.abort_transaction(30)
-        eventually(lambda: 3 in ends.look().whole)
+        wait_until(lambda: 3 in ends.look().whole)
     assert names(caplog.records) == ["markers_hidden", "markers_visible"]

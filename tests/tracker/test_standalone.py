@@ -27,13 +27,13 @@ from tests.kafka.control_plane import (
     PARTITIONS,
     Control,
     cell_of,
-    eventually,
     offsets,
     produce,
     read_all,
 )
 from tests.kafka.tracker_thread import options_of
 from tests.tracker.spark_twin import SparkTwin
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -110,7 +110,7 @@ def test_a_lease_that_runs_out_is_announced_once_and_an_ack_is_not(control: Cont
         put(control, *map(hello, (late, acked)))
         acks = End(cell=acked, offsets=offsets((0, 1)))
         put(control, leased(acked, lease_ms=300), acks, leased(late, lease_ms=300))
-        eventually(lambda: announced(control) == [late])
+        wait_until(lambda: announced(control) == [late])
     found = cursors(control)
     assert [found[one].outstanding.ranges for one in (late, acked)] == [((0, 1),), ()]
     assert is_replica(read_progress(ClusterAdmin(control.config), control.markers).query_id)
@@ -120,10 +120,10 @@ def test_a_tracker_continues_from_the_cursors_of_the_one_before(control: Control
     cell = cell_of(control.queue)
     with running(control, tmp_path):
         put(control, hello(cell))
-        eventually(answered(control, [cell]))
+        wait_until(answered(control, [cell]))
     put(control, leased(cell, lease_ms=300))
     with running(control, tmp_path):
-        eventually(lambda: announced(control) == [cell])
+        wait_until(lambda: announced(control) == [cell])
 
 
 @pytest.mark.parametrize("kind", [Tracker, SparkTwin])
@@ -136,10 +136,10 @@ def test_a_cursor_that_cannot_be_read_holds_its_cell_and_no_other(
     produce(control.config, control.cursors, [place])
     with kind(options_of(control, tmp_path)):
         put(control, hello(torn), hello(other))
-        eventually(lambda: other.key in answers(control))
+        wait_until(lambda: other.key in answers(control))
         assert torn.key not in answers(control)
         put(control, Seek(cell=torn, position=3))
-        eventually(lambda: torn.key in answers(control))
+        wait_until(lambda: torn.key in answers(control))
     assert cursors(control)[torn].read_position == 3
 
 
@@ -147,18 +147,18 @@ def test_trackers_share_the_partitions_and_hand_them_over(control: Control, tmp_
     cells = in_each_partition(control)
     with running(control, tmp_path) as first:
         put(control, *map(hello, cells))
-        eventually(answered(control, cells))
+        wait_until(answered(control, cells))
         with running(control, tmp_path):
             group = ClusterAdmin(control.config)
             name = f"cursorq-tracker-{control.markers}"
-            eventually(lambda: [len(one.partitions) for one in group.group_members(name)] == [4, 4])
+            wait_until(lambda: [len(one.partitions) for one in group.group_members(name)] == [4, 4])
             put(control, *(hello(cell, "second") for cell in cells))
-            eventually(answered(control, cells, "second"))
+            wait_until(answered(control, cells, "second"))
             first.close()
             put(control, *(leased(cell, lease_ms=300) for cell in cells))
             put(control, *(hello(cell, "third") for cell in cells))
-            eventually(answered(control, cells, "third"))
-            eventually(lambda: sorted(announced(control)) == sorted(cells))
+            wait_until(answered(control, cells, "third"))
+            wait_until(lambda: sorted(announced(control)) == sorted(cells))
 
 
 def test_the_partitions_of_a_killed_tracker_go_to_the_others(control: Control, tmp_path: Path) -> None:
@@ -166,12 +166,12 @@ def test_the_partitions_of_a_killed_tracker_go_to_the_others(control: Control, t
     with ExitStack() as stack:
         processes = [stack.enter_context(process(control, tmp_path)) for _ in range(2)]
         group, name = ClusterAdmin(control.config), f"cursorq-tracker-{control.markers}"
-        eventually(lambda: [len(one.partitions) for one in group.group_members(name)] == [4, 4])
+        wait_until(lambda: [len(one.partitions) for one in group.group_members(name)] == [4, 4])
         put(control, *map(hello, cells))
-        eventually(answered(control, cells))
+        wait_until(answered(control, cells))
         put(control, *(leased(cell, lease_ms=1_000) for cell in cells))
         os.kill(processes[0].pid, signal.SIGKILL)
-        eventually(lambda: sorted(announced(control)) == sorted(cells))
+        wait_until(lambda: sorted(announced(control)) == sorted(cells))
         processes[1].send_signal(signal.SIGTERM)
         assert processes[1].wait(30) == 0
 
@@ -187,21 +187,21 @@ def test_a_tracker_that_was_stopped_beyond_its_session_is_fenced_and_works_again
         return sorted(len(one.partitions) for one in group.group_members(name))
 
     with process(control, tmp_path) as stopped, running(control, tmp_path, sessionTimeout="2s") as other:
-        eventually(lambda: share() == [4, 4])
+        wait_until(lambda: share() == [4, 4])
         put(control, *map(hello, cells))
-        eventually(answered(control, cells))
+        wait_until(answered(control, cells))
         leases = [leased(cell, lease_ms=3_000) for cell in cells]
         put(control, *leases, *(hello(cell, "seen") for cell in cells))
-        eventually(answered(control, cells, "seen"))
+        wait_until(answered(control, cells, "seen"))
         os.kill(stopped.pid, signal.SIGSTOP)
         try:
-            eventually(lambda: sorted(announced(control)) == sorted(cells))
+            wait_until(lambda: sorted(announced(control)) == sorted(cells))
         finally:
             os.kill(stopped.pid, signal.SIGCONT)
-        eventually(lambda: share() == [4, 4])
+        wait_until(lambda: share() == [4, 4])
         other.check()
         put(control, *(leased(cell, lease_ms=300, count=2) for cell in cells))
-        eventually(lambda: len(announced(control)) >= 2 * len(cells))
+        wait_until(lambda: len(announced(control)) >= 2 * len(cells))
         assert sorted(announced(control)) == sorted(2 * cells)
         stopped.send_signal(signal.SIGTERM)
         assert stopped.wait(30) == 0
@@ -239,17 +239,17 @@ def test_a_tracker_leaves_the_topics_of_a_spark_query_alone_unless_told(
     options = options_of(control, tmp_path / "spark")
     with SparkTwin(options) as spark:
         put(control, hello(cell))
-        eventually(answered(control, [cell]))
+        wait_until(answered(control, [cell]))
         with pytest.raises(TrackerOwnedByAnother), running(control, tmp_path) as refused:
             refused.wait(30)
         assert spark.failure is None
         put(control, leased(cell, lease_ms=300))
         with running(control, tmp_path, takeOver=True):
-            eventually(lambda: announced(control) == [cell])
+            wait_until(lambda: announced(control) == [cell])
             put(control, hello(cell, "next"))
-            eventually(answered(control, [cell], "next"))
+            wait_until(answered(control, [cell], "next"))
     with SparkTwin(options) as again:
-        eventually(lambda: again.failure is not None)
+        wait_until(lambda: again.failure is not None)
     assert isinstance(again.failure, TrackerOwnedByAnother)
 
 
@@ -258,16 +258,16 @@ def test_a_spark_query_that_takes_over_ends_all_trackers(control: Control, tmp_p
     with ExitStack() as stack:
         trackers = [Tracker(options_of(control, tmp_path)).start() for _ in range(2)]
         put(control, *map(hello, cells))
-        eventually(answered(control, cells))
+        wait_until(answered(control, cells))
         with SparkTwin(options_of(control, tmp_path / "refused")) as refused:
-            eventually(lambda: refused.failure is not None)
+            wait_until(lambda: refused.failure is not None)
         assert isinstance(refused.failure, TrackerOwnedByAnother)
         put(control, *(leased(cell, lease_ms=300) for cell in cells))
         spark = SparkTwin(options_of(control, tmp_path / "spark", takeOver=True))
         stack.enter_context(spark)
-        eventually(lambda: sorted(announced(control)) == sorted(cells))
+        wait_until(lambda: sorted(announced(control)) == sorted(cells))
         put(control, *(hello(cell, "next") for cell in cells))
-        eventually(answered(control, cells, "next"))
+        wait_until(answered(control, cells, "next"))
         for one in trackers:
             with pytest.raises(TrackerFenced):
                 one.wait(20)

@@ -21,7 +21,8 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.ui import Collector, UiSettings, create_app
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
-from tests.kafka.control_plane import PARTITIONS, Control, cell_of, eventually, new_control, offsets, produce
+from tests.kafka.control_plane import PARTITIONS, Control, cell_of, new_control, offsets, produce
+from tests.waiting import wait_until
 
 Open = Callable[..., TestClient]
 
@@ -115,7 +116,7 @@ def queue(broker: EmbeddedKafka) -> Control:
 @pytest.fixture(scope="module")
 def collector(queue: Control) -> Iterator[Collector]:
     with Collector(settings_of(queue)) as running:
-        eventually(lambda: bool(running.snapshot.rows) or running.snapshot.failure is not None)
+        wait_until(lambda: bool(running.snapshot.rows) or running.snapshot.failure is not None)
         yield running
 
 

@@ -14,8 +14,9 @@ from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.ui import Collector, create_app
-from tests.kafka.control_plane import Control, eventually, new_control, produce
+from tests.kafka.control_plane import Control, new_control, produce
 from tests.ui.conftest import settings_of
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -46,7 +47,7 @@ def tracked(broker: EmbeddedKafka) -> Iterator[Control]:
 def page(tracked: Control) -> Iterator[TestClient]:
     settings = settings_of(tracked, token=TOKEN, allow_actions=True)
     with Collector(settings) as collector:
-        eventually(lambda: bool(collector.snapshot.rows))
+        wait_until(lambda: bool(collector.snapshot.rows))
         yield TestClient(create_app(collector, settings), base_url="http://localhost", headers=BEARER)
 
 
@@ -72,7 +73,7 @@ def test_an_action_is_announced_confirmed_done_and_in_the_audit_with_its_author(
     assert latest.author.endswith("by cursorq ui")
     assert "by cursorq ui" in page.get("/audit").text
     shown = {"topic": tracked.queue, "name": "billing"}
-    eventually(lambda: "An operator paused it" in page.get("/subscription", params=shown).text)
+    wait_until(lambda: "An operator paused it" in page.get("/subscription", params=shown).text)
     assert ">paused</span>" in page.get("/").text
     asked = page.get("/confirm", params={"do": "resume", "topic": tracked.queue, "name": "billing"})
     assert "the pause ends on 1 partition" in page.post("/act", data=form_of(asked.text)).text
@@ -175,7 +176,7 @@ def test_actions_are_offered_only_where_they_are_on(page: TestClient, tracked: C
     assert "seek …" in page.get("/subscription", params=where).text
     settings = settings_of(tracked)
     with Collector(settings) as collector:
-        eventually(lambda: bool(collector.snapshot.rows))
+        wait_until(lambda: bool(collector.snapshot.rows))
         other = TestClient(create_app(collector, settings), base_url="http://localhost")
         assert "seek …" not in other.get("/subscription", params=where).text
         assert other.get("/confirm", params={"do": "seek"} | where).status_code == 403

@@ -24,8 +24,9 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.ui import Collector, create_app
 from tests.conftest import ROOT
-from tests.kafka.control_plane import Control, eventually, new_control, produce
+from tests.kafka.control_plane import Control, new_control, produce
 from tests.ui.conftest import settings_of
+from tests.waiting import wait_until
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -114,14 +115,14 @@ def work_goes_on(control: Control, consumer: QueueConsumer, pick: random.Random)
 def site(broker: EmbeddedKafka) -> Iterator[tuple[str, uvicorn.Server]]:
     """The address of a page of the shop, and its server."""
     with shop(broker) as control, Collector(settings_of(control)) as collector:
-        eventually(lambda: sum(row.leased for row in collector.snapshot.rows) > 100)
-        eventually(lambda: all(row.consumers is not None for row in collector.snapshot.rows))
-        eventually(lambda: len(collector.curves(TOPIC, "billing")[0].values) > SAMPLES)
+        wait_until(lambda: sum(row.leased for row in collector.snapshot.rows) > 100)
+        wait_until(lambda: all(row.consumers is not None for row in collector.snapshot.rows))
+        wait_until(lambda: len(collector.curves(TOPIC, "billing")[0].values) > SAMPLES)
         config = uvicorn.Config(create_app(collector, settings_of(control)), port=0, log_level="error")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run)
         thread.start()
-        eventually(lambda: server.started)
+        wait_until(lambda: server.started)
         port = server.servers[0].sockets[0].getsockname()[1]
         yield f"http://127.0.0.1:{port}", server
         server.should_exit = True

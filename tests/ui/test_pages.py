@@ -9,8 +9,9 @@ from starlette.testclient import TestClient
 
 from spark_cursor_source.core.payload_mask import PayloadMask
 from spark_cursor_source.ui import Collector, UiSettings, create_app
-from tests.kafka.control_plane import Control, eventually, new_control
+from tests.kafka.control_plane import Control, new_control
 from tests.ui.conftest import Open, settings_of
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -152,7 +153,7 @@ def test_a_page_of_a_cluster_without_topics_says_what_to_do(queue: Control) -> N
     from spark_cursor_source.ui import create_app
 
     with Collector(settings_of(empty)) as collector:
-        eventually(lambda: collector.snapshot.view is not None)
+        wait_until(lambda: collector.snapshot.view is not None)
         text = TestClient(create_app(collector, nothing)).get("/").text
     assert "No subscription yet" in text
     assert "cursorq tracker" in text
@@ -170,7 +171,7 @@ def test_before_the_first_snapshot_the_page_says_that_it_reads() -> None:
 
 def test_what_is_not_known_is_not_shown_as_nothing() -> None:
     with Collector(NOWHERE) as collector:
-        eventually(lambda: collector.snapshot.failure is not None)
+        wait_until(lambda: collector.snapshot.failure is not None)
         page = TestClient(create_app(collector, NOWHERE), base_url="http://localhost")
         for path in NOT_KNOWN:
             text = page.get(path).text
