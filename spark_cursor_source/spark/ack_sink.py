@@ -39,6 +39,7 @@ from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.source import AckMode
 from spark_cursor_source.spark.ack_batch import ack_batch
 from spark_cursor_source.spark.actions import SETTLED_SCHEMA, markers_of, markers_partitions, run_action
+from spark_cursor_source.spark.bisected import DELIVERY, BatchFunction, BisectedCalls
 from spark_cursor_source.spark.classic import reads_a_source, rows_read
 from spark_cursor_source.spark.handler_calls import Handling
 from spark_cursor_source.spark.handler_times import count_handler_times
@@ -64,8 +65,6 @@ def check_travels(function: Callable[..., Any]) -> None:
 log = logging.getLogger(__name__)
 _LEAST_MS = 100
 
-BatchFunction = Callable[[DataFrame, int], object]
-
 
 class AckSink:
     """Acks every row of a batch after ``fn(batch_df, batch_id)`` returns: ``foreachBatch(AckSink(fn))``.
@@ -77,21 +76,60 @@ class AckSink:
     expire. With ``persist`` (the default), the batch is kept while ``fn`` runs, so that several actions on
     the batch read Kafka once. Acks are durable before Spark commits the batch.
 
+    With ``on_error="bisect"``, as with ``BisectBatchOnFunctionError`` of AWS Lambda, an exception of ``fn``
+    does not fail the query. ``fn`` is called again with parts of the batch, until the failing rows are alone.
+    Messages that were delivered before are tried apart from the others. A part is acked as soon as ``fn`` has
+    returned for it. A row that fails alone is released with the tracker's backoff and the exception as
+    reason. So ``fn`` must tolerate rows that it has seen in a call that failed. The order of messages across
+    the parts is undefined.
+
+    ``fn`` is called at most ``max_calls`` times for a batch. When the calls run out, the rows that no call
+    has passed are released too. If three rows that are tried alone all fail, the failure is an outage and not
+    a message: the exception is raised and no row is acked. For batches of up to three rows, the third such
+    batch in succession raises.
+
     With ``ackMode=batch`` the source acks the batch after Spark has committed it, and also the messages that
     a filter dropped. The sink then reads nothing and writes no acks, and ``persist`` is off by default.
     Messages that ``fn`` releases or rejects with the functions of this package are not acked.
 
+    Example::
+
+        from spark_cursor_source import AckSink
+
+        def save(batch, batch_id):
+            batch.write.mode("append").saveAsTable("orders")
+
+        sink = AckSink(save, on_error="bisect")
+
     Raises:
         AckedBySource: the source would also end the messages that the sink gives back: with
             ``ackMode=cumulative``, or ``batch`` with V1 markers.
+        InvalidOption: ``on_error`` is neither "raise" nor "bisect", or ``max_calls`` is below 5.
+        ConflictingOptions: ``on_error="bisect"`` with ``persist=False``.
     """
 
     def __init__(
-        self, fn: BatchFunction, options: Mapping[str, str] | None = None, *, persist: bool | None = None
+        self,
+        fn: BatchFunction,
+        options: Mapping[str, str] | None = None,
+        *,
+        persist: bool | None = None,
+        on_error: str = "raise",
+        max_calls: int = 64,
     ) -> None:
+        if on_error not in ("raise", "bisect"):
+            raise InvalidOption("on_error", on_error, "it is no such way", "give raise or bisect")
+        bisects = on_error == "bisect"
+        if bisects and persist is False:
+            raise ConflictingOptions(
+                ("on_error", "persist"), "each call would read Kafka again", "leave persist out"
+            )
+        # The first call, three rows alone and one more.
+        most = _at_least("max_calls", max_calls, 5)
+        self._calls = BisectedCalls(fn, most) if bisects else None
         self._fn = fn
         self._options = _options(options)
-        self._persist = persist
+        self._persist = True if bisects else persist
         self._is_checked = False
         self._drops_rows = False
 
@@ -196,15 +234,22 @@ class AckSink:
         options = options_of_batch(batch, self._options)
         ActionColumns.of(replace(options, action=options.action or AckAction.ACK), batch.columns)
         markers_partitions(options)  # raises NotAuthorized for missing rights
+        if self._calls is not None:
+            require_columns(batch.columns, DELIVERY, "on_error=bisect")
         acks = options.ack_mode is AckMode.INDIVIDUAL
         persist = acks if self._persist is None else self._persist
         with kept(batch) if persist else nullcontext(batch) as rows:
             self._is_checked = self._is_checked or check_cells_of(rows, options)
-            self._fn(rows, batch_id)
-            settled = self._settle(rows, options)
+            settled = self._call(rows, batch_id, options)
             # Without persist, each action of fn reads the rows once more, so that their number says nothing.
             if acks and persist and not self._drops_rows:
                 self._drops_rows = report_dropped(batch, settled)
+
+    def _call(self, rows: DataFrame, batch_id: int, options: AckOptions) -> int:
+        if self._calls is not None:
+            return self._calls.run(rows, batch_id, options, lambda part: self._settle(part, options))
+        self._fn(rows, batch_id)
+        return self._settle(rows, options)
 
     def _settle(self, batch: DataFrame, options: AckOptions) -> int:
         if options.action not in (None, AckAction.ACK):
