@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +34,11 @@ SESSION_S = 6
 
 
 def run(here: Bench) -> list[Figure]:
-    control = Control(here)
+    with closing(Control(here)) as control:
+        return measured(here, control)
+
+
+def measured(here: Bench, control: Control) -> list[Figure]:
     with control.tracker():
         answers = [control.answer_s() for _ in range(ROUNDS)][10:]
         late = control.lateness_s(ROUNDS)
@@ -94,10 +98,17 @@ class Tail:
         )
         self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
         self.seen: list[Seen] = []
-        threading.Thread(target=self._run, daemon=True).start()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join()
+        self._consumer.close()
 
     def _run(self) -> None:
-        while True:
+        while not self._closing.is_set():
             message = self._consumer.poll(1.0)
             if message is not None and message.error() is None:
                 self.seen.append(Seen(message.key() or b"", message.value() or b"", time.time()))
@@ -117,6 +128,10 @@ class Control:
         self._cursors = Tail(self._servers, self._topics["cursors"], 8)
         self._redeliveries = Tail(self._servers, self._topics["redeliveries"], 8)
         self._cells = 0
+
+    def close(self) -> None:
+        for tail in (self._cursors, self._redeliveries):
+            tail.close()
 
     @contextmanager
     def tracker(self, count: int = 1) -> Iterator[subprocess.Popen[bytes]]:
