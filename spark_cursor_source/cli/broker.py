@@ -34,7 +34,7 @@ def broker(
     """
     from spark_cursor_source.devkit.broker import EmbeddedKafka
 
-    kafka = EmbeddedKafka(brokers=brokers, port=port, data_dir=data_dir)
+    kafka = EmbeddedKafka(brokers=brokers, port=port, data_dir=data_dir, long_lived=brokers == 1)
     if prepare:
         kafka.prepare()
         if json:

@@ -103,7 +103,7 @@ def bench(*, runs: int) -> Iterator[Bench]:
     """A fresh broker and a directory, both gone afterwards."""
     with ExitStack() as stack:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="cursorq-bench-"))
-        broker = stack.enter_context(EmbeddedKafka(heap_mb=1024))
+        broker = stack.enter_context(EmbeddedKafka(heap_mb=1024, long_lived=True))
         yield Bench(broker=broker, scratch=Path(scratch), runs=runs)
 
 
