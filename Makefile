@@ -12,7 +12,7 @@ help:
 	@echo "make check   lint, types, tests without broker and Spark: in a minute"
 	@echo "make test    all tests      make lint    ruff       make types   mypy"
 	@echo "make docs    the documentation, into docs/_build   make bench   ours against the peers"
-	@echo "make bench-quick  the most telling benchmarks, once each: three minutes"
+	@echo "make bench-quick  the most telling benchmarks, once each: four minutes"
 	@echo "make native-sanitize  the native reader under AddressSanitizer and UBSan"
 	@echo "make broker  a Kafka broker until Ctrl-C"
 	@echo "make setup   only .venv     make clean   remove what was made here"

@@ -21,7 +21,7 @@ from spark_cursor_source.consumer.source_topics import SourceTopics
 from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.devkit.runtime import find_runtime
-from spark_cursor_source.errors import BrokerError, QueueTopicEndsEarlier
+from spark_cursor_source.errors import BrokerError, KafkaUnavailable, QueueTopicEndsEarlier
 from spark_cursor_source.interop.lease_table import END, START
 from spark_cursor_source.interop.reappend import Reappender
 from spark_cursor_source.kafka.admin import ClusterAdmin, epochs_of
@@ -271,6 +271,11 @@ def test_a_message_in_a_partition_without_a_leader_stays_open_and_holds_up_no_ot
         assert (again[:3], end[:3]) == ((START, 0, 0), (END, 1, 0))
         why, messages = tracker.trouble(1)
         assert (why, messages) == ("partition 0 of topic 'leaderless' has no leader", 1)
+        hasty = ClusterAdmin(config, timeout_ms=2_000)
+        with pytest.raises(
+            KafkaUnavailable, match=r"list offsets.* partition 0 of topic 'leaderless' has no leader"
+        ):
+            hasty.end_offsets([("leaderless", 0), ("leaderless", 1)], committed=True)
         cluster.start(leaders[0])
         wait_until(lambda: cluster.leader("leaderless", 0) == leaders[0])
         # Its pause lasts 2 s or longer, as a Start says; nobody asks before it is over.

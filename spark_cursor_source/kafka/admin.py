@@ -16,6 +16,7 @@ from spark_cursor_source.core.durability import WeakTopic
 from spark_cursor_source.core.stream_metadata import Broker
 from spark_cursor_source.errors import (
     CursorqError,
+    KafkaUnavailable,
     NotAuthorized,
     TopicGone,
     TopicNotFound,
@@ -56,6 +57,7 @@ _LATEST = ADMIN_TYPES.OffsetSpec.latest()
 _EARLIEST = ADMIN_TYPES.OffsetSpec.earliest()
 _MAX_TIMESTAMP = ADMIN_TYPES.OffsetSpec.max_timestamp()
 _ONE_REQUEST_S = 10.0
+_LAST_LOOK_S = 1.0  # beyond a deadline, for the reason
 _PAUSE_S = 0.02
 
 
@@ -466,9 +468,12 @@ class ClusterAdmin:
         found: dict[Partition, Any] = {}
         missing, deadline = wanted, self._deadline()
         while missing:
-            answers, _ = self._calls.ask(
-                "list offsets", missing, request, deadline=deadline, denied=self._why_denied
-            )
+            try:
+                answers, _ = self._calls.ask(
+                    "list offsets", missing, request, deadline=deadline, denied=self._why_denied
+                )
+            except KafkaUnavailable as why:
+                raise self._naming_leaderless(why, missing) from why
             found |= answers
             # If a broker disconnects, the partitions it did not report have this offset and no error.
             missing = [partition for partition in missing if found[partition].offset == OFFSET_INVALID]
@@ -477,6 +482,22 @@ class ClusterAdmin:
                     raise self._calls.unavailable("list offsets", deadline, None)
                 deadline.pause(_PAUSE_S)
         return {partition: found[partition] for partition in wanted}
+
+    def _naming_leaderless(self, why: KafkaUnavailable, partitions: Iterable[Partition]) -> KafkaUnavailable:
+        """Return an error that names a partition without a leader, or ``why`` if there is none.
+
+        The client reports only the connections that it has lost.
+        """
+        try:
+            found = self._calls.client.list_topics(timeout=_LAST_LOOK_S).topics
+        except KafkaException:
+            return why
+        for topic, number in partitions:
+            part = found[topic].partitions.get(number) if topic in found else None
+            if part is not None and part.leader < 0:
+                last = f"partition {number} of topic '{topic}' has no leader"
+                return KafkaUnavailable(why.operation, why.waited_ms, last)
+        return why
 
     def _why_denied(self, partition: Partition) -> CursorqError | None:
         topic, number = partition
