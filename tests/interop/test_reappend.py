@@ -341,7 +341,7 @@ def test_a_queue_topic_that_cannot_be_read_holds_its_messages_and_fails_no_batch
         allow_bob(control, {control.queue: AclOperation.READ})
         # A topic that answered late is left alone for some seconds.
         wait_until(
-            lambda: rows_of(one.reappend(due((0, 0, 41))), options.marker_format)[0][0] == END, seconds=90
+            lambda: rows_of(one.reappend(due((0, 0, 41))), options.marker_format)[0][0] == END, timeout_s=90
         )
     assert [m.value() for m in read_all(control.config, control.queue)] == [b"one"] * 2
 
