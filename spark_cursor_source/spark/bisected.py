@@ -106,7 +106,7 @@ class BisectedCalls:
 
 
 class _Delivery(NamedTuple):
-    """A row, by the columns ``DELIVERY``."""
+    """A message, by the columns ``DELIVERY``."""
 
     topic: str
     partition: int
@@ -115,7 +115,10 @@ class _Delivery(NamedTuple):
 
 
 class _Parts:
-    """The rows of a batch in an order of their own: those delivered before, then by partition and offset."""
+    """The messages of a batch in an order of their own: those delivered before, then by partition and offset.
+
+    All rows of a message are in the same part.
+    """
 
     def __init__(self, rows: DataFrame) -> None:
         self.rows = rows
@@ -125,12 +128,12 @@ class _Parts:
             raise NullMessageId(AckAction.ACK.value, nulls)
         lists = (table.column(name).to_pylist() for name in DELIVERY)
         self.deliveries: Sequence[_Delivery] = sorted(
-            map(_Delivery._make, zip(*lists, strict=True)), key=lambda one: (*_group_of(one), one.offset)
+            set(map(_Delivery._make, zip(*lists, strict=True))), key=lambda one: (*_group_of(one), one.offset)
         )
         self.suspects = sum(one.delivery_count > 1 for one in self.deliveries)
 
     def of(self, part: range) -> DataFrame:
-        """Returns the rows with these numbers."""
+        """Returns the rows of the messages with these numbers."""
         spans = [list(same) for _, same in groupby(self.deliveries[part.start : part.stop], _group_of)]
         return self.rows.where(reduce(or_, map(_is_in, spans)))
 

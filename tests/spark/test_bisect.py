@@ -6,15 +6,17 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_cursor_source import AckSink
-from spark_cursor_source.errors import ConflictingOptions, InvalidOption
+from spark_cursor_source.errors import ConflictingOptions, InvalidOption, NullMessageId
+from spark_cursor_source.spark.bisected import _Parts
 from tests.spark.harness import Bench
 
 pytestmark = pytest.mark.spark
 
 BAD = b"bad"
+SCHEMA = "topic STRING, partition INT, offset BIGINT, delivery_count INT"
 TWICE = "two-deliveries"  # a subscription whose messages are delivered twice
 
 
@@ -102,6 +104,25 @@ def test_with_ack_mode_batch_only_the_bad_row_is_given_back(bench: Bench) -> Non
     bench.until(lambda: len(bench.dead_letters(topic, TWICE)) == 1, "a dead letter")
     bench.until_acked(topic, 20, TWICE)
     assert (len(store.stored), set(store.stored.values())) == (19, {1})
+
+
+def test_all_rows_of_a_message_are_in_the_same_part(spark: SparkSession) -> None:
+    # (partition, offset) x delivery count: (0, 5) x 2 was delivered before, and (1, 7) has three rows
+    rows = [("t", 1, 7, 1), ("t", 0, 5, 2), ("t", 1, 7, 1), ("t", 0, 6, 1), ("t", 1, 7, 1), ("t", 1, 9, 1)]
+    parts = _Parts(spark.createDataFrame(rows, SCHEMA))
+    assert ([tuple(one) for one in parts.deliveries], parts.suspects) == (
+        [("t", 0, 5, 2), ("t", 0, 6, 1), ("t", 1, 7, 1), ("t", 1, 9, 1)],
+        1,
+    )
+    assert [tuple(row) for row in parts.of(range(2, 3)).collect()] == [("t", 1, 7, 1)] * 3
+    assert {row.offset for row in parts.of(range(1, 4)).collect()} == {6, 7, 9}
+    assert sum(parts.of(part).count() for part in (range(1), range(1, 2), range(2, 4))) == len(rows)
+
+
+def test_rows_without_an_id_are_refused(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([("t", 0, None, 1)], SCHEMA)
+    with pytest.raises(NullMessageId, match="offset"):
+        _Parts(rows)
 
 
 def test_settings_that_cannot_be_are_refused() -> None:
