@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark_cursor_source.consumer.action_columns import ACTION_COLUMNS, MESSAGE_ID
+from spark_cursor_source.consumer.action_columns import ACTION_COLUMNS, MESSAGE_ID, OUTCOME
 from spark_cursor_source.core.bisection import Bisection, bisect
 from spark_cursor_source.errors import NullMessageId
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.spark.actions import run_action
-from spark_cursor_source.wire.marker import MAX_REASON
+from spark_cursor_source.spark.per_row import outcome_ddl, release_for
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class BisectedCalls:
 
     def _release(self, parts: _Parts, found: Bisection, options: AckOptions) -> int:
         failing = [
-            (*delivery, AckAction.RELEASE.value, f"{type(why).__name__}: {why}"[:MAX_REASON])
+            (*delivery, *release_for(why)[: len(OUTCOME)])
             for part, why in found.failing
             for delivery in parts.deliveries[part.start : part.stop]
         ]
@@ -94,15 +94,12 @@ class BisectedCalls:
         log.warning(
             "The function of a sink raised an exception. The rows on which it fails are released. The other "
             "rows are settled. event=batch_bisected rows=%d failing=%d calls=%d why=%s",
-            *(len(parts.deliveries), len(failing), found.calls, " ".join(failing[0][-1].split())),
+            *(len(parts.deliveries), len(failing), found.calls, " ".join(str(failing[0][-1]).split())),
         )
         if options.marker_version is MarkerVersion.V1:
             return len(failing)  # their leases expire
-        columns = (*DELIVERY, "action", "reason")
-        schema = ", ".join(f"{name} {ACTION_COLUMNS[name]}" for name in columns)
-        session = parts.rows.sparkSession
-        by_column = replace(options.settling_each(), action=None)
-        return run_action(session.createDataFrame(failing, schema), by_column)
+        outcomes = parts.rows.sparkSession.createDataFrame(failing, outcome_ddl(options))
+        return run_action(outcomes, replace(options.settling_each(), action=None))
 
 
 class _Delivery(NamedTuple):

@@ -149,7 +149,12 @@ def action_of(outcome: Any, *, has_result: bool) -> str:
 
 
 def failed(message: Message, problem: BaseException) -> Described:
-    """Returns the outcome of a handler that raised: a release with the exception as reason. Logs it."""
-    reason = f"{type(problem).__name__}: {problem}"[:MAX_REASON]
-    report_failure(message.topic, message.partition, message.offset, message.delivery_count, reason)
-    return AckAction.RELEASE.value, None, reason, None
+    """Returns the outcome of a handler that raised. Logs it."""
+    outcome = release_for(problem)
+    report_failure(message.topic, message.partition, message.offset, message.delivery_count, outcome[2] or "")
+    return outcome
+
+
+def release_for(problem: BaseException) -> Described:
+    """Returns a release after the tracker's backoff, with the exception as reason."""
+    return AckAction.RELEASE.value, None, f"{type(problem).__name__}: {problem}"[:MAX_REASON], None

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_cursor_source import AckSink
+from spark_cursor_source.core.marker import Release
 from spark_cursor_source.errors import ConflictingOptions, InvalidOption, NullMessageId
 from spark_cursor_source.spark.bisected import _Parts
 from tests.spark.harness import Bench
@@ -62,6 +63,8 @@ def test_bad_rows_end_as_dead_letters_and_all_others_are_acked_in_their_batch(be
     }
     assert set(store.stored.values()) == {1}, "no row was stored twice"
     assert len(store.stored) == 197
+    delays = {one.marker.delay_ms for one in bench.markers(topic, TWICE, Release)}
+    assert delays == {None}, "the tracker's backoff decides"
 
 
 def test_an_outage_ends_the_query_and_acks_nothing(bench: Bench) -> None:
