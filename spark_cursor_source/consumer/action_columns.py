@@ -10,7 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_cursor_source.core.duration import parse_duration
-from spark_cursor_source.errors import InvalidDuration, MissingColumns, UnfitColumn, UnknownAction
+from spark_cursor_source.errors import (
+    InvalidDuration,
+    MissingColumns,
+    NullMessageId,
+    UnfitColumn,
+    UnknownAction,
+)
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.topics.message_columns import ARROW_TYPES, MESSAGE_COLUMNS, Columns
@@ -114,6 +120,17 @@ def needed_columns(options: AckOptions, *, by_column: bool = False) -> tuple[str
     if options.action in (None, AckAction.ACK) and not by_column:
         return MESSAGE_ID
     return (*MESSAGE_ID, "delivery_count")
+
+
+def require_values(rows: pa.RecordBatch | pa.Table, names: Sequence[str], action: str) -> None:
+    """Checks that these columns have a value in each row.
+
+    Raises:
+        NullMessageId: a row has a null in one of them.
+    """
+    nulls = tuple(name for name in names if rows.column(name).null_count)
+    if nulls:
+        raise NullMessageId(action, nulls)
 
 
 def require_columns(columns: Sequence[str], needed: Collection[str], what: str) -> None:

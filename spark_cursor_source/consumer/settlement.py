@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_cursor_source.consumer.ack_check import check_acks
-from spark_cursor_source.consumer.action_columns import LEAVE, MESSAGE_ID, OUTCOME
+from spark_cursor_source.consumer.action_columns import LEAVE, MESSAGE_ID, OUTCOME, require_values
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, KeepAlive, Leave, Reject, Release
 from spark_cursor_source.core.names import why_no_topic
@@ -62,9 +62,7 @@ class Settlement:
         keys = ["topic", "partition", *details]
         table = pa.table({name: rows.column(name) for name in (*keys, "offset")})
         action = self._options.action or AckAction.ACK
-        nulls = tuple(name for name in MESSAGE_ID if table.column(name).null_count)
-        if nulls:
-            raise NullMessageId(action.value, nulls)
+        require_values(table, MESSAGE_ID, action.value)
         for key, offsets in _grouped(table, keys):
             values = dict(zip(keys, key, strict=True))
             _check_message_ids(values["topic"], values["partition"], offsets)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from spark_cursor_source.consumer.action_columns import LEAVE, MESSAGE_ID_V1
+from spark_cursor_source.consumer.action_columns import LEAVE, MESSAGE_ID_V1, require_values
 from spark_cursor_source.core.outcome import check_delay_ms
-from spark_cursor_source.errors import NullMessageId, RejectRefused, UnknownAction
+from spark_cursor_source.errors import RejectRefused, UnknownAction
 from spark_cursor_source.interop.sender import MarkerSenderV1
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions
@@ -42,9 +42,7 @@ class SettlementV1:
         names = rows.schema.names
         details = [name for name in ("action", "delay_ms") if name in names]
         table = pa.table({name: rows.column(name) for name in (*MESSAGE_ID_V1, *details)})
-        nulls = tuple(name for name in MESSAGE_ID_V1 if table.column(name).null_count)
-        if nulls:
-            raise NullMessageId((self._options.action or AckAction.ACK).value, nulls)
+        require_values(table, MESSAGE_ID_V1, (self._options.action or AckAction.ACK).value)
         if "action" in details:
             for word in table.column("action").unique().to_pylist():
                 _check(word)

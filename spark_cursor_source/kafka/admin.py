@@ -467,37 +467,40 @@ class ClusterAdmin:
             return {}
         found: dict[Partition, Any] = {}
         missing, deadline = wanted, self._deadline()
-        while missing:
-            try:
+        try:
+            while missing:
                 answers, _ = self._calls.ask(
                     "list offsets", missing, request, deadline=deadline, denied=self._why_denied
                 )
-            except KafkaUnavailable as why:
-                raise self._naming_leaderless(why, missing) from why
-            found |= answers
-            # If a broker disconnects, the partitions it did not report have this offset and no error.
-            missing = [partition for partition in missing if found[partition].offset == OFFSET_INVALID]
-            if missing:
-                if deadline.over:
-                    raise self._calls.unavailable("list offsets", deadline, None)
-                deadline.pause(_PAUSE_S)
+                found |= answers
+                # If a broker disconnects, the partitions it did not report have this offset and no error.
+                missing = [partition for partition in missing if found[partition].offset == OFFSET_INVALID]
+                if missing:
+                    if deadline.over:
+                        raise self._calls.unavailable("list offsets", deadline, None)
+                    deadline.pause(_PAUSE_S)
+        except KafkaUnavailable as why:
+            leaderless = self._leaderless(missing)
+            if leaderless is None:
+                raise
+            last = "partition {1} of topic '{0}' has no leader".format(*leaderless)
+            raise KafkaUnavailable(why.operation, why.waited_ms, last) from why
         return {partition: found[partition] for partition in wanted}
 
-    def _naming_leaderless(self, why: KafkaUnavailable, partitions: Iterable[Partition]) -> KafkaUnavailable:
-        """Return an error that names a partition without a leader, or ``why`` if there is none.
+    def _leaderless(self, partitions: Iterable[Partition]) -> Partition | None:
+        """Return the first of these partitions that has no leader.
 
         The client reports only the connections that it has lost.
         """
         try:
             found = self._calls.client.list_topics(timeout=_LAST_LOOK_S).topics
         except KafkaException:
-            return why
+            return None
         for topic, number in partitions:
             part = found[topic].partitions.get(number) if topic in found else None
             if part is not None and part.leader < 0:
-                last = f"partition {number} of topic '{topic}' has no leader"
-                return KafkaUnavailable(why.operation, why.waited_ms, last)
-        return why
+                return topic, number
+        return None
 
     def _why_denied(self, partition: Partition) -> CursorqError | None:
         topic, number = partition

@@ -11,12 +11,16 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_cursor_source.consumer.action_columns import ACTION_COLUMNS, MESSAGE_ID, require_columns
+from spark_cursor_source.consumer.action_columns import (
+    ACTION_COLUMNS,
+    MESSAGE_ID,
+    require_columns,
+    require_values,
+)
 from spark_cursor_source.consumer.settlement import check_acked
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.errors import NullMessageId
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.spark.actions import markers_partitions
@@ -67,11 +71,7 @@ def ends(words: pa.Table, subscription: str) -> Iterator[End]:
     Raises:
         NullMessageId
     """
-    nulls = tuple(
-        name for name in MESSAGE_ID if words.column("word" if name == "offset" else name).null_count
-    )
-    if nulls:
-        raise NullMessageId(AckAction.ACK.value, nulls)
+    require_values(words.rename_columns({"word": "offset"}), MESSAGE_ID, AckAction.ACK.value)
     for cell in (
         words.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([]).to_pylist()
     ):

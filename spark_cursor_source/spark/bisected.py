@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark_cursor_source.consumer.action_columns import ACTION_COLUMNS, MESSAGE_ID, OUTCOME
+from spark_cursor_source.consumer.action_columns import ACTION_COLUMNS, MESSAGE_ID, OUTCOME, require_values
 from spark_cursor_source.core.bisection import Bisection, bisect
-from spark_cursor_source.errors import NullMessageId
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.spark.actions import run_action
@@ -120,9 +119,7 @@ class _Parts:
     def __init__(self, rows: DataFrame) -> None:
         self.rows = rows
         table = rows.select(*(F.col(name).cast(ACTION_COLUMNS[name]) for name in DELIVERY)).toArrow()
-        nulls = tuple(name for name in DELIVERY if table.column(name).null_count)
-        if nulls:
-            raise NullMessageId(AckAction.ACK.value, nulls)
+        require_values(table, DELIVERY, AckAction.ACK.value)
         lists = (table.column(name).to_pylist() for name in DELIVERY)
         self.deliveries: Sequence[_Delivery] = sorted(
             set(map(_Delivery._make, zip(*lists, strict=True))), key=lambda one: (*_group_of(one), one.offset)

@@ -145,7 +145,7 @@ def test_a_paused_partition_is_delivered_once_it_is_published_to(
         time.sleep(0.5)
         assert came == []
         other.publish(ten, b"elsewhere", partition=1)
-        time.sleep(0.5)
+        time.sleep(1.0)
         assert came == []
         other.publish(ten, b"10", partition=0)
         reader.join(20)
