@@ -52,11 +52,11 @@ class LivingAdmin:
         if not self._looking.acquire(blocking=False):
             return
         try:
-            if _answers(self.client, timeout_s / 2):
+            if brokers_answer(self.client, timeout_s / 2):
                 self._spare = None
                 return
             self._spare = self._spare or self._open()
-            if _answers(self._spare, timeout_s / 2):
+            if brokers_answer(self._spare, timeout_s / 2):
                 self.client, self._spare = self._spare, None
         finally:
             self._looking.release()
@@ -65,7 +65,8 @@ class LivingAdmin:
         return open_client(admin.AdminClient, self._config)
 
 
-def _answers(client: admin.AdminClient, timeout_s: float) -> bool:
+def brokers_answer(client: admin.AdminClient, timeout_s: float) -> bool:
+    """Return whether the client receives metadata within the timeout, which is 1 s at most."""
     try:
         client.list_topics(timeout=min(timeout_s, _ONE_LOOK_S))
     except KafkaException:

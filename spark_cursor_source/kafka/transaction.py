@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from spark_cursor_source.errors import CursorqError, NotAuthorized, TrackerFenced
+from spark_cursor_source.kafka.admin_requests import brokers_answer
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.config_roles import consumer_config, producer_config
 from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer
@@ -37,6 +39,8 @@ _LEAST_S = 0.5
 _POLL_S = 0.05
 _PAUSE_S = 0.2  # between attempts
 _STALLED = 3  # number of call timeouts without progress before a flush fails
+_LOOK_MS = 2_000  # time without progress after which a flush checks its connections
+_LOOK_S = 1.0
 _GRACE_S = 1.0  # extra time for a call to return by itself after its timeout
 
 #: errors that neither a retry nor a new producer resolves
@@ -99,6 +103,7 @@ class TransactionalProducer:
     ) -> None:
         self._id, self._group = transactional_id or group, group
         self._member = member
+        self._config = dict(config)
         self._call_timeout_s = call_timeout_ms / 1000
         # The brokers abort a transaction that exceeds its timeout.
         self._stall_s = min(_STALLED * call_timeout_ms, transaction_timeout_ms // 2) / 1000
@@ -228,13 +233,20 @@ class TransactionalProducer:
         or under a quota would then never be committed.
         """
         left, stalled = len(producer), self._stall(deadline)
+        look = Deadline.after_ms(_LOOK_MS)
         while left:
             if stalled.over:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            if look.over:
+                if self._has_lost_brokers(producer):
+                    raise KafkaException(
+                        KafkaError(KafkaError._TRANSPORT, "only a new producer reaches a broker")
+                    )
+                look = Deadline.after_ms(_LOOK_MS)
             # Not flush(), which continues to call back after a callback has raised, as on a fatal error.
             producer.poll(_POLL_S)
             if len(producer) < left:
-                stalled = self._stall(deadline)
+                stalled, look = self._stall(deadline), Deadline.after_ms(_LOOK_MS)
             left = len(producer)
         if (undelivered := self._undelivered) is not None:
             if undelivered.code() == KafkaError._PURGE_QUEUE:
@@ -242,6 +254,20 @@ class TransactionalProducer:
                 self._undelivered = None
                 producer.commit_transaction(self._left_s(deadline))
             raise KafkaException(undelivered)
+
+    def _has_lost_brokers(self, producer: Producer) -> bool:
+        """Return whether the producer has no connection although a new client reaches the brokers.
+
+        The metadata of a single broker that was fenced for a moment lists no broker. librdkafka then drops
+        its only broker for good. A producer that a quota delays keeps its connection.
+        """
+        try:
+            producer.list_topics(next(iter(self._written_to)), timeout=_LOOK_S)
+        except KafkaException as raised:
+            lost = error_of(raised).code() == KafkaError._TRANSPORT
+        else:
+            lost = False
+        return lost and brokers_answer(open_client(AdminClient, self._config), _LOOK_S)
 
     def _stall(self, deadline: Deadline) -> Deadline:
         """Return the deadline for the next record.
