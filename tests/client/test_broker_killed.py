@@ -20,11 +20,11 @@ from spark_cursor_source.errors import (
     IncorrectOffset,
     KafkaUnavailable,
 )
+from tests.forgotten import FAULT, TRIES, is_forgotten
 
 pytestmark = pytest.mark.broker
 
 EARLIEST = StartAt.earliest()
-TRIES = 3  #: of them, one fails in eight by a fault of the broker
 
 
 @pytest.fixture
@@ -68,24 +68,17 @@ def test_calls_of_each_kind_outlive_a_broker_that_is_killed_and_comes_back() -> 
             try:
                 outlive(broker)
             except (AckTimeout, KafkaUnavailable) as stuck:
-                if not forgotten(broker, stuck.__cause__ or stuck):
+                if not is_excused(broker, stuck.__cause__ or stuck):
                     raise
             else:
                 return
-    pytest.xfail(f"KAFKA-20734: the broker has forgotten the end of a transaction {TRIES} times")
+    pytest.xfail(FAULT)
 
 
-def forgotten(broker: EmbeddedKafka, stuck: BaseException) -> bool:
-    """True if the broker has dropped the marker of the transaction that the call waited for.
-
-    Kafka 4.3.1 does, as KAFKA-20734 says, if it starts after a crash and the coordinator looks for the leader
-    of a partition while there is none: the transaction is over for the coordinator, and open for ever in the
-    partition.
-    """
+def is_excused(broker: EmbeddedKafka, stuck: BaseException) -> bool:
+    """True if the broker has forgotten the end of the transaction that the call waited for."""
     place = re.search(r"'(\S+)', partition (\d+)\..*a transaction is open", str(stuck))
-    log = broker.log_path.read_text(errors="replace")
-    dropped = re.findall(r"find leader endpoint for partitions \w*Set\(([^)]*)\)", log)
-    return place is not None and f"{place[1]}-{place[2]}" in ", ".join(dropped).split(", ")
+    return place is not None and is_forgotten(broker, place[1], int(place[2]))
 
 
 def ended(calls: dict[str, Calls]) -> dict[str, int]:
