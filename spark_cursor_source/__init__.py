@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from spark_cursor_source.core.outcome import Leave, Reject, Release
     from spark_cursor_source.spark.ack_sink import AckSink
     from spark_cursor_source.spark.actions import ack, extend, reject, release
+    from spark_cursor_source.spark.delta_sink import DeltaSink
     from spark_cursor_source.spark.query_metrics import QueryMetrics, QueueProgress
     from spark_cursor_source.spark.source import outstanding, register
     from spark_cursor_source.spark.tracker import start_tracker
 
 __all__ = [
     "AckSink",
+    "DeltaSink",
     "Leave",
     "QueryMetrics",
     "QueueProgress",
@@ -35,6 +37,7 @@ __all__ = [
 # Imported on first use: the broker's command line and plain clients do not need pyspark.
 _OWNERS = {
     "AckSink": "spark.ack_sink",
+    "DeltaSink": "spark.delta_sink",
     "Leave": "core.outcome",
     "QueryMetrics": "spark.query_metrics",
     "QueueProgress": "spark.query_metrics",

@@ -118,7 +118,8 @@ def _version_text(java: str, changed_ns: int) -> str:
 
 def kafka_jars(progress: Callable[[str], None]) -> list[Path]:
     """Returns the broker's jars, those from Spark first. Raises JarsNotResolved."""
-    return [*_spark_jars(), *(jar for jar in _resolved(progress) if not _NOT_FROM_KAFKA.search(jar.name))]
+    found = resolved_jars(COORDINATE, f"Apache Kafka {KAFKA_VERSION}", f"kafka-{KAFKA_VERSION}", progress)
+    return [*_spark_jars(), *(jar for jar in found if not _NOT_FROM_KAFKA.search(jar.name))]
 
 
 def _spark_home() -> Path:
@@ -138,15 +139,19 @@ def _spark_jars() -> Iterator[Path]:
         yield jar
 
 
-def _resolved(progress: Callable[[str], None]) -> list[Path]:
-    remembered = cache_directory() / f"kafka-{KAFKA_VERSION}-classpath.json"
+def resolved_jars(coordinate: str, what: str, key: str, progress: Callable[[str], None]) -> list[Path]:
+    """Returns the jars of a Maven coordinate and its dependencies, without those that Spark contains.
+
+    The paths are remembered under ``key``. Raises JarsNotResolved.
+    """
+    remembered = cache_directory() / f"{key}-classpath.json"
     try:
         jars = [Path(jar) for jar in json.loads(remembered.read_bytes())["jars"]]
         if jars and all(jar.is_file() for jar in jars):
             return jars
     except (OSError, ValueError, KeyError, TypeError):
         pass  # the file is missing or invalid: resolve and write it again
-    jars = _resolve(progress)
+    jars = _resolve(coordinate, what, progress)
     remembered.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=remembered.parent, delete=False) as fresh:
         json.dump({"version": 1, "jars": [str(jar) for jar in jars]}, fresh)
@@ -154,12 +159,12 @@ def _resolved(progress: Callable[[str], None]) -> list[Path]:
     return jars
 
 
-def _resolve(progress: Callable[[str], None], timeout_s: float = 900.0) -> list[Path]:
+def _resolve(
+    coordinate: str, what: str, progress: Callable[[str], None], timeout_s: float = 900.0
+) -> list[Path]:
     """Runs Spark's resolver, which downloads jars missing in its ivy directory."""
     began = time.monotonic()
-    progress(
-        f"cursorq: getting Apache Kafka {KAFKA_VERSION} through Spark's resolver (the first time only) ..."
-    )
+    progress(f"cursorq: getting {what} through Spark's resolver (the first time only) ...")
     home = _spark_home()
     last_words: deque[str] = deque(maxlen=25)
     downloads = 0
@@ -168,7 +173,7 @@ def _resolve(progress: Callable[[str], None], timeout_s: float = 900.0) -> list[
         script.write_text(_PRINT_JARS)
         # fmt: off
         command = [str(home / "bin" / "spark-submit"), "--master", "local[1]", "--deploy-mode", "client",
-                   "--packages", COORDINATE, str(script)]
+                   "--packages", coordinate, str(script)]
         # fmt: on
         env = os.environ | {
             "SPARK_HOME": str(home),
@@ -205,6 +210,6 @@ def _resolve(progress: Callable[[str], None], timeout_s: float = 900.0) -> list[
             assert child.stdout is not None
             child.stdout.close()
     if child.returncode != 0 or not jars:
-        raise JarsNotResolved(COORDINATE, "\n".join(last_words))
+        raise JarsNotResolved(coordinate, "\n".join(last_words))
     progress(f"cursorq: {len(jars)} jars ready after {time.monotonic() - began:.0f} s")
     return jars

@@ -230,3 +230,16 @@ class NoSuchPartition(SinkError):
     @property
     def _last(self) -> int:
         return self.partitions - 1
+
+
+class TableHistoryDamaged(SinkError):
+    """Raised when a commit of DeltaSink cannot be read, so that it is unknown what the table contains."""
+
+    table: str
+    version: int
+    why: str
+    template = (
+        "The userMetadata of version {version} of table {table} cannot be read: {why}. Nothing was written "
+        "or acked. Look at DESCRIBE HISTORY. If another program wrote that text, let it write another commit "
+        "with the userMetadata of the version before."
+    )

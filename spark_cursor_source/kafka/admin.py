@@ -317,6 +317,10 @@ class ClusterAdmin:
         found = sorted(self._cluster().brokers.values(), key=lambda one: one.id)
         return tuple(Broker(id=broker.id, host=broker.host, port=broker.port) for broker in found)
 
+    def cluster_id(self) -> str:
+        """Return the id of the cluster, which no other cluster has."""
+        return str(self._cluster().cluster_id)
+
     def end_offsets(self, partitions: Iterable[Partition], *, committed: bool) -> dict[Partition, int]:
         """Return the high watermark of each partition, or the last stable offset if ``committed``."""
         return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -35,12 +35,18 @@ _REDUCERS = 4  # few shuffle partitions are enough: one word covers up to 64 mes
 def ack_batch(batch: DataFrame, options: AckOptions) -> int:
     """Acks the message of every row of a batch. Returns the number of messages, when the acks are durable.
 
+    Raises the errors of :func:`acks_of` and :func:`write_acks`.
+    """
+    return write_acks(acks_of(batch, options.subscription), options)
+
+
+def acks_of(batch: DataFrame, subscription: str) -> list[End]:
+    """Returns the acks of the messages of all rows, one for each partition.
+
     The driver collects one word per 64 consecutive offsets, or one word per row if offsets are sparse.
 
     Raises:
         MissingColumns, NullMessageId: a row does not identify its message.
-        UnknownSubscription, NotOfSubscription, NoSuchMessages: the messages to ack do not exist.
-        MarkersNotDurable: the broker did not store the markers. The leases continue.
     """
     require_columns(batch.columns, MESSAGE_ID, AckAction.ACK.value)
     words = (
@@ -50,15 +56,24 @@ def ack_batch(batch: DataFrame, options: AckOptions) -> int:
     )
     with _few_reducers(batch.sparkSession):
         table = words.toArrow()
-    markers = list(ends(table, options.subscription))
-    if markers:
-        check_acked(options, markers)
+    return list(ends(table, subscription))
+
+
+def write_acks(acks: Sequence[End], options: AckOptions) -> int:
+    """Writes acks. Returns the number of messages, when the brokers have stored the acks.
+
+    Raises:
+        UnknownSubscription, NotOfSubscription, NoSuchMessages: the messages to ack do not exist.
+        MarkersNotDurable: the broker did not store the markers. The leases continue.
+    """
+    if acks:
+        check_acked(options, acks)
         config = client_config(options.kafka, "producer")
         partitions = markers_partitions(options)
         with borrowed_producer(MarkerSender, config, options.markers_topic, partitions) as sender:
-            sender.send(markers)
+            sender.send(acks)
             sender.flush()
-    return sum(len(end.offsets) for end in markers)
+    return sum(len(ack.offsets) for ack in acks)
 
 
 def ends(words: pa.Table, subscription: str) -> Iterator[End]:
