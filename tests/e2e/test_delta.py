@@ -18,6 +18,7 @@ import pytest
 
 from spark_cursor_source.devkit.runtime import resolved_jars
 from spark_cursor_source.devkit.spark_session import python_environment
+from spark_cursor_source.errors import JarsNotResolved
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.cursors import CursorTable
 from tests.e2e.harness import wait_until
@@ -40,7 +41,10 @@ def submit_args() -> str:
     if SPARK not in WITH_DELTA:
         pytest.skip(f"Delta {DELTA} has no jars for Spark {SPARK}")
     coordinate = f"io.delta:delta-spark_{SPARK}_2.13:{DELTA}"
-    jars = resolved_jars(coordinate, f"Delta {DELTA}", f"delta-{DELTA}-{SPARK}", print)
+    try:
+        jars = resolved_jars(coordinate, f"Delta {DELTA}", f"delta-{DELTA}-{SPARK}", print)
+    except JarsNotResolved as why:
+        pytest.skip(f"the jars of Delta cannot be had here: {why}")
     settings = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
