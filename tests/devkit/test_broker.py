@@ -418,8 +418,8 @@ def test_a_remembered_classpath_is_used_only_while_every_jar_exists(
 ) -> None:
     import json
 
-    def resolve(progress: Callable[[str], None]) -> list[Path]:
-        raise JarsNotResolved(runtime.COORDINATE, "nothing is there")
+    def resolve(coordinate: str, what: str, progress: Callable[[str], None]) -> list[Path]:
+        raise JarsNotResolved(coordinate, "nothing is there")
 
     monkeypatch.setattr(runtime, "_resolve", resolve)
     jar = unreachable_repository / "kafka.jar"
