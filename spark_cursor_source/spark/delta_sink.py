@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -71,8 +72,8 @@ class DeltaSink(AckSink):
     that it drops are acked. It may be called several times for a batch. ``options`` are needed as by
     :class:`AckSink`. If ``transform`` or the write raises, nothing is written or acked, and the query fails.
 
-    After a seek back, messages that were acked before are written again. So are messages that the table has
-    lost in a ``RESTORE`` only if they were acked before it.
+    After a seek back, messages that were acked before are written again. ``RESTORE TABLE`` removes rows
+    without a trace of their messages. After it, messages that were written and not acked are written again.
 
     Example::
 
@@ -162,6 +163,12 @@ class DeltaSink(AckSink):
         return given.cursors_topic
 
 
+class _Version(NamedTuple):
+    version: int
+    operation: str | None
+    metadata: str | None
+
+
 class _History(NamedTuple):
     """History of a table. ``version`` is its latest version, None if there is no table."""
 
@@ -181,19 +188,21 @@ class _DeltaTable:
         Raises:
             TableHistoryDamaged
         """
-        found: list[tuple[int, str | None]] = []
+        found: list[_Version] = []
         for most in _LOOKS:
-            found = self._commits(most)
-            for version, metadata in found:
+            found, is_restored = self._versions(most), False
+            for one in found:
+                is_restored = is_restored or one.operation == "RESTORE"
                 try:
-                    commit = TableCommit.of_json(metadata, writer)
+                    commit = TableCommit.of_json(one.metadata, writer)
                 except ValueError as why:
-                    raise TableHistoryDamaged(self._name, version, str(why)) from why
+                    raise TableHistoryDamaged(self._name, one.version, str(why)) from why
                 if commit is not None:
-                    return _History(found[0][0], commit)
+                    # It is unknown which of the rows the table still has.
+                    return _History(found[0].version, replace(commit, written={}) if is_restored else commit)
             if len(found) < most:
                 break
-        return _History(found[0][0] if found else None, TableCommit(writer))
+        return _History(found[0].version if found else None, TableCommit(writer))
 
     def create(self, rows: DataFrame) -> None:
         """Creates an empty table for such rows, unless there is a table.
@@ -215,11 +224,12 @@ class _DeltaTable:
             return why
         return None
 
-    def _commits(self, most: int) -> list[tuple[int, str | None]]:
-        """Returns version and metadata of so many commits, the latest first."""
+    def _versions(self, most: int) -> list[_Version]:
+        """Returns so many versions of the table, the latest first."""
         try:
             rows = self._session.sql(f"DESCRIBE HISTORY {self._name} LIMIT {most}")
-            return [(int(row[0]), row[1]) for row in rows.select("version", "userMetadata").collect()]
+            found = rows.select("version", "operation", "userMetadata").collect()
+            return [_Version(int(version), operation, metadata) for version, operation, metadata in found]
         except AnalysisException as why:
             if why.getCondition() in _NO_TABLE:
                 return []

@@ -26,7 +26,7 @@ from tests.e2e.processes import TAG, kill_tree
 from tests.kafka.control_plane import Control, new_control, produce
 from tests.kafka.tracker_thread import running_tracker
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(1_200)]
 
 DELTA = "4.4.0"
 PARTITIONS, MESSAGES = 2, 240
@@ -163,6 +163,7 @@ def test_each_message_is_in_the_table_once_whatever_step_its_process_dies_at(
 ) -> None:
     apps = Apps(control, tmp_path, submit_args)
     apps.die("committed")
+    restore_version_before(apps.table)
     apps.die("amid")
     apps.die("acked")
     with apps.running() as process:
@@ -186,12 +187,34 @@ def test_two_sinks_that_write_the_same_messages_at_once_write_them_once(
     assert rows_of(apps.table) == EACH_ONCE
 
 
+def restore_version_before(table: Path) -> None:
+    """Commit what ``RESTORE TABLE`` does: the files of the latest commit are removed."""
+    about, added = latest_commit(table)
+    removed = [
+        {"remove": {"path": one["path"], "deletionTimestamp": about["timestamp"], "dataChange": True}}
+        for one in added
+    ]
+    restored = {name: value for name, value in about.items() if name != "userMetadata"}
+    commit(table, [{"commitInfo": restored | {"operation": "RESTORE"}}, *removed])
+
+
 def damage_latest_commit(table: Path) -> None:
     """Add a commit whose note has lost its list."""
-    latest = max((table / "_delta_log").glob("*.json"))
-    actions = map(json.loads, latest.read_text().splitlines())
-    about = next(action["commitInfo"] for action in actions if "commitInfo" in action)
+    about, _ = latest_commit(table)
     note = json.loads(about["userMetadata"])
     note["cursorq"]["written"] = None
-    action = {"commitInfo": about | {"userMetadata": json.dumps(note)}}
-    latest.with_name(f"{int(latest.stem) + 1:020}.json").write_text(json.dumps(action) + "\n")
+    commit(table, [{"commitInfo": about | {"userMetadata": json.dumps(note)}}])
+
+
+def latest_commit(table: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What it says about itself, and the files that it adds."""
+    latest = max((table / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for line in latest.read_text().splitlines()]
+    about = next(action["commitInfo"] for action in actions if "commitInfo" in action)
+    return about, [action["add"] for action in actions if "add" in action]
+
+
+def commit(table: Path, actions: list[dict[str, Any]]) -> None:
+    latest = max((table / "_delta_log").glob("*.json"))
+    text = "".join(json.dumps(action) + "\n" for action in actions)
+    latest.with_name(f"{int(latest.stem) + 1:020}.json").write_text(text)
