@@ -192,7 +192,7 @@ def next_batch(planner: BatchPlanner, start: SourceOffset) -> SourceOffset:
         end = planner.latest_offset(start, max_offsets=None)
         return None if end is start else end
 
-    found: SourceOffset = wait_until(asked, "there is a batch")
+    found: SourceOffset = wait_until(asked, "there is a batch", timeout_s=30)
     return found
 
 
