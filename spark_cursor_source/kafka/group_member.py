@@ -43,10 +43,9 @@ _POLL_S = 0.02
 _PAUSE_S = 0.02
 _CLOSE_S = 5.0
 _FENCED = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaError._FATAL})
-_NOT_A_MEMBER_NOW = frozenset(
-    {KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS}
-)
-_NOT_NOW = RETRIABLE | TURNED_AWAY | _NOT_A_MEMBER_NOW
+_NOT_A_MEMBER_NOW = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID})
+# The broker answers REBALANCE_IN_PROGRESS only to members of the current generation.
+_NOT_NOW = RETRIABLE | TURNED_AWAY | _NOT_A_MEMBER_NOW | {KafkaError.REBALANCE_IN_PROGRESS}
 
 Partition = tuple[str, int]  #: (topic, partition)
 
@@ -265,9 +264,7 @@ class GroupMember:
         with self._lock:
             self._rebalances += 1
             self._metadata = None
-            self._partitions = (self._partitions or frozenset()) | {
-                (place.topic, place.partition) for place in added
-            }
+            self._partitions = _assigned(consumer)
             self._lock.notify_all()
         log.info(
             "Partitions were assigned. event=partitions_assigned group=%s added=%d now=%d",
@@ -282,8 +279,7 @@ class GroupMember:
             self._rebalances += 1
             self._metadata = None
             if not self._sole:  # a sole member keeps all partitions until it leaves
-                gone = {(place.topic, place.partition) for place in taken}
-                self._partitions = (self._partitions or frozenset()) - gone
+                self._partitions = _assigned(consumer)
         log.info(
             "Partitions were revoked. event=partitions_revoked group=%s partitions=%d",
             self._group,
@@ -402,6 +398,12 @@ class GroupMember:
         if error.code() in _FENCED:
             raise MemberFenced(self._group)
         raise refusal(error, operation=_JOIN, resource=self._group)
+
+
+def _assigned(consumer: Consumer) -> frozenset[Partition]:
+    # Not the previous set and the change: a refused commit may have cleared the set, and a rebalance only
+    # reports the partitions that it adds or takes.
+    return frozenset((place.topic, place.partition) for place in consumer.assignment())
 
 
 def not_assigned(group: str, member: GroupMember | None, deadline: Deadline) -> KafkaUnavailable:

@@ -86,6 +86,9 @@ class StandaloneCluster:
             "spark.cores.max": str(cores),
             "spark.executor.cores": "1",
             "spark.executor.memory": "512m",
+            # No task before each executor is there: only a task gives its executor the files.
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
             "spark.executor.extraJavaOptions": SHORT_LIVED,
             "spark.driver.memory": "512m",
             "spark.driver.extraJavaOptions": SHORT_LIVED,

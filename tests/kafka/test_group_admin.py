@@ -106,6 +106,34 @@ def test_a_late_refusal_does_not_undo_the_assignment_of_a_member_that_has_joined
         member.close()
 
 
+@pytest.mark.parametrize("code", [KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION])
+def test_a_member_whose_commit_is_refused_amid_a_rebalance_knows_its_partitions_after_it(
+    config: dict[str, str], topics: ClusterAdmin, group: str, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    # another joins ---- the commit of the first is refused ---- the first keeps one of its partitions
+    topics.create({group: (2, {})})
+    both = [
+        GroupMember(config, group, name_member(SubscriptionType.SHARED, name), session_ms=6_000)
+        for name in ("one", "two")
+    ]
+    first, second = both
+    try:
+        first.subscribe([group])
+        wait_until(lambda: len(first.partitions or ()) == 2)
+        positions = {(group, 0): 0, (group, 1): 0}
+        first.commit(positions, Deadline.after_ms(60_000))
+        with monkeypatch.context() as refusing:
+            refusing.setattr(first, "_send", lambda offsets: first._on_commit(KafkaError(code), offsets))
+            assert first.confirm(in_doubt=True)
+        second.subscribe([group])
+        wait_until(lambda: len(second.partitions or ()) == 1)
+        wait_until(lambda: len(first.partitions or ()) == 1)
+        assert (first.partitions or frozenset()) | (second.partitions or frozenset()) == positions.keys()
+    finally:
+        for member in both:
+            member.close()
+
+
 def test_a_group_is_deleted_with_its_offsets_once(
     config: dict[str, str], topics: ClusterAdmin, group: str
 ) -> None:
