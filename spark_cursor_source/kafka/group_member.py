@@ -264,13 +264,17 @@ class GroupMember:
         with self._lock:
             self._rebalances += 1
             self._metadata = None
-            self._partitions = _assigned(consumer)
+            # Not the previous set and `added`: a refused commit may have cleared the set. A consumer that
+            # closes tells nothing.
+            places = added if self._closing.is_set() else consumer.assignment()
+            assigned = frozenset((place.topic, place.partition) for place in places)
+            self._partitions = assigned
             self._lock.notify_all()
         log.info(
             "Partitions were assigned. event=partitions_assigned group=%s added=%d now=%d",
             self._group,
             len(added),
-            len(self._partitions),
+            len(assigned),
         )
 
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
@@ -278,8 +282,8 @@ class GroupMember:
             consumer.incremental_unassign(taken)
             self._rebalances += 1
             self._metadata = None
-            if not self._sole:  # a sole member keeps all partitions until it leaves
-                self._partitions = _assigned(consumer)
+            if not self._sole and self._partitions is not None:  # a sole member keeps all until it leaves
+                self._partitions -= {(place.topic, place.partition) for place in taken}
         log.info(
             "Partitions were revoked. event=partitions_revoked group=%s partitions=%d",
             self._group,
@@ -398,12 +402,6 @@ class GroupMember:
         if error.code() in _FENCED:
             raise MemberFenced(self._group)
         raise refusal(error, operation=_JOIN, resource=self._group)
-
-
-def _assigned(consumer: Consumer) -> frozenset[Partition]:
-    # Not the previous set and the change: a refused commit may have cleared the set, and a rebalance only
-    # reports the partitions that it adds or takes.
-    return frozenset((place.topic, place.partition) for place in consumer.assignment())
 
 
 def not_assigned(group: str, member: GroupMember | None, deadline: Deadline) -> KafkaUnavailable:
