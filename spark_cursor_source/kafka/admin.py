@@ -57,6 +57,7 @@ _LATEST = ADMIN_TYPES.OffsetSpec.latest()
 _EARLIEST = ADMIN_TYPES.OffsetSpec.earliest()
 _MAX_TIMESTAMP = ADMIN_TYPES.OffsetSpec.max_timestamp()
 _ONE_REQUEST_S = 10.0
+_REFRESH_S = 3.0  # short, because a client without brokers waits in vain
 _LAST_LOOK_S = 1.0  # beyond a deadline, for the reason
 _PAUSE_S = 0.02
 
@@ -458,7 +459,7 @@ class ClusterAdmin:
                 # An AdminClient sends the leader epochs in its metadata cache and does not refresh them by
                 # itself. After a broker restart it would receive FENCED_LEADER_EPOCH forever.
                 for topic in {topic for topic, _ in items}:
-                    self._calls.client.list_topics(topic, timeout=min(timeout_s, _ONE_REQUEST_S))
+                    self._calls.client.list_topics(topic, timeout=min(timeout_s, _REFRESH_S))
             specs = {TopicPartition(topic, number): spec for topic, number in items}
             asked = self._calls.client.list_offsets(
                 specs, isolation_level=isolation, request_timeout=timeout_s

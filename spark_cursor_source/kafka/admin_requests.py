@@ -215,6 +215,8 @@ class AdminRequests:
         try:
             futures = list(request(items, timeout_s).values())
         except KafkaException as raised:
+            # The client may have no broker to send the request to.
+            self.look_anew(Deadline.after_ms(int(timeout_s * 1000)))
             return [error_of(raised)] * len(items)
         # librdkafka enforces the timeout itself. This deadline applies if it fails to do so.
         round_ = Deadline.after_ms(int((timeout_s + 5) * 1000))

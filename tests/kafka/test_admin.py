@@ -7,11 +7,12 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
@@ -354,6 +355,27 @@ def test_a_client_that_has_lost_its_brokers_is_replaced(
     for call in (lambda: topics.describe([name]), lambda: topics.matching(name)):
         topics._calls._living.client = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
         assert call()
+
+
+def test_a_client_that_loses_its_brokers_between_two_requests_for_offsets_is_replaced(
+    config: dict[str, str], create_topic: CreateTopic
+) -> None:
+    # the first request is answered with an old epoch, and the refresh of the metadata has no broker to ask
+    class Losing:
+        def __init__(self) -> None:
+            self.client = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.client, name)
+
+        def list_offsets(self, wanted: dict[TopicPartition, Any], **_: object) -> dict[TopicPartition, Any]:
+            refused: Future[Any] = Future()
+            refused.set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
+            return dict.fromkeys(wanted, refused)
+
+    name, topics = create_topic(), ClusterAdmin(config)
+    topics._calls._living.client = Losing()
+    assert topics.end_offsets([(name, 0)], committed=False) == {(name, 0): 0}
 
 
 def test_a_client_is_not_replaced_while_no_other_one_would_reach_a_broker() -> None:
