@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from spark_cursor_source.spark.ack_sink import AckSink
     from spark_cursor_source.spark.actions import ack, extend, reject, release
     from spark_cursor_source.spark.delta_sink import DeltaSink
+    from spark_cursor_source.spark.kafka_sink import KafkaSink
     from spark_cursor_source.spark.query_metrics import QueryMetrics, QueueProgress
     from spark_cursor_source.spark.source import outstanding, register
     from spark_cursor_source.spark.tracker import start_tracker
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AckSink",
     "DeltaSink",
+    "KafkaSink",
     "Leave",
     "QueryMetrics",
     "QueueProgress",
@@ -38,6 +40,7 @@ __all__ = [
 _OWNERS = {
     "AckSink": "spark.ack_sink",
     "DeltaSink": "spark.delta_sink",
+    "KafkaSink": "spark.kafka_sink",
     "Leave": "core.outcome",
     "QueryMetrics": "spark.query_metrics",
     "QueueProgress": "spark.query_metrics",

@@ -232,6 +232,19 @@ class NoSuchPartition(SinkError):
         return self.partitions - 1
 
 
+class OutputOfNoMessage(SinkError):
+    """Raised when a row for KafkaSink names a message that is not in its batch."""
+
+    topic: str
+    partition: int
+    offset: int
+    template = (
+        "KafkaSink: the column message of a row names offset {offset} of topic '{topic}' partition "
+        "{partition}, which is not in the batch. The row was not written. Let transform keep the column "
+        "message of the row from which it makes the output."
+    )
+
+
 class TableHistoryDamaged(SinkError):
     """Raised when a commit of DeltaSink cannot be read, so that it is unknown what the table contains."""
 

@@ -69,7 +69,7 @@ class Record:
     partition: int
     key: bytes | None
     value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]] = ()
+    headers: Sequence[tuple[str, str | bytes | None]] = ()
 
 
 class Uncertain(Exception):

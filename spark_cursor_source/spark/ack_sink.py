@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -66,7 +67,43 @@ log = logging.getLogger(__name__)
 _LEAST_MS = 100
 
 
-class AckSink:
+class BatchSink(ABC):
+    """ForeachBatch function that processes and settles whole batches.
+
+    ``persist`` keeps the batch while it is processed. None: unless the source acks.
+    """
+
+    def __init__(self, options: Mapping[str, str] | None, *, persist: bool | None) -> None:
+        self._options = _options(options)
+        self._persist = persist
+        self._is_checked = False
+        self._drops_rows = False
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Processes one micro-batch. Spark calls this foreachBatch function."""
+        # All checks run before the batch is processed. After a later failure, the retried batch would repeat
+        # what was done.
+        options = options_of_batch(batch, self._options)
+        self._check_columns(batch.columns, options)
+        markers_partitions(options)  # raises NotAuthorized for missing rights
+        acks = options.ack_mode is AckMode.INDIVIDUAL
+        persist = acks if self._persist is None else self._persist
+        with kept(batch) if persist else nullcontext(batch) as rows:
+            self._is_checked = self._is_checked or check_cells_of(rows, options)
+            settled = self._call(rows, batch_id, options)
+            # Without persist, each action reads the rows once more, so that their number says nothing.
+            if acks and persist and not self._drops_rows:
+                self._drops_rows = report_dropped(batch, settled)
+
+    def _check_columns(self, columns: Sequence[str], options: AckOptions) -> None:
+        ActionColumns.of(replace(options, action=options.action or AckAction.ACK), columns)
+
+    @abstractmethod
+    def _call(self, rows: DataFrame, batch_id: int, options: AckOptions) -> int:
+        """Processes the rows of a batch. Returns the number of settled messages."""
+
+
+class AckSink(BatchSink):
     """Acks every row of a batch after ``fn(batch_df, batch_id)`` returns: ``foreachBatch(AckSink(fn))``.
 
     The rows carry the options of their source, except secrets. If the source has secret options, pass the
@@ -128,10 +165,7 @@ class AckSink:
         most = _at_least("max_calls", max_calls, 5)
         self._calls = BisectedCalls(fn, most) if bisects else None
         self._fn = fn
-        self._options = _options(options)
-        self._persist = True if bisects else persist
-        self._is_checked = False
-        self._drops_rows = False
+        super().__init__(options, persist=True if bisects else persist)
 
     @classmethod
     def per_row(
@@ -228,22 +262,10 @@ class AckSink:
             )
         return PerRowSink(handling, options, then=then, result=result, tracer=tracer)
 
-    def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Processes one micro-batch. Spark calls this foreachBatch function."""
-        # All checks run before fn. After a later failure, the retried batch would repeat the effects of fn.
-        options = options_of_batch(batch, self._options)
-        ActionColumns.of(replace(options, action=options.action or AckAction.ACK), batch.columns)
-        markers_partitions(options)  # raises NotAuthorized for missing rights
+    def _check_columns(self, columns: Sequence[str], options: AckOptions) -> None:
+        super()._check_columns(columns, options)
         if self._calls is not None:
-            require_columns(batch.columns, DELIVERY, "on_error=bisect")
-        acks = options.ack_mode is AckMode.INDIVIDUAL
-        persist = acks if self._persist is None else self._persist
-        with kept(batch) if persist else nullcontext(batch) as rows:
-            self._is_checked = self._is_checked or check_cells_of(rows, options)
-            settled = self._call(rows, batch_id, options)
-            # Without persist, each action of fn reads the rows once more, so that their number says nothing.
-            if acks and persist and not self._drops_rows:
-                self._drops_rows = report_dropped(batch, settled)
+            require_columns(columns, DELIVERY, "on_error=bisect")
 
     def _call(self, rows: DataFrame, batch_id: int, options: AckOptions) -> int:
         if self._calls is not None:

@@ -4,39 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-import numpy as np
-import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from spark_cursor_source.consumer.action_columns import MESSAGE_ID
-from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.table_commit import Place, TableCommit
-from spark_cursor_source.errors import (
-    ConflictingOptions,
-    InvalidControlRecord,
-    LaterCursorVersion,
-    TableHistoryDamaged,
-    TopicNotFound,
-)
-from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.deadline import PATIENCE_MS
-from spark_cursor_source.kafka.pool import ClientPool
-from spark_cursor_source.options.ack import AckAction, AckOptions
-from spark_cursor_source.options.marker_format import MarkerVersion
+from spark_cursor_source.core.offsets import EMPTY
+from spark_cursor_source.core.table_commit import TableCommit
+from spark_cursor_source.errors import TableHistoryDamaged
+from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.source import AckMode
 from spark_cursor_source.spark.ack_batch import acks_of, write_acks
-from spark_cursor_source.spark.ack_sink import AckSink
-from spark_cursor_source.spark.schema import origin_of
-from spark_cursor_source.topics.cursors import CursorTable
+from spark_cursor_source.spark.ack_sink import BatchSink
+from spark_cursor_source.spark.queue_state import (
+    OffsetsByPlace,
+    QueueState,
+    borrowed_queue_state,
+    check_exactly_once,
+    common,
+    cursors_topic_of,
+    without,
+)
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +41,9 @@ _NO_TABLE = {
 }
 
 Transform = Callable[[DataFrame], DataFrame]
-_Ids = Mapping[Place, OffsetSet]
 
 
-class DeltaSink(AckSink):
+class DeltaSink(BatchSink):
     """Appends every message to a Delta table exactly once, then acks it: ``foreachBatch(DeltaSink(table))``.
 
     A message can be delivered again after it was written: its lease expired, or a process died between the
@@ -94,26 +83,23 @@ class DeltaSink(AckSink):
     def __init__(
         self, table: str, options: Mapping[str, str] | None = None, *, transform: Transform | None = None
     ) -> None:
-        super().__init__(_never_called, options, persist=True)
+        super().__init__(options, persist=True)
         if self._options is not None:
-            _check(self._options)
+            check_exactly_once("DeltaSink", self._options)
         self._table = table
         self._transform = transform
 
     def _call(self, rows: DataFrame, batch_id: int, options: AckOptions) -> int:
-        _check(options)
+        check_exactly_once("DeltaSink", options)
         acks = acks_of(rows, options.subscription)
-        sets = {(one.cell.topic, one.cell.partition): one.offsets for one in acks}
-        if sets:
-            cursors_topic = self._cursors_topic(rows)
-            queue = _queue(options, cursors_topic)
-            with _queues.lend(queue, lambda: _Queue(*queue)) as known:
-                self._append(rows, known.places(sets), known)
+        if acks:
+            with borrowed_queue_state(options, cursors_topic_of(rows, self._options)) as state:
+                self._append(rows, state.places(acks), state)
         if options.ack_mode is AckMode.BATCH:
             return 0
         return write_acks(acks, options)
 
-    def _append(self, rows: DataFrame, ids: _Ids, queue: _Queue) -> None:
+    def _append(self, rows: DataFrame, ids: OffsetsByPlace, queue: QueueState) -> None:
         """Appends the rows of messages that are neither in the table nor ended.
 
         Each turn that fails has let another commit of the subscription pass, or raises.
@@ -123,13 +109,10 @@ class DeltaSink(AckSink):
             # The history first: a message that its latest commit no longer lists had ended before.
             before = table.history(queue.writer)
             ended = queue.ended({*ids, *before.latest.written})
-            known = {
-                place: before.latest.written.get(place, EMPTY) | ended.get(place, EMPTY) for place in ids
-            }
-            fresh = {place: new for place, offsets in ids.items() if (new := offsets - known[place])}
+            again = common(ids, before.latest.written, ended)
+            fresh = {place: new for place, all_ in ids.items() if (new := all_ - again.get(place, EMPTY))}
             if not fresh:
                 return
-            again = {place: both for place, offsets in ids.items() if (both := offsets & known[place])}
             if again:
                 log.info(
                     "Messages came again that are in the table or have ended. They are not written again. "
@@ -138,7 +121,7 @@ class DeltaSink(AckSink):
                 )
             sequence, attempt = before.latest.sequence + step, uuid4().hex
             commit = before.latest.next(fresh, ended, sequence=sequence, attempt=attempt)
-            some = _without(rows, again)
+            some = without(rows, again)
             some = some if self._transform is None else self._transform(some)
             if before.version is None:
                 table.create(some)
@@ -153,14 +136,6 @@ class DeltaSink(AckSink):
                     raise TableHistoryDamaged(self._table, after.version or 0, "it is not the sink's own")
                 # Delta knows a later number of this writer, and the history has forgotten that commit.
                 step *= 2
-
-    def _cursors_topic(self, rows: DataFrame) -> str:
-        origin, given = origin_of(rows.schema), self._options
-        if given is None:
-            assert origin is not None  # checked by options_of_batch
-            given = AckOptions.parse(origin.sink_options())
-        assert given.cursors_topic is not None
-        return given.cursors_topic
 
 
 class _Version(NamedTuple):
@@ -234,93 +209,3 @@ class _DeltaTable:
             if why.getCondition() in _NO_TABLE:
                 return []
             raise
-
-
-class _Queue:
-    """State of the messages of a subscription, as the brokers have it."""
-
-    def __init__(
-        self, kafka: frozenset[tuple[str, str]], subscription: str, markers_topic: str, cursors_topic: str
-    ) -> None:
-        config = dict(kafka)
-        self._subscription = subscription
-        self._topics = ClusterAdmin(config, timeout_ms=PATIENCE_MS)
-        self._cursors = CursorTable(
-            config,
-            cursors_topic,
-            timeout_ms=PATIENCE_MS,
-            markers_topic=markers_topic,
-            subscription=subscription,
-        )
-        #: name of the subscription that no other one has, on any cluster
-        self.writer = f"cursorq/{self._topics.cluster_id()}/{markers_topic}/{subscription}"
-
-    def close(self) -> None:
-        self._cursors.close()
-
-    def places(self, sets: Mapping[tuple[str, int], OffsetSet]) -> _Ids:
-        """Returns the offset sets with the ids of their topics."""
-        found = self._topics.describe({topic for topic, _ in sets})
-        return {
-            Place(topic, found[topic].topic_id, partition): offsets
-            for (topic, partition), offsets in sets.items()
-        }
-
-    def ended(self, places: set[Place]) -> _Ids:
-        """Returns the messages that the tracker has seen acked, dead-lettered or expired."""
-        with suppress(TopicNotFound):  # no tracker has worked yet
-            self._cursors.refresh()
-        return {place: ended for place in places if (ended := self._ended(place))}
-
-    def _ended(self, place: Place) -> OffsetSet:
-        cell = Cell(subscription=self._subscription, topic=place.topic, partition=place.partition)
-        try:
-            cursor = self._cursors.get(cell)
-        except (LaterCursorVersion, InvalidControlRecord):
-            return EMPTY  # what was written stays in the metadata
-        if cursor is None or cursor.topic_id not in (None, place.topic_id):
-            return EMPTY
-        return OffsetSet.of((0, cursor.read_position)) - cursor.outstanding if cursor.read_position else EMPTY
-
-
-def _check(options: AckOptions) -> None:
-    if options.marker_version is MarkerVersion.V1:
-        raise ConflictingOptions(
-            ("DeltaSink", "markerFormat"),
-            "with V1 markers, nothing tells which messages have ended",
-            "use markerFormat=v2, or AckSink with a MERGE",
-        )
-    if options.action not in (None, AckAction.ACK):
-        raise ConflictingOptions(
-            ("DeltaSink", "action"), "the sink acks what it has written", "leave action out"
-        )
-
-
-def _queue(options: AckOptions, cursors_topic: str) -> tuple[frozenset[tuple[str, str]], str, str, str]:
-    config = client_config(options.kafka, "consumer")
-    return frozenset(config.items()), options.subscription, options.markers_topic, cursors_topic
-
-
-def _without(rows: DataFrame, messages: _Ids) -> DataFrame:
-    """Returns the rows of all other messages."""
-    if not messages:
-        return rows
-    tables = []
-    for place, offsets in messages.items():
-        numbers = np.asarray(offsets.to_array(), dtype=np.int64)
-        count = len(numbers)
-        columns: list[Any] = [
-            pa.repeat(pa.scalar(place.topic), count),
-            pa.repeat(pa.scalar(place.partition, pa.int32()), count),
-            pa.array(numbers),
-        ]
-        tables.append(pa.table(columns, names=list(MESSAGE_ID)))
-    listed = rows.sparkSession.createDataFrame(pa.concat_tables(tables))
-    return rows.join(F.broadcast(listed), list(MESSAGE_ID), "left_anti")
-
-
-def _never_called(batch: DataFrame, batch_id: int) -> None:
-    raise AssertionError("DeltaSink writes the batch itself")
-
-
-_queues: ClientPool[_Queue] = ClientPool(_Queue.close, kept=4)

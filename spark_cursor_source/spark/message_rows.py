@@ -144,3 +144,6 @@ _TYPES: dict[str, tuple[Callable[[DataType], bool], str]] = {
     "headers": (_is_headers, f"an {HEADERS}"),
     DELIVER_AT: (_is(TimestampType), "a TIMESTAMP"),
 }
+
+#: names of all columns of a message
+MESSAGE_ROW = tuple(_TYPES)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.publish import EnqueueOptions
 from spark_cursor_source.spark.message_rows import check_columns, messages, targets
-from spark_cursor_source.topics.message_sender import borrowed_sender
+from spark_cursor_source.topics.message_sender import MessageSender, borrowed_sender
 from spark_cursor_source.topics.streams import borrowed_states
 from spark_cursor_source.topics.write_rights import check_write_rights
 
@@ -46,7 +47,7 @@ class EnqueuedRows:
     def __init__(self, options: EnqueueOptions, schema: StructType) -> None:
         check_columns(schema, topic=options.topic)
         self._options = options
-        self._check_rights([] if options.topic is None else [options.topic])
+        check_rights(options)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Sends every row. On return, every in-sync replica has stored the messages.
@@ -56,27 +57,50 @@ class EnqueuedRows:
             ReadonlyPartition: a target partition, or a partition that a row's key may select, is readonly.
             TopicNotFound, NoSuchPartition, MessageRefused, NotAuthorized, MessagesNotDurable
         """
-        options = self._options
-        topic, sent = options.topic, 0
-        with (
-            borrowed_states(options.kafka, options.streams_topic) as states,
-            borrowed_sender(client_config(options.kafka, "producer")) as sender,
-        ):
+        topic, sent = self._options.topic, 0
+        with admitted(self._options) as (sender, admit):
             for batch in batches:
-                places = targets(batch, topic)
-                if topic is None:
-                    self._check_rights({name for name, _ in places})
-                for name, partition in places:
-                    sender.admit(name, partition)
-                    states.admit(name, partition)
+                admit(batch)
                 with collector_paused():
                     sender.send(messages(batch, topic))
                 sent += batch.num_rows
             sender.flush()
         return Enqueued(sent)
 
-    def _check_rights(self, queues: Collection[str]) -> None:
-        check_write_rights(self._options.kafka, self._options.streams_topic, queues)
+
+def check_rights(options: EnqueueOptions, more: Collection[str] = ()) -> None:
+    """Checks the rights to write to the topic of the options and to ``more`` topics.
+
+    Raises:
+        NotAuthorized: rights are missing. The error lists all of them.
+    """
+    topics = {*more} if options.topic is None else {options.topic, *more}
+    check_write_rights(options.kafka, options.streams_topic, topics)
+
+
+@contextmanager
+def admitted(
+    options: EnqueueOptions,
+) -> Iterator[tuple[MessageSender, Callable[[pa.RecordBatch], None]]]:
+    """Lends a sender, and a function that checks whether the rows of a batch can be written.
+
+    The function raises:
+        UnfitMessageColumn, ReadonlyPartition, TopicNotFound, NoSuchPartition, NotAuthorized
+    """
+    with (
+        borrowed_states(options.kafka, options.streams_topic) as states,
+        borrowed_sender(client_config(options.kafka, "producer")) as sender,
+    ):
+
+        def admit(batch: pa.RecordBatch) -> None:
+            places = targets(batch, options.topic)
+            if options.topic is None:
+                check_rights(options, {name for name, _ in places})
+            for name, partition in places:
+                sender.admit(name, partition)
+                states.admit(name, partition)
+
+        yield sender, admit
 
 
 class EnqueueWriter(EnqueuedRows, DataSourceArrowWriter):

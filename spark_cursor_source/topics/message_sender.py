@@ -103,7 +103,7 @@ class MessageSender:
         except Rejected as rejected:
             topic, key, value, partition, headers = rejected.record
             at = None if partition == ANY_PARTITION else partition
-            failed = _Failed(topic, at, _size(key, value, headers), rejected.error)
+            failed = _Failed(topic, at, size_of(key, value, headers), rejected.error)
             raise self._error(failed) from rejected
         self._producer.poll(0)
         self._check()
@@ -140,7 +140,7 @@ class MessageSender:
         if error is None:
             return
         self._failures += 1
-        size = _size(message.key(), message.value(), None)
+        size = size_of(message.key(), message.value(), None)
         # Messages of one request are refused together. If any is too large, the largest one is.
         larger = error.code() == KafkaError.MSG_SIZE_TOO_LARGE and size > getattr(self._failed, "size", 0)
         if self._failed is None or larger:
@@ -172,7 +172,8 @@ def borrowed_sender(config: Mapping[str, str]) -> AbstractContextManager[Message
     return _idle.lend(frozenset(config.items()), lambda: MessageSender(config))
 
 
-def _size(key: Any, value: Any, headers: Headers) -> int:
+def size_of(key: Any, value: Any, headers: Headers) -> int:
+    """Return the number of bytes of a message."""
     named = sum(len(name) + len(content or b"") for name, content in headers or ())
     return len(key or b"") + len(value or b"") + named
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from spark_cursor_source import AckSink, admin, client, metrics
+from spark_cursor_source import AckSink, DeltaSink, KafkaSink, admin, client, metrics
 from spark_cursor_source.consumer.tracker_watch import unread_markers
 from spark_cursor_source.core.names import (
     DEFAULT_CURSORS_TOPIC,
@@ -35,6 +35,8 @@ SPARK = [path for path in PAGES if environment(path) == "spark"]
 OTHER = [path for path in PAGES if environment(path) != "spark"]
 CLASSES = [
     AckSink.per_row,
+    DeltaSink,
+    KafkaSink,
     admin.Subscriptions,
     admin.TopicMetrics,
     client.Client,

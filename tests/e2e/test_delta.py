@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +12,14 @@ import pyspark
 import pytest
 
 from spark_cursor_source.devkit.runtime import resolved_jars
-from spark_cursor_source.devkit.spark_session import python_environment
 from spark_cursor_source.errors import JarsNotResolved
-from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.topics.cursors import CursorTable
 from tests.e2e.harness import wait_until
-from tests.e2e.processes import TAG, kill_tree
-from tests.kafka.control_plane import Control, new_control, produce
-from tests.kafka.tracker_thread import running_tracker
+from tests.e2e.sink_apps import EACH_ONCE, Apps, queue_with_tracker
+from tests.kafka.control_plane import Control, produce
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(1_200)]
 
 DELTA = "4.4.0"
-PARTITIONS, MESSAGES = 2, 240
 SPARK = ".".join(pyspark.__version__.split(".")[:2])
 #: Spark versions for which Delta has jars
 WITH_DELTA = ("4.2",)
@@ -57,86 +47,18 @@ def submit_args() -> str:
 
 @pytest.fixture
 def control(config: dict[str, str], tmp_path: Path) -> Iterator[Control]:
-    """A queue of messages in two partitions, and its tracker."""
-    made = new_control(config)
-    ClusterAdmin(config).create({made.queue: (PARTITIONS, {})})
-    for partition in range(PARTITIONS):
-        values = [{"value": b"%d-%d" % (partition, n), "partition": partition} for n in range(MESSAGES // 2)]
-        produce(config, made.queue, values)
-    with running_tracker(made, tmp_path / "tracker"):
+    with queue_with_tracker(config, tmp_path) as made:
         yield made
 
 
-class Apps:
-    """Processes one after the other that write a queue to a table."""
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "table"
 
-    def __init__(self, control: Control, directory: Path, submit_args: str, **options: str) -> None:
-        self._control, self._directory, self._submit_args = control, directory, submit_args
-        self.table = directory / "table"
-        self._options = {
-            "kafka.bootstrap.servers": control.config["bootstrap.servers"],
-            "subscribe": control.queue,
-            "subscription": "s",
-            "markersTopic": control.markers,
-            "redeliveriesTopic": control.redeliveries,
-            "cursorsTopic": control.cursors,
-            "leaseTimeout": "4s",
-            "maxOffsetsPerTrigger": "60",
-            "sessionTimeout": "6s",
-            **options,
-        }
 
-    @contextmanager
-    def running(self, die: str | None = None, *, rival: bool = False) -> Iterator[subprocess.Popen[bytes]]:
-        """A process with checkpoints of its own, so that what comes again comes with other batch ids."""
-        tag = uuid.uuid4().hex
-        config: dict[str, Any] = {
-            "options": self._options,
-            "table": f"delta.`{self.table}`",
-            "checkpoint": str(self._directory / f"checkpoint-{tag}"),
-            "die": die,
-            "rival": rival,
-            "tag": tag,
-        }
-        self._work = work = self._directory / tag
-        work.mkdir()
-        environment = os.environ | python_environment() | {TAG: tag, "PYSPARK_SUBMIT_ARGS": self._submit_args}
-        command = [sys.executable, "-m", "tests.e2e.delta_app", json.dumps(config)]
-        with (
-            (work / "log").open("wb") as log,
-            subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, cwd=work
-            ) as process,
-        ):
-            try:
-                yield process
-            finally:
-                kill_tree(tag)
-                process.wait()
-                print(self.log()[-4_000:])
-
-    def log(self) -> str:
-        """What the latest process has written."""
-        return (self._work / "log").read_text(errors="replace")
-
-    def die(self, how: str) -> None:
-        with self.running(how) as process:
-            wait_until(lambda: process.poll() is not None, f"it dies: {how}")
-            assert process.returncode == -9
-
-    def until_acked(self, process: subprocess.Popen[bytes]) -> int:
-        """Wait until all messages are acked. Returns how many were redelivered."""
-        with closing(CursorTable(self._control.config, self._control.cursors)) as cursors:
-
-            def done() -> bool:
-                assert process.poll() is None
-                cursors.refresh()
-                found = cursors.of(subscription="s").values()
-                acked = sum(one.totals.acked for one in found)
-                return acked >= MESSAGES and not any(one.outstanding for one in found)
-
-            wait_until(done, "all are acked")
-            return sum(one.totals.redelivered for one in cursors.of(subscription="s").values())
+@pytest.fixture
+def apps(control: Control, tmp_path: Path, submit_args: str, table: Path) -> Apps:
+    return Apps("tests.e2e.delta_app", control, tmp_path, submit_args=submit_args, table=f"delta.`{table}`")
 
 
 def rows_of(table: Path) -> Counter[str]:
@@ -155,36 +77,29 @@ def rows_of(table: Path) -> Counter[str]:
     return rows
 
 
-EACH_ONCE = Counter(f"{partition}-{n}" for partition in range(PARTITIONS) for n in range(MESSAGES // 2))
-
-
-def test_each_message_is_in_the_table_once_whatever_step_its_process_dies_at(
-    control: Control, tmp_path: Path, submit_args: str
-) -> None:
-    apps = Apps(control, tmp_path, submit_args)
+def test_each_message_is_in_the_table_once_whatever_step_its_process_dies_at(apps: Apps, table: Path) -> None:
     apps.die("committed")
-    restore_version_before(apps.table)
+    restore_version_before(table)
     apps.die("amid")
     apps.die("acked")
     with apps.running() as process:
         came_again = apps.until_acked(process)
-    assert rows_of(apps.table) == EACH_ONCE
+    assert rows_of(table) == EACH_ONCE
     assert came_again > 0
 
 
 def test_two_sinks_that_write_the_same_messages_at_once_write_them_once(
-    control: Control, tmp_path: Path, submit_args: str
+    apps: Apps, table: Path, control: Control
 ) -> None:
     # query: looks at the table                writes, and is refused; looks again
     # rival:                     writes, acks
-    apps = Apps(control, tmp_path, submit_args)
     with apps.running(rival=True) as process:
         apps.until_acked(process)
-        assert rows_of(apps.table) == EACH_ONCE
-        damage_latest_commit(apps.table)
+        assert rows_of(table) == EACH_ONCE
+        damage_latest_commit(table)
         produce(control.config, control.queue, [{"value": b"more"}])
         wait_until(lambda: "TableHistoryDamaged: The userMetadata of version" in apps.log(), "it is refused")
-    assert rows_of(apps.table) == EACH_ONCE
+    assert rows_of(table) == EACH_ONCE
 
 
 def restore_version_before(table: Path) -> None:
