@@ -57,6 +57,7 @@ class _Partition:
     cells: CellsInMemory
     table: TableInMemory
     position: int
+    committed: int  #: position of the last batch
     first_new: int  #: end of the partition when it was assigned
     moved: bool = False  #: markers were read that the next batch contains
     oldest_ms: int | None = None  #: append time of the first of these markers
@@ -71,8 +72,14 @@ class _Partition:
             cells=cells,
             table=table,
             position=position,
+            committed=position,
             first_new=end,
         )
+
+    @property
+    def has_news(self) -> bool:
+        """True if markers or the end of a transaction were read since the last batch."""
+        return self.position > self.committed
 
     def next_event_ms(self) -> int | None:
         """Returns the time of the earliest event."""
@@ -164,7 +171,7 @@ class Replica:
         """
         began = time.monotonic()
         settled = self._settled()
-        batch = sorted(n for n, one in self._of.items() if one.moved or n in settled or self._rewrite)
+        batch = sorted(n for n, one in self._of.items() if one.has_news or n in settled or self._rewrite)
         if not batch:
             return False
         self._pace = Deadline.after_ms(self._options.trigger_ms)
@@ -266,7 +273,7 @@ class Replica:
                 clocks.fresh.add(fetched.partition)
 
     def _has_news(self) -> bool:
-        return self._rewrite or any(one.moved for one in self._of.values())
+        return self._rewrite or any(one.has_news for one in self._of.values())
 
     def _room(self) -> int:
         """Returns the number of markers that the next batch may still contain."""
@@ -318,7 +325,7 @@ class Replica:
         rows = [*one.rows, *one.fold.rows(), tick_row(number, one.position, now_ms, self._id, "")]
         if self._rewrite:
             rows.append(rewrite_row(number))
-        one.rows, one.moved = [], False
+        one.rows, one.moved, one.committed = [], False, one.position
         return one.state.advance(number, rows)
 
     def _kinds(self, batch: Iterable[int]) -> Counter[str]:

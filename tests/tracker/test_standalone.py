@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
+from spark_cursor_source.consumer.tracker_watch import unread_markers
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import End, Hello, Marker, Seek, Start
@@ -114,6 +116,31 @@ def test_a_lease_that_runs_out_is_announced_once_and_an_ack_is_not(control: Cont
     found = cursors(control)
     assert [found[one].outstanding.ranges for one in (late, acked)] == [((0, 1),), ()]
     assert is_replica(read_progress(ClusterAdmin(control.config), control.markers).query_id)
+
+
+@pytest.mark.parametrize("kind", [Tracker, SparkTwin])
+def test_markers_that_were_written_in_a_transaction_are_all_read(
+    control: Control, tmp_path: Path, kind: type[Tracker | SparkTwin]
+) -> None:
+    # marker | commit | marker, aborted | abort: the records of the transactions' ends are no unread markers
+    cell, aborted = cell_of(control.queue, 0), cell_of(control.queue, 1)
+    producer = Producer({**control.config, "transactional.id": control.name})
+    producer.init_transactions(30)
+    topics = ClusterAdmin(control.config)
+    with kind(options_of(control, tmp_path)):
+        for one, end in ((cell, producer.commit_transaction), (aborted, producer.abort_transaction)):
+            producer.begin_transaction()
+            producer.produce(
+                control.markers,
+                key=one.key,
+                value=marker_wire.encode(hello(one)),
+                partition=one.control_partition(PARTITIONS),
+            )
+            producer.flush(30)
+            end(30)
+            wait_until(lambda: cell.key in answers(control))
+            wait_until(lambda: unread_markers(topics, control.markers)[0] == 0, timeout_s=20)
+    assert aborted not in cursors(control)
 
 
 def test_a_tracker_continues_from_the_cursors_of_the_one_before(control: Control, tmp_path: Path) -> None:
