@@ -81,6 +81,8 @@ _HUNG_UP = (
     "(kafka.security.protocol=SSL or SASL_SSL does), or the other way round"
 )
 
+_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+
 #: another producer with the same transactional id was opened later
 FENCED = frozenset(
     {
@@ -142,6 +144,14 @@ def refusal(error: KafkaError, *, operation: str, resource: str) -> CursorqError
     if error.code() in UNAUTHORIZED:
         return NotAuthorized(resource, operation, (_acl_for(error, operation, resource),))
     return KafkaRefused(operation, resource, shown(error))
+
+
+def why_too_large(refused: CursorqError) -> str | None:
+    """Return the brokers' answer if they refused records because one is too large, and None otherwise."""
+    cause = refused.__cause__
+    if isinstance(cause, KafkaException) and (error := error_of(cause)).code() in _TOO_LARGE:
+        return shown(error)
+    return None
 
 
 def acl(operation: str, name: str, kind: str = "topic") -> str:

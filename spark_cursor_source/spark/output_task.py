@@ -11,7 +11,6 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaError, KafkaException
 
 from spark_cursor_source.consumer.action_columns import MESSAGE_ID
 from spark_cursor_source.consumer.settled_since import SettledSince
@@ -28,7 +27,7 @@ from spark_cursor_source.errors import (
 )
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.error_codes import error_of, shown
+from spark_cursor_source.kafka.error_codes import why_too_large
 from spark_cursor_source.kafka.fenced_producers import FencedProducers, yield_turn
 from spark_cursor_source.kafka.pool import ClientPool
 from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
@@ -50,7 +49,6 @@ ID = tuple(f"message_{name}" for name in MESSAGE_ID)
 _CHUNK_ROWS = 10_000
 _CHUNK_BYTES = 4 << 20
 _ABORT_MS = 5_000
-_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 
 
 def write_outputs(
@@ -198,10 +196,9 @@ class _Writer:
                 )
                 yield_turn(f"write outputs as '{name}'", overtaken, deadline)
             except KafkaRefused as refused:
-                cause = refused.__cause__
-                if isinstance(cause, KafkaException) and error_of(cause).code() in _TOO_LARGE:
-                    raise self._too_large(piece, error_of(cause)) from refused
-                raise
+                if (why := why_too_large(refused)) is None:
+                    raise
+                raise self._too_large(piece, why) from refused
 
     def _acks(self, piece: pa.RecordBatch) -> list[End]:
         settlement = Settlement(self._options)
@@ -230,13 +227,13 @@ class _Writer:
                 *(self._options.subscription, sum(map(len, again.values()))),
             )
 
-    def _too_large(self, piece: pa.RecordBatch, error: KafkaError) -> MessageRefused:
+    def _too_large(self, piece: pa.RecordBatch, why: str) -> MessageRefused:
         written = piece.filter(piece.column(IS_OUTPUT))
         size, topic = max(
             (size_of(key, value, headers), topic)
             for topic, key, value, _, headers in messages(written, self._output.topic)
         )
-        return MessageRefused(topic, None, size, shown(error))
+        return MessageRefused(topic, None, size, why)
 
 
 def _without(piece: pa.RecordBatch, ended: Mapping[Cell, OffsetSet]) -> pa.RecordBatch:
