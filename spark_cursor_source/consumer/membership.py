@@ -61,6 +61,7 @@ class Membership:
         self._kept_out: tuple[float, int] | None = None  # monotonic seconds since when, and by which broker
         # True after the check of queue ids. A sole member's name is in the metadata of the offsets then.
         self._is_admitted = False
+        self._is_compared = False  # True after the check of a member that has no partitions
         self._joined_at: float | None = None
         self._last: dict[Partition, int] = {}
 
@@ -82,7 +83,10 @@ class Membership:
             if assigned is None:
                 return frozenset()
             mine = frozenset(partitions) if self._part.type.is_sole else assigned & frozenset(partitions)
-            return mine if mine and self._may_read(partitions) else frozenset()
+            if not mine:
+                self._compare_without_partitions(partitions)
+                return mine
+            return mine if self._may_read(partitions) else frozenset()
         except MemberFenced as fenced:
             self._handle_fencing(fenced)
             return frozenset()
@@ -108,6 +112,18 @@ class Membership:
             self._check_queue_id(other.client_id for other in self._members_of(partitions))
             self._is_admitted = True
         return self._is_admitted
+
+    def _compare_without_partitions(self, partitions: Collection[Partition]) -> None:
+        """Checks the queue ids once if the other members have all partitions of these topics.
+
+        This member is checked again when it has partitions.
+        """
+        if self._part.type.is_sole or self._is_compared:
+            return
+        # Amid a rebalance the broker shows no member with partitions.
+        others = [other.client_id for other in self._members_of(partitions)]
+        self._check_queue_id(others)
+        self._is_compared = bool(others)
 
     def _check_queue_id(self, members: Iterable[str]) -> None:
         """Raises :class:`QueueIdConflict` if one of the members has or had another queue id.
@@ -205,7 +221,7 @@ class Membership:
         log.warning("The query rejoins its consumer group. event=rejoining_group group=%s", self._part.group)
         self.close()
         self._member, self._since, self._kept_out = None, time.monotonic(), None
-        self._is_admitted, self._joined_at = False, None
+        self._is_admitted, self._is_compared, self._joined_at = False, False, None
         self._looked_at = time.monotonic() + _SETTLE_S  # allows time for the other member to write its name
 
     # -- other members ------------------------------------------------------------------------------------
@@ -213,7 +229,7 @@ class Membership:
     @property
     def _is_settled(self) -> bool:
         if self._member is not None:
-            return self._is_admitted or (not self._part.type.is_sole and self._member.partitions is not None)
+            return self._is_admitted or self._is_compared
         waits = self._part.type is SubscriptionType.FAILOVER
         return waits and (time.monotonic() - self._since) * 1000 > self._part.session_ms
 

@@ -16,6 +16,7 @@ from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import QueueIdConflict
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -84,6 +85,19 @@ def test_of_two_members_at_once_the_later_one_is_refused(join: Join) -> None:
     join("mails", SHARED, query_id="second")
     with pytest.raises(QueueIdConflict, match=r"in its group 'group-.* query (run|second) "):
         join("orders", SHARED)
+
+
+def test_a_member_that_gets_no_partition_is_refused(join: Join, topic: str) -> None:
+    partitions = [(topic, 0), (topic, 1)]
+    members = join("mails", SHARED), join("mails", SHARED, query_id="second")
+
+    def each_reads_one() -> bool:
+        return [len(member.assigned_partitions(partitions)) for member in members] == [1, 1]
+
+    wait_until(each_reads_one, "each member reads a partition")
+    with pytest.raises(QueueIdConflict, match=r"in its group 'group-.* query (run|second) "):
+        join("orders", SHARED)
+    assert each_reads_one()
 
 
 def test_a_standby_with_another_queue_id_is_refused_before_it_takes_over(join: Join) -> None:
