@@ -1,10 +1,11 @@
 """A Spark process whose query writes to a topic. It ends with its stdin, or where it is told to die.
 
-``python -m tests.e2e.kafka_sink_app CONFIG``, with JSON: options, target, checkpoint, die, rival, tag.
+``python -m tests.e2e.kafka_sink_app CONFIG``, with JSON (see ``tests.e2e.sink_apps``).
 ``die`` is ``amid`` (the brokers have the outputs and acks of a transaction, which is not committed),
 ``committed`` (a transaction is committed, and its task has not ended) or ``acked`` (all tasks have ended, and
-Spark has not committed the batch). It happens in the second batch. With ``rival``, a file, the first
-transaction stands still before its commit until the file exists.
+Spark has not committed the batch). It happens in the second batch. With ``rival``, a file, the first task
+stands still until the file exists. ``stands`` is ``looked`` (it knows which messages are acked, and no
+transaction is open) or ``written`` (its transaction is open and has the outputs and acks).
 """
 
 from __future__ import annotations
@@ -35,17 +36,18 @@ class Writing:
     def __call__(self, batch: DataFrame) -> DataFrame:
         self.batches += 1
         tag, how, go = self._config["tag"], self._config["die"], self._config["rival"]
+        stands = self._config.get("stands")
         if not ((self.batches == 2 and how in ("amid", "committed")) or (self.batches == 1 and go)):
             return batch.select("message", "value")
 
         def prepared(value: bytes) -> bytes:
-            prepare_worker(tag, how, go)
+            prepare_worker(tag, how, go, stands)
             return value
 
         return batch.select("message", F.udf(prepared, "binary")("value").alias("value"))
 
 
-def prepare_worker(tag: str, how: str | None, go: str | None) -> None:
+def prepare_worker(tag: str, how: str | None, go: str | None, stands: str | None) -> None:
     """Let the next transaction of this Python worker die or stand still."""
     commit: Callable[..., Any] = TransactionalProducer.commit
     if hasattr(commit, "is_prepared"):
@@ -57,11 +59,12 @@ def prepare_worker(tag: str, how: str | None, go: str | None) -> None:
         def inspect(written: object) -> bool:
             if how == "amid":
                 die(tag)
-            print("a transaction stands still", flush=True)
-            while go is not None and not Path(go).exists():
-                time.sleep(0.1)
+            if stands == "written":
+                stand_still(go)
             return True
 
+        if stands == "looked":
+            stand_still(go)
         committed: bool = commit(self, *args, **more, inspect=inspect)
         if how == "committed":
             die(tag)
@@ -69,6 +72,12 @@ def prepare_worker(tag: str, how: str | None, go: str | None) -> None:
 
     prepared.is_prepared = True  # type: ignore[attr-defined]
     TransactionalProducer.commit = prepared  # type: ignore[method-assign]
+
+
+def stand_still(go: str | None) -> None:
+    print("a task stands still", flush=True)
+    while go is not None and not Path(go).exists():
+        time.sleep(0.1)
 
 
 def main() -> None:

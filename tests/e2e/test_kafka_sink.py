@@ -61,15 +61,17 @@ def test_each_output_is_written_once_whatever_step_its_process_dies_at(
     assert came_again > 0
 
 
-def test_a_task_that_stands_still_in_its_transaction_cannot_write_what_another_has_written(
-    control: Control, target: Target, tmp_path: Path
+@pytest.mark.parametrize("stands", ["looked", "written"])
+def test_a_task_that_stands_still_cannot_write_what_another_has_written(
+    control: Control, target: Target, tmp_path: Path, stands: str
 ) -> None:
-    # first:  looks, writes   planner stands still                        commits, and is refused; looks again
+    # first:  looks (writes)  planner stands still                        commits, and is refused; looks again
     # second:                                        writes all, acks
     go = tmp_path / "go"
-    apps = Apps("tests.e2e.kafka_sink_app", control, tmp_path, subscription_type="shared", target=target.name)
+    app, own = "tests.e2e.kafka_sink_app", {"target": target.name, "stands": stands}
+    apps = Apps(app, control, tmp_path, subscription_type="shared", **own)
     with apps.running(rival=str(go)):
-        wait_until(lambda: "a transaction stands still" in apps.log(), "a transaction stands still")
+        wait_until(lambda: "a task stands still" in apps.log(), "a task stands still")
         log_of_first, planner = apps.log_file, pids_of(apps.tag, Part.PLANNER)
         written = apps.log().count("is written")
         signal_all(planner, signal.SIGSTOP)  # a planner that lives extends the leases of its batch
