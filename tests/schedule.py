@@ -61,6 +61,7 @@ SECONDS = {
     "tests/e2e/test_cluster_install.py": 50,
     "tests/e2e/test_consumer_killed.py": 135,
     "tests/e2e/test_consumer_killed_v1.py": 25,
+    "tests/e2e/test_database.py": 170,
     "tests/e2e/test_delta.py": 150,
     "tests/e2e/test_demo.py": 130,
     "tests/e2e/test_every_step.py": 35,
