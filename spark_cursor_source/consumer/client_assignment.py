@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from spark_cursor_source.consumer.assignment import Assignment, place_of
 from spark_cursor_source.consumer.known_topics import KnownTopics
+from spark_cursor_source.consumer.lost_members import LostMembers
 from spark_cursor_source.consumer.membership import Membership
 from spark_cursor_source.consumer.session import TrackerSession
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
@@ -42,12 +43,14 @@ class ClientAssignment(Assignment):
         known: KnownTopics,
         subscription: str,
         watch: TrackerWatch,
+        lost_members: LostMembers | None = None,
         discover_ms: int = _DISCOVER_MS,
         look_ms: int = _LOOK_MS,
         commit_ms: int = _COMMIT_MS,
     ) -> None:
         super().__init__(subscription, membership, run)
         self._topics, self._write, self._watch = topics, write, watch
+        self._lost_members = lost_members  # None: leases of lost members run out
         self._group, self._topic, self._known = group, topic, known
         self._partitions: tuple[TopicPartition, ...] = ()
         self._examined: dict[TopicPartition, int] = {}  # position after the offsets of the last fetch
@@ -89,6 +92,8 @@ class ClientAssignment(Assignment):
         if self._look.is_time() or not self._held:
             self._assigned = self._membership.assigned_partitions(self._partitions)
             lost |= self._held - self._assigned
+        if self._lost_members is not None:
+            self._lost_members.look(self.cell(*tp) for tp in self._held - lost)
         return lost
 
     def _look_for_partitions(self) -> None:
@@ -136,14 +141,19 @@ class ClientAssignment(Assignment):
             return
         with self.steady():
             mine = self.still_held()
-            skipped = {
+            examined = {
                 tp: position
                 for tp, position in self._examined.items()
                 if tp in mine and position > self._next[tp]
             }
+            # Below the tracker's read position, an End could ack a message that a Start without confirmation
+            # has leased.
+            skipped = {
+                tp: past for tp, past in examined.items() if past > self._run.read_position(self.cell(*tp))
+            }
             if skipped:
                 self._write([marker for tp, past in skipped.items() for marker in self._skip(tp, past)])
-        self.advance(skipped)
+        self.advance(examined)
         self._membership.try_commit(self._next)
 
     def close(self) -> None:

@@ -205,6 +205,23 @@ class Membership:
             self._last |= positions
         return done
 
+    def living(self) -> frozenset[str]:
+        """Returns the query ids of the group's members, this query's included.
+
+        Empty if this query is not a member, or does not see itself in the group.
+
+        Raises:
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        if not self._is_admitted:
+            return frozenset()
+        own = self._name.query_id
+        if self._part.type.is_sole:
+            return frozenset({own})
+        names = (MemberName.parse(one.client_id) for one in self._topics.group_members(self._part.group))
+        found = frozenset(name.query_id for name in names if name is not None)
+        return found if own in found else frozenset()
+
     def close(self) -> None:
         """Leaves the group."""
         if self._member is not None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spark_cursor_source.consumer.assignment import PartitionAssignment
+from spark_cursor_source.consumer.lost_members import LostMembers
 from spark_cursor_source.consumer.membership import Membership
 from spark_cursor_source.consumer.pending import PlannedRedeliveries
 from spark_cursor_source.consumer.progress import GroupProgress, group_config
@@ -21,7 +22,7 @@ from spark_cursor_source.kafka.append_watch import AppendWatch
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.rights import DESCRIBE, READ, of_consumer
-from spark_cursor_source.options.source import SourceOptions
+from spark_cursor_source.options.source import OnMemberLost, SourceOptions
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.topics.redeliveries import RedeliveryLog
@@ -61,6 +62,7 @@ class RunParts:
     pending: PlannedRedeliveries
     unread: UnreadMessages
     appends: AppendWatch
+    lost_members: LostMembers | None  #: None: leases of lost members run out
 
     @classmethod
     def of(cls, options: SourceOptions) -> RunParts:
@@ -103,6 +105,8 @@ class RunParts:
         )
         session = TrackerSession(run_id, address, cursors, markers.write)
         assignment = PartitionAssignment(options, queue, membership, group, session, cursors)
+        releases = options.on_member_lost is OnMemberLost.RELEASE
+        lost = LostMembers(cursors, session, membership.living, markers.write) if releases else None
         announcements = RedeliveryLog(consuming, options.redeliveries_topic, subscription=own)
         places = RedeliveryPartitions(topics, options.redeliveries_topic)
         return cls(
@@ -119,6 +123,7 @@ class RunParts:
             pending=PlannedRedeliveries(announcements, places, assignment, session),
             unread=UnreadMessages(options, topics, run_id, partitions=control.redeliveries),
             appends=AppendWatch(consuming),
+            lost_members=lost,
         )
 
     def here(self, offset: SourceOffset) -> SourceOffset:

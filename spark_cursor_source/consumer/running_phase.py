@@ -65,6 +65,8 @@ class RunningPhase:
         here = self._discover(start)
         self._admitted = {}
         parts.assignment.sync(here, wait=self.ends.is_bounded and not self.ends.is_fixed)
+        if parts.lost_members is not None:
+            parts.lost_members.look(parts.assignment.cells)
         if not self.ends.is_bounded and self._idle.goes_on(self._places()):
             return here
         known = parts.queue.topic_ids

@@ -222,6 +222,11 @@ class TrackerSession:
                 self._left_off.pop(cell, None)
         return others
 
+    def read_position(self, cell: Cell) -> int:
+        """Returns the read position of the cell, as of the last read of the cursors; 0: no cursor."""
+        cursor = self._cursors.get(cell)
+        return 0 if cursor is None else cursor.read_position
+
     def paused(self, cells: Iterable[Cell]) -> frozenset[Cell]:
         """Returns those of the cells that an operator has paused, as of the last read of the cursors."""
         found = {cell: self._cursors.get(cell) for cell in cells}

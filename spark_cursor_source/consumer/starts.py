@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from spark_cursor_source.core.batch import Delivery
 from spark_cursor_source.core.cell import Cell
@@ -48,11 +49,19 @@ class Starts:
         starts = start_markers(deliveries, self._run_id_of, lease_ms=self._lease_ms, alone=alone)
         self._unconfirmed += deliveries
         at_ms = self._write(starts)
-        self._unconfirmed = []
+        for delivery in deliveries:
+            self._confirm(delivery)
         self.now_ms = max(self.now_ms, at_ms or 0)
         # Rounded as the tracker rounds it.
         self.began_ms = None if at_ms is None else rounded_start(at_ms)
         return starts
+
+    def _confirm(self, confirmed: Delivery) -> None:
+        left = [
+            replace(one, offsets=one.offsets - confirmed.offsets) if one.cell == confirmed.cell else one
+            for one in self._unconfirmed
+        ]
+        self._unconfirmed = [one for one in left if one.offsets]
 
     def unconfirmed(self, cell: Cell) -> OffsetSet:
         """Returns the offsets of a cell whose Start markers may have been written without confirmation."""

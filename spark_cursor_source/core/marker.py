@@ -209,6 +209,19 @@ class EndPause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemberLost:
+    """Ends the leases of a run whose member has left the consumer group (Pulsar's disconnect).
+
+    The tracker accepts it from the owner of the cell only. Messages that were left with a Leave keep their
+    leases, because another job acknowledges them.
+    """
+
+    cell: Cell
+    run_id: str  #: run that writes the marker, the owner of the cell
+    lost_run_id: str  #: run of the member that has left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Requeue:
     """Makes messages that are gone available again, as if they had never been delivered.
 
@@ -238,6 +251,7 @@ Marker = (
     | Pause
     | EndPause
     | Requeue
+    | MemberLost
 )
 
 #: markers of messages that may name the queue topic by its id
@@ -274,4 +288,5 @@ KINDS: dict[type[Marker], str] = {
     Pause: "PAUSE",
     EndPause: "END_PAUSE",
     Requeue: "REQUEUE",
+    MemberLost: "MEMBER_LOST",
 }

@@ -15,6 +15,8 @@ leased(n)      + End, EndUpTo above it -> gone
                + Reject of delivery n -> dead letter
                + lease expires -> delayed(n) for the backoff, or available(n) · n = max: dead letter, but a
                  member of a group of suspects -> available(max), for one more delivery, alone
+               + MemberLost of its run by the owner -> as if the lease expired, but without a backoff; left(n)
+                 is unchanged
 delayed(n)     + End, EndUpTo, old -> gone · n = 0: a planner's End or EndUpTo leaves it unchanged
                + Start -> leased(n+1) · n = max: unchanged
                + delay ends -> available(n)
@@ -42,7 +44,8 @@ after the Seek. Starts and EndUpTo of other runs change nothing, because those r
 An EndLeased ends nothing but leases. A Release, Reject or Leave that came too late has changed nothing, so
 that an expired lease may be of a message that its sink has not acknowledged.
 
-While the breaker is open, leases do not expire, messages do not become old, and dead letters are not retried.
+While the breaker is open, leases do not expire, also not by MemberLost, messages do not become old, and dead
+letters are not retried.
 The breaker opens when dead letters exceed the limit, and by OpenBreaker. It closes when its pause ends, and
 by CloseBreaker.
 
@@ -80,6 +83,7 @@ from spark_cursor_source.core.marker import (
     KeepAlive,
     Leave,
     Marker,
+    MemberLost,
     OfTopic,
     OpenBreaker,
     Pause,
@@ -234,7 +238,7 @@ class CellTracker:
         if self._is_of_another_topic(marker):
             return
         self._take_in(marker, at_ms)
-        if isinstance(marker, (Hello, Start, KeepAlive, End, EndLeased, EndUpTo)):
+        if isinstance(marker, (Hello, Start, KeepAlive, End, EndLeased, EndUpTo, MemberLost)):
             run = marker.run_id
             self._owner_seen_ms = at_ms if run and run == self._owner else self._owner_seen_ms
 
@@ -283,7 +287,15 @@ class CellTracker:
 
     def _take_in_for_cell(
         self,
-        marker: Seek | Hello | CloseBreaker | OpenBreaker | EndOffsetObserved | Delete | Pause | EndPause,
+        marker: Seek
+        | Hello
+        | MemberLost
+        | CloseBreaker
+        | OpenBreaker
+        | EndOffsetObserved
+        | Delete
+        | Pause
+        | EndPause,
         at_ms: int,
     ) -> None:
         """Applies a marker that concerns the whole cell instead of messages."""
@@ -292,6 +304,8 @@ class CellTracker:
                 self._seek(marker)
             case Hello():
                 self._hello(marker)
+            case MemberLost():
+                self._lose_member(marker, at_ms)
             case CloseBreaker():
                 self._close_breaker(troubled=True)
             case OpenBreaker():
@@ -531,19 +545,8 @@ class CellTracker:
         for lease, offsets in _over(self._leases, now_ms):
             if self._breaker.is_open:
                 break
-            self._tally["lease_timeouts"] += len(offsets)
-            count, died = lease.delivery_count, self._died(lease)
-            wait = Available(count, died, lapsed=not died and lease.run_id != "", grouped=lease.grouped)
-            if self._is_over(wait):
-                self._dead_letter(offsets, lease, MAX_DELIVERIES, now_ms)
-                continue
-            self._leases.remove(lease, offsets)
-            self._give_back(
-                wait,
-                offsets,
-                at_ms=lease.deadline_ms,
-                delay_ms=self._wait_ms(count, offsets),
-            )
+            delay_ms = self._wait_ms(lease.delivery_count, offsets)
+            self._end_lease(lease, offsets, now_ms, at_ms=lease.deadline_ms, delay_ms=delay_ms)
         for delay, offsets in _over(self._delayed, now_ms):
             self._delayed.remove(delay, offsets)
             self._make_available(Available(*delay[1:]), offsets)
@@ -551,6 +554,25 @@ class CellTracker:
         for wait, offsets in self._available.in_order():
             if self._is_over(wait) and not self._breaker.is_open:
                 self._dead_letter(offsets, wait, MAX_DELIVERIES, now_ms)
+
+    def _lose_member(self, marker: MemberLost, at_ms: int) -> None:
+        if marker.run_id != self._owner or marker.lost_run_id == self._owner:
+            return
+        for lease, offsets in self._leases.in_order():
+            if lease.run_id == marker.lost_run_id and not lease.left and not self._breaker.is_open:
+                self._end_lease(lease, offsets, at_ms, at_ms=at_ms, delay_ms=0)
+
+    def _end_lease(self, lease: Lease, offsets: OffsetSet, now_ms: int, *, at_ms: int, delay_ms: int) -> None:
+        """Ends a lease that nobody has settled. Its messages wait for ``delay_ms`` after ``at_ms``."""
+        self._tally["lease_timeouts"] += len(offsets)
+        died = self._died(lease)
+        lapsed = not died and lease.run_id != ""
+        wait = Available(lease.delivery_count, died, lapsed=lapsed, grouped=lease.grouped)
+        if self._is_over(wait):
+            self._dead_letter(offsets, lease, MAX_DELIVERIES, now_ms)
+            return
+        self._leases.remove(lease, offsets)
+        self._give_back(wait, offsets, at_ms=at_ms, delay_ms=delay_ms)
 
     def _end_the_old(self, now_ms: int | None) -> None:
         if self._ages.ttl_ms is None or self._breaker.is_open:

@@ -34,6 +34,7 @@ from spark_cursor_source.options.source import (
     LEAST_SESSION_MS,
     MOST_SESSION_MS,
     Isolation,
+    OnMemberLost,
 )
 from spark_cursor_source.options.tracker_place import TrackerPlace
 
@@ -90,6 +91,11 @@ class ServiceConfig:
         default=10_000,
         doc="a consumer that is silent for this time counts as dead; 1 s to 30 min",
     )
+    on_member_lost: OnMemberLost = argument(
+        choice(OnMemberLost),
+        default=OnMemberLost.LEASE,
+        doc="`release`: what a consumer had leased is released when it has left the consumer group; V2 only",
+    )
     redeliveries_topic: str = argument(
         _TOPIC, default=DEFAULT_REDELIVERIES_TOPIC, doc="announcements of redeliveries; V2 only"
     )
@@ -135,6 +141,10 @@ class ServiceConfig:
         object.__setattr__(self, "kafka", kafka)
         if self.tracker is TrackerPlace.EMBEDDED and self.marker_format is MarkerVersion.V1:
             raise InvalidArgument("tracker", self.tracker.value, "v1 markers need kafka-mq-go's tracker")
+        if self.on_member_lost is OnMemberLost.RELEASE and self.marker_format is MarkerVersion.V1:
+            raise InvalidArgument(
+                "on_member_lost", self.on_member_lost.value, "v1 markers do not say who leased a message"
+            )
         by_topic: dict[str, str] = {}
         for field in fields(self):
             if field.name.endswith("_topic"):

@@ -84,6 +84,13 @@ class Isolation(enum.StrEnum):
     READ_UNCOMMITTED = "read_uncommitted"
 
 
+class OnMemberLost(enum.StrEnum):
+    """Fate of the leases of a member that has left the consumer group (option onMemberLost)."""
+
+    LEASE = "lease"  #: they run out, because the member may only be slow
+    RELEASE = "release"  #: they end at once, as in Pulsar
+
+
 class AckMode(enum.StrEnum):
     """Component that acknowledges messages (option ackMode)."""
 
@@ -125,6 +132,12 @@ class SourceOptions:
         kinds.duration(least_ms=LEAST_SESSION_MS, most_ms=MOST_SESSION_MS),
         default="10s",
         doc="a query that is silent for this time counts as dead; 1s to 30m",
+    )
+    on_member_lost: OnMemberLost = option(
+        "onMemberLost",
+        kinds.choice(OnMemberLost),
+        default="lease",
+        doc="`release`: what a query had leased is released when it has left the consumer group",
     )
     queue_id: str | None = option(
         "queueId",
@@ -374,6 +387,12 @@ class SourceOptions:
                 (MARKER_FORMAT, "subscriptionType"),
                 "the tracker of kafka-mq-go stores no read position for another query",
                 "give subscriptionType=exclusive or failover, or markerFormat=v2",
+            )
+        if self.on_member_lost is OnMemberLost.RELEASE:
+            raise ConflictingOptions(
+                (MARKER_FORMAT, "onMemberLost"),
+                "the tracker of kafka-mq-go does not know who leased a message",
+                "give onMemberLost=lease, or markerFormat=v2",
             )
         if self.ack_mode is AckMode.CUMULATIVE:
             raise ConflictingOptions(

@@ -25,6 +25,7 @@ from spark_cursor_source.core.marker import (
     KeepAlive,
     Leave,
     Marker,
+    MemberLost,
     OfTopic,
     OpenBreaker,
     Pause,
@@ -68,6 +69,7 @@ class MarkerType(IntEnum):
     PAUSE = 15
     END_PAUSE = 16
     REQUEUE = 17
+    MEMBER_LOST = 18
 
 
 _V1_TYPES = (MarkerType.START, MarkerType.END, MarkerType.KEEP_ALIVE)
@@ -379,6 +381,16 @@ def _decode_requeue(pb: MarkerPb, cell: Cell) -> Requeue:
     return Requeue(cell=cell, offsets=_offsets(pb))
 
 
+def _encode_member_lost(pb: MarkerPb, marker: MemberLost) -> None:
+    pb.run_id, pb.lost_run_id = marker.run_id, marker.lost_run_id
+
+
+def _decode_member_lost(pb: MarkerPb, cell: Cell) -> MemberLost | None:
+    if not pb.run_id or not pb.lost_run_id:
+        return None
+    return MemberLost(cell=cell, run_id=pb.run_id, lost_run_id=pb.lost_run_id)
+
+
 def _encode_open_breaker(pb: MarkerPb, marker: OpenBreaker) -> None:
     pb.reason = kept(marker.trip)
 
@@ -432,6 +444,7 @@ _CODECS: dict[type[Marker], tuple[MarkerType, _EncodeFields, _DecodeFields]] = {
     Pause: (MarkerType.PAUSE, _encode_nothing, _decode_pause),
     EndPause: (MarkerType.END_PAUSE, _encode_nothing, _decode_end_pause),
     Requeue: (MarkerType.REQUEUE, _encode_requeue, _decode_requeue),
+    MemberLost: (MarkerType.MEMBER_LOST, _encode_member_lost, _decode_member_lost),
 }
 _DECODERS: dict[int, _DecodeFields] = {number: fields for number, _, fields in _CODECS.values()}
 

@@ -18,6 +18,7 @@ from spark_cursor_source.consumer.assignment import PartitionAssignment
 from spark_cursor_source.consumer.client_assignment import ClientAssignment
 from spark_cursor_source.consumer.client_member import ClientMember
 from spark_cursor_source.consumer.known_topics import KnownTopics
+from spark_cursor_source.consumer.lost_members import LostMembers
 from spark_cursor_source.consumer.pending import ClientRedeliveries, PlannedRedeliveries
 from spark_cursor_source.consumer.running_phase import RunningPhase
 from spark_cursor_source.consumer.session import TrackerAddress, TrackerSession
@@ -32,6 +33,7 @@ from spark_cursor_source.core.marker import (
     Hello,
     Leave,
     Marker,
+    MemberLost,
     Pause,
     Release,
     Seek,
@@ -74,6 +76,9 @@ class World:
     trouble: str | None = None  # of the client's next write: its markers are "lost" or "unconfirmed"
     runs: int = 0  # of the front end
     others: int = 0  # runs of other members so far
+    living: set[str] = field(default_factory=set)  # runs of other members that are in the group
+    releases: bool = False  # the front ends the leases of members that are not in the group
+    released_leases: int = 0  # of such members
     held: list[Delivery] = field(default_factory=list)  # by the application, or by tasks
     foreign: frozenset[int] = frozenset()  # offsets of another queue
     skips_foreign: bool = False  # a client skips them, a query leases and ends them
@@ -121,6 +126,8 @@ class World:
     def use_elsewhere(self, number: int, chance: Random) -> None:
         self.others += 1
         run_id, cell = f"other-{self.others}", CELLS[number]
+        if chance.random() < 0.5:
+            self.living.add(run_id)
         self.send([Hello(cell=cell, run_id=run_id, position=0)])
         self.track(chance, everything=True)
         position = self.cursors[cell].read_position
@@ -129,6 +136,29 @@ class World:
             self.first_starts[number, position] += 1
             start = Start(cell=cell, offsets=offsets, lease_ms=LEASE_MS, delivery_count=1, run_id=run_id)
             self.send([start])
+
+    def leave_group(self, chance: Random) -> None:
+        """The other members leave the group, whatever they have leased."""
+        self.living.clear()
+
+    def end_leases(self, markers: Sequence[MemberLost]) -> int:
+        """The front ends the leases of members that it does not see in the group."""
+        for marker in markers:
+            assert marker.lost_run_id not in self.living, "a member that lives is taken for a lost one"
+            cursor = self.cursors[marker.cell]
+            assert cursor.owner == marker.run_id, "the tracker does not know yet who owns the cell"
+            self.released_leases += sum(lease.run_id == marker.lost_run_id for lease, _ in cursor.leases)
+        return self.send(markers)
+
+    def lost_members(self, session: TrackerSession) -> LostMembers | None:
+        """What a front end does about members that have left the group."""
+        if not self.releases:
+            return None
+
+        def living() -> frozenset[str]:
+            return frozenset({session.run_id, *self.living})
+
+        return LostMembers(Cursors(self), session, living, self.end_leases, look_ms=0)
 
     def seek(self, chance: Random) -> None:
         """An operator moves a read position. What runs start that do not know of it is nothing."""
@@ -498,6 +528,7 @@ class SparkFront:
             pending=PlannedRedeliveries(Log(world), places, assignment, session),
             here=lambda offset: offset,
             appends=AlwaysNews(),
+            lost_members=world.lost_members(session),
         )
         self._batch: list[Start] = []
         world.exceptions = {}
@@ -565,6 +596,7 @@ class ClientFront:
             known=KnownTopics(queue, subscription=SUBSCRIPTION),
             subscription=SUBSCRIPTION,
             watch=watch,
+            lost_members=world.lost_members(self._run),
             discover_ms=0,
             look_ms=0,
             commit_ms=0,
@@ -635,13 +667,22 @@ class ClientFront:
         self._new_came = bool(fetched)
         if not fetched:
             return
-        ours = {number: some - foreign for number, some in fetched.items() if some - foreign}
+        wanted = {number: self._wanted(number, some) - foreign for number, some in fetched.items()}
+        ours = {number: some for number, some in wanted.items() if some}
         self._drop(self._member.start_new(ours)[1])
         for number, offsets in fetched.items():
             self._assignment.examined(number, (offsets.last or 0) + 1)
             if number in self._positions:
                 self._positions[number] = (offsets.last or 0) + 1
         self._judge()
+
+    def _wanted(self, number: int, offsets: OffsetSet) -> OffsetSet:
+        """What the feed starts of fetched messages; others came again after an unconfirmed Start."""
+        known = self._world.cursors.get(CELLS[number])
+        if known is None:
+            return offsets
+        unconfirmed = self._member.unconfirmed(CELLS[number]) & known.leased
+        return offsets.starting_at(known.read_position) | (offsets & unconfirmed)
 
     def _judge(self) -> bool:
         self._member.unread = None

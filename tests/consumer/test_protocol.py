@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from spark_cursor_source.core.marker import EndPause
+from spark_cursor_source.core.marker import End, EndPause, Start
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from tests.consumer.protocol_world import CELLS, FRONTS, PARTITIONS, ClientFront, SparkFront, World
+from tests.consumer.protocol_world import CELLS, FRONTS, LEASE_MS, PARTITIONS, ClientFront, SparkFront, World
 
 Front = type[SparkFront] | type[ClientFront]
 HAPPENINGS = (
@@ -16,6 +16,7 @@ HAPPENINGS = (
     "take_over",
     "pause",
     "pause_subscription",
+    "leave_group",
     "seek",
     "let_time_pass",
     "settle",
@@ -57,15 +58,38 @@ def finish(world: World, front: SparkFront | ClientFront, chance: Random) -> Non
 def test_all_is_started_once_for_each_announcement_and_only_by_its_owner_whatever_happens(
     front: Front,
 ) -> None:
-    again = alone = 0
+    again = alone = released = 0
     for seed in range(150):
         chance = Random(seed)
         policy = RedeliveryPolicy(max_deliveries=chance.choice([3, 3, None]))
         foreign = frozenset(chance.choice([(), (), (1, 2), (5,)]))
         messages = chance.choice([1, 3, 6])
         world = World(messages=messages, policy=policy, foreign=foreign & set(range(messages)))
+        world.releases = chance.random() < 0.5
         member = front(world)
         live(world, member, chance, steps=chance.randrange(120))
         finish(world, member, chance)
         again, alone = again + world.started_again, alone + world.started_alone
-    assert (again > 200, alone > 20) == (True, True), (again, alone)
+        released += world.released_leases
+    assert (again > 200, alone > 20, released > 20) == (True, True, True), (again, alone, released)
+
+
+def test_a_client_does_not_skip_what_came_again_after_a_start_that_nobody_confirmed() -> None:
+    # Start(1) is stored, and its write fails | the lease ends | Start(2) | the client fetches them again
+    world, chance = World(messages=1, policy=RedeliveryPolicy()), Random(0)
+    client = ClientFront(world)
+    client.step(9)
+    world.track(chance, everything=True)
+    world.trouble = "unconfirmed"
+    client.step(9)
+    assert not world.held, "the application has received nothing"
+    world.track(chance, everything=True)
+    world.now_ms += LEASE_MS + 2_000
+    world.track(chance, everything=True)
+    for _ in range(2 * PARTITIONS):
+        client.step(9)
+        world.track(chance, everything=True)
+    assert sorted(one.cell.partition for one in world.held) == [0, 1, 2]
+    counts = [marker.delivery_count for marker, _ in world.log if isinstance(marker, Start)]
+    assert counts == [1, 1, 1, 2, 2, 2]
+    assert not [marker for marker, _ in world.log if isinstance(marker, End)], "nobody has acked"

@@ -26,6 +26,7 @@ from spark_cursor_source.core.marker import (
     KeepAlive,
     Leave,
     Marker,
+    MemberLost,
     OpenBreaker,
     Pause,
     Reject,
@@ -191,6 +192,9 @@ class Twin:
                         self.ended.discard(offset)
                         self.messages[offset] = Message("available", 0, None)
                         self.to_announce.add(offset)
+            case MemberLost(run_id=run, lost_run_id=lost):
+                if run == self.owner != lost:
+                    self.lose_member(lost, at_ms)
             case Pause():
                 self.paused_ms = at_ms if self.paused_ms is None else self.paused_ms
             case EndPause():
@@ -275,6 +279,21 @@ class Twin:
         if delay_ms is None:
             delay_ms = self.policy.backoff.delay_ms(message.count)
         self.give_back(offset, message, at_ms, delay_ms)
+
+    def lose_member(self, lost: str, at_ms: int) -> None:
+        for group in self.grouped("leased", lambda message: message.run == lost and not message.left):
+            if self.opened_ms is not None:
+                break
+            for offset, message in group:
+                self.end_lease(offset, message, at_ms, at_ms=at_ms, delay_ms=0)
+
+    def end_lease(self, offset: int, message: Message, now_ms: int, *, at_ms: int, delay_ms: int) -> None:
+        self.totals["lease_timeouts"] += 1
+        one_more = message.grouped and message.count == self.policy.max_deliveries
+        if self.policy.exhausted(message.count) and not one_more:
+            self.dead_letter(offset, message, MAX_DELIVERIES, now_ms)
+        else:
+            self.give_back(offset, message, at_ms, delay_ms, over=True)
 
     def take_back(self, offset: int, message: Message, delay_ms: int, at_ms: int) -> None:
         self.totals["delivered"] -= 1
@@ -386,15 +405,9 @@ class Twin:
             if self.opened_ms is not None:
                 break  # no lease runs out
             for offset, message in group:
-                self.totals["lease_timeouts"] += 1
-                if self.policy.exhausted(message.count) and not (
-                    message.grouped and message.count == self.policy.max_deliveries
-                ):
-                    self.dead_letter(offset, message, MAX_DELIVERIES, now_ms)
-                    continue
                 delay_ms = self.policy.backoff.delay_ms(message.count)
                 assert message.at_ms is not None
-                self.give_back(offset, message, message.at_ms, delay_ms, over=True)
+                self.end_lease(offset, message, now_ms, at_ms=message.at_ms, delay_ms=delay_ms)
         for offset, message in list(self.messages.items()):
             if message.state == "delayed" and message.at_ms is not None and message.at_ms < now_ms:
                 self.messages[offset] = replace(message, state="available", at_ms=None)
@@ -521,6 +534,7 @@ markers = st.one_of(
     st.builds(Pause, cell=cell),
     st.builds(EndPause, cell=cell),
     st.builds(Requeue, cell=cell, offsets=sets),
+    st.builds(MemberLost, cell=cell, run_id=runs, lost_run_id=runs),
     st.builds(OpenBreaker, cell=cell, trip=st.sampled_from(["x", "y"])),
     st.builds(EndOffsetObserved, cell=cell, position=positions),
     st.builds(Delete, cell=cell),

@@ -17,6 +17,7 @@ from spark_cursor_source.client.queues.message import QueueMessage, unreceived
 from spark_cursor_source.consumer.client_assignment import ClientAssignment
 from spark_cursor_source.consumer.client_member import ClientMember, Lost
 from spark_cursor_source.consumer.known_topics import KnownTopics
+from spark_cursor_source.consumer.lost_members import LostMembers
 from spark_cursor_source.consumer.membership import GroupConfig, Membership
 from spark_cursor_source.consumer.pending import ClientRedeliveries
 from spark_cursor_source.consumer.session import TrackerAddress, TrackerSession
@@ -33,6 +34,7 @@ from spark_cursor_source.kafka.deadline import Pace
 from spark_cursor_source.kafka.reading import offset_of
 from spark_cursor_source.kafka.tail_consumer import Fetched, Record, TailConsumer, offsets_of
 from spark_cursor_source.options.service import ServiceConfig
+from spark_cursor_source.options.source import OnMemberLost
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.delayed import messages_not_due
 from spark_cursor_source.topics.queue import Missing
@@ -83,9 +85,15 @@ class FeedV2(Feed):
             query_id=run_id,
             queue_id=None if queue_id is None else queue_id.decode(),
         )
+        membership = Membership(reading, topics, part)
+        lost_members = (
+            LostMembers(self._cursors, self._run, membership.living, write)
+            if config.on_member_lost is OnMemberLost.RELEASE
+            else None
+        )
         assignment = ClientAssignment(
             topics,
-            Membership(reading, topics, part),
+            membership,
             self._run,
             write,
             group=part.group,
@@ -93,6 +101,7 @@ class FeedV2(Feed):
             known=known,
             subscription=subscription,
             watch=TrackerWatch(topics, tracker),
+            lost_members=lost_members,
         )
         self._reader = TailConsumer(
             reading,
@@ -119,6 +128,7 @@ class FeedV2(Feed):
         self._assignment = assignment
         self._look_for_announced = Pace(int(LOOK_S * 1000))
         self._new_came = False  # True if the last fetch returned new messages
+        self._fetches_again = False  # True after a failed write of Starts: their messages are fetched again
 
     def _close(self) -> None:
         self._member.close()
@@ -190,7 +200,9 @@ class FeedV2(Feed):
         except BaseException:
             starts = {span.partition: span.start for span in fetched}
             self._reader.follow({number: starts[number] for number in starts if self._holds(number)})
+            self._fetches_again = True
             raise
+        self._fetches_again = False
         for span in fetched:
             self._assignment.examined(span.partition, span.stop)
         for number in started:
@@ -203,14 +215,15 @@ class FeedV2(Feed):
         """Returns the messages of the queue, without those that the tracker has expired or skipped."""
         messages, cell = fetched.of_queue(self._queue_id), self._assignment.cell_of(fetched.partition)
         known = self._cursors.get(cell)
-        if known is not None and known.ages.ttl_ms is not None:
+        # After a failed write, the messages may have come as redeliveries meanwhile.
+        if known is not None and (known.ages.ttl_ms is not None or self._fetches_again):
             self._cursors.refresh()
             known = self._cursors.get(cell)
         if not messages or known is None or offset_of(messages[0]) >= known.read_position:
             return messages
         # A Start of this run without a broker response may have moved the read position. Its messages are
-        # neither expired nor skipped.
-        unconfirmed = self._member.unconfirmed(cell)
+        # neither expired nor skipped. Those without a lease have ended, or come again as redeliveries.
+        unconfirmed = self._member.unconfirmed(cell) & known.leased
         return [
             message
             for message in messages
