@@ -216,7 +216,7 @@ from spark_cursor_source.client import Service, ServiceConfig
 config = ServiceConfig(
     bootstrap_servers=sys.argv[1], message_topic=sys.argv[2], marker_topic=sys.argv[3],
     redeliveries_topic=sys.argv[4], cursors_topic=sys.argv[5], consumer_receive_buffer_capacity=10,
-    redelivery_timeout_ms=2_000, session_timeout_ms=6_000)
+    redelivery_timeout_ms=int(sys.argv[6]), session_timeout_ms=6_000)
 consumer = Service(config).queue(subscription="s").consumer()
 received = 0
 while received < 3:
@@ -236,7 +236,7 @@ def test_what_a_killed_process_held_comes_back_to_another(make_rig: MakeRig) -> 
     sent = rig.send(*(b"%d" % number for number in range(6)))
     names = (rig.control.markers, rig.control.redeliveries, rig.control.cursors)
     servers = rig.control.config["bootstrap.servers"]
-    command = [sys.executable, "-c", _KILLED, servers, rig.topic, *names]
+    command = [sys.executable, "-c", _KILLED, servers, rig.topic, *names, "2000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "received\n"
@@ -249,6 +249,26 @@ def test_what_a_killed_process_held_comes_back_to_another(make_rig: MakeRig) -> 
     for _ in range(4):
         messages += receive(consumer, 1)
         messages[-1].ack()
+    assert ids(messages) == sorted(sent)[1:]
+    assert counts(messages) == {2: 5}
+    rig.all_acked(6)
+
+
+def test_what_a_killed_process_held_comes_back_at_once_with_on_member_lost_release(make_rig: MakeRig) -> None:
+    rig = make_rig(1)
+    rig.tracker()
+    sent = rig.send(*(b"%d" % number for number in range(6)))
+    names = (rig.control.markers, rig.control.redeliveries, rig.control.cursors)
+    servers = rig.control.config["bootstrap.servers"]
+    command = [sys.executable, "-c", _KILLED, servers, rig.topic, *names, "600000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "received\n"
+        process.kill()
+    consumer = rig.consumer(on_member_lost="release")
+    messages = receive(consumer, 5)
+    for message in messages:
+        message.ack()
     assert ids(messages) == sorted(sent)[1:]
     assert counts(messages) == {2: 5}
     rig.all_acked(6)
@@ -488,6 +508,8 @@ def test_a_configuration_that_cannot_be_is_refused_at_once(rig: Rig) -> None:
         ServiceConfig(
             bootstrap_servers="b:9092", message_topic="jobs", kafka={"Bootstrap.Servers": "other:9092"}
         )
+    with pytest.raises(InvalidArgument, match=r"^The argument on_member_lost='release'"):
+        ServiceConfig(**given, marker_format="v1", on_member_lost="release")  # type: ignore[arg-type]
     with pytest.raises(
         InvalidArgument, match=r"^The argument marker_topic='jobs' is invalid: message_topic is the same"
     ):

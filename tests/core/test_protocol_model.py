@@ -24,7 +24,7 @@ from spark_cursor_source.core.batch import (
 )
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker import End, EndOffsetObserved, Hello, Marker, Release, Start
+from spark_cursor_source.core.marker import End, EndOffsetObserved, Hello, Marker, MemberLost, Release, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
 from spark_cursor_source.core.replay import plan_replay
@@ -49,6 +49,7 @@ class Run:
     planned_ms: int = 0  # the instant by which the batch in progress judges what is due
     turns: Turns = field(default_factory=Turns)
     since: int = 0  # where the redeliveries ended when it said Hello
+    told: set[str] = field(default_factory=set)  # runs whose leases it has ended
 
 
 @dataclass
@@ -76,6 +77,8 @@ class World:
     run: Run | None = None
     due_ms: dict[int, int] = field(default_factory=dict)  # of messages that ask for a later delivery
     delivered: Counter[int] = field(default_factory=Counter)  # to the user's code
+    releases: bool = False  # a run ends the leases of those that died before it
+    released: int = 0  # leases that were ended so
 
     # ---- what may happen next
 
@@ -98,9 +101,18 @@ class World:
             possible.append("handle")
         elif self.committed < len(self.planned):
             possible.append("plan")
+        elif self.releases and self.lost_runs(run):
+            possible.append("release")
         elif self.next_offset(run) != self.start:
             possible.append("offer")
         return possible
+
+    def lost_runs(self, run: Run) -> list[str]:
+        """Runs that died with leases, once this run has replayed what was logged before it."""
+        if self.cursor is None or self.cursor.owner != run.run_id:
+            return []
+        runs = {lease.run_id for lease, _ in self.cursor.leases} - {run.run_id}
+        return sorted(runs - run.told)
 
     def something_is_due(self) -> bool:
         event_ms = None if self.cursor is None else self.cursor.next_event_ms
@@ -182,6 +194,13 @@ class World:
     def do_hear(self, chance: Random) -> None:
         assert self.run is not None
         self.run.answer = self.cursor
+
+    def do_release(self, chance: Random) -> None:
+        assert self.run is not None
+        for lost in self.lost_runs(self.run):
+            self.append(MemberLost(cell=CELL, run_id=self.run.run_id, lost_run_id=lost))
+            self.run.told.add(lost)
+            self.released += 1
 
     def do_offer(self, chance: Random) -> None:
         assert self.run is not None
@@ -347,6 +366,25 @@ def test_every_message_is_acked_or_dies_after_its_last_delivery_whatever_crashes
         world = World(policy, messages=chance.choice([1, 2, 3]), budget=budget)
         live(world, chance, steps=chance.randrange(60), accidents=chance.randrange(8))
         finish(world, chance)
+
+
+@pytest.mark.parametrize("limit", [2, 3, None])
+def test_with_leases_that_end_with_their_run_every_message_is_acked_or_dies_after_its_last_delivery(
+    limit: int | None,
+) -> None:
+    released = 0
+    for seed in range(150):
+        chance = Random(seed)
+        policy = RedeliveryPolicy(max_deliveries=limit)
+        world = World(policy, messages=chance.choice([2, 3]), budget=1, releases=True)
+        for _ in range(chance.randrange(120)):
+            crashes = chance.random() < 0.1 and "crash" in world.actions()
+            actions = [one for one in world.actions() if one not in (*ACCIDENTS, "pass")]
+            world.act("crash" if crashes else chance.choice(actions or ["pass"]), chance)
+            world.check()
+        finish(world, chance)
+        released += world.released
+    assert released > 50
 
 
 def test_every_delayed_message_comes_when_it_is_due_or_dies_after_its_last_delivery() -> None:

@@ -71,6 +71,75 @@ def test_a_failover_query_takes_over_in_a_session_timeout_and_loses_nothing(
     assert not any(app.events("failed") for app in (first, second, third)), "a paused one waits again"
 
 
+@pytest.mark.parametrize("how", ["killed", "paused", "left"])
+def test_what_a_lost_query_had_leased_comes_back_in_a_session_timeout_and_not_in_a_lease(
+    make_plain_queue: MakeQueue, how: str
+) -> None:
+    # first:  leases all | ends or stands still |                       goes on, acks
+    # second: waits                               takes over, has all again
+    queue = make_plain_queue(2)
+    queue.tracker()
+    for partition in (0, 1):
+        queue.produce(["plain", *["leave"] * 3] if how == "left" else ["wait"] * 4, partition=partition)
+    settings = {"subscriptionType": "failover", "sessionTimeout": "3s", "leaseTimeout": "10m"}
+    with queue.producing(["plain"], every_s=0.3):
+        first = queue.consumer(per_row=True, gate=True, onMemberLost="release", **settings)
+        first.until_seen(8 if how == "left" else 1)
+        second = queue.consumer(per_row=True, onMemberLost="release", **settings)
+        time.sleep(1.5)
+        assert not second.seen(), "it waits"
+        end = time.monotonic()
+        {"killed": first.kill_tree, "paused": first.process.pause, "left": first.leave}[how]()
+        second.until(lambda: _again(second) >= {(0, n) for n in (1, 2, 3)}, "what was leased comes again")
+        took_s = time.monotonic() - end
+        print(f"{how}: what was leased came again after {took_s:.1f} s")
+        # The session, a look each half second, the join, and the tracker's answer, on a busy machine.
+        assert took_s < (0.0 if how == "left" else SESSION_S) + 25.0
+        first.open_gate()
+        if how == "paused":
+            first.process.resume()
+            time.sleep(2.0)
+    second.until(queue.all_settled, "all is acked")
+    queue.verdict(first, second).check_settled()
+    assert not second.events("failed")
+    assert how == "killed" or not first.events("failed")
+
+
+def test_what_a_killed_query_had_leased_of_partitions_that_had_moved_comes_back_too(
+    make_plain_queue: MakeQueue,
+) -> None:
+    # first:  leases 0 and 1 | partition 1 moves, its messages stay leased | dies | third: takes partition 0
+    queue = make_plain_queue(2)
+    queue.tracker()
+    settings = {"subscriptionType": "shared", "sessionTimeout": "3s", "leaseTimeout": "10m"}
+    for partition in (0, 1):
+        queue.produce(["wait"] * 3, partition=partition)
+    first = queue.consumer(gate=True, onMemberLost="release", **settings)
+    wait_until(lambda: all(_leased(queue, number) == 3 for number in (0, 1)), "it has leased all")
+    second = queue.consumer(onMemberLost="release", **settings)
+    wait_until(lambda: _owners(queue) == 2, "a partition moves")
+    time.sleep(2.0)
+    assert not _again(second), "a member that is there keeps what it has leased"
+    assert all(_leased(queue, number) == 3 for number in (0, 1))
+    first.kill_tree()
+    second.until(queue.all_settled, "all comes again and is acked, long before the leases end")
+    verdict = queue.verdict(first, second).check_settled()
+    assert verdict.acked == {(partition, offset) for partition in (0, 1) for offset in range(3)}
+
+
+def _again(app: App) -> set[tuple[int, int]]:
+    return {one.id for one in app.seen() if one.count > 1}
+
+
+def _leased(queue: Field, partition: int) -> int:
+    cursor = queue.cursor(partition)
+    return 0 if cursor is None else len(cursor.leased)
+
+
+def _owners(queue: Field) -> int:
+    return len({cursor.owner for number in (0, 1) if (cursor := queue.cursor(number)) is not None})
+
+
 def test_shared_queries_come_leave_stop_and_are_killed_under_load_and_all_is_acked(
     make_plain_queue: MakeQueue,
 ) -> None:

@@ -148,6 +148,8 @@ def test_v1_markers_are_of_one_queue_topic_and_end_one_message_each() -> None:
             SourceOptions.parse({**given, "markerFormat": "v1"})
     with pytest.raises(ConflictingOptions, match="end one message each"):
         source(markerFormat="v1", ackMode="cumulative")
+    with pytest.raises(ConflictingOptions, match="does not know who leased a message"):
+        source(markerFormat="v1", onMemberLost="release")
 
 
 def test_a_sink_of_v1_markers_neither_rejects_nor_says_why() -> None:
