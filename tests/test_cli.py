@@ -166,6 +166,25 @@ def test_a_subscription_is_administered_from_its_creation_to_its_end(
         assert says("subscription", "skip", *of, "--messages", "2", "--partition", "0") == [
             "billing has nothing left below Q partition 0 offset 6"
         ]
+        assert says("subscription", "undo", *of, "--dry-run") == [
+            "billing: 2 messages will come again, 0 messages will be dropped"
+        ]
+        assert says("subscription", "snapshot", *of, "--name", "v7") == [
+            "billing is saved as 'v7' at Q partition 0 offset 6",
+            "billing is saved as 'v7' at Q partition 1 offset 0",
+        ]
+        assert says("subscription", "undo", *of)[0] == "billing goes on at Q partition 0 offset 4"
+        assert says("subscription", "restore", *of, "--name", "v7", "--yes")[0].endswith("offset 6")
+        (v7, undo) = json.loads("\n".join(says("subscription", "snapshots", *of, "--json")))
+        assert (v7["name"], v7["positions"], undo["name"]) == ("v7", {"0": 6, "1": 0}, "undo")
+        assert says("subscription", "snapshots", *of)[0].startswith("Q 'v7' 20")
+        assert says("subscription", "clone", *of, "--to", "staging", "--name", "v7")[0] == (
+            "staging begins at Q partition 0 offset 6"
+        )
+        assert says("subscription", "delete", "--subscription", "staging") == ["staging is deleted"]
+        assert says("subscription", "snapshot", *of, "--name", "v7", "--forget") == [
+            "billing has no snapshot 'v7' of Q any more"
+        ]
         older = ["--before", "1970-01-01T00:00:01.007Z", "--partition", "0"]
         assert says("subscription", "expire", *of, *older, "--dry-run") == [
             "billing, messages before 1970-01-01T00:00:01.007Z: 0 messages will come again, "

@@ -29,6 +29,7 @@ from spark_cursor_source.admin.outstanding import read_outstanding
 from spark_cursor_source.admin.partition_map import MapCell, PartitionMap, read_partition_map
 from spark_cursor_source.admin.pause import Paused, Resumed, pause_subscription, resume_subscription
 from spark_cursor_source.admin.redrive import Redriven, redrive
+from spark_cursor_source.admin.snapshots import Snapshot
 from spark_cursor_source.admin.stats import read_stats
 from spark_cursor_source.admin.stuck import Stuck, read_stuck
 from spark_cursor_source.admin.subscriptions import (
@@ -65,6 +66,7 @@ __all__ = [
     "Position",
     "Redriven",
     "Resumed",
+    "Snapshot",
     "Stuck",
     "Subscriptions",
     "TailedMessage",

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 from confluent_kafka import Message
 
-from spark_cursor_source.core.marker import EndUpTo, Marker, Requeue, Seek
+from spark_cursor_source.core.marker import UNDO, EndUpTo, Marker, Requeue, SaveState, Seek
 from spark_cursor_source.core.names import DEFAULT_MARKERS_TOPIC
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.kafka.admin import ClusterAdmin
@@ -103,6 +103,8 @@ def _entry(message: Message) -> tuple[str, AuditEntry] | None:
         return None
     if isinstance(marker, wire.MarkerV1):
         return None
+    if isinstance(marker, SaveState) and marker.name == UNDO:
+        return None  # a part of the action that can be undone, whose marker follows
     entry = AuditEntry(
         at_ms=message.timestamp()[1],
         author=action.author,

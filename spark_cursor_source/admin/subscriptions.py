@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from spark_cursor_source.admin.snapshots import (
+    Snapshot,
+    check_room,
+    preview_restore,
+    saved_states,
+    snapshots_of,
+    why_no_snapshot_name,
+)
 from spark_cursor_source.admin.tracker_channel import TRACKER_TIMEOUT_MS, TrackerChannel
 from spark_cursor_source.consumer.named_members import named_members
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.closing import ClosedAtExit
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker import Delete, EndUpTo, Seek
+from spark_cursor_source.core.marker import (
+    UNDO,
+    Delete,
+    EndUpTo,
+    ForgetState,
+    Marker,
+    Requeue,
+    RestoreState,
+    SaveState,
+    Seek,
+)
 from spark_cursor_source.core.move_preview import MovePreview, preview_seek, preview_skip
 from spark_cursor_source.core.names import (
     DEFAULT_CURSORS_TOPIC,
@@ -23,6 +41,7 @@ from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, 
 from spark_cursor_source.errors import (
     GroupInUse,
     InvalidArgument,
+    SnapshotNotTaken,
     SubscriptionExists,
     SubscriptionHasConsumers,
 )
@@ -121,15 +140,7 @@ class Subscriptions(ClosedAtExit):
             InvalidArgument, TopicNotFound, NoTracker, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
-        if (why := why_no_subscription(subscription)) is not None:
-            raise InvalidArgument("subscription", subscription, why)
-        template = DEFAULT_DEAD_LETTER_TOPIC
-        if (why := why_no_dead_letters(template, topic=topic, subscription=subscription)) is not None:
-            raise InvalidArgument("subscription", subscription, why)
-        partitions = self._partitions(topic)
-        group = group_id(self._prefix, subscription)
-        if self._tracker.find(subscription, topic) or self._topics.committed(group, partitions):
-            raise SubscriptionExists(subscription, topic)
+        partitions = self._partitions_for_new(subscription, topic)
         positions = self._positions(topic, partitions, at)
         # The positions are committed before the Seek: a query that starts now begins there.
         self._commit(subscription, positions)
@@ -137,6 +148,8 @@ class Subscriptions(ClosedAtExit):
 
     def seek(self, subscription: str, topic: str, to: Position) -> dict[int, int]:
         """Moves the read position back or forward and forgets outstanding messages (Pulsar's reset-cursor).
+
+        :meth:`undo` returns to the state before. The same holds for skips and expiries.
 
         Running queries follow. Partitions that the position does not name do not move. A position beyond an
         end of the log becomes that end.
@@ -147,10 +160,10 @@ class Subscriptions(ClosedAtExit):
             InvalidArgument, TopicNotFound, NoTracker, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
-        self._known(subscription, topic)
+        cursors = self._known(subscription, topic)
         positions = self._sought(topic, to)
         self._commit(subscription, positions)
-        return self._seek(subscription, positions, what="seek")
+        return self._seek(subscription, positions, what="seek", undoable=cursors)
 
     def preview_seek(self, subscription: str, topic: str, to: Position) -> tuple[MovePreview, ...]:
         """Returns the effect that a seek would have now, by partition. Nothing is changed.
@@ -247,6 +260,133 @@ class Subscriptions(ClosedAtExit):
         positions = self._older(cursors, before_ms)
         return tuple(preview_skip(cursors[cell], at) for cell, at in sorted(positions.items()))
 
+    def snapshot(self, subscription: str, topic: str, name: str) -> dict[int, int]:
+        """Saves the state of a subscription under a name, as a snapshot of Google Pub/Sub does.
+
+        The snapshot has the ack state of each message, and the delivery counts. It replaces an earlier one of
+        this name. Returns the read positions by partition. A subscription has at most eight snapshots of a
+        topic.
+
+        Raises:
+            UnknownSubscription: the subscription has no cursor.
+            TooManySnapshots: the subscription has eight others.
+            SnapshotNotTaken: the tracker is of an earlier version.
+            TrackedElsewhere, InvalidArgument, NoTracker, MarkersNotDurable
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        if (why := why_no_snapshot_name(name)) is not None:
+            raise InvalidArgument("name", name, why)
+        cursors = self._known(subscription, topic)
+        check_room(cursors, name)
+        markers = [SaveState(cell=cell, name=name) for cell in cursors]
+        told = self._tracker.tell(markers, what=f"take snapshot {name}")
+        found = snapshots_of(cursor for cursor in told.values() if cursor is not None)
+        taken = next((one for one in found if one.name == name), None)
+        if taken is None:
+            raise SnapshotNotTaken(subscription, topic, name)
+        return dict(taken.positions)
+
+    def snapshots(self, subscription: str, topic: str | None = None) -> tuple[Snapshot, ...]:
+        """Returns the snapshots of a subscription, of one topic or of all, the oldest of each topic first.
+
+        The snapshot ``undo`` is the state before the last seek, skip, expiry or restore.
+
+        Raises:
+            UnknownSubscription, TrackedElsewhere, KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        return snapshots_of(self._known(subscription, topic).values())
+
+    def restore(self, subscription: str, topic: str, name: str) -> dict[int, int]:
+        """Returns a subscription to the state of a snapshot. Returns the read positions by partition.
+
+        What was acked then is acked, and everything else is delivered, with the delivery counts of then. A
+        message that was in its last delivery has one more. Acks since then are forgotten. Running queries
+        follow as after a seek. Partitions without this snapshot do not change. :meth:`undo` returns to the
+        state before. The snapshot stays.
+
+        Raises:
+            UnknownSubscription: the subscription has no cursor.
+            UnknownSnapshot: the subscription has no such snapshot.
+            TrackedElsewhere, NoTracker, MarkersNotDurable, KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        what = "undo" if name == UNDO else f"restore snapshot {name}"
+        states = saved_states(self._known(subscription, topic), subscription, topic, name)
+        positions = {(topic, cell.partition): saved.read_position for cell, saved in states.items()}
+        self._commit(subscription, positions)
+        self._tracker.tell([RestoreState(cell=cell, name=name) for cell in states], what=what)
+        log.info(
+            "The subscription was restored. event=subscription_restored subscription=%s partitions=%d "
+            "name=%s",
+            subscription,
+            len(states),
+            name,
+        )
+        return {number: at for (_, number), at in sorted(positions.items())}
+
+    def preview_restore(self, subscription: str, topic: str, name: str) -> tuple[MovePreview, ...]:
+        """Returns the effect that a restore would have now, by partition. Nothing is changed.
+
+        Raises:
+            UnknownSubscription, UnknownSnapshot, TrackedElsewhere
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        cursors = self._known(subscription, topic)
+        states = saved_states(cursors, subscription, topic, name)
+        return tuple(preview_restore(cursors[cell], saved) for cell, saved in sorted(states.items()))
+
+    def undo(self, subscription: str, topic: str) -> dict[int, int]:
+        """Returns to the state before the last seek, skip, expiry or restore of this topic.
+
+        An undo can be undone, too. The state before is kept for about a week.
+
+        Raises:
+            UnknownSnapshot: there is nothing to undo.
+            UnknownSubscription, TrackedElsewhere, NoTracker, MarkersNotDurable
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        return self.restore(subscription, topic, UNDO)
+
+    def forget_snapshot(self, subscription: str, topic: str, name: str) -> None:
+        """Removes a snapshot.
+
+        Raises:
+            UnknownSubscription, UnknownSnapshot, TrackedElsewhere, NoTracker, MarkersNotDurable
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        states = saved_states(self._known(subscription, topic), subscription, topic, name)
+        markers = [ForgetState(cell=cell, name=name) for cell in states]
+        self._tracker.tell(markers, what=f"forget snapshot {name}")
+
+    def clone(
+        self, subscription: str, topic: str, target: str, *, snapshot: str | None = None
+    ) -> dict[int, int]:
+        """Creates the subscription ``target`` with the ack state of another, or of one of its snapshots.
+
+        Returns the read positions by partition. The clone has its own acks. Its delivery counts start at 0.
+
+        Raises:
+            SubscriptionExists: the target has a cursor, or its consumer group has offsets.
+            UnknownSubscription, UnknownSnapshot: there is nothing to clone.
+            TrackedElsewhere, InvalidArgument, TopicNotFound, NoTracker, MarkersNotDurable
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        self._partitions_for_new(target, topic)
+        cursors = self._known(subscription, topic)
+        if snapshot is None:
+            states = {cell: (one.read_position, one.outstanding) for cell, one in cursors.items()}
+        else:
+            saved = saved_states(cursors, subscription, topic, snapshot)
+            states = {cell: (one.read_position, one.offsets) for cell, one in saved.items()}
+        self._commit(target, {(topic, cell.partition): at for cell, (at, _) in states.items()})
+        markers: list[Marker] = []
+        for source, (position, outstanding) in states.items():
+            cell = Cell(subscription=target, topic=topic, partition=source.partition)
+            markers.append(Seek(cell=cell, position=position))
+            if outstanding:
+                markers.append(Requeue(cell=cell, offsets=outstanding))
+        self._tracker.tell(markers, what=f"clone {subscription}")
+        return {cell.partition: at for cell, (at, _) in sorted(states.items())}
+
     def latest_marker_ms(self) -> int | None:
         """Returns the time of the newest marker by the brokers' clock; None: there is no marker.
 
@@ -307,6 +447,19 @@ class Subscriptions(ClosedAtExit):
             raise InvalidArgument("partition", partition, f"'{subscription}' has no cursor of it")
         return cursors
 
+    def _partitions_for_new(self, subscription: str, topic: str) -> list[Partition]:
+        """Checks that a subscription can be created. Returns the partitions of its topic."""
+        if (why := why_no_subscription(subscription)) is not None:
+            raise InvalidArgument("subscription", subscription, why)
+        template = DEFAULT_DEAD_LETTER_TOPIC
+        if (why := why_no_dead_letters(template, topic=topic, subscription=subscription)) is not None:
+            raise InvalidArgument("subscription", subscription, why)
+        partitions = self._partitions(topic)
+        group = group_id(self._prefix, subscription)
+        if self._tracker.find(subscription, topic) or self._topics.committed(group, partitions):
+            raise SubscriptionExists(subscription, topic)
+        return partitions
+
     def _partitions(self, topic: str) -> list[Partition]:
         count = self._topics.describe([topic])[topic].partitions
         return [(topic, number) for number in range(count)]
@@ -343,12 +496,19 @@ class Subscriptions(ClosedAtExit):
         ends = self._topics.end_offsets(partitions, committed=True)
         return {cell: ends[cell.topic, cell.partition] for cell in cursors}
 
-    def _seek(self, subscription: str, positions: Mapping[Partition, int], *, what: str) -> dict[int, int]:
+    def _seek(
+        self,
+        subscription: str,
+        positions: Mapping[Partition, int],
+        *,
+        what: str,
+        undoable: Collection[Cell] = (),
+    ) -> dict[int, int]:
         seeks = [
             Seek(cell=Cell(subscription=subscription, topic=topic, partition=number), position=at)
             for (topic, number), at in positions.items()
         ]
-        self._tracker.tell(seeks, what=what)
+        self._tracker.tell(_undoable(seeks, undoable), what=what)
         log.info(
             "The subscription was moved to new positions. event=subscription_seek subscription=%s "
             "partitions=%d",
@@ -359,7 +519,7 @@ class Subscriptions(ClosedAtExit):
 
     def _end_up_to(self, positions: Mapping[Cell, int], *, what: str) -> dict[int, int]:
         ends = [EndUpTo(cell=cell, position=at) for cell, at in positions.items()]
-        cursors = self._tracker.tell(ends, what=what)
+        cursors = self._tracker.tell(_undoable(ends, positions), what=what)
         for cell, cursor in cursors.items():
             if cursor is not None:
                 self._commit(cell.subscription, {(cell.topic, cell.partition): cursor.read_position})
@@ -376,6 +536,19 @@ class Subscriptions(ClosedAtExit):
                 "subscription=%s",
                 subscription,
             )
+
+
+def _undoable(moves: Iterable[Seek | EndUpTo], existing: Collection[Cell]) -> list[Marker]:
+    """Returns the moves, and before each in an existing cell the marker that saves the state for an undo.
+
+    The two are next to each other, so that they are in one batch of the producer.
+    """
+    markers: list[Marker] = []
+    for move in moves:
+        if move.cell in existing:
+            markers.append(SaveState(cell=move.cell, name=UNDO))
+        markers.append(move)
+    return markers
 
 
 def _check_count(messages: int) -> None:

@@ -1,9 +1,10 @@
-"""``cursorq subscription``: create, seek, skip, expire and delete."""
+"""``cursorq subscription``: create, seek, skip, expire, snapshots and delete."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from spark_cursor_source.cli.cluster import Cluster, connected
 from spark_cursor_source.cli.frame import Json, Yes, add_verb, new_group
 from spark_cursor_source.cli.output import agree, print_json
 from spark_cursor_source.core.duration import parse_duration
+from spark_cursor_source.core.marker import UNDO
 from spark_cursor_source.core.move_preview import effect_of
 from spark_cursor_source.wire.instant_text import instant_text
 
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from spark_cursor_source.core.move_preview import MovePreview
 
 VERBS = new_group(
-    "Creates, seeks, skips, expires and deletes subscriptions, also while queries read them; needs a tracker."
+    "Creates, seeks, skips, expires, saves, restores, clones and deletes subscriptions, also while queries "
+    "read them; needs a tracker."
 )
 
 
@@ -194,6 +197,109 @@ def expire(
     _say_positions(subscription, topic, "has nothing left below", positions, json)
 
 
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="the snapshot")]
+
+
+@connected
+def snapshot(
+    cluster: Cluster,
+    subscription: Subscription,
+    topic: Topic,
+    name: Name,
+    forget: Annotated[bool, typer.Option("--forget", help="remove the snapshot instead")] = False,
+    tracker_timeout: Timeout = "60s",
+    json: Json = False,
+) -> None:
+    """Saves its state under a name, with the ack of each message."""
+    with _open(cluster, tracker_timeout) as subscriptions:
+        if forget:
+            subscriptions.forget_snapshot(subscription, topic, name)
+            positions: dict[int, int] = {}
+        else:
+            positions = subscriptions.snapshot(subscription, topic, name)
+    if forget and not json:
+        print(f"{subscription} has no snapshot '{name}' of {topic} any more")
+    _say_positions(subscription, topic, f"is saved as '{name}' at", positions, json)
+
+
+@connected
+def snapshots(
+    cluster: Cluster,
+    subscription: Subscription,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="NAME", help="default: all")] = None,
+    tracker_timeout: Timeout = "60s",
+    json: Json = False,
+) -> None:
+    """Lists its snapshots. The snapshot undo is the state before the last seek, skip, expiry or restore."""
+    with _open(cluster, tracker_timeout) as subscriptions:
+        found = subscriptions.snapshots(subscription, topic)
+    if json:
+        print_json([asdict(one) for one in found])
+        return
+    for one in found:
+        at = instant_text(one.at_ms)
+        print(f"{one.topic} '{one.name}' {at}: {one.outstanding:,} outstanding, read up to {one.positions}")
+    if not found:
+        print(f"{subscription} has no snapshot")
+
+
+@connected
+def restore(
+    cluster: Cluster,
+    subscription: Subscription,
+    topic: Topic,
+    name: Name,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    tracker_timeout: Timeout = "60s",
+    json: Json = False,
+) -> None:
+    """Returns to the state of a snapshot."""
+    with _open(cluster, tracker_timeout) as subscriptions:
+        preview = subscriptions.preview_restore(subscription, topic, name)
+        if not _agreed(subscription, preview, dry_run=dry_run, yes=yes, json=json):
+            return
+        positions = subscriptions.restore(subscription, topic, name)
+    _say_positions(subscription, topic, "goes on at", positions, json)
+
+
+@connected
+def undo(
+    cluster: Cluster,
+    subscription: Subscription,
+    topic: Topic,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    tracker_timeout: Timeout = "60s",
+    json: Json = False,
+) -> None:
+    """Returns to the state before the last seek, skip, expiry or restore. An undo can be undone, too."""
+    with _open(cluster, tracker_timeout) as subscriptions:
+        preview = subscriptions.preview_restore(subscription, topic, UNDO)
+        if not _agreed(subscription, preview, dry_run=dry_run, yes=yes, json=json):
+            return
+        positions = subscriptions.undo(subscription, topic)
+    _say_positions(subscription, topic, "goes on at", positions, json)
+
+
+@connected
+def clone(
+    cluster: Cluster,
+    subscription: Subscription,
+    topic: Topic,
+    to: Annotated[str, typer.Option("--to", metavar="NAME", help="the new subscription")],
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="a snapshot; default: the present state")
+    ] = None,
+    tracker_timeout: Timeout = "60s",
+    json: Json = False,
+) -> None:
+    """Creates another subscription with its state, or with that of a snapshot."""
+    with _open(cluster, tracker_timeout) as subscriptions:
+        positions = subscriptions.clone(subscription, topic, to, snapshot=name)
+    _say_positions(to, topic, "begins at", positions, json)
+
+
 @connected
 def delete(
     cluster: Cluster,
@@ -219,6 +325,11 @@ def _add_verbs() -> None:
         "skip": skip,
         "skip-all": skip_all,
         "expire": expire,
+        "snapshot": snapshot,
+        "snapshots": snapshots,
+        "restore": restore,
+        "undo": undo,
+        "clone": clone,
         "delete": delete,
     }
     for name, run in named.items():

@@ -83,6 +83,27 @@ class MarkersLog(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SavedState:
+    """State of a cell under a name, to restore it later: its read position and its outstanding messages."""
+
+    name: str
+    at_ms: int  #: broker time of the marker that saved it
+    read_position: int
+    next_marker: int  #: the first marker offset that this state does not include
+    outstanding: tuple[tuple[int, OffsetSet], ...] = ()  #: offsets by delivery count, in its order
+
+    @property
+    def offsets(self) -> OffsetSet:
+        """Outstanding offsets."""
+        return OffsetSet.union(offsets for _, offsets in self.outstanding)
+
+    @property
+    def ended(self) -> OffsetSet:
+        """Offsets below the read position that are not outstanding."""
+        return OffsetSet.of((0, self.read_position)) - self.offsets if self.read_position else EMPTY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CursorSnapshot:
     """Complete tracker state of a cell: exactly the input that ``resume`` needs.
 
@@ -113,6 +134,7 @@ class CursorSnapshot:
     sought: bool = False  #: a Seek has happened: only deliveries of the owner count since
     owner_seen_ms: int = 0  #: broker time of the owner's last marker; 0: unknown
     paused_ms: int | None = None  #: broker time of the pause; None: the subscription is not paused
+    saved: tuple[SavedState, ...] = ()  #: earlier states under their names, each name once, the oldest first
     #: markers topic of the tracker; None: unknown, as in a tracker's own state and earlier versions
     log: MarkersLog | None = None
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
 
+UNDO = "undo"  #: name of the state before the last move of a subscription
 MAX_LEASE_MS = 12 * 3_600_000  #: longer leases are cut to 12 h, as in SQS and kafka-mq-go
 
 
@@ -209,6 +210,30 @@ class EndPause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SaveState:
+    """Saves the state of the cell under a name, instead of an earlier state of that name."""
+
+    cell: Cell
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreState:
+    """Returns the cell to a saved state, as a Seek does. The state before is saved under ``UNDO``."""
+
+    cell: Cell
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetState:
+    """Removes a saved state."""
+
+    cell: Cell
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberLost:
     """Ends the leases of a run whose member has left the consumer group (Pulsar's disconnect).
 
@@ -252,6 +277,9 @@ Marker = (
     | EndPause
     | Requeue
     | MemberLost
+    | SaveState
+    | RestoreState
+    | ForgetState
 )
 
 #: markers of messages that may name the queue topic by its id
@@ -289,4 +317,7 @@ KINDS: dict[type[Marker], str] = {
     EndPause: "END_PAUSE",
     Requeue: "REQUEUE",
     MemberLost: "MEMBER_LOST",
+    SaveState: "SAVE",
+    RestoreState: "RESTORE",
+    ForgetState: "FORGET",
 }

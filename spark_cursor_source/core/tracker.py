@@ -32,7 +32,10 @@ gone           + Withhold -> troubled (the dead letter could not be written, so 
                + Requeue -> available(0)
                + anything else -> gone (an ack wins)
 any            + Seek -> unseen at its position and above, gone below · the cell loses its owner
-               + Delete -> the cell does not exist
+               + RestoreState -> unseen at the saved read position and above; what was outstanding then ->
+                 available(n), or available(max - 1) if n = max; all else gone · the cell loses its owner
+               + SaveState, ForgetState -> unchanged
+               + Delete -> the cell does not exist, nor do its saved states
                + Pause, EndPause -> unchanged; between them consumers lease nothing new
 any            + Start, End, KeepAlive, Release, Reject with the id of another queue topic -> unchanged
 no cell        + Hello, Seek -> unseen at its position and above, gone below · anything else -> no cell
@@ -40,6 +43,9 @@ no cell        + Hello, Seek -> unseen at its position and above, gone below · 
 
 After a Seek, the tracker accepts Starts and planners' EndUpTo only from the owner, the run that wrote a Hello
 after the Seek. Starts and EndUpTo of other runs change nothing, because those runs do not know of the Seek.
+
+A cell has at most 8 saved states. Further names are not saved. The state ``undo`` always is, beside the
+others, and is forgotten after a week. A restore of an unknown name changes nothing.
 
 An EndLeased ends nothing but leases. A Release, Reject or Leave that came too late has changed nothing, so
 that an expired lease may be of a message that its sink has not acknowledged.
@@ -61,7 +67,15 @@ from dataclasses import dataclass, fields
 from typing import TypeVar, assert_never
 
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, HeldLetters, Lease, Totals
+from spark_cursor_source.core.cursor import (
+    Available,
+    CursorSnapshot,
+    Delayed,
+    HeldLetters,
+    Lease,
+    SavedState,
+    Totals,
+)
 from spark_cursor_source.core.delivery_times import UNKNOWN, FirstDeliveries
 from spark_cursor_source.core.lease_groups import (
     MANY_GROUPS,
@@ -72,6 +86,7 @@ from spark_cursor_source.core.lease_groups import (
 )
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
+    UNDO,
     CloseBreaker,
     Delete,
     End,
@@ -79,6 +94,7 @@ from spark_cursor_source.core.marker import (
     EndOffsetObserved,
     EndPause,
     EndUpTo,
+    ForgetState,
     Hello,
     KeepAlive,
     Leave,
@@ -90,6 +106,8 @@ from spark_cursor_source.core.marker import (
     Reject,
     Release,
     Requeue,
+    RestoreState,
+    SaveState,
     Seek,
     Start,
     Withhold,
@@ -105,6 +123,8 @@ OTHER_ERRORS = "one of many errors"
 MAX_ERRORS = 1_000  #: limit of held groups of dead letters; further ones share one error text
 #: limit of never-delivered messages that one batch copies as dead letters of a cell when they expire
 MAX_EXPIRED = 100_000
+MAX_SAVED = 8  #: limit of saved states of a cell beside ``UNDO``
+UNDO_MS = 7 * 86_400_000  #: the state ``UNDO`` is kept for this time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +183,7 @@ class CellTracker:
         self._owner_seen_ms = snapshot.owner_seen_ms
         self._sought = snapshot.sought
         self._paused_ms = snapshot.paused_ms
+        self._saved = {one.name: one for one in snapshot.saved}
         self._markers_partition = snapshot.markers_partition
         self._topic_id = snapshot.topic_id
         self._leases = LeaseGroups(snapshot.leases)
@@ -221,6 +242,7 @@ class CellTracker:
             sought=self._sought,
             owner_seen_ms=self._owner_seen_ms,
             paused_ms=self._paused_ms,
+            saved=tuple(self._saved.values()),
         )
 
     def apply(self, marker: Marker, *, at_ms: int, marker_offset: int) -> None:
@@ -295,7 +317,10 @@ class CellTracker:
         | EndOffsetObserved
         | Delete
         | Pause
-        | EndPause,
+        | EndPause
+        | SaveState
+        | RestoreState
+        | ForgetState,
         at_ms: int,
     ) -> None:
         """Applies a marker that concerns the whole cell instead of messages."""
@@ -315,12 +340,25 @@ class CellTracker:
                 self._ages = self._ages.seen(at_ms, marker.position)
             case Delete():
                 self._delete()
-            case Pause():
-                self._paused_ms = at_ms if self._paused_ms is None else self._paused_ms
-            case EndPause():
-                self._paused_ms = None
+            case Pause() | EndPause():
+                self._pause(at_ms if isinstance(marker, Pause) else None)
+            case _:
+                self._take_in_for_saved(marker, at_ms)
+
+    def _take_in_for_saved(self, marker: SaveState | RestoreState | ForgetState, at_ms: int) -> None:
+        match marker:
+            case SaveState(name=name):
+                self._save(name, at_ms)
+            case RestoreState(name=name):
+                self._restore(name, at_ms)
+            case ForgetState(name=name):
+                self._saved.pop(name, None)
             case _:
                 assert_never(marker)
+
+    def _pause(self, at_ms: int | None) -> None:
+        is_again = at_ms is not None and self._paused_ms is not None
+        self._paused_ms = self._paused_ms if is_again else at_ms
 
     def advance(self, now_ms: int | None) -> list[Decision]:
         """Ends a batch of markers and returns the decisions that follow from it.
@@ -336,6 +374,8 @@ class CellTracker:
             if len(self._leases) > MANY_GROUPS:
                 self._leases = coarser(self._leases, now_ms)
             self._breaker = self._breaker.seen(now_ms, self._policy.breaker)
+            if (undo := self._saved.get(UNDO)) is not None and undo.at_ms + UNDO_MS < now_ms:
+                del self._saved[UNDO]
         self._end_the_old(now_ms)
         if self._owner is not None:
             self._announce(self._owner)
@@ -518,6 +558,32 @@ class CellTracker:
         self._first_deliveries = UNKNOWN
         self._read_position = marker.position
         self._owner, self._owner_seen_ms, self._sought = None, 0, True
+
+    def _save(self, name: str, at_ms: int) -> None:
+        if name != UNDO and len(self._saved.keys() - {UNDO, name}) >= MAX_SAVED:
+            return
+        present = self.snapshot()
+        assert present is not None
+        self._saved.pop(name, None)  # the oldest comes first
+        self._saved[name] = SavedState(
+            name=name,
+            at_ms=at_ms,
+            read_position=self._read_position,
+            next_marker=self._next_marker,
+            outstanding=tuple(sorted(present.delivery_counts().items())),
+        )
+
+    def _restore(self, name: str, at_ms: int) -> None:
+        state = self._saved.get(name)
+        if state is None:
+            return
+        self._save(UNDO, at_ms)
+        self._seek(Seek(cell=self._cell, position=state.read_position))
+        most = self._policy.max_deliveries
+        for count, offsets in state.outstanding:
+            # A message that was in its last delivery then has one more.
+            deliveries = count if most is None else min(count, most - 1)
+            self._make_available(Available(deliveries, died=False), offsets)
 
     def _hello(self, marker: Hello) -> None:
         if self._owner is None and not self._read_position and not self._sought:

@@ -246,6 +246,69 @@ class SubscriptionExists(KafkaFailure):
     )
 
 
+class UnknownSnapshot(KafkaFailure):
+    """Raised when a subscription has no snapshot of a name."""
+
+    subscription: str
+    topic: str
+    name: str
+    known: tuple[str, ...]
+    template = (
+        "Subscription '{subscription}' of topic '{topic}' has no snapshot '{name}'. Its snapshots are: "
+        "{_known}."
+    )
+
+    @property
+    def _known(self) -> str:
+        return ", ".join(self.known) or "none"
+
+
+class TooManySnapshots(KafkaFailure):
+    """Raised when a subscription has as many snapshots as it can have."""
+
+    subscription: str
+    topic: str
+    known: tuple[str, ...]
+    template = (
+        "Subscription '{subscription}' of topic '{topic}' has {_count} snapshots already, and cannot have "
+        "more. Forget one of them: {_known}."
+    )
+
+    @property
+    def _count(self) -> int:
+        return len(self.known)
+
+    @property
+    def _known(self) -> str:
+        return ", ".join(self.known)
+
+
+class SnapshotNotTaken(KafkaFailure):
+    """Raised when the tracker has read the command to take a snapshot and has not taken it."""
+
+    subscription: str
+    topic: str
+    name: str
+    template = (
+        "The tracker has not taken the snapshot '{name}' of subscription '{subscription}' of topic "
+        "'{topic}'. It is of a version that knows no snapshots. Update the tracker."
+    )
+
+
+class PastNotKept(KafkaFailure):
+    """Raised when the markers of a past instant are not in the markers topic any more."""
+
+    subscription: str
+    topic: str
+    partition: int
+    at: str
+    template = (
+        "The state of subscription '{subscription}', topic '{topic}', partition {partition} at {at} is not "
+        "known: there is no snapshot from before, and the markers topic does not reach back to its first "
+        "marker. Give a later time, or take snapshots regularly."
+    )
+
+
 class SubscriptionHasConsumers(KafkaFailure):
     """Raised when a subscription is deleted that has consumers."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_cursor_source.core.names import is_literal
-from spark_cursor_source.errors import InvalidOption, MissingOption
+from spark_cursor_source.errors import ConflictingOptions, InvalidOption, MissingOption
 from spark_cursor_source.options import kinds
 from spark_cursor_source.options.declare import (
     KAFKA_CLIENTS,
@@ -134,6 +134,13 @@ class ViewOptions:
         default="false",
         doc="of `outstanding`: columns `key`, `value` and `timestamp` of the message",
     )
+    as_of: str | None = option(
+        "asOf",
+        kinds.text,
+        default=None,
+        absent="now",
+        doc="of `cursors`: the state at this time, ISO 8601 with an offset, or milliseconds since 1970",
+    )
     isolation: Isolation = same_option(SourceOptions, "isolation")
     markers_topic: str = same_option(SourceOptions, "markers_topic")
     redeliveries_topic: str = same_option(SourceOptions, "redeliveries_topic")
@@ -153,6 +160,10 @@ class ViewOptions:
                 "deadLetterTopic": parsed.dead_letter_topic,
             }
         )
+        if parsed.as_of is not None and parsed.view is not View.CURSORS:
+            raise ConflictingOptions(
+                ("view", "asOf"), f"the view {parsed.view.value} has no past", "give view=cursors"
+            )
         if parsed.view is View.DEADLETTERS:
             parsed._check_dead_letters()
         return parsed

@@ -16,6 +16,7 @@ from spark_cursor_source.core.cursor import (
     HeldLetters,
     Lease,
     MarkersLog,
+    SavedState,
     Totals,
 )
 from spark_cursor_source.core.offsets import OffsetSet
@@ -27,6 +28,7 @@ from spark_cursor_source.wire.control_pb2 import CursorPart as CursorPartPb
 from spark_cursor_source.wire.control_pb2 import EndSeen as EndSeenPb
 from spark_cursor_source.wire.control_pb2 import Group as GroupPb
 from spark_cursor_source.wire.control_pb2 import Held as HeldPb
+from spark_cursor_source.wire.control_pb2 import Saved as SavedPb
 from spark_cursor_source.wire.control_pb2 import Totals as TotalsPb
 from spark_cursor_source.wire.descriptors import UNREADABLE
 from spark_cursor_source.wire.first_deliveries import decode_first_deliveries, encode_first_deliveries
@@ -88,6 +90,7 @@ def encode(cursor: CursorSnapshot) -> bytes:
         sought=cursor.sought,
         owner_seen_ms=cursor.owner_seen_ms,
         paused_ms=cursor.paused_ms,
+        saved=[_encode_saved(one) for one in cursor.saved],
         markers_topic="" if cursor.log is None else cursor.log.topic,
         markers_topic_id="" if cursor.log is None else cursor.log.topic_id,
     ).SerializeToString(deterministic=True)
@@ -134,6 +137,29 @@ def _group(
         lapsed=lapsed,
         grouped=grouped,
         left=left,
+    )
+
+
+def _encode_saved(saved: SavedState) -> SavedPb:
+    return SavedPb(
+        name=saved.name,
+        at_ms=saved.at_ms,
+        read_position=saved.read_position,
+        next_marker=saved.next_marker,
+        outstanding=[
+            GroupPb(offsets=encode_offsets(offsets), delivery_count=count)
+            for count, offsets in saved.outstanding
+        ],
+    )
+
+
+def _decode_saved(pb: SavedPb) -> SavedState:
+    return SavedState(
+        name=pb.name,
+        at_ms=pb.at_ms,
+        read_position=pb.read_position,
+        next_marker=pb.next_marker,
+        outstanding=tuple((group.delivery_count, decode_offsets(group.offsets)) for group in pb.outstanding),
     )
 
 
@@ -223,6 +249,7 @@ def decode(value: bytes) -> CursorSnapshot:
         sought=pb.sought,
         owner_seen_ms=pb.owner_seen_ms,
         paused_ms=pb.paused_ms if pb.HasField("paused_ms") else None,
+        saved=tuple(_decode_saved(saved) for saved in pb.saved),
         log=MarkersLog(pb.markers_topic, pb.markers_topic_id) if pb.markers_topic else None,
     )
     _check(cursor)
@@ -272,8 +299,20 @@ def _check(cursor: CursorSnapshot) -> None:
         or any(len(dict(kind)) < len(kind) for kind in kinds)
         or sum(len(offsets) for _, offsets in groups) != len(outstanding)
         or outstanding.below(cursor.read_position) != outstanding
+        or not all(map(_is_consistent, cursor.saved))
+        or len({saved.name for saved in cursor.saved}) < len(cursor.saved)
     ):
         raise InvalidControlRecord(f"the cursor of {cursor.cell} contradicts itself")
+
+
+def _is_consistent(saved: SavedState) -> bool:
+    offsets = saved.offsets
+    return (
+        bool(saved.name)
+        and min(saved.at_ms, saved.read_position, saved.next_marker) >= 0
+        and sum(len(some) for _, some in saved.outstanding) == len(offsets)
+        and offsets.below(saved.read_position) == offsets
+    )
 
 
 def to_records(key: bytes, whole: bytes, *, max_bytes: int) -> list[tuple[bytes, bytes]]:

@@ -21,6 +21,7 @@ from spark_cursor_source.core.marker import (
     EndOffsetObserved,
     EndPause,
     EndUpTo,
+    ForgetState,
     Hello,
     KeepAlive,
     Leave,
@@ -32,6 +33,8 @@ from spark_cursor_source.core.marker import (
     Reject,
     Release,
     Requeue,
+    RestoreState,
+    SaveState,
     Seek,
     Start,
     Withhold,
@@ -44,6 +47,7 @@ from spark_cursor_source.wire.marker_pb2 import Marker as MarkerPb
 
 V1, V2 = 0, 1
 MAX_REASON = 500  #: longest reason that a marker keeps, in characters
+MAX_STATE_NAME = 100  #: longest name of a saved state, in characters
 MAX_DUE_MS = 253_402_300_800_000  #: the end of the year 9999
 MAX_DELIVERY_COUNT = 10**9  #: limit of delivery counts; further deliveries still fit in 32 bits
 
@@ -70,6 +74,9 @@ class MarkerType(IntEnum):
     END_PAUSE = 16
     REQUEUE = 17
     MEMBER_LOST = 18
+    SAVE_STATE = 19
+    RESTORE_STATE = 20
+    FORGET_STATE = 21
 
 
 _V1_TYPES = (MarkerType.START, MarkerType.END, MarkerType.KEEP_ALIVE)
@@ -391,6 +398,22 @@ def _decode_member_lost(pb: MarkerPb, cell: Cell) -> MemberLost | None:
     return MemberLost(cell=cell, run_id=pb.run_id, lost_run_id=pb.lost_run_id)
 
 
+def _encode_name(pb: MarkerPb, marker: SaveState | RestoreState | ForgetState) -> None:
+    pb.name = marker.name
+
+
+def _decode_save(pb: MarkerPb, cell: Cell) -> SaveState | None:
+    return SaveState(cell=cell, name=_name(pb)) if pb.name else None
+
+
+def _decode_restore(pb: MarkerPb, cell: Cell) -> RestoreState | None:
+    return RestoreState(cell=cell, name=_name(pb)) if pb.name else None
+
+
+def _decode_forget(pb: MarkerPb, cell: Cell) -> ForgetState | None:
+    return ForgetState(cell=cell, name=_name(pb)) if pb.name else None
+
+
 def _encode_open_breaker(pb: MarkerPb, marker: OpenBreaker) -> None:
     pb.reason = kept(marker.trip)
 
@@ -445,6 +468,9 @@ _CODECS: dict[type[Marker], tuple[MarkerType, _EncodeFields, _DecodeFields]] = {
     EndPause: (MarkerType.END_PAUSE, _encode_nothing, _decode_end_pause),
     Requeue: (MarkerType.REQUEUE, _encode_requeue, _decode_requeue),
     MemberLost: (MarkerType.MEMBER_LOST, _encode_member_lost, _decode_member_lost),
+    SaveState: (MarkerType.SAVE_STATE, _encode_name, _decode_save),
+    RestoreState: (MarkerType.RESTORE_STATE, _encode_name, _decode_restore),
+    ForgetState: (MarkerType.FORGET_STATE, _encode_name, _decode_forget),
 }
 _DECODERS: dict[int, _DecodeFields] = {number: fields for number, _, fields in _CODECS.values()}
 
@@ -454,6 +480,12 @@ def _offsets(pb: MarkerPb) -> OffsetSet:
         return OffsetSet.from_roaring(pb.offsets)
     except ValueError as cause:
         raise InvalidMarker(str(cause)) from cause
+
+
+def _name(pb: MarkerPb) -> str:
+    if len(pb.name) > MAX_STATE_NAME:
+        raise InvalidMarker(f"its name has more than {MAX_STATE_NAME} characters")
+    return pb.name
 
 
 def _lease_ms(pb: MarkerPb) -> int:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
+from spark_cursor_source.admin.audit import read_audit
+from spark_cursor_source.admin.past_cursors import cursors_at
 from spark_cursor_source.admin.subscriptions import (
     EARLIEST,
     LATEST,
@@ -24,9 +28,13 @@ from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.errors import (
     InvalidArgument,
     NoTracker,
+    PastNotKept,
+    SnapshotNotTaken,
     SubscriptionExists,
     SubscriptionHasConsumers,
+    TooManySnapshots,
     TopicNotFound,
+    UnknownSnapshot,
     UnknownSubscription,
 )
 from spark_cursor_source.kafka.admin import ClusterAdmin
@@ -313,3 +321,149 @@ def test_a_subscription_with_consumers_is_deleted_by_force_only(
     assert cursors(tracked) == {}
     member.close()
     assert subscriptions.delete("billing"), "what is left of it is the group"
+
+
+# ---- snapshots
+
+
+def test_a_snapshot_brings_the_acks_of_each_message_back(
+    tracked: Control, subscriptions: Subscriptions, send: Send
+) -> None:
+    queue = tracked.queue
+    first, second = cell_of(queue, 0), cell_of(queue, 1)
+    send(hello(first), start(first, 0, 6), End(cell=first, offsets=offsets((1, 3))), hello(second))
+    assert subscriptions.snapshot("billing", queue, "before release 7") == {0: 6, 1: 0}
+    send(End(cell=first, offsets=offsets((0, 6))), start(second, 0, 4), EndUpTo(cell=second, position=4))
+    (saved,) = subscriptions.snapshots("billing", queue)
+    assert (saved.name, saved.positions, saved.outstanding) == ("before release 7", {0: 6, 1: 0}, 4)
+    preview = subscriptions.preview_restore("billing", queue, "before release 7")
+    assert [(one.partition, one.position, one.again, one.dropped) for one in preview] == [
+        (0, 6, 4, 0),
+        (1, 0, 4, 0),
+    ]
+    assert subscriptions.restore("billing", queue, "before release 7") == {0: 6, 1: 0}
+    found = cursors(tracked)
+    assert (found[first].outstanding, found[first].read_position) == (offsets((0, 1), (3, 6)), 6)
+    assert (found[second].outstanding, found[second].read_position) == (EMPTY, 0)
+    assert committed(tracked) == {0: 6, 1: 0}
+    assert subscriptions.undo("billing", queue) == {0: 6, 1: 4}
+    assert not any(cursor.outstanding for cursor in cursors(tracked).values())
+    subscriptions.forget_snapshot("billing", queue, "before release 7")
+    with pytest.raises(UnknownSnapshot, match=r"no snapshot 'before release 7'\. Its snapshots are: undo\.$"):
+        subscriptions.restore("billing", queue, "before release 7")
+
+
+def test_a_seek_a_skip_and_an_expiry_can_be_undone(
+    tracked: Control, subscriptions: Subscriptions, send: Send
+) -> None:
+    queue = tracked.queue
+    first, second = cell_of(queue, 0), cell_of(queue, 1)
+    send(hello(first), start(first, 0, 6), End(cell=first, offsets=offsets((1, 3))), hello(second))
+    before = {cell: (one.outstanding, one.read_position) for cell, one in cursors(tracked).items()}
+    moves: list[Callable[[], object]] = [
+        lambda: subscriptions.seek("billing", queue, EARLIEST),
+        lambda: subscriptions.skip_all("billing", queue),
+        lambda: subscriptions.skip("billing", queue, 2),
+        lambda: subscriptions.expire("billing", queue, before_ms=FIRST_MS + 4_000),
+    ]
+    for move in moves:
+        move()
+        changed = {cell: (one.outstanding, one.read_position) for cell, one in cursors(tracked).items()}
+        assert changed != before
+        subscriptions.undo("billing", queue)
+        after = {cell: (one.outstanding, one.read_position) for cell, one in cursors(tracked).items()}
+        assert after == before
+    servers = {"bootstrap.servers": tracked.config["bootstrap.servers"]}
+    told = [entry.action for entry in read_audit(servers, markers_topic=tracked.markers)]
+    assert told[::-1][:4] == ["seek", "undo", "skip all messages", "undo"]
+    assert told.count("undo") == 4
+
+
+def test_a_subscription_that_was_never_moved_has_nothing_to_undo(
+    tracked: Control, subscriptions: Subscriptions
+) -> None:
+    subscriptions.create("billing", tracked.queue, LATEST)
+    with pytest.raises(UnknownSnapshot, match=r"no snapshot 'undo'\. Its snapshots are: none\.$"):
+        subscriptions.undo("billing", tracked.queue)
+
+
+def test_a_clone_has_the_acks_of_its_original_or_of_a_snapshot(
+    tracked: Control, subscriptions: Subscriptions, send: Send
+) -> None:
+    queue = tracked.queue
+    first, second = cell_of(queue, 0), cell_of(queue, 1)
+    send(hello(first), start(first, 0, 6), End(cell=first, offsets=offsets((1, 3))), hello(second))
+    subscriptions.snapshot("billing", queue, "then")
+    send(End(cell=first, offsets=offsets((0, 5))))
+    assert subscriptions.clone("billing", queue, "staging") == {0: 6, 1: 0}
+    assert subscriptions.clone("billing", queue, "earlier", snapshot="then") == {0: 6, 1: 0}
+    found = cursors(tracked)
+    assert found[cell_of(queue, 0, "staging")].outstanding == offsets((5, 6))
+    assert found[cell_of(queue, 0, "earlier")].outstanding == offsets((0, 1), (3, 6))
+    assert committed(tracked, "staging") == {0: 6, 1: 0}
+    assert found[first].outstanding == offsets((5, 6)), "the original is as it was"
+    with pytest.raises(SubscriptionExists):
+        subscriptions.clone("billing", queue, "staging")
+    with pytest.raises(UnknownSnapshot):
+        subscriptions.clone("billing", queue, "another", snapshot="never")
+
+
+def test_snapshots_that_cannot_be_taken_are_refused(
+    tracked: Control, subscriptions: Subscriptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = tracked.queue
+    subscriptions.create("billing", queue, LATEST)
+    for name in ("", "undo", "x" * 101, "a\nb"):
+        with pytest.raises(InvalidArgument, match=r"^The argument name="):
+            subscriptions.snapshot("billing", queue, name)
+    for number in range(8):
+        subscriptions.snapshot("billing", queue, f"{number}")
+    subscriptions.snapshot("billing", queue, "3")
+    with pytest.raises(TooManySnapshots, match=r"has 8 snapshots already.* Forget one of them: 0, 1, 2, "):
+        subscriptions.snapshot("billing", queue, "8")
+    monkeypatch.setattr(TrackerChannel, "tell", lambda self, markers, *, what: {})
+    with pytest.raises(SnapshotNotTaken, match="Update the tracker"):
+        subscriptions.snapshot("billing", queue, "7")
+
+
+def test_cursors_of_a_past_time_are_the_snapshot_before_it_and_the_markers_since(
+    tracked: Control, subscriptions: Subscriptions, send: Send
+) -> None:
+    queue = tracked.queue
+    first, second = cell_of(queue, 0), cell_of(queue, 1)
+
+    def now() -> tuple[int, dict[Cell, tuple[object, int]]]:
+        at_ms = subscriptions.latest_marker_ms()
+        assert at_ms is not None
+        time.sleep(0.02)  # the next marker has a later time
+        return at_ms, {cell: (one.outstanding, one.read_position) for cell, one in cursors(tracked).items()}
+
+    def at(at_ms: int) -> dict[Cell, tuple[object, int]]:
+        found = cursors_at(tracked.config, tracked.markers, cursors(tracked).values(), at_ms)
+        return {one.cell: (one.outstanding, one.read_position) for one in found}
+
+    send(hello(first))
+    moments = [now()]
+    send(start(first, 0, 6), End(cell=first, offsets=offsets((1, 3))), hello(second))
+    moments.append(now())
+    subscriptions.snapshot("billing", queue, "then")
+    send(start(second, 0, 4), End(cell=second, offsets=offsets((0, 2))))
+    moments.append(now())
+    subscriptions.seek("billing", queue, LATEST)
+    moments.append(now())
+    for at_ms, expected in moments:
+        assert at(at_ms) == expected
+    assert at(moments[0][0] - 60_000) == {}, "no cell was there"
+    admin = AdminClient({"bootstrap.servers": tracked.config["bootstrap.servers"]})
+    number = cursors(tracked)[first].markers_partition
+    end = cursors(tracked)[first].saved[0].next_marker
+    admin.delete_records([TopicPartition(tracked.markers, number, end)])
+    wait_until(lambda: _begins_at(tracked, number) == end, "the markers are deleted")
+    assert at(moments[2][0])[first] == moments[2][1][first]
+    with pytest.raises(PastNotKept, match="there is no snapshot from before"):
+        at(moments[1][0])
+
+
+def _begins_at(tracked: Control, number: int) -> int:
+    place = (tracked.markers, number)
+    return ClusterAdmin(tracked.config).beginning_offsets([place])[place]

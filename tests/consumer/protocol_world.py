@@ -36,6 +36,8 @@ from spark_cursor_source.core.marker import (
     MemberLost,
     Pause,
     Release,
+    RestoreState,
+    SaveState,
     Seek,
     Start,
 )
@@ -79,6 +81,7 @@ class World:
     living: set[str] = field(default_factory=set)  # runs of other members that are in the group
     releases: bool = False  # the front ends the leases of members that are not in the group
     released_leases: int = 0  # of such members
+    restored: int = 0  # returns to a snapshot
     held: list[Delivery] = field(default_factory=list)  # by the application, or by tasks
     foreign: frozenset[int] = frozenset()  # offsets of another queue
     skips_foreign: bool = False  # a client skips them, a query leases and ends them
@@ -164,8 +167,7 @@ class World:
         """An operator moves a read position. What runs start that do not know of it is nothing."""
         number, position = chance.randrange(PARTITIONS), chance.randint(0, self.messages)
         cell = CELLS[number]
-        runs = [marker.run_id for marker, _ in self.log if isinstance(marker, Hello) and marker.cell == cell]
-        self.past_runs[cell] = frozenset(runs)
+        self._note_past_runs(cell)
         self.send([Seek(cell=cell, position=position)])
         for offset in range(self.messages):
             self.first_starts.pop((number, offset), None)
@@ -173,6 +175,34 @@ class World:
                 self.ended.add((number, offset))
             else:
                 self.ended.discard((number, offset))
+
+    def save(self, chance: Random) -> None:
+        """An operator takes a snapshot of a partition."""
+        self.send([SaveState(cell=chance.choice(CELLS), name="a")])
+
+    def restore(self, chance: Random) -> None:
+        """An operator returns to the snapshot, or to the state before the last return."""
+        self.track(chance, everything=True)
+        saved = [(cell, one) for cell, cursor in self.cursors.items() for one in cursor.saved]
+        if not saved:
+            return
+        cell, state = chance.choice(saved)
+        self._note_past_runs(cell)
+        self.send([RestoreState(cell=cell, name=state.name)])
+        self.restored += 1
+        for offset in range(self.messages):
+            place = cell.partition, offset
+            if offset >= state.read_position:
+                self.first_starts.pop(place, None)
+            is_skipped = self.skips_foreign and offset in self.foreign
+            if is_skipped or (offset < state.read_position and offset not in state.offsets):
+                self.ended.add(place)
+            else:
+                self.ended.discard(place)
+
+    def _note_past_runs(self, cell: Cell) -> None:
+        runs = [marker.run_id for marker, _ in self.log if isinstance(marker, Hello) and marker.cell == cell]
+        self.past_runs[cell] = frozenset(runs)
 
     def disturb(self, chance: Random) -> None:
         """The next write of a client gets no answer. A query would fail and be restarted."""

@@ -15,6 +15,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
+    UNDO,
     CloseBreaker,
     Delete,
     End,
@@ -22,6 +23,7 @@ from spark_cursor_source.core.marker import (
     EndOffsetObserved,
     EndPause,
     EndUpTo,
+    ForgetState,
     Hello,
     KeepAlive,
     Leave,
@@ -32,6 +34,8 @@ from spark_cursor_source.core.marker import (
     Reject,
     Release,
     Requeue,
+    RestoreState,
+    SaveState,
     Seek,
     Start,
     Withhold,
@@ -99,6 +103,7 @@ class Twin:
     closes_ms: int | None = None
     letters: list[int] = field(default_factory=list)  # when each dead letter went out
     ages: MessageAges = field(default_factory=MessageAges)
+    saved: dict[str, tuple[int, dict[int, int]]] = field(default_factory=dict)  # position, counts by offset
 
     def __post_init__(self) -> None:
         self.ages = MessageAges(ttl_ms=self.policy.message_ttl_ms)
@@ -158,11 +163,14 @@ class Twin:
                         self.totals["rejected"] += 1
                         self.dead_letter(offset, message, REJECTED, at_ms, marker.reason)
             case Seek(position=position):
-                self.messages.clear()
-                self.to_announce.clear()
-                self.read_position = position
-                self.ended -= set(range(position, LOG_END))
-                self.owner, self.owner_seen_ms, self.sought = None, 0, True
+                self.seek(position)
+            case SaveState(name=name):
+                self.save(name)
+            case ForgetState(name=name):
+                self.saved.pop(name, None)
+            case RestoreState(name=name):
+                if name in self.saved:
+                    self.restore(*self.saved[name])
             case Hello():
                 if self.owner is None and self.read_position == 0 and not self.sought:
                     self.read_position = marker.position
@@ -279,6 +287,27 @@ class Twin:
         if delay_ms is None:
             delay_ms = self.policy.backoff.delay_ms(message.count)
         self.give_back(offset, message, at_ms, delay_ms)
+
+    def seek(self, position: int) -> None:
+        self.messages.clear()
+        self.to_announce.clear()
+        self.read_position = position
+        self.ended -= set(range(position, LOG_END))
+        self.owner, self.owner_seen_ms, self.sought = None, 0, True
+
+    def save(self, name: str) -> None:
+        counts = {offset: message.count for offset, message in self.messages.items()}
+        self.saved[name] = (self.read_position, counts)
+
+    def restore(self, position: int, counts: dict[int, int]) -> None:
+        self.save(UNDO)
+        self.seek(position)
+        for offset, count in counts.items():
+            limit = self.policy.max_deliveries
+            given = count if limit is None else min(count, limit - 1)
+            self.messages[offset] = Message("available", given, None)
+            self.to_announce.add(offset)
+            self.ended.discard(offset)
 
     def lose_member(self, lost: str, at_ms: int) -> None:
         for group in self.grouped("leased", lambda message: message.run == lost and not message.left):
@@ -483,6 +512,7 @@ sets = st.builds(
     ),
 )
 counts = st.integers(1, 4)
+saved_names = st.sampled_from(["before", UNDO])
 runs = st.sampled_from(["a", "b"])
 positions = st.integers(0, LOG_END)
 spans_ms = st.sampled_from([0, 1, 999, 1_000, 5_000, 20_000, 20_001, 13 * 3_600_000])
@@ -535,6 +565,9 @@ markers = st.one_of(
     st.builds(EndPause, cell=cell),
     st.builds(Requeue, cell=cell, offsets=sets),
     st.builds(MemberLost, cell=cell, run_id=runs, lost_run_id=runs),
+    st.builds(SaveState, cell=cell, name=saved_names),
+    st.builds(RestoreState, cell=cell, name=saved_names),
+    st.builds(ForgetState, cell=cell, name=saved_names),
     st.builds(OpenBreaker, cell=cell, trip=st.sampled_from(["x", "y"])),
     st.builds(EndOffsetObserved, cell=cell, position=positions),
     st.builds(Delete, cell=cell),
@@ -651,6 +684,11 @@ def assert_same_groups(state: CursorSnapshot, twin: Twin) -> None:
     assert (state.read_position, state.owner) == (twin.read_position, twin.owner)
     assert (state.sought, state.owner_seen_ms) == (twin.sought, twin.owner_seen_ms)
     assert state.paused_ms == twin.paused_ms
+    saved = {
+        one.name: (one.read_position, {n: count for count, offsets in one.outstanding for n in offsets})
+        for one in state.saved
+    }
+    assert saved == twin.saved
     breaker = state.breaker
     assert (breaker.trip, breaker.opened_ms, breaker.closes_ms) == (
         twin.trip,

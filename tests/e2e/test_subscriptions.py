@@ -238,6 +238,35 @@ def test_a_running_query_follows_when_its_subscription_is_sought_back_and_forth(
     assert not consumer.events("failed")
 
 
+def test_a_running_query_follows_when_its_subscription_is_restored(make_plain_queue: MakeQueue) -> None:
+    # 0..9 read, 3 and 5 left | snapshot | 10..14 read, all acked | restore: 3, 5 and 10..14 again | undo
+    queue = make_plain_queue()
+    queue.tracker()
+    queue.produce(["leave" if offset in (3, 5) else "plain" for offset in range(10)])
+    consumer = queue.consumer(per_row=True, sessionTimeout="3s", leaseTimeout="10m")
+    consumer.until(
+        lambda: (cursor := queue.cursor()) and len(cursor.outstanding) == 2, "all but two are acked"
+    )
+    with closing(_subscriptions(queue)) as subscriptions:
+        assert subscriptions.snapshot("s", queue.topic, "before") == {0: 10}
+        queue.produce(["plain"] * 5)
+        consumer.until_seen(15)
+        queue.ack([3, 5])
+        consumer.until(queue.all_settled, "all is acked")
+        assert subscriptions.restore("s", queue.topic, "before") == {0: 10}
+        consumer.until_seen(22)
+        consumer.until(queue.all_settled, "what was not acked then is acked again")
+        subscriptions.skip("s", queue.topic, 5)
+        subscriptions.undo("s", queue.topic)
+        queue.produce(["plain"] * 2)
+        consumer.until_seen(24)
+        consumer.until(queue.all_settled, "nothing is skipped")
+    seen = [(one.id[1], one.count) for one in consumer.seen()]
+    assert sorted(seen[15:22]) == [(3, 2), (5, 2), *((offset, 1) for offset in range(10, 15))]
+    assert sorted(seen[22:]) == [(15, 1), (16, 1)]
+    assert not consumer.events("failed")
+
+
 def test_a_query_runs_on_when_its_subscription_is_deleted_by_force(make_plain_queue: MakeQueue) -> None:
     queue = make_plain_queue()
     queue.tracker()

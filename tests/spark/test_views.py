@@ -19,7 +19,15 @@ from pyspark.sql.types import StructType
 
 import spark_cursor_source as cursorq
 from spark_cursor_source.core.breaker import Breaker
-from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, HeldLetters, Lease, Totals
+from spark_cursor_source.core.cursor import (
+    Available,
+    CursorSnapshot,
+    Delayed,
+    HeldLetters,
+    Lease,
+    SavedState,
+    Totals,
+)
 from spark_cursor_source.core.delivery_times import FirstDeliveries
 from spark_cursor_source.core.marker import (
     CloseBreaker,
@@ -38,11 +46,12 @@ from spark_cursor_source.core.marker import (
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter
-from spark_cursor_source.errors import UnknownOption
+from spark_cursor_source.errors import ConflictingOptions, InvalidOption, UnknownOption
 from spark_cursor_source.options.view import View, ViewOptions
 from spark_cursor_source.spark.source import CursorqDataSource
 from spark_cursor_source.spark.views import view_columns
 from spark_cursor_source.spark.views.columns import arrow_schema, ddl
+from spark_cursor_source.spark.views.cursors import CursorsReader
 from spark_cursor_source.spark.views.outstanding import outstanding_batches
 from spark_cursor_source.tracker.dead_letter_copier import DeadLetterCopier
 from spark_cursor_source.wire import marker as marker_wire
@@ -331,6 +340,25 @@ def test_a_frame_of_cursors_shows_what_has_moved_since(control: Control) -> None
     assert [row.read_position for row in df.collect()] == [5]
     control.put(CursorSnapshot(cell=cell(topic), read_position=7, next_marker=1))
     assert [row.read_position for row in df.collect()] == [7]
+
+
+def test_cursors_as_of_a_past_time_are_those_of_then(control: Control) -> None:
+    topic = control.create_topic()
+    here = cell(topic)
+    saved = SavedState(
+        name="then", at_ms=AT_MS, read_position=5, next_marker=0, outstanding=((1, some((2, 4))),)
+    )
+    control.put(CursorSnapshot(cell=here, read_position=9, next_marker=0, saved=(saved,)))
+    assert [row.read_position for row in control.view("cursors").collect()] == [9]
+    (row,) = control.view("cursors", asOf=AT_MS).collect()
+    assert (row.read_position, row.mark_delete, row.outstanding) == (5, 1, 2)
+    assert control.view("cursors", asOf="2001-01-01T00:00:00Z").collect() == []
+    with pytest.raises(ConflictingOptions, match="the view stats has no past"):
+        ViewOptions.parse({"kafka.bootstrap.servers": "b:1", "view": "stats", "asOf": "5"})
+    with pytest.raises(InvalidOption, match="it is not an instant"):
+        CursorsReader(
+            ViewOptions.parse({"kafka.bootstrap.servers": "b:1", "view": "cursors", "asOf": "yesterday"})
+        )
 
 
 def test_cursors_are_those_of_the_subscription_and_topics_asked_for(control: Control) -> None:

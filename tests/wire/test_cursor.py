@@ -19,6 +19,7 @@ from spark_cursor_source.core.cursor import (
     HeldLetters,
     Lease,
     MarkersLog,
+    SavedState,
     Totals,
 )
 from spark_cursor_source.core.delivery_times import MOST_STEPS, UNKNOWN, FirstDeliveries
@@ -138,6 +139,20 @@ TRACKED = replace(SOUGHT, log=MarkersLog("__cursorq_markers", "q2W9cLkKQx6w9xRMT
 
 PAUSED = replace(ONE, paused_ms=1_700_000_060_123)
 
+SAVED = replace(
+    ONE,
+    saved=(
+        SavedState(name="before release 7", at_ms=1_699_999_000_000, read_position=40, next_marker=100),
+        SavedState(
+            name="undo",
+            at_ms=1_700_000_000_250,
+            read_position=4_000,
+            next_marker=801,
+            outstanding=((1, OffsetSet.of((100, 200))), (4, OffsetSet.from_offsets([7, 9]))),
+        ),
+    ),
+)
+
 # ---- whole cursors
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -240,6 +255,10 @@ def test_cursors_that_name_their_markers_topic_are_read_for_ever() -> None:
 
 def test_cursors_of_a_paused_subscription_are_read_for_ever() -> None:
     assert decode((GOLDEN / "cursor_v1_paused.bin").read_bytes()) == PAUSED
+
+
+def test_cursors_with_saved_states_are_read_for_ever() -> None:
+    assert decode((GOLDEN / "cursor_v1_saved.bin").read_bytes()) == SAVED
 
 
 def test_cursors_that_count_unknown_settlements_are_read_for_ever() -> None:

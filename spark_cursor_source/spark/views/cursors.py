@@ -9,10 +9,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_cursor_source.admin.oldest import ONE_MESSAGE, oldest_unacked_ms
+from spark_cursor_source.admin.past_cursors import cursors_at
 from spark_cursor_source.core.batch import TopicPartition
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.stats import PartitionStats
+from spark_cursor_source.errors import InvalidOption
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.consumers import borrowed_consumer
@@ -21,6 +23,7 @@ from spark_cursor_source.options.view import ViewOptions
 from spark_cursor_source.spark.views.columns import RANGES, rows_batch
 from spark_cursor_source.spark.views.ranges import ShareOfCells, reader_config, shares_of_cells, shown_cursors
 from spark_cursor_source.topics.message_columns import Columns
+from spark_cursor_source.wire.deliver_at import parse_instant
 
 COLUMNS: Columns = {
     "subscription": "STRING",
@@ -74,12 +77,17 @@ class CursorsReader(DataSourceReader):
         trouble        STRING     why held dead letters could not be written; null: no failed attempt
         next_try       TIMESTAMP  broker time of the next attempt to write them
 
+    With ``asOf``, the rows show the cursors at that time of the brokers: the last snapshot of the
+    subscription before it, with the markers since. Cells that did not exist then are left out. The totals
+    count from the snapshot on. ``oldest_unacked``, ``log_end`` and ``backlog`` use the present topic.
+
     Offsets without a message (transaction markers, compacted records) count in the backlog until the read
     position passes them. If they first become older than the TTL, they count as expired.
     """
 
     def __init__(self, options: ViewOptions) -> None:
         self._options = options
+        self._as_of_ms = None if options.as_of is None else _instant_ms(options.as_of)
 
     def partitions(self) -> Sequence[InputPartition]:
         return shares_of_cells(self._options)
@@ -88,6 +96,8 @@ class CursorsReader(DataSourceReader):
         if not isinstance(partition, ShareOfCells):
             return
         cursors = shown_cursors(self._options, partition)
+        if self._as_of_ms is not None:
+            cursors = cursors_at(self._options.kafka, self._options.markers_topic, cursors, self._as_of_ms)
         ends = self._log_ends([(one.cell.topic, one.cell.partition) for one in cursors])
         rows: list[Sequence[Any]] = []
         holes = 0
@@ -108,6 +118,14 @@ class CursorsReader(DataSourceReader):
         topics = ClusterAdmin(client_config(self._options.kafka, "admin"))
         committed = self._options.isolation is Isolation.READ_COMMITTED
         return topics.existing_ends(partitions, committed=committed)
+
+
+def _instant_ms(text: str) -> int:
+    at_ms = parse_instant(text)
+    if at_ms is None:
+        next_move = "give ISO 8601 with an offset, such as 2026-11-21T08:00:00Z, or milliseconds since 1970"
+        raise InvalidOption("asOf", text, "it is not an instant", next_move)
+    return at_ms
 
 
 def _row(

@@ -66,7 +66,8 @@ class MarkersReader(DataSourceReader):
         version          INT        1: kafka-mq-go, for one message; 2: for a set of messages
         type             STRING     START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO,
                                     RESUME, HOLD, LOG_END, DELETE, WITHHOLD, END_LEASED, LEAVE,
-                                    PAUSE, END_PAUSE, REQUEUE, MEMBER_LOST
+                                    PAUSE, END_PAUSE, REQUEUE, MEMBER_LOST, SAVE,
+                                    RESTORE, FORGET
         subscription     STRING     in version 1: the queue id
         topic            STRING     null in version 1, whose markers have no topic
         partition        INT

@@ -1,0 +1,100 @@
+"""Cursors as they were at an instant: the last snapshot before it, and the markers since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import Available, CursorSnapshot, SavedState
+from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.tracker import CellTracker
+from spark_cursor_source.errors import InvalidMarker, PastNotKept
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.range_reader import RangeReader
+from spark_cursor_source.wire import marker as marker_wire
+from spark_cursor_source.wire.instant_text import instant_text
+
+
+def cursors_at(
+    kafka: Mapping[str, str], markers_topic: str, cursors: Iterable[CursorSnapshot], at_ms: int
+) -> list[CursorSnapshot]:
+    """Returns these cursors as they were at a time of the brokers, in the same order.
+
+    Cells that did not exist at that time are left out. The totals count from the snapshot on. A message that
+    was leased when the snapshot was taken is available in the result, unless a later marker is about it.
+
+    Raises:
+        PastNotKept: a cell has no snapshot from before, and its first markers are not kept any more.
+        KafkaUnavailable, NotAuthorized, KafkaRefused
+    """
+    wanted = list(cursors)
+    topics = ClusterAdmin(client_config(kafka, "admin"))
+    places = sorted({(markers_topic, one.markers_partition) for one in wanted})
+    begins, ends = topics.beginning_offsets(places), topics.end_offsets(places, committed=True)
+    stops = topics.offsets_for_time(places, at_ms + 1)
+    trackers: dict[Cell, CellTracker] = {}
+    starts: dict[int, int] = {}
+    for cursor in wanted:
+        number = cursor.markers_partition
+        base = _last_before(cursor, at_ms)
+        start = 0 if base is None else base.next_marker
+        if start < begins[markers_topic, number]:
+            cell = cursor.cell
+            raise PastNotKept(cell.subscription, cell.topic, cell.partition, instant_text(at_ms))
+        trackers[cursor.cell] = _resumed(cursor, base)
+        starts[number] = min(start, starts.get(number, start))
+    ranges = {
+        number: (start, stop)
+        for number, start in starts.items()
+        if start < (stop := min(stops[markers_topic, number], ends[markers_topic, number]))
+    }
+    _apply_markers(kafka, markers_topic, ranges, {cell.key: one for cell, one in trackers.items()})
+    for tracker in trackers.values():
+        tracker.advance(at_ms)
+    found = (tracker.snapshot() for tracker in trackers.values())
+    return [cursor for cursor in found if cursor is not None]
+
+
+def _last_before(cursor: CursorSnapshot, at_ms: int) -> SavedState | None:
+    earlier = (saved for saved in cursor.saved if saved.at_ms <= at_ms)
+    return max(earlier, key=lambda saved: saved.next_marker, default=None)
+
+
+def _resumed(cursor: CursorSnapshot, base: SavedState | None) -> CellTracker:
+    policy = RedeliveryPolicy(max_deliveries=cursor.max_deliveries)
+    state = None
+    if base is not None:
+        state = CursorSnapshot(
+            cell=cursor.cell,
+            read_position=base.read_position,
+            next_marker=base.next_marker,
+            available=tuple((Available(count, died=False), some) for count, some in base.outstanding),
+            markers_partition=cursor.markers_partition,
+            topic_id=cursor.topic_id,
+        )
+    number = cursor.markers_partition
+    return CellTracker.resume(state, cell=cursor.cell, policy=policy, markers_partition=number)
+
+
+def _apply_markers(
+    kafka: Mapping[str, str],
+    topic: str,
+    ranges: Mapping[int, tuple[int, int]],
+    trackers: Mapping[bytes, CellTracker],
+) -> None:
+    if not ranges:
+        return
+    with closing(RangeReader(client_config(kafka, "consumer"), committed=True)) as reader:
+        for message in reader.read(topic, ranges):
+            key, offset = message.key(), message.offset()
+            tracker = None if key is None else trackers.get(key)
+            if tracker is None or offset is None:
+                continue
+            try:
+                marker = marker_wire.decode(key, message.value())
+            except InvalidMarker:
+                continue
+            if not isinstance(marker, marker_wire.MarkerV1):
+                tracker.apply(marker, at_ms=message.timestamp()[1], marker_offset=offset)

@@ -1,0 +1,117 @@
+"""Snapshots of subscriptions: what they hold, and what a restore changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot, SavedState
+from spark_cursor_source.core.marker import UNDO
+from spark_cursor_source.core.move_preview import MovePreview
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.tracker import MAX_SAVED
+from spark_cursor_source.errors import TooManySnapshots, UnknownSnapshot
+from spark_cursor_source.wire.marker import MAX_STATE_NAME
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Snapshot of one subscription of one topic."""
+
+    name: str  #: ``undo`` is the state before the last seek, skip, expiry or restore
+    subscription: str
+    topic: str
+    at_ms: int  #: broker time of its first partition
+    positions: Mapping[int, int]  #: read position of each partition
+    outstanding: int  #: messages that were delivered and not acked
+
+
+def why_no_snapshot_name(name: str) -> str | None:
+    """Returns why a text cannot be the name of a snapshot, or None if it can.
+
+    >>> [why_no_snapshot_name(name) for name in ("before release 7", "undo", "")]
+    [None, 'it is the name of the state before the last move', 'it is empty']
+    """
+    if not name:
+        return "it is empty"
+    if name == UNDO:
+        return "it is the name of the state before the last move"
+    if len(name) > MAX_STATE_NAME:
+        return f"it has more than {MAX_STATE_NAME} characters"
+    return None if name.isprintable() else "it has characters that cannot be printed"
+
+
+def snapshots_of(cursors: Iterable[CursorSnapshot]) -> tuple[Snapshot, ...]:
+    """Returns the snapshots of these cursors, by subscription, topic and time."""
+    parts: dict[tuple[str, str, str], dict[int, SavedState]] = {}
+    for cursor in cursors:
+        cell = cursor.cell
+        for saved in cursor.saved:
+            parts.setdefault((cell.subscription, cell.topic, saved.name), {})[cell.partition] = saved
+    found = [
+        Snapshot(
+            name=name,
+            subscription=subscription,
+            topic=topic,
+            at_ms=min(saved.at_ms for saved in states.values()),
+            positions={number: saved.read_position for number, saved in sorted(states.items())},
+            outstanding=sum(len(saved.offsets) for saved in states.values()),
+        )
+        for (subscription, topic, name), states in parts.items()
+    ]
+    return tuple(sorted(found, key=lambda one: (one.subscription, one.topic, one.at_ms, one.name)))
+
+
+def check_room(cursors: Mapping[Cell, CursorSnapshot], name: str) -> None:
+    """Checks that each of these cells can have a snapshot of this name.
+
+    Raises:
+        TooManySnapshots: a cell has as many as it can have.
+    """
+    for cell, cursor in cursors.items():
+        others = {saved.name for saved in cursor.saved} - {UNDO, name}
+        if len(others) >= MAX_SAVED:
+            raise TooManySnapshots(cell.subscription, cell.topic, tuple(sorted(others)))
+
+
+def saved_states(
+    cursors: Mapping[Cell, CursorSnapshot], subscription: str, topic: str, name: str
+) -> dict[Cell, SavedState]:
+    """Returns the states of a snapshot, by cell.
+
+    Raises:
+        UnknownSnapshot: no cell has a snapshot of this name.
+    """
+    found = {cell: saved for cell, cursor in cursors.items() for saved in cursor.saved if saved.name == name}
+    if not found:
+        known = {saved.name for cursor in cursors.values() for saved in cursor.saved}
+        raise UnknownSnapshot(subscription, topic, name, tuple(sorted(known)))
+    return found
+
+
+def preview_restore(cursor: CursorSnapshot, saved: SavedState) -> MovePreview:
+    """Returns the effect of a restore.
+
+    >>> cell = Cell(subscription="s", topic="t", partition=0)
+    >>> then = SavedState(name="a", at_ms=0, read_position=6, next_marker=1,
+    ...     outstanding=((1, OffsetSet.of((2, 4))),))
+    >>> now = CursorSnapshot(cell=cell, read_position=10, next_marker=7)
+    >>> move = preview_restore(now, then)
+    >>> move.again, move.dropped
+    (6, 0)
+    """
+    now, then = _ended(cursor), saved.ended
+    return MovePreview(
+        topic=cursor.cell.topic,
+        partition=cursor.cell.partition,
+        position_before=cursor.read_position,
+        position=saved.read_position,
+        again=len(now - then),
+        dropped=len(then - now),
+    )
+
+
+def _ended(cursor: CursorSnapshot) -> OffsetSet:
+    below = OffsetSet.of((0, cursor.read_position)) if cursor.read_position else OffsetSet.of()
+    return below - cursor.outstanding
