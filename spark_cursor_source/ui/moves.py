@@ -1,4 +1,4 @@
-"""Seek, skip and expire on the page: a question, the effect by partition, and the action."""
+"""Seek, skip, expire and undo on the page: a question, the effect by partition, and the action."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from spark_cursor_source.admin.subscriptions import (
     at_time,
 )
 from spark_cursor_source.core.duration import parse_duration
+from spark_cursor_source.core.marker import UNDO
 from spark_cursor_source.core.move_preview import effect_of
 from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.ui.plans import Choice, Fields, Plan, Question
@@ -71,7 +72,7 @@ class Moves:
         return Plan(
             title=f"Seek {given['name']} on {given['topic']} to {words}",
             told=f"{effect_of(preview)}. Outstanding messages are forgotten, acked messages from there on "
-            "come again. Running consumers follow.",
+            "come again. Running consumers follow. Undo returns to the present state.",
             button="Seek",
             fields=_kept(given, "how", "time", "offsets"),
             moves=preview,
@@ -87,7 +88,7 @@ class Moves:
         which = "all messages" if messages is None else f"the next {messages:,} messages"
         return Plan(
             title=f"Skip {which} of {given['name']} on {given['topic']}",
-            told=f"{effect_of(preview)}. They count as acked. This cannot be undone.",
+            told=f"{effect_of(preview)}. They count as acked. Undo brings them back.",
             button="Skip",
             fields=_kept(given, "how", "messages", "partition"),
             moves=preview,
@@ -105,10 +106,25 @@ class Moves:
         before = instant_text(before_ms)
         return Plan(
             title=f"Expire messages of {given['name']} on {given['topic']} from before {before}",
-            told=f"{effect_of(preview)}. They count as acked. This cannot be undone.",
+            told=f"{effect_of(preview)}. They count as acked. Undo brings them back.",
             button="Expire",
             # The form has the time itself: an age would count from another marker when it is sent.
             fields=_kept(given, "partition") | {"how": "before", "before": before},
+            moves=preview,
+        )
+
+    def undo(self, given: Fields) -> Plan:
+        """Returns the effect of an undo of the last move."""
+        name, topic = given["name"], given["topic"]
+        with self._open() as subscriptions:
+            preview = subscriptions.preview_restore(name, topic, UNDO)
+        return Plan(
+            title=f"Undo the last move of {name} on {topic}",
+            told=f"{effect_of(preview)}. The subscription returns to the state before its last seek, skip, "
+            "expiry or restore. Acks that were made since then are forgotten. A second undo takes this one "
+            "back.",
+            button="Undo",
+            fields=_kept(given),
             moves=preview,
         )
 
@@ -143,6 +159,12 @@ class Moves:
         if not positions:
             return f"{name} has no older message."
         return f"{name} has nothing left below {_places(positions)}."
+
+    def do_undo(self, given: Fields) -> str:
+        """Undoes the last move, and returns its result in words."""
+        with self._open() as subscriptions:
+            positions = subscriptions.undo(given["name"], given["topic"])
+        return f"{given['name']} goes on at {_places(positions)}."
 
     def _open(self) -> Subscriptions:
         one = self._settings

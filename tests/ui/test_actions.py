@@ -136,6 +136,20 @@ def test_a_skip_asks_for_the_number_of_messages(page: TestClient, moved: dict[st
     assert "nothing left below offset 10 of partition 0" in act(page, everything.text)
 
 
+def test_the_last_move_is_undone_and_that_too(page: TestClient, moved: dict[str, str]) -> None:
+    asked = page.get("/confirm", params={"do": "undo"} | moved)
+    assert "Nothing was done" in asked.text
+    assert "has no snapshot &#39;undo&#39;" in asked.text
+    act(page, page.get("/confirm", params={"do": "skip", "how": "all"} | moved).text)
+    shown = page.get("/confirm", params={"do": "undo"} | moved)
+    assert "10 messages will come again, 0 messages will be dropped" in shown.text
+    assert cells_of(shown.text) == [["0", "10", "0", "10", "0"]]
+    assert f"{moved['name']} goes on at offset 0 of partition 0." in act(page, shown.text)
+    shown = page.get("/confirm", params={"do": "undo"} | moved)
+    assert "0 messages will come again, 10 messages will be dropped" in shown.text
+    assert "goes on at offset 10 of partition 0" in act(page, shown.text)
+
+
 def test_an_expiry_sends_the_time_that_its_effect_was_shown_for(
     page: TestClient, moved: dict[str, str]
 ) -> None:
