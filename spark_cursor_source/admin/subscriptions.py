@@ -301,7 +301,8 @@ class Subscriptions(ClosedAtExit):
 
         What was acked then is acked, and everything else is delivered, with the delivery counts of then. A
         message that was in its last delivery has one more. Acks since then are forgotten. Running queries
-        follow as after a seek. Partitions without this snapshot do not change. :meth:`undo` returns to the
+        follow as after a seek. Messages that are no longer in the topic stay ended. Partitions without this
+        snapshot do not change. :meth:`undo` returns to the
         state before. The snapshot stays.
 
         Raises:
@@ -311,9 +312,17 @@ class Subscriptions(ClosedAtExit):
         """
         what = "undo" if name == UNDO else f"restore snapshot {name}"
         states = saved_states(self._known(subscription, topic), subscription, topic, name)
-        positions = {(topic, cell.partition): saved.read_position for cell, saved in states.items()}
+        begins = self._topics.beginning_offsets([(topic, cell.partition) for cell in states])
+        positions: dict[Partition, int] = {}
+        markers: list[Marker] = []
+        for cell, saved in states.items():
+            begin = begins[topic, cell.partition]
+            positions[topic, cell.partition] = max(saved.read_position, begin)
+            markers.append(RestoreState(cell=cell, name=name))
+            if saved.ended_below < begin:
+                markers.append(EndUpTo(cell=cell, position=begin))
         self._commit(subscription, positions)
-        self._tracker.tell([RestoreState(cell=cell, name=name) for cell in states], what=what)
+        self._tracker.tell(markers, what=what)
         log.info(
             "The subscription was restored. event=subscription_restored subscription=%s partitions=%d "
             "name=%s",
@@ -377,15 +386,19 @@ class Subscriptions(ClosedAtExit):
         else:
             saved = saved_states(cursors, subscription, topic, snapshot)
             states = {cell: (one.read_position, one.offsets) for cell, one in saved.items()}
-        self._commit(target, {(topic, cell.partition): at for cell, (at, _) in states.items()})
+        begins = self._topics.beginning_offsets([(topic, cell.partition) for cell in states])
+        positions: dict[Partition, int] = {}
         markers: list[Marker] = []
         for source, (position, outstanding) in states.items():
+            place = topic, source.partition
+            positions[place] = max(position, begins[place])
             cell = Cell(subscription=target, topic=topic, partition=source.partition)
-            markers.append(Seek(cell=cell, position=position))
-            if outstanding:
-                markers.append(Requeue(cell=cell, offsets=outstanding))
+            markers.append(Seek(cell=cell, position=positions[place]))
+            if there := outstanding.starting_at(begins[place]):
+                markers.append(Requeue(cell=cell, offsets=there))
+        self._commit(target, positions)
         self._tracker.tell(markers, what=f"clone {subscription}")
-        return {cell.partition: at for cell, (at, _) in sorted(states.items())}
+        return {number: at for (_, number), at in sorted(positions.items())}
 
     def latest_marker_ms(self) -> int | None:
         """Returns the time of the newest marker by the brokers' clock; None: there is no marker.

@@ -98,6 +98,12 @@ class SavedState:
         return OffsetSet.union(offsets for _, offsets in self.outstanding)
 
     @property
+    def ended_below(self) -> int:
+        """Position below which all messages have ended."""
+        first = self.offsets.first
+        return self.read_position if first is None else first
+
+    @property
     def ended(self) -> OffsetSet:
         """Offsets below the read position that are not outstanding."""
         return OffsetSet.of((0, self.read_position)) - self.offsets if self.read_position else EMPTY

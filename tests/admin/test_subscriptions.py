@@ -353,6 +353,26 @@ def test_a_snapshot_brings_the_acks_of_each_message_back(
         subscriptions.restore("billing", queue, "before release 7")
 
 
+def test_messages_that_retention_has_removed_do_not_come_back(
+    tracked: Control, subscriptions: Subscriptions, send: Send
+) -> None:
+    queue = tracked.queue
+    first, second = cell_of(queue, 0), cell_of(queue, 1)
+    send(hello(first), start(first, 0, 6), End(cell=first, offsets=offsets((1, 3))), hello(second))
+    subscriptions.snapshot("billing", queue, "then")
+    send(End(cell=first, offsets=offsets((0, 6))))
+    admin = AdminClient({"bootstrap.servers": tracked.config["bootstrap.servers"]})
+    removed = [TopicPartition(queue, 0, 4), TopicPartition(queue, 1, 3)]
+    for done in admin.delete_records(removed).values():
+        done.result()
+    assert subscriptions.clone("billing", queue, "staging", snapshot="then") == {0: 6, 1: 3}
+    assert subscriptions.restore("billing", queue, "then") == {0: 6, 1: 3}
+    for name in ("billing", "staging"):
+        found = [cursors(tracked)[cell_of(queue, number, name)] for number in (0, 1)]
+        assert [one.outstanding for one in found] == [offsets((4, 6)), EMPTY], name
+        assert [one.read_position for one in found] == [6, 3], name
+
+
 def test_a_seek_a_skip_and_an_expiry_can_be_undone(
     tracked: Control, subscriptions: Subscriptions, send: Send
 ) -> None:
