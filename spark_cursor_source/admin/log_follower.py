@@ -31,19 +31,21 @@ def read_log(
     topic: str,
     positions: Mapping[int, int],
     *,
+    stops: Mapping[int, int] | None = None,
     follow: bool = False,
     on_round: Callable[[], object] = lambda: None,
 ) -> Iterator[Message]:
     """Yields the committed records from the positions by partition up to the present ends.
 
-    With ``follow``, further rounds yield new records until the iterator is closed. ``on_round`` is called
-    before each round that has records.
+    With ``stops``, it yields no record from these offsets on. With ``follow``, further rounds yield new
+    records until the iterator is closed. ``on_round`` is called before each round that has records.
     """
     positions = dict(positions)
     with closing(RangeReader(client_config(kafka, "consumer"), committed=True)) as reader:
         while True:
-            ends = topics.end_offsets([(topic, number) for number in positions], committed=True)
-            ranges = {n: (positions[n], end) for (_, n), end in ends.items() if positions[n] < end}
+            found = topics.end_offsets([(topic, number) for number in positions], committed=True)
+            ends = {n: end if stops is None else min(end, stops[n]) for (_, n), end in found.items()}
+            ranges = {n: (positions[n], end) for n, end in ends.items() if positions[n] < end}
             if ranges:
                 on_round()
                 yield from reader.read(topic, ranges)

@@ -138,11 +138,15 @@ def scan_markers(
     markers_topic: str,
     positions: Mapping[int, int],
     *,
+    stops: Mapping[int, int] | None = None,
     follow: bool = False,
     only: Callable[[bytes | None], bool] = lambda key: True,
 ) -> Iterator[MarkerRecord]:
-    """Yields the records from the given positions by partition. Records with other keys are not decoded."""
-    for message in read_log(kafka, topics, markers_topic, positions, follow=follow):
+    """Yields the records from the given positions by partition, up to the ends or to ``stops``.
+
+    Records with other keys are not decoded.
+    """
+    for message in read_log(kafka, topics, markers_topic, positions, stops=stops, follow=follow):
         if only(message.key()):
             at_ms, number = message.timestamp()[1], int(message.partition() or 0)
             yield decoded(number, offset_of(message), at_ms, message.key(), message.value())

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 
+from spark_cursor_source.admin.marker_log import scan_markers
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import Available, CursorSnapshot, SavedState
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import CellTracker
-from spark_cursor_source.errors import InvalidMarker, PastNotKept
+from spark_cursor_source.errors import PastNotKept
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.range_reader import RangeReader
-from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.instant_text import instant_text
 
 
@@ -32,8 +30,8 @@ def cursors_at(
     wanted = list(cursors)
     topics = ClusterAdmin(client_config(kafka, "admin"))
     places = sorted({(markers_topic, one.markers_partition) for one in wanted})
-    begins, ends = topics.beginning_offsets(places), topics.end_offsets(places, committed=True)
-    stops = topics.offsets_for_time(places, at_ms + 1)
+    begins = topics.beginning_offsets(places)
+    stops = {number: at for (_, number), at in topics.offsets_for_time(places, at_ms + 1).items()}
     trackers: dict[Cell, CellTracker] = {}
     starts: dict[int, int] = {}
     for cursor in wanted:
@@ -45,12 +43,11 @@ def cursors_at(
             raise PastNotKept(cell.subscription, cell.topic, cell.partition, instant_text(at_ms))
         trackers[cursor.cell] = _resumed(cursor, base)
         starts[number] = min(start, starts.get(number, start))
-    ranges = {
-        number: (start, stop)
-        for number, start in starts.items()
-        if start < (stop := min(stops[markers_topic, number], ends[markers_topic, number]))
-    }
-    _apply_markers(kafka, markers_topic, ranges, {cell.key: one for cell, one in trackers.items()})
+    keys = {cell.key for cell in trackers}
+    records = scan_markers(kafka, topics, markers_topic, starts, stops=stops, only=lambda key: key in keys)
+    for record in records:
+        if (marker := record.marker) is not None:
+            trackers[marker.cell].apply(marker, at_ms=record.at_ms, marker_offset=record.offset)
     for tracker in trackers.values():
         tracker.advance(at_ms)
     found = (tracker.snapshot() for tracker in trackers.values())
@@ -76,25 +73,3 @@ def _resumed(cursor: CursorSnapshot, base: SavedState | None) -> CellTracker:
         )
     number = cursor.markers_partition
     return CellTracker.resume(state, cell=cursor.cell, policy=policy, markers_partition=number)
-
-
-def _apply_markers(
-    kafka: Mapping[str, str],
-    topic: str,
-    ranges: Mapping[int, tuple[int, int]],
-    trackers: Mapping[bytes, CellTracker],
-) -> None:
-    if not ranges:
-        return
-    with closing(RangeReader(client_config(kafka, "consumer"), committed=True)) as reader:
-        for message in reader.read(topic, ranges):
-            key, offset = message.key(), message.offset()
-            tracker = None if key is None else trackers.get(key)
-            if tracker is None or offset is None:
-                continue
-            try:
-                marker = marker_wire.decode(key, message.value())
-            except InvalidMarker:
-                continue
-            if not isinstance(marker, marker_wire.MarkerV1):
-                tracker.apply(marker, at_ms=message.timestamp()[1], marker_offset=offset)

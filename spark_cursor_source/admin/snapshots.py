@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, SavedState
 from spark_cursor_source.core.marker import UNDO
-from spark_cursor_source.core.move_preview import MovePreview
-from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.tracker import MAX_SAVED
 from spark_cursor_source.errors import TooManySnapshots, UnknownSnapshot
 from spark_cursor_source.wire.marker import MAX_STATE_NAME
@@ -88,30 +86,3 @@ def saved_states(
         known = {saved.name for cursor in cursors.values() for saved in cursor.saved}
         raise UnknownSnapshot(subscription, topic, name, tuple(sorted(known)))
     return found
-
-
-def preview_restore(cursor: CursorSnapshot, saved: SavedState) -> MovePreview:
-    """Returns the effect of a restore.
-
-    >>> cell = Cell(subscription="s", topic="t", partition=0)
-    >>> then = SavedState(name="a", at_ms=0, read_position=6, next_marker=1,
-    ...     outstanding=((1, OffsetSet.of((2, 4))),))
-    >>> now = CursorSnapshot(cell=cell, read_position=10, next_marker=7)
-    >>> move = preview_restore(now, then)
-    >>> move.again, move.dropped
-    (6, 0)
-    """
-    now, then = _ended(cursor), saved.ended
-    return MovePreview(
-        topic=cursor.cell.topic,
-        partition=cursor.cell.partition,
-        position_before=cursor.read_position,
-        position=saved.read_position,
-        again=len(now - then),
-        dropped=len(then - now),
-    )
-
-
-def _ended(cursor: CursorSnapshot) -> OffsetSet:
-    below = OffsetSet.of((0, cursor.read_position)) if cursor.read_position else OffsetSet.of()
-    return below - cursor.outstanding

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from spark_cursor_source.admin.snapshots import (
     Snapshot,
     check_room,
-    preview_restore,
     saved_states,
     snapshots_of,
     why_no_snapshot_name,
@@ -29,7 +28,7 @@ from spark_cursor_source.core.marker import (
     SaveState,
     Seek,
 )
-from spark_cursor_source.core.move_preview import MovePreview, preview_seek, preview_skip
+from spark_cursor_source.core.move_preview import MovePreview, preview_restore, preview_seek, preview_skip
 from spark_cursor_source.core.names import (
     DEFAULT_CURSORS_TOPIC,
     DEFAULT_DEAD_LETTER_TOPIC,
@@ -302,8 +301,7 @@ class Subscriptions(ClosedAtExit):
         What was acked then is acked, and everything else is delivered, with the delivery counts of then. A
         message that was in its last delivery has one more. Acks since then are forgotten. Running queries
         follow as after a seek. Messages that are no longer in the topic stay ended. Partitions without this
-        snapshot do not change. :meth:`undo` returns to the
-        state before. The snapshot stays.
+        snapshot do not change. :meth:`undo` returns to the state before. The snapshot stays.
 
         Raises:
             UnknownSubscription: the subscription has no cursor.

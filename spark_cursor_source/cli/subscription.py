@@ -255,12 +255,9 @@ def restore(
     json: Json = False,
 ) -> None:
     """Returns to the state of a snapshot."""
-    with _open(cluster, tracker_timeout) as subscriptions:
-        preview = subscriptions.preview_restore(subscription, topic, name)
-        if not _agreed(subscription, preview, dry_run=dry_run, yes=yes, json=json):
-            return
-        positions = subscriptions.restore(subscription, topic, name)
-    _say_positions(subscription, topic, "goes on at", positions, json)
+    _return_to(
+        name, cluster, subscription, topic, dry_run=dry_run, yes=yes, timeout=tracker_timeout, json=json
+    )
 
 
 @connected
@@ -274,12 +271,9 @@ def undo(
     json: Json = False,
 ) -> None:
     """Returns to the state before the last seek, skip, expiry or restore. An undo can be undone, too."""
-    with _open(cluster, tracker_timeout) as subscriptions:
-        preview = subscriptions.preview_restore(subscription, topic, UNDO)
-        if not _agreed(subscription, preview, dry_run=dry_run, yes=yes, json=json):
-            return
-        positions = subscriptions.undo(subscription, topic)
-    _say_positions(subscription, topic, "goes on at", positions, json)
+    _return_to(
+        UNDO, cluster, subscription, topic, dry_run=dry_run, yes=yes, timeout=tracker_timeout, json=json
+    )
 
 
 @connected
@@ -350,6 +344,25 @@ def _open(cluster: Cluster, timeout: str) -> Subscriptions:
         group_id_prefix=cluster.group_id_prefix,
         tracker_timeout_ms=parse_duration(timeout),
     )
+
+
+def _return_to(
+    name: str,
+    cluster: Cluster,
+    subscription: str,
+    topic: str,
+    *,
+    dry_run: bool,
+    yes: bool,
+    timeout: str,
+    json: bool,
+) -> None:
+    with _open(cluster, timeout) as subscriptions:
+        preview = subscriptions.preview_restore(subscription, topic, name)
+        if not _agreed(subscription, preview, dry_run=dry_run, yes=yes, json=json):
+            return
+        positions = subscriptions.restore(subscription, topic, name)
+    _say_positions(subscription, topic, "goes on at", positions, json)
 
 
 def _before_ms(subscriptions: Subscriptions, older_than: str | None) -> int:

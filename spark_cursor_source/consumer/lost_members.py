@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from spark_cursor_source.consumer.membership import Membership
 from spark_cursor_source.consumer.session import Cursors, TrackerSession
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import MemberLost
 from spark_cursor_source.kafka.deadline import Pace
+from spark_cursor_source.options.source import OnMemberLost
 
 log = logging.getLogger(__name__)
 _LOOK_MS = 500  # poll interval; a member that died is in the group until its session times out
@@ -34,7 +36,21 @@ class LostMembers:
         """``living`` returns the query ids of the group's members, and no ids if the group is not known."""
         self._cursors, self._session, self._living, self._write = cursors, session, living, write
         self._look = Pace(look_ms)
-        self._told: dict[Cell, frozenset[str]] = {}  # runs whose leases this run has ended
+        self._told: set[tuple[Cell, str]] = set()  # runs whose leases this run has ended, by cell
+
+    @classmethod
+    def of(
+        cls,
+        policy: OnMemberLost,
+        cursors: Cursors,
+        session: TrackerSession,
+        membership: Membership,
+        write: Callable[[Sequence[MemberLost]], object],
+    ) -> LostMembers | None:
+        """Returns None if leases of lost members run out."""
+        if policy is OnMemberLost.LEASE:
+            return None
+        return cls(cursors, session, membership.living, write)
 
     def look(self, cells: Iterable[Cell]) -> None:
         """Ends the leases of lost members in the cells that this run owns. Does so at intervals.
@@ -44,45 +60,33 @@ class LostMembers:
         """
         if not self._look.is_time():
             return
-        others = {cell: runs for cell in cells if (runs := self._new_runs(cell))}
-        if not others:
+        present = {(cell, run) for cell in cells for run in self._other_runs(cell)}
+        self._told &= present
+        if not (new := present - self._told):
             return
         living = self._living()
         if self._session.run_id not in living:
             return  # amid a rebalance, or without the right to see the group
-        lost = {
-            cell: gone
-            for cell, runs in others.items()
-            if (gone := frozenset(run for run in runs if not _is_of(run, living)))
-        }
+        lost = sorted((cell, run) for cell, run in new if not _is_of(run, living))
         if not lost:
             return
-        markers = [
-            MemberLost(cell=cell, run_id=self._session.id_of(cell), lost_run_id=run)
-            for cell, runs in lost.items()
-            for run in sorted(runs)
-        ]
-        self._write(markers)
-        for cell, runs in lost.items():
-            self._told[cell] = self._told.get(cell, frozenset()) | runs
+        id_of = self._session.id_of
+        self._write([MemberLost(cell=cell, run_id=id_of(cell), lost_run_id=run) for cell, run in lost])
+        self._told |= set(lost)
         log.info(
             "Members have left the consumer group. What they had leased is released. "
             "event=members_lost run=%s cells=%d members=%d",
             self._session.run_id,
-            len(lost),
-            len(frozenset().union(*lost.values())),
+            len({cell for cell, _ in lost}),
+            len({run for _, run in lost}),
         )
 
-    def _new_runs(self, cell: Cell) -> frozenset[str]:
-        """Returns the other runs with leases in the cell, without those that were told to the tracker."""
+    def _other_runs(self, cell: Cell) -> frozenset[str]:
+        """Returns the other runs with leases in the cell, if this run owns it."""
         own, cursor = self._session.id_of(cell), self._cursors.get(cell)
         if cursor is None or cursor.owner != own:
             return frozenset()
-        runs = _holders(cursor) - {own}
-        told = self._told.pop(cell, frozenset()) & runs
-        if told:
-            self._told[cell] = told
-        return runs - told
+        return _holders(cursor) - {own}
 
 
 def _holders(cursor: CursorSnapshot) -> frozenset[str]:

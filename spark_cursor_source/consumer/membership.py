@@ -206,21 +206,19 @@ class Membership:
         return done
 
     def living(self) -> frozenset[str]:
-        """Returns the query ids of the group's members, this query's included.
+        """Returns the query ids of the group's members as the broker shows them.
 
-        Empty if this query is not a member, or does not see itself in the group.
+        Empty if this query may not read. Amid a rebalance this query may be missing.
 
         Raises:
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         if not self._is_admitted:
             return frozenset()
-        own = self._name.query_id
         if self._part.type.is_sole:
-            return frozenset({own})
+            return frozenset({self._name.query_id})
         names = (MemberName.parse(one.client_id) for one in self._topics.group_members(self._part.group))
-        found = frozenset(name.query_id for name in names if name is not None)
-        return found if own in found else frozenset()
+        return frozenset(name.query_id for name in names if name is not None)
 
     def close(self) -> None:
         """Leaves the group."""

@@ -22,7 +22,7 @@ from spark_cursor_source.kafka.append_watch import AppendWatch
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.rights import DESCRIBE, READ, of_consumer
-from spark_cursor_source.options.source import OnMemberLost, SourceOptions
+from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.topics.redeliveries import RedeliveryLog
@@ -105,8 +105,7 @@ class RunParts:
         )
         session = TrackerSession(run_id, address, cursors, markers.write)
         assignment = PartitionAssignment(options, queue, membership, group, session, cursors)
-        releases = options.on_member_lost is OnMemberLost.RELEASE
-        lost = LostMembers(cursors, session, membership.living, markers.write) if releases else None
+        lost = LostMembers.of(options.on_member_lost, cursors, session, membership, markers.write)
         announcements = RedeliveryLog(consuming, options.redeliveries_topic, subscription=own)
         places = RedeliveryPartitions(topics, options.redeliveries_topic)
         return cls(

@@ -66,7 +66,7 @@ class RunningPhase:
         self._admitted = {}
         parts.assignment.sync(here, wait=self.ends.is_bounded and not self.ends.is_fixed)
         if parts.lost_members is not None:
-            parts.lost_members.look(parts.assignment.cells)
+            parts.lost_members.look(parts.assignment.cell(*tp) for tp in parts.assignment.next)
         if not self.ends.is_bounded and self._idle.goes_on(self._places()):
             return here
         known = parts.queue.topic_ids

@@ -103,11 +103,6 @@ class SavedState:
         first = self.offsets.first
         return self.read_position if first is None else first
 
-    @property
-    def ended(self) -> OffsetSet:
-        """Offsets below the read position that are not outstanding."""
-        return OffsetSet.of((0, self.read_position)) - self.offsets if self.read_position else EMPTY
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorSnapshot:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.cursor import CursorSnapshot, SavedState
+from spark_cursor_source.core.offsets import OffsetSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,29 @@ def preview_seek(cursor: CursorSnapshot, position: int) -> MovePreview:
 def preview_skip(cursor: CursorSnapshot, position: int) -> MovePreview:
     """Returns the effect of ending every message below a position."""
     return _preview(cursor, max(position, cursor.mark_delete + 1), again=0)
+
+
+def preview_restore(cursor: CursorSnapshot, saved: SavedState) -> MovePreview:
+    """Returns the effect of a return to a saved state.
+
+    >>> from spark_cursor_source.core.cell import Cell
+    >>> then = SavedState(
+    ...     name="a", at_ms=0, read_position=6, next_marker=1, outstanding=((1, OffsetSet.of((2, 4))),))
+    >>> cell = Cell(subscription="s", topic="t", partition=0)
+    >>> move = preview_restore(CursorSnapshot(cell=cell, read_position=10, next_marker=7), then)
+    >>> move.again, move.dropped
+    (6, 0)
+    """
+    ended_now = OffsetSet.of((0, cursor.read_position)) - cursor.outstanding
+    ended_then = OffsetSet.of((0, saved.read_position)) - saved.offsets
+    return MovePreview(
+        topic=cursor.cell.topic,
+        partition=cursor.cell.partition,
+        position_before=cursor.read_position,
+        position=saved.read_position,
+        again=len(ended_now - ended_then),
+        dropped=len(ended_then - ended_now),
+    )
 
 
 def effect_of(preview: Iterable[MovePreview]) -> str:

@@ -326,7 +326,7 @@ class CellTracker:
         """Applies a marker that concerns the whole cell instead of messages."""
         match marker:
             case Seek():
-                self._seek(marker)
+                self._seek(marker.position)
             case Hello():
                 self._hello(marker)
             case MemberLost():
@@ -340,8 +340,10 @@ class CellTracker:
                 self._ages = self._ages.seen(at_ms, marker.position)
             case Delete():
                 self._delete()
-            case Pause() | EndPause():
-                self._pause(at_ms if isinstance(marker, Pause) else None)
+            case Pause():
+                self._paused_ms = at_ms if self._paused_ms is None else self._paused_ms
+            case EndPause():
+                self._paused_ms = None
             case _:
                 self._take_in_for_saved(marker, at_ms)
 
@@ -355,10 +357,6 @@ class CellTracker:
                 self._saved.pop(name, None)
             case _:
                 assert_never(marker)
-
-    def _pause(self, at_ms: int | None) -> None:
-        is_again = at_ms is not None and self._paused_ms is not None
-        self._paused_ms = self._paused_ms if is_again else at_ms
 
     def advance(self, now_ms: int | None) -> list[Decision]:
         """Ends a batch of markers and returns the decisions that follow from it.
@@ -553,10 +551,10 @@ class CellTracker:
         # different times.
         return self._policy.wait_ms(count, of=b"%s@%d" % (self._cell.key, offsets.first or 0))
 
-    def _seek(self, marker: Seek) -> None:
+    def _seek(self, position: int) -> None:
         self._take(self._outstanding())
         self._first_deliveries = UNKNOWN
-        self._read_position = marker.position
+        self._read_position = position
         self._owner, self._owner_seen_ms, self._sought = None, 0, True
 
     def _save(self, name: str, at_ms: int) -> None:
@@ -578,7 +576,7 @@ class CellTracker:
         if state is None:
             return
         self._save(UNDO, at_ms)
-        self._seek(Seek(cell=self._cell, position=state.read_position))
+        self._seek(state.read_position)
         most = self._policy.max_deliveries
         for count, offsets in state.outstanding:
             # A message that was in its last delivery then has one more.

@@ -402,16 +402,8 @@ def _encode_name(pb: MarkerPb, marker: SaveState | RestoreState | ForgetState) -
     pb.name = marker.name
 
 
-def _decode_save(pb: MarkerPb, cell: Cell) -> SaveState | None:
-    return SaveState(cell=cell, name=_name(pb)) if pb.name else None
-
-
-def _decode_restore(pb: MarkerPb, cell: Cell) -> RestoreState | None:
-    return RestoreState(cell=cell, name=_name(pb)) if pb.name else None
-
-
-def _decode_forget(pb: MarkerPb, cell: Cell) -> ForgetState | None:
-    return ForgetState(cell=cell, name=_name(pb)) if pb.name else None
+def _named(kind: type[SaveState] | type[RestoreState] | type[ForgetState]) -> _DecodeFields:
+    return lambda pb, cell: kind(cell=cell, name=_name(pb)) if pb.name else None
 
 
 def _encode_open_breaker(pb: MarkerPb, marker: OpenBreaker) -> None:
@@ -468,9 +460,9 @@ _CODECS: dict[type[Marker], tuple[MarkerType, _EncodeFields, _DecodeFields]] = {
     EndPause: (MarkerType.END_PAUSE, _encode_nothing, _decode_end_pause),
     Requeue: (MarkerType.REQUEUE, _encode_requeue, _decode_requeue),
     MemberLost: (MarkerType.MEMBER_LOST, _encode_member_lost, _decode_member_lost),
-    SaveState: (MarkerType.SAVE_STATE, _encode_name, _decode_save),
-    RestoreState: (MarkerType.RESTORE_STATE, _encode_name, _decode_restore),
-    ForgetState: (MarkerType.FORGET_STATE, _encode_name, _decode_forget),
+    SaveState: (MarkerType.SAVE_STATE, _encode_name, _named(SaveState)),
+    RestoreState: (MarkerType.RESTORE_STATE, _encode_name, _named(RestoreState)),
+    ForgetState: (MarkerType.FORGET_STATE, _encode_name, _named(ForgetState)),
 }
 _DECODERS: dict[int, _DecodeFields] = {number: fields for number, _, fields in _CODECS.values()}
 

@@ -34,7 +34,6 @@ from spark_cursor_source.kafka.deadline import Pace
 from spark_cursor_source.kafka.reading import offset_of
 from spark_cursor_source.kafka.tail_consumer import Fetched, Record, TailConsumer, offsets_of
 from spark_cursor_source.options.service import ServiceConfig
-from spark_cursor_source.options.source import OnMemberLost
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.delayed import messages_not_due
 from spark_cursor_source.topics.queue import Missing
@@ -86,11 +85,6 @@ class FeedV2(Feed):
             queue_id=None if queue_id is None else queue_id.decode(),
         )
         membership = Membership(reading, topics, part)
-        lost_members = (
-            LostMembers(self._cursors, self._run, membership.living, write)
-            if config.on_member_lost is OnMemberLost.RELEASE
-            else None
-        )
         assignment = ClientAssignment(
             topics,
             membership,
@@ -101,7 +95,7 @@ class FeedV2(Feed):
             known=known,
             subscription=subscription,
             watch=TrackerWatch(topics, tracker),
-            lost_members=lost_members,
+            lost_members=LostMembers.of(config.on_member_lost, self._cursors, self._run, membership, write),
         )
         self._reader = TailConsumer(
             reading,
