@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -325,13 +325,26 @@ def test_a_subscription_with_consumers_is_deleted_by_force_only(
 
 # ---- snapshots
 
+State = dict[Cell, tuple[object, int]]
+
+
+def half_done(queue: str, send: Send) -> tuple[Cell, Cell]:
+    """Cells of two partitions: of one, six messages are leased and two acked; the other is not read."""
+    first, second = cell_of(queue, 0), cell_of(queue, 1)
+    send(hello(first), start(first, 0, 6), End(cell=first, offsets=offsets((1, 3))), hello(second))
+    return first, second
+
+
+def state_of(found: Iterable[CursorSnapshot]) -> State:
+    """Outstanding offsets and read position of each cell."""
+    return {one.cell: (one.outstanding, one.read_position) for one in found}
+
 
 def test_a_snapshot_brings_the_acks_of_each_message_back(
     tracked: Control, subscriptions: Subscriptions, send: Send
 ) -> None:
     queue = tracked.queue
-    first, second = cell_of(queue, 0), cell_of(queue, 1)
-    send(hello(first), start(first, 0, 6), End(cell=first, offsets=offsets((1, 3))), hello(second))
+    first, second = half_done(queue, send)
     assert subscriptions.snapshot("billing", queue, "before release 7") == {0: 6, 1: 0}
     send(End(cell=first, offsets=offsets((0, 6))), start(second, 0, 4), EndUpTo(cell=second, position=4))
     (saved,) = subscriptions.snapshots("billing", queue)
@@ -357,8 +370,7 @@ def test_messages_that_retention_has_removed_do_not_come_back(
     tracked: Control, subscriptions: Subscriptions, send: Send
 ) -> None:
     queue = tracked.queue
-    first, second = cell_of(queue, 0), cell_of(queue, 1)
-    send(hello(first), start(first, 0, 6), End(cell=first, offsets=offsets((1, 3))), hello(second))
+    first, _second = half_done(queue, send)
     subscriptions.snapshot("billing", queue, "then")
     send(End(cell=first, offsets=offsets((0, 6))))
     admin = AdminClient({"bootstrap.servers": tracked.config["bootstrap.servers"]})
@@ -377,9 +389,8 @@ def test_a_seek_a_skip_and_an_expiry_can_be_undone(
     tracked: Control, subscriptions: Subscriptions, send: Send
 ) -> None:
     queue = tracked.queue
-    first, second = cell_of(queue, 0), cell_of(queue, 1)
-    send(hello(first), start(first, 0, 6), End(cell=first, offsets=offsets((1, 3))), hello(second))
-    before = {cell: (one.outstanding, one.read_position) for cell, one in cursors(tracked).items()}
+    _first, _second = half_done(queue, send)
+    before = state_of(cursors(tracked).values())
     moves: list[Callable[[], object]] = [
         lambda: subscriptions.seek("billing", queue, EARLIEST),
         lambda: subscriptions.skip_all("billing", queue),
@@ -388,10 +399,10 @@ def test_a_seek_a_skip_and_an_expiry_can_be_undone(
     ]
     for move in moves:
         move()
-        changed = {cell: (one.outstanding, one.read_position) for cell, one in cursors(tracked).items()}
+        changed = state_of(cursors(tracked).values())
         assert changed != before
         subscriptions.undo("billing", queue)
-        after = {cell: (one.outstanding, one.read_position) for cell, one in cursors(tracked).items()}
+        after = state_of(cursors(tracked).values())
         assert after == before
     servers = {"bootstrap.servers": tracked.config["bootstrap.servers"]}
     told = [entry.action for entry in read_audit(servers, markers_topic=tracked.markers)]
@@ -411,8 +422,7 @@ def test_a_clone_has_the_acks_of_its_original_or_of_a_snapshot(
     tracked: Control, subscriptions: Subscriptions, send: Send
 ) -> None:
     queue = tracked.queue
-    first, second = cell_of(queue, 0), cell_of(queue, 1)
-    send(hello(first), start(first, 0, 6), End(cell=first, offsets=offsets((1, 3))), hello(second))
+    first, _second = half_done(queue, send)
     subscriptions.snapshot("billing", queue, "then")
     send(End(cell=first, offsets=offsets((0, 5))))
     assert subscriptions.clone("billing", queue, "staging") == {0: 6, 1: 0}
@@ -452,15 +462,14 @@ def test_cursors_of_a_past_time_are_the_snapshot_before_it_and_the_markers_since
     queue = tracked.queue
     first, second = cell_of(queue, 0), cell_of(queue, 1)
 
-    def now() -> tuple[int, dict[Cell, tuple[object, int]]]:
+    def now() -> tuple[int, State]:
         at_ms = subscriptions.latest_marker_ms()
         assert at_ms is not None
         time.sleep(0.02)  # the next marker has a later time
-        return at_ms, {cell: (one.outstanding, one.read_position) for cell, one in cursors(tracked).items()}
+        return at_ms, state_of(cursors(tracked).values())
 
-    def at(at_ms: int) -> dict[Cell, tuple[object, int]]:
-        found = cursors_at(tracked.config, tracked.markers, cursors(tracked).values(), at_ms)
-        return {one.cell: (one.outstanding, one.read_position) for one in found}
+    def at(at_ms: int) -> State:
+        return state_of(cursors_at(tracked.config, tracked.markers, cursors(tracked).values(), at_ms))
 
     send(hello(first))
     moments = [now()]

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_cursor_source as cursorq
-from tests.benchmarks.common import Bench, medians, spark_session, trigger_seconds
+from tests.benchmarks.common import Bench, medians, queue_options, spark_session, trigger_seconds
 from tests.benchmarks.report import Figure, rate
 
 COUNT = 1_000_000
@@ -74,13 +74,7 @@ def _read_value(message: object) -> bool:
 
 
 def _consume(spark: SparkSession, here: Bench, topic: str, mode: str, make: MakeSink | None) -> float:
-    options = {
-        "kafka.bootstrap.servers": here.broker.bootstrap_servers,
-        "subscribe": topic,
-        "subscription": f"bench-{uuid.uuid4().hex[:8]}",
-        "trackerTimeout": "1h",  # none runs here: it is measured by itself
-        "ackMode": mode,
-    }
+    options = queue_options(here, topic) | {"ackMode": mode}
     frame = spark.readStream.format("cursorq").options(**options).load()
     if make is None:
         return trigger_seconds(frame, here, rows=COUNT)

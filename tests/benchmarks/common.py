@@ -183,6 +183,30 @@ def trigger_seconds(frame: DataFrame, here: Bench, *, rows: int) -> float:
     return float(batches[0]["durationMs"]["triggerExecution"]) / 1000
 
 
+def queue_options(here: Bench, topic: str) -> dict[str, str]:
+    """Options of a query that reads a topic from its beginning, with a subscription of its own."""
+    return {
+        "kafka.bootstrap.servers": here.broker.bootstrap_servers,
+        "subscribe": topic,
+        "subscription": f"bench-{uuid.uuid4().hex[:8]}",
+        "trackerTimeout": "1h",  # none runs here: it is measured by itself
+    }
+
+
+def sink_seconds(frame: DataFrame, here: Bench, sink: Callable[[DataFrame, int], object]) -> float:
+    """Seconds of the triggers that hand all there is to a sink."""
+    query = (
+        frame.writeStream.foreachBatch(sink)
+        .option("checkpointLocation", here.checkpoint())
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    batches: list[Any] = [batch for batch in query.recentProgress if batch["numInputRows"]]
+    assert batches
+    return sum(float(batch["durationMs"]["triggerExecution"]) for batch in batches) / 1000
+
+
 def medians(here: Bench, *runs: Callable[[], float], warm_up: int = 1) -> tuple[Median, ...]:
     """The median of each, run in turns, so that whatever else the machine does meets all of them alike."""
     for run in runs * warm_up:

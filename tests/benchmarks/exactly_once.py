@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_cursor_source as cursorq
-from tests.benchmarks.common import Bench, medians, spark_session
+from tests.benchmarks.common import Bench, medians, queue_options, sink_seconds, spark_session
 from tests.benchmarks.report import Figure, rate
 
 COUNT = 300_000
@@ -46,31 +44,12 @@ def _append(sink: str, servers: str, topic: str, batch: DataFrame, _: int) -> No
 
 
 def _from_queue(spark: SparkSession, here: Bench, topic: str, write: _Write) -> float:
-    options = {
-        "kafka.bootstrap.servers": here.broker.bootstrap_servers,
-        "subscribe": topic,
-        "subscription": f"bench-{uuid.uuid4().hex[:8]}",
-        "trackerTimeout": "1h",  # none runs here: it is measured by itself
-    }
-    return _seconds(spark.readStream.format("cursorq").options(**options).load(), here, write)
+    rows = spark.readStream.format("cursorq").options(**queue_options(here, topic)).load()
+    return sink_seconds(rows, here, write)
 
 
 def _from_kafka(spark: SparkSession, here: Bench, topic: str, target: str) -> float:
     servers = here.broker.bootstrap_servers
     options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
     rows = spark.readStream.format("kafka").options(**options).load()
-    return _seconds(rows, here, partial(_append, "kafka", servers, target))
-
-
-def _seconds(rows: DataFrame, here: Bench, write: _Write) -> float:
-    """Seconds of the triggers that write all messages."""
-    query = (
-        rows.writeStream.foreachBatch(write)
-        .option("checkpointLocation", here.checkpoint())
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    batches: list[Any] = [batch for batch in query.recentProgress if batch["numInputRows"]]
-    assert batches
-    return sum(float(batch["durationMs"]["triggerExecution"]) for batch in batches) / 1000
+    return sink_seconds(rows, here, partial(_append, "kafka", servers, target))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -13,7 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import spark_cursor_source as cursorq
-from tests.benchmarks.common import Bench, medians, spark_session
+from tests.benchmarks.common import Bench, medians, queue_options, sink_seconds, spark_session
 from tests.benchmarks.report import Figure, rate
 
 COUNT = 10_000
@@ -70,19 +69,5 @@ def _bare_pool(count: int) -> float:
 
 
 def _consume(spark: SparkSession, here: Bench, topic: str, fn: Any) -> float:
-    options = {
-        "kafka.bootstrap.servers": here.broker.bootstrap_servers,
-        "subscribe": topic,
-        "subscription": f"bench-{uuid.uuid4().hex[:8]}",
-        "trackerTimeout": "1h",  # none runs here: it is measured by itself
-    }
-    rows = spark.readStream.format("cursorq").options(**options).load()
-    query = (
-        rows.writeStream.foreachBatch(cursorq.AckSink.per_row(fn, concurrency=CONCURRENCY))
-        .option("checkpointLocation", here.checkpoint())
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    batches: list[Any] = [batch for batch in query.recentProgress if batch["numInputRows"]]
-    return sum(float(batch["durationMs"]["triggerExecution"]) for batch in batches) / 1000
+    rows = spark.readStream.format("cursorq").options(**queue_options(here, topic)).load()
+    return sink_seconds(rows, here, cursorq.AckSink.per_row(fn, concurrency=CONCURRENCY))

@@ -230,17 +230,22 @@ time.sleep(600)
 """
 
 
-def test_what_a_killed_process_held_comes_back_to_another(make_rig: MakeRig) -> None:
-    rig = make_rig(1)
-    rig.tracker(maxDeliveries=2)
-    sent = rig.send(*(b"%d" % number for number in range(6)))
+def receive_three_and_die(rig: Rig, *, lease_ms: int) -> None:
+    """A process that is killed when it has received three messages, of which it has acked the first."""
     names = (rig.control.markers, rig.control.redeliveries, rig.control.cursors)
     servers = rig.control.config["bootstrap.servers"]
-    command = [sys.executable, "-c", _KILLED, servers, rig.topic, *names, "2000"]
+    command = [sys.executable, "-c", _KILLED, servers, rig.topic, *names, str(lease_ms)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "received\n"
         process.kill()
+
+
+def test_what_a_killed_process_held_comes_back_to_another(make_rig: MakeRig) -> None:
+    rig = make_rig(1)
+    rig.tracker(maxDeliveries=2)
+    sent = rig.send(*(b"%d" % number for number in range(6)))
+    receive_three_and_die(rig, lease_ms=2_000)
     consumer = rig.consumer()
     messages = receive(consumer, 1)
     # The last delivery of a message that may have killed a process: nothing else is out meanwhile.
@@ -258,13 +263,7 @@ def test_what_a_killed_process_held_comes_back_at_once_with_on_member_lost_relea
     rig = make_rig(1)
     rig.tracker()
     sent = rig.send(*(b"%d" % number for number in range(6)))
-    names = (rig.control.markers, rig.control.redeliveries, rig.control.cursors)
-    servers = rig.control.config["bootstrap.servers"]
-    command = [sys.executable, "-c", _KILLED, servers, rig.topic, *names, "600000"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "received\n"
-        process.kill()
+    receive_three_and_die(rig, lease_ms=600_000)
     consumer = rig.consumer(on_member_lost="release")
     messages = receive(consumer, 5)
     for message in messages:

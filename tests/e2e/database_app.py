@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ import spark_cursor_source as cursorq
 from spark_cursor_source.devkit.spark_session import local_session
 from tests.docs.pages import ROOT, blocks
 from tests.e2e.processes import die
+from tests.e2e.sink_apps import stand_still
 
 PAGE = ROOT / "docs" / "how-to" / "write-to-a-database.md"
 ONE_ROW, ANY_OUTPUT = "one row", "any output"
@@ -73,9 +73,7 @@ def transactions(tag: str, how: str | None, go: str | None) -> Iterator[None]:
     def prepared(self: Any) -> Iterator[Any]:
         psycopg.Connection.transaction = real  # type: ignore[method-assign]
         if go is not None and not Path(go).exists():
-            print("a task stands still", flush=True)
-            while not Path(go).exists():
-                time.sleep(0.1)
+            stand_still(go)
         with real(self) as transaction:
             yield transaction
             if how == "amid":

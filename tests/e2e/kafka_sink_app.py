@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import spark_cursor_source as cursorq
 from spark_cursor_source.devkit.spark_session import local_session
 from spark_cursor_source.kafka.transaction import TransactionalProducer
 from tests.e2e.processes import die
+from tests.e2e.sink_apps import stand_still
 
 
 class Writing:
@@ -72,12 +72,6 @@ def prepare_worker(tag: str, how: str | None, go: str | None, stands: str | None
 
     prepared.is_prepared = True  # type: ignore[attr-defined]
     TransactionalProducer.commit = prepared  # type: ignore[method-assign]
-
-
-def stand_still(go: str | None) -> None:
-    print("a task stands still", flush=True)
-    while go is not None and not Path(go).exists():
-        time.sleep(0.1)
 
 
 def main() -> None:

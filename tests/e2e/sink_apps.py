@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -17,12 +19,20 @@ from spark_cursor_source.devkit.spark_session import python_environment
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.cursors import CursorTable
 from tests.e2e.harness import wait_until
-from tests.e2e.processes import TAG, kill_tree
+from tests.e2e.processes import TAG, Part, kill_tree, pids_of, signal_all
 from tests.kafka.control_plane import Control, new_control, produce
 from tests.kafka.tracker_thread import running_tracker
 
 PARTITIONS, MESSAGES = 2, 240
+STANDS_STILL = "a task stands still"
 EACH_ONCE = Counter(f"{partition}-{n}" for partition in range(PARTITIONS) for n in range(MESSAGES // 2))
+
+
+def stand_still(go: str | None) -> None:
+    """Let this task wait until a file exists; it says so in the log of its app."""
+    print(STANDS_STILL, flush=True)
+    while go is not None and not Path(go).exists():
+        time.sleep(0.1)
 
 
 @contextmanager
@@ -96,6 +106,25 @@ class Apps:
                 kill_tree(tag)
                 process.wait()
                 print((work / "log").read_text(errors="replace")[-4_000:])
+
+    @contextmanager
+    def overtaken(self, go: Path) -> Iterator[int]:
+        """A task stands still until ``go`` exists, and another process writes and acks all messages.
+
+        Yields how many were redelivered, while the task still stands. It goes on at the end of the block.
+        """
+        with self.running(rival=str(go)):
+            wait_until(lambda: STANDS_STILL in self.log(), STANDS_STILL)
+            log_of_first, planner = self.log_file, pids_of(self.tag, Part.PLANNER)
+            written = self.log().count("is written")
+            signal_all(planner, signal.SIGSTOP)  # a planner that lives extends the leases of its batch
+            with self.running() as second:
+                yield self.until_acked(second)
+                go.touch()
+                signal_all(planner, signal.SIGCONT)
+                wait_until(
+                    lambda: log_of_first.read_text().count("is written") > written, "the first goes on"
+                )
 
     def log(self) -> str:
         """What the latest process has written."""

@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from spark_cursor_source.devkit.process import free_port
 from tests.e2e.database_app import ANY_OUTPUT, ONE_ROW, code_with, names_of
 from tests.e2e.harness import wait_until
-from tests.e2e.processes import Part, pids_of, signal_all
 from tests.e2e.sink_apps import EACH_ONCE, MESSAGES, Apps, queue_with_tracker
 from tests.kafka.control_plane import Control
 
@@ -47,9 +45,7 @@ def server() -> Iterator[str]:
             shutil.chown(directory, user)
         made = [initdb, "--pgdata", str(data), "--auth", "trust", "--username", "orders", "--no-sync"]
         subprocess.run(made, check=True, user=user, capture_output=True, cwd=directory)
-        with closing(socket.socket()) as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": port,
@@ -138,20 +134,10 @@ def test_a_task_that_stands_still_while_its_ids_are_removed_writes_nothing(
 ) -> None:
     # first:  task and planner stand still                                          writes
     # second:                               writes all, acks; the ids are removed
-    go = tmp_path / "go"
     own = {"database": database, "recipe": ANY_OUTPUT}
     apps = Apps("tests.e2e.database_app", control, tmp_path, subscription_type="shared", **own)
-    with apps.running(rival=str(go)):
-        wait_until(lambda: "a task stands still" in apps.log(), "a task stands still")
-        log_of_first, planner = apps.log_file, pids_of(apps.tag, Part.PLANNER)
-        written = apps.log().count("is written")
-        signal_all(planner, signal.SIGSTOP)  # a planner that lives extends the leases of its batch
-        with apps.running() as second:
-            came_again = apps.until_acked(second)
-            assert remove_old_ids(database, control) == MESSAGES
-            assert select(database, "* FROM written") == Counter()
-            go.touch()
-            signal_all(planner, signal.SIGCONT)
-            wait_until(lambda: log_of_first.read_text().count("is written") > written, "the first goes on")
+    with apps.overtaken(tmp_path / "go") as came_again:
+        assert remove_old_ids(database, control) == MESSAGES
+        assert select(database, "* FROM written") == Counter()
     assert_each_once(database, ANY_OUTPUT)
     assert came_again > 0

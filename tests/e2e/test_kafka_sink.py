@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from spark_cursor_source.kafka.admin import ClusterAdmin
-from tests.e2e.harness import wait_until
-from tests.e2e.processes import Part, pids_of, signal_all
 from tests.e2e.sink_apps import EACH_ONCE, Apps, queue_with_tracker
 from tests.kafka.control_plane import Control
 from tests.kafka.topic_records import TopicRecords
@@ -67,19 +64,9 @@ def test_a_task_that_stands_still_cannot_write_what_another_has_written(
 ) -> None:
     # first:  looks (writes)  planner stands still                        commits, and is refused; looks again
     # second:                                        writes all, acks
-    go = tmp_path / "go"
     app, own = "tests.e2e.kafka_sink_app", {"target": target.name, "stands": stands}
     apps = Apps(app, control, tmp_path, subscription_type="shared", **own)
-    with apps.running(rival=str(go)):
-        wait_until(lambda: "a task stands still" in apps.log(), "a task stands still")
-        log_of_first, planner = apps.log_file, pids_of(apps.tag, Part.PLANNER)
-        written = apps.log().count("is written")
-        signal_all(planner, signal.SIGSTOP)  # a planner that lives extends the leases of its batch
-        with apps.running() as second:
-            came_again = apps.until_acked(second)
-            assert target.values() == EACH_ONCE
-            go.touch()
-            signal_all(planner, signal.SIGCONT)
-            wait_until(lambda: log_of_first.read_text().count("is written") > written, "the first goes on")
+    with apps.overtaken(tmp_path / "go") as came_again:
+        assert target.values() == EACH_ONCE
     assert target.values() == EACH_ONCE
     assert came_again > 0
