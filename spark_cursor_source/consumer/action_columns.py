@@ -27,6 +27,8 @@ MESSAGE_ID_V1 = ("key", *MESSAGE_ID)
 #: columns of an outcome, after those that identify the message and delivery
 OUTCOME = ("action", "delay_ms", "reason")
 LEAVE = "leave"
+#: outcome of a message that waits for an earlier one of its key, whose offset is the column ``reason``
+BLOCK = "block"
 
 #: Spark SQL type of every column that a settlement may read
 ACTION_COLUMNS: Columns = {

@@ -11,7 +11,7 @@ from spark_cursor_source.consumer.run_parts import RunParts
 from spark_cursor_source.core.batch import BatchPlan, Delivery, SourceOffset
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.lease_groups import START_GRAIN_MS
-from spark_cursor_source.core.marker import End, EndLeased, EndUpTo, Marker, Release
+from spark_cursor_source.core.marker import Block, End, EndLeased, EndUpTo, Marker, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.replay import orphaned_leases
 from spark_cursor_source.core.slices import Slice
@@ -132,7 +132,7 @@ class SourceAcks:
             replayed=self._replaying.held,
             delivered=delivered,
         )
-        releases: list[Release] = []
+        releases: list[Release | Block] = []
         for started_ms, slices in sorted(self._leased(left.committed).items()):
             # Judged by the time of the Start marker: a message that became due later was not delivered
             # either.
@@ -170,7 +170,7 @@ class SourceAcks:
         return found
 
 
-def _offsets_of(releases: Iterable[Release]) -> dict[Cell, OffsetSet]:
+def _offsets_of(releases: Iterable[Release | Block]) -> dict[Cell, OffsetSet]:
     found: dict[Cell, OffsetSet] = {}
     for one in releases:
         found[one.cell] = found.get(one.cell, EMPTY) | one.offsets

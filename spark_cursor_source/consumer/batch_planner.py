@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from spark_cursor_source.core.batch import SourceOffset
+from spark_cursor_source.core.batch import SourceOffset, TopicPartition
+from spark_cursor_source.core.key_order import BlockedKeys
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
 
@@ -20,6 +21,8 @@ class PlannedBatch:
     #: broker time of the plan in ms; messages with a later delivery time are not delivered. 0: the tracker
     #: does not know delivery times, and all messages are delivered.
     now_ms: int = 0
+    #: with ordering=key, by partition: messages outside the batch that block later ones of their keys
+    blocked: Mapping[TopicPartition, BlockedKeys] | None = None
     report_to: ReportTo | None = None  #: target of the first task's read report; None if tasks do not report
 
 

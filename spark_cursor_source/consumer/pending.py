@@ -75,6 +75,11 @@ class PendingRedeliveries:
         """True after :meth:`begin`."""
         return self._read_to is not None
 
+    def is_behind(self, ends: Mapping[int, int]) -> bool:
+        """True if there are records below ``ends`` that were not read."""
+        read_to = self._read_to or {}
+        return any(end > read_to.get(number, 0) for number, end in ends.items())
+
     def read(self, ends: Mapping[int, int]) -> None:
         """Reads the announcements below ``ends``, and drops those of cells that this run has lost.
 

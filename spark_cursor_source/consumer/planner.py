@@ -21,7 +21,6 @@ from spark_cursor_source.consumer.starts import start_markers
 from spark_cursor_source.core.batch import BatchPlan, Delivery, HandBack, SourceOffset
 from spark_cursor_source.core.marker import Release
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.core.task_split import split, split_by_key
 from spark_cursor_source.options.source import SourceOptions
 
@@ -85,6 +84,8 @@ class Planner:
             releases = _releases(content.hand_backs, HANDED_BACK)
             self._now_ms = max(self._now_ms, parts.markers.write([*starts, *releases]) or 0)
             self._running.view.at(self._now_ms)
+        order = parts.key_order
+        blocked = None if order is None else order.blocked(content, parts.pending.taken)
         content, lost = parts.assignment.drop_revoked(content)
         if lost:
             parts.markers.write(_releases(lost, STOOD_STILL))
@@ -100,6 +101,7 @@ class Planner:
             tasks=tasks,
             markers_partitions=parts.markers.partitions,
             now_ms=self._now_ms,
+            blocked=blocked,
             report_to=parts.unread.report_to(tasks, partitions=len(parts.pending.partitions)),
         )
         run_ids = {start.cell: start.run_id for start in starts}
@@ -133,7 +135,7 @@ class Planner:
     # -- a batch ---------------------------------------------------------------------------------------
 
     def _split(self, batch: BatchPlan) -> list[tuple[Slice, ...]]:
-        if self._options.subscription_type is SubscriptionType.KEY_SHARED:
+        if self._options.keeps_keys_together:
             return split_by_key(batch.deliveries, min_partitions=self._options.min_partitions)
         return split(
             batch.deliveries,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spark_cursor_source.consumer.assignment import PartitionAssignment
+from spark_cursor_source.consumer.key_order import KeyOrder
 from spark_cursor_source.consumer.lost_members import LostMembers
 from spark_cursor_source.consumer.membership import Membership
 from spark_cursor_source.consumer.pending import PlannedRedeliveries
@@ -62,6 +63,7 @@ class RunParts:
     pending: PlannedRedeliveries
     unread: UnreadMessages
     appends: AppendWatch
+    key_order: KeyOrder | None  #: None: the messages of a key have no order
     lost_members: LostMembers | None  #: None: leases of lost members run out
 
     @classmethod
@@ -122,6 +124,7 @@ class RunParts:
             pending=PlannedRedeliveries(announcements, places, assignment, session),
             unread=UnreadMessages(options, topics, run_id, partitions=control.redeliveries),
             appends=AppendWatch(consuming),
+            key_order=KeyOrder.of(options, session, cursors, partitions=control.markers),
             lost_members=lost,
         )
 
@@ -146,3 +149,5 @@ class RunParts:
         self.unread.close()
         self.queue.close()
         self.appends.close()
+        if self.key_order is not None:
+            self.key_order.close()

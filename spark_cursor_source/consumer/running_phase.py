@@ -120,6 +120,10 @@ class RunningPhase:
         return parts.here(start)
 
     def _admit(self, start: SourceOffset, ends: SourceOffset, max_offsets: int | None) -> Admitted | None:
+        order = self._parts.key_order
+        if order is not None and self._parts.pending.is_behind(ends.redeliveries):
+            # A message that was held back may be announced again, with the same count as before.
+            order.follow(self._parts.pending.taken)
         pending = self._parts.pending.pending(start, ends.redeliveries)
         self._origin = self._find_origin(ends.queue)
         return admit(

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_cursor_source.consumer.ack_check import check_acks
-from spark_cursor_source.consumer.action_columns import LEAVE, MESSAGE_ID, OUTCOME, require_values
+from spark_cursor_source.consumer.action_columns import BLOCK, LEAVE, MESSAGE_ID, OUTCOME, require_values
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import End, KeepAlive, Leave, Reject, Release
+from spark_cursor_source.core.marker import Block, End, KeepAlive, Leave, Reject, Release
 from spark_cursor_source.core.names import why_no_topic
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.outcome import check_delay_ms
@@ -43,6 +44,7 @@ class Settlement:
         self._options = options
         self._acked_by_source = options.ack_mode is AckMode.BATCH
         self._fold: SettlingFold[np.ndarray] = SettlingFold(_offset_set)
+        self._blocked: dict[tuple[Cell, int], dict[int, int]] = {}  # by offset, the offset it waits for
         self.settled = 0
 
     def add(self, rows: pa.RecordBatch | pa.Table) -> None:
@@ -63,6 +65,10 @@ class Settlement:
         table = pa.table({name: rows.column(name) for name in (*keys, "offset")})
         action = self._options.action or AckAction.ACK
         require_values(table, MESSAGE_ID, action.value)
+        if "action" in details:
+            is_blocked = pc.equal(table.column("action"), BLOCK)
+            self._add_blocked(table.filter(is_blocked))
+            table = table.filter(pc.invert(is_blocked.fill_null(False)))
         for key, offsets in _grouped(table, keys):
             values = dict(zip(keys, key, strict=True))
             _check_message_ids(values["topic"], values["partition"], offsets)
@@ -100,8 +106,27 @@ class Settlement:
             check_delay_ms(delay_ms)
         return Release(cell=cell, offsets=EMPTY, delivery_count=count, delay_ms=delay_ms, reason=reason)
 
+    def _add_blocked(self, rows: pa.Table) -> None:
+        columns = (rows.column(name).to_pylist() for name in (*MESSAGE_ID, "delivery_count", "reason"))
+        for topic, partition, offset, count, behind in zip(*columns, strict=True):
+            cell = Cell(subscription=self._options.subscription, topic=topic, partition=partition)
+            self._blocked.setdefault((cell, count), {})[offset] = int(behind)
+        self.settled += rows.num_rows
+
+    def blocks(self) -> list[Block]:
+        """Returns the markers of the rows that wait for an earlier message of their key."""
+        return [
+            Block(
+                cell=cell,
+                offsets=OffsetSet.from_offsets(list(behind)),
+                behind=tuple(behind[offset] for offset in sorted(behind)),
+                delivery_count=count,
+            )
+            for (cell, count), behind in self._blocked.items()
+        ]
+
     def markers(self) -> Iterator[Settling]:
-        """Yields the fewest markers that express all added rows."""
+        """Yields the fewest markers that express all other added rows."""
         return self._fold.markers()
 
     def send(self, markers_partitions: int) -> None:
@@ -112,15 +137,16 @@ class Settlement:
                 subscription.
             MarkersNotDurable: the markers are not confirmed; the messages keep their leases.
         """
-        markers = list(self.markers())
-        if not markers:
+        markers, blocks = list(self.markers()), self.blocks()
+        if not markers and not blocks:
             return
         check_acked(self._options, markers)
         config, topic = client_config(self._options.kafka, "producer"), self._options.markers_topic
         with borrowed_producer(MarkerSender, config, topic, markers_partitions) as sender:
-            sender.send(markers)
+            sender.send([*blocks, *markers])
             sender.flush()
         self._fold.clear()
+        self._blocked.clear()
 
 
 def _check_message_ids(topic: str, partition: int, offsets: np.ndarray) -> None:

@@ -1,7 +1,7 @@
-"""Release of messages that are not due in the unread part of a batch.
+"""Messages in the unread part of a batch that are not due, or that wait behind another one.
 
-A task releases messages that are not due when it reads them. If the source acks, it acks the whole committed
-batch, including messages that no task read. For those, the planner reads the headers itself before it acks.
+A task holds such messages back when it reads them. If the source acks, it acks the whole committed batch,
+including messages that no task read. For those, the planner reads headers and keys itself before it acks.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from spark_cursor_source.consumer.batch_planner import PlannedBatch
+from spark_cursor_source.core.batch import TopicPartition
 from spark_cursor_source.core.cell import Cell, control_partition
-from spark_cursor_source.core.marker import Release
+from spark_cursor_source.core.key_order import NO_KEYS, BlockedKeys
+from spark_cursor_source.core.marker import Block, Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.rights import WRITE
-from spark_cursor_source.options.source import AckMode, SourceOptions
+from spark_cursor_source.options.source import AckMode, Ordering, SourceOptions
 from spark_cursor_source.topics.delayed import DelayFilter
+from spark_cursor_source.topics.key_order import OrderFilter
 from spark_cursor_source.topics.queue import arrow_batches
 from spark_cursor_source.topics.read_reports import ReportReader
 
@@ -33,7 +36,9 @@ class UnreadMessages:
     def __init__(self, options: SourceOptions, topics: ClusterAdmin, run_id: str, *, partitions: int) -> None:
         self._options, self._topics, self._run_id = options, topics, run_id
         self._topic = options.redeliveries_topic
-        self._is_wanted = options.delayed_delivery and options.ack_mode is not AckMode.INDIVIDUAL
+        holds_back = options.delayed_delivery or options.ordering is Ordering.KEY
+        self._is_wanted = holds_back and options.ack_mode is not AckMode.INDIVIDUAL
+        self._is_delayed = options.delayed_delivery
         self._reader: ReportReader | None = None
         self._batches = 0
         self._read_up_to = 0  # next offset to read in the partition of this run's reports
@@ -63,8 +68,8 @@ class UnreadMessages:
         batch = f"{self._run_id}#{self._batches}"
         return ReportTo(batch=batch, task=0, partition=self._partition, partitions=partitions)
 
-    def releases(self, batch: PlannedBatch) -> list[Release]:
-        """Returns the markers that release unread messages of a completed batch that are not due.
+    def releases(self, batch: PlannedBatch) -> list[Release | Block]:
+        """Returns the markers that hold back unread messages of a completed batch.
 
         Raises the errors of reading the queue topics.
         """
@@ -76,20 +81,44 @@ class UnreadMessages:
             if number not in reported
             for piece in slices
         )
-        return self.not_due(unread, batch.now_ms)
+        if self._options.ordering is not Ordering.KEY:
+            return self.not_due(unread, batch.now_ms)
+        of_places: dict[TopicPartition, list[Slice]] = {}
+        for piece in unread:
+            of_places.setdefault((piece.topic, piece.partition), []).append(piece)
+        blocked = batch.blocked or {}
+        return [
+            marker
+            for place, pieces in of_places.items()
+            for marker in self._held_back(pieces, batch.now_ms, blocked.get(place, NO_KEYS))
+        ]
 
-    def not_due(self, slices: Iterable[Slice], now_ms: int) -> list[Release]:
+    def not_due(self, slices: Iterable[Slice], now_ms: int) -> list[Release | Block]:
         """Returns the markers that release messages of these slices that are not due.
 
         ``now_ms`` is the broker time to compare with.
         """
-        pieces = list(slices)
+        return self._held_back(list(slices), now_ms, None)
+
+    def _held_back(
+        self, pieces: list[Slice], now_ms: int, blocked: BlockedKeys | None
+    ) -> list[Release | Block]:
+        """Returns the markers of messages that are not due, or that wait for another message.
+
+        With ``blocked``, the slices are of one partition, in offset order.
+        """
         if not self._is_wanted or not pieces:
             return []
-        releases: list[Release] = []
+        releases: list[Release | Block] = []
+
+        def on_blocked(piece: Slice, offsets: OffsetSet, behind: tuple[int, ...]) -> None:
+            count = piece.delivery_count
+            releases.append(
+                Block(cell=self._cell(piece), offsets=offsets, behind=behind, delivery_count=count)
+            )
 
         def on_early(piece: Slice, offsets: OffsetSet, due_ms: int) -> None:
-            cell = Cell(subscription=self._options.subscription, topic=piece.topic, partition=piece.partition)
+            cell = self._cell(piece)
             releases.append(
                 Release(cell=cell, offsets=offsets, delivery_count=piece.delivery_count, due_ms=due_ms)
             )
@@ -103,11 +132,15 @@ class UnreadMessages:
             include_headers=False,
             queue_id=None if queue_id is None else queue_id.encode(),
             on_missing=_ignore,
-            hold_back=DelayFilter(now_ms=now_ms, on_early=on_early),
+            hold_back=DelayFilter(now_ms=now_ms, on_early=on_early) if self._is_delayed else None,
+            order=None if blocked is None else OrderFilter(blocked=blocked, on_blocked=on_blocked),
         )
         for _ in rows:  # only the headers matter; at most one batch of rows is in memory
             pass
         return releases
+
+    def _cell(self, piece: Slice) -> Cell:
+        return Cell(subscription=self._options.subscription, topic=piece.topic, partition=piece.partition)
 
     def close(self) -> None:
         """Closes the consumer of reports."""

@@ -171,6 +171,11 @@ class StartedDeliveries:
         for pieces in self._by_cell.get(cell, {}).values():
             pieces[:] = [left for one in pieces if (left := one - offsets)]
 
+    def cancel(self, cell: Cell, offsets: OffsetSet, *, delivery_count: int) -> None:
+        """Forgets a delivery of these messages that does not count."""
+        pieces = self._by_cell.get(cell, {}).get(delivery_count, [])
+        pieces[:] = [left for one in pieces if (left := one - offsets)]
+
     def fresh(self, cell: Cell, offsets: OffsetSet, *, delivery_count: int) -> OffsetSet:
         """Returns the announced offsets that no delivery after the ``delivery_count``-th has taken."""
         if delivery_count == 0:

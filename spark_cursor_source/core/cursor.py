@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
 
+from spark_cursor_source.core.blocked import NONE_BLOCKED, Blocked
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.delivery_times import UNKNOWN, FirstDeliveries
@@ -124,6 +125,7 @@ class CursorSnapshot:
     available: tuple[tuple[Available, OffsetSet], ...] = ()
     #: dead letters that wait for the breaker to close or for a retry
     held: tuple[tuple[HeldLetters, OffsetSet], ...] = ()
+    blocked: Blocked = NONE_BLOCKED  #: messages that wait behind an earlier message of their key
     owner: str | None = None  #: run that receives the announcements of redeliveries
     max_deliveries: int | None = None  #: None: no limit
     markers_partition: int = 0  #: partition of the markers topic with this cell's markers
@@ -152,8 +154,9 @@ class CursorSnapshot:
 
     @property
     def outstanding(self) -> OffsetSet:
-        """Offsets that are leased, delayed, available or held."""
-        return OffsetSet.union([self.leased, self.waiting, *(offsets for _, offsets in self.held)])
+        """Offsets that are leased, delayed, available, blocked or held."""
+        held = (offsets for _, offsets in self.held)
+        return OffsetSet.union([self.leased, self.waiting, self.blocked.offsets, *held])
 
     @property
     def mark_delete(self) -> int:
@@ -235,4 +238,6 @@ class CursorSnapshot:
         groups = [*self.leases, *self.delayed, *self.available, *self.held]
         for group, offsets in groups:
             counts.setdefault(group.delivery_count, []).append(offsets)
+        for count, offsets in self.blocked.by_count():
+            counts.setdefault(count, []).append(offsets)
         return {count: OffsetSet.union(sets) for count, sets in counts.items()}

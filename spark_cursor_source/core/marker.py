@@ -104,6 +104,19 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Cancels this delivery of messages that must wait for an earlier message of their key.
+
+    The delivery does not count. Each message becomes available when the message at its ``behind`` has ended.
+    """
+
+    cell: Cell
+    offsets: OffsetSet
+    behind: tuple[int, ...]  #: offset that each message waits for, in the order of ``offsets``
+    delivery_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reject:
     """Sends the offsets of this delivery to the dead-letter topic."""
 
@@ -264,6 +277,7 @@ Marker = (
     | Leave
     | KeepAlive
     | Release
+    | Block
     | Reject
     | EndUpTo
     | Seek
@@ -320,4 +334,5 @@ KINDS: dict[type[Marker], str] = {
     SaveState: "SAVE",
     RestoreState: "RESTORE",
     ForgetState: "FORGET",
+    Block: "BLOCK",
 }

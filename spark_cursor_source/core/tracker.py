@@ -9,6 +9,7 @@ leased(n)      + End, EndUpTo above it -> gone
                + EndLeased of delivery n by its run -> gone, but left(n) is unchanged
                + Leave of delivery n -> left(n): leased(n) in all, but for the line above
                + Release of delivery n that was not due -> delayed(0) or available(0)
+               + Block of delivery n -> blocked(n-1)
                + Start -> leased(n+1) · same run and count: only the deadline moves · n = max: unchanged
                + KeepAlive of that delivery or run -> leased(n), with a new deadline
                + Release of delivery n -> delayed(n) or available(n) · n = max: dead letter
@@ -24,6 +25,9 @@ available(n)   + End, EndUpTo, old -> gone · n = 0: a planner's End or EndUpTo 
                + Start -> leased(n+1) · n = max: unchanged
                + Hello of a new run -> announced to it; the run of an expired lease now counts as dead
                + n = max, because max was lowered -> dead letter, but not a member of a group of suspects
+blocked(n)     + End, EndUpTo, old -> gone · n = 0: a planner's End or EndUpTo leaves it unchanged
+               + Start -> leased(n+1) · n = max: unchanged
+               + the message that it waits for is gone -> available(n)
 dead letter    -> gone · the breaker is open, or opens: held
 held           + End, EndUpTo -> gone · the breaker closes: dead letter, gone · anything else -> held
                + Withhold -> troubled
@@ -55,8 +59,8 @@ letters are not retried.
 The breaker opens when dead letters exceed the limit, and by OpenBreaker. It closes when its pause ends, and
 by CloseBreaker.
 
-The rules follow Pulsar (individual and cumulative acknowledgement), SQS (leases, receive count) and
-kafka-mq-go (markers).
+The rules follow Pulsar (individual and cumulative acknowledgement), SQS (leases, receive count, FIFO message
+groups) and kafka-mq-go (markers).
 """
 
 from __future__ import annotations
@@ -66,6 +70,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import TypeVar, assert_never
 
+from spark_cursor_source.core.blocked import BlockedMessages
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import (
     Available,
@@ -87,6 +92,7 @@ from spark_cursor_source.core.lease_groups import (
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
     UNDO,
+    Block,
     CloseBreaker,
     Delete,
     End,
@@ -190,6 +196,7 @@ class CellTracker:
         self._delayed = LeaseGroups(snapshot.delayed)
         self._available = LeaseGroups(snapshot.available)
         self._held = LeaseGroups(snapshot.held)
+        self._blocked = BlockedMessages(snapshot.blocked)
         self._breaker = snapshot.breaker
         self._ages = snapshot.ages.of_ttl(self._policy.message_ttl_ms)
         self._first_deliveries = snapshot.first_deliveries
@@ -231,6 +238,7 @@ class CellTracker:
             delayed=self._delayed.in_order(),
             available=self._available.in_order(),
             held=self._held.in_order(),
+            blocked=self._blocked.snapshot(),
             owner=self._owner,
             max_deliveries=self._policy.max_deliveries,
             markers_partition=self._markers_partition,
@@ -293,11 +301,10 @@ class CellTracker:
                 self._end_up_to(marker)
             case KeepAlive():
                 self._keep_alive(marker, at_ms)
-            case Release(due_ms=due_ms):
-                if due_ms is None:
-                    self._release(marker, at_ms)
-                else:
-                    self._take_back(marker, due_ms, at_ms)
+            case Release():
+                self._release(marker, at_ms)
+            case Block():
+                self._block(marker)
             case Reject():
                 self._reject(marker, at_ms)
             case Withhold():
@@ -375,6 +382,9 @@ class CellTracker:
             if (undo := self._saved.get(UNDO)) is not None and undo.at_ms + UNDO_MS < now_ms:
                 del self._saved[UNDO]
         self._end_the_old(now_ms)
+        while self._unblock():
+            if now_ms is not None:
+                self._end_exhausted(now_ms)
         if self._owner is not None:
             self._announce(self._owner)
         self._unannounced = LeaseGroups()
@@ -397,6 +407,7 @@ class CellTracker:
             *self._leases,
             *self._delayed,
             *self._available,
+            *((_unblocked(count), some) for count, some in self._blocked.some(marker.offsets)),
         ]
         outstanding = [(offsets & marker.offsets, group) for group, offsets in groups]
         fresh = marker.offsets.starting_at(self._read_position)
@@ -503,6 +514,9 @@ class CellTracker:
             self._tally["unknown_settlements"] += len(unknown)
 
     def _release(self, marker: Release, at_ms: int) -> None:
+        if marker.due_ms is not None:
+            self._take_back(marker, marker.due_ms, at_ms)
+            return
         released = 0
         for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
             released += len(offsets)
@@ -530,6 +544,20 @@ class CellTracker:
                 self._tally["delivered"] -= len(taken)
                 self._give_back(Available(0, died=False), taken, at_ms=at_ms, delay_ms=due_ms - at_ms)
 
+    def _block(self, marker: Block) -> None:
+        """Cancels the delivery of offsets that wait behind another message, so that it does not count."""
+        behind = dict(zip(marker.offsets, marker.behind, strict=True))
+        for _, offsets in self._leased_at(marker.offsets, marker.delivery_count):
+            self._tally["delivered"] -= len(offsets)
+            self._blocked.add(offsets, [behind[one] for one in offsets], marker.delivery_count - 1)
+
+    def _unblock(self) -> bool:
+        """Makes messages available that wait for a message that is gone. False if there are none."""
+        free = self._blocked.free(self._outstanding()) if self._blocked else []
+        for count, offsets in free:
+            self._make_available(_unblocked(count), offsets)
+        return bool(free)
+
     def _reject(self, marker: Reject, at_ms: int) -> None:
         rejected = 0
         for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
@@ -544,6 +572,7 @@ class CellTracker:
             return EMPTY
         groups: list[tuple[Delayed | Available | HeldLetters, OffsetSet]]
         groups = [*self._delayed, *self._available, *self._held]
+        groups += [(_unblocked(count), some) for count, some in self._blocked.some(self._blocked.offsets)]
         return OffsetSet.union(offsets for group, offsets in groups if group.delivery_count == 0)
 
     def _wait_ms(self, count: int, offsets: OffsetSet) -> int:
@@ -614,6 +643,9 @@ class CellTracker:
         for delay, offsets in _over(self._delayed, now_ms):
             self._delayed.remove(delay, offsets)
             self._make_available(Available(*delay[1:]), offsets)
+        self._end_exhausted(now_ms)
+
+    def _end_exhausted(self, now_ms: int) -> None:
         # The limit was lowered while these messages were available, so no Start can lease them again.
         for wait, offsets in self._available.in_order():
             if self._is_over(wait) and not self._breaker.is_open:
@@ -655,6 +687,7 @@ class CellTracker:
         waiting = [
             *self._delayed.in_order(),
             *self._available.in_order(),
+            *((_unblocked(count), some) for count, some in self._blocked.some(self._blocked.offsets)),
         ]
         for group, offsets in waiting:
             if old := offsets.below(position):
@@ -695,6 +728,7 @@ class CellTracker:
     def _withhold(self, marker: Withhold, at_ms: int) -> None:
         others = (self._leases, self._delayed, self._available)
         taken = OffsetSet.union(offsets for kind in others for offsets in kind.offsets())
+        taken |= self._blocked.offsets
         letters = marker.offsets.below(self._read_position) - taken
         forgotten = len(letters) - self._held.take(letters)
         self._tally["dead_lettered"] = max(0, self._tally["dead_lettered"] - forgotten)
@@ -795,16 +829,18 @@ class CellTracker:
         taken += self._delayed.take(offsets)
         taken += self._available.take(offsets)
         taken += self._held.take(offsets)
+        taken += self._blocked.take(offsets)
         self._unannounced.take(offsets)
         return taken
 
     def _outstanding(self) -> OffsetSet:
         kinds = (self._leases, self._delayed, self._available, self._held)
-        return OffsetSet.union(offsets for kind in kinds for offsets in kind.offsets())
+        groups = [offsets for kind in kinds for offsets in kind.offsets()]
+        return OffsetSet.union([*groups, self._blocked.offsets])
 
     def _first_outstanding(self) -> int | None:
         kinds = (self._leases, self._delayed, self._available, self._held)
-        groups = [offsets for kind in kinds for offsets in kind.offsets()]
+        groups = [self._blocked.offsets, *(offsets for kind in kinds for offsets in kind.offsets())]
         return min((offsets.first for offsets in groups if offsets.first is not None), default=None)
 
     def _is_over(self, wait: Delayed | Available) -> bool:
@@ -814,6 +850,11 @@ class CellTracker:
 
     def _died(self, lease: Lease) -> bool:
         return lease.run_id != (self._owner or "")
+
+
+def _unblocked(count: int) -> Available:
+    # It was delivered before together with an earlier message of its key, and its run may have died of it.
+    return Available(count, died=count > 0)
 
 
 def _over(groups: LeaseGroups[_Timed], now_ms: int) -> list[tuple[_Timed, OffsetSet]]:

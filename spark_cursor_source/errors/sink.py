@@ -164,6 +164,20 @@ class NoSuchMessages(SinkError):
     )
 
 
+class KeyOrderLost(SinkError):
+    """Raised when rows of one key reach a sink with ``ordering=key`` in another order than their offsets."""
+
+    topic: str
+    partition: int
+    offset: int
+    later: int
+    template = (
+        "ordering=key: the message at offset {offset} of topic '{topic}' partition {partition} reached the "
+        "sink after the message at offset {later} of the same key. The query shuffles or sorts the rows "
+        "before the sink. Remove the repartition, join, aggregation or sort, or leave ordering out."
+    )
+
+
 class RejectRefused(SinkError):
     """Raised when a message is rejected with V1 markers, which have no dead letters."""
 

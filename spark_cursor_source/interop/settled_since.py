@@ -7,9 +7,9 @@ from typing import Any
 
 from spark_cursor_source.consumer.settled_since import SettledSince
 from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker import Marker
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.errors import InvalidMarker
-from spark_cursor_source.wire.marker import MarkerType, MarkerV1, decode
+from spark_cursor_source.wire.marker import MarkerType, MarkerV1
 
 
 class SettledSinceV1(SettledSince):
@@ -28,13 +28,9 @@ class SettledSinceV1(SettledSince):
         return OffsetSet.from_offsets(sorted(self._acked_in(cell.partition)))
 
     def _homes(self, cells: Iterable[Cell]) -> Collection[int]:
-        return range(len(self._next))  # a queue id decides on the partition, and cells have none
+        return range(self._partitions)  # a queue id decides on the partition, and cells have none
 
-    def _add(self, key: bytes | None, value: bytes | None) -> None:
-        try:
-            marker = decode(key, value)
-        except InvalidMarker:
-            return  # the tracker reports it
+    def _add(self, marker: Marker | MarkerV1) -> None:
         if isinstance(marker, MarkerV1) and marker.type == MarkerType.END:
             self._acked_in(marker.partition).add(marker.offset)
 

@@ -24,7 +24,7 @@ from spark_cursor_source.options.declare import (
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.reader import OptionReader
-from spark_cursor_source.options.source import LEASE, SOURCE_OPTIONS, AckMode, SourceOptions
+from spark_cursor_source.options.source import LEASE, SOURCE_OPTIONS, AckMode, Ordering, SourceOptions
 
 _BATCH_READ = "it belongs to a batch read, spark.read"
 _ELSEWHERE = {
@@ -93,6 +93,8 @@ class AckOptions:
     marker_version: MarkerVersion = same_option(SourceOptions, "marker_version")
     #: A sink uses it to handle the messages of a key one after another.
     subscription_type: SubscriptionType = same_option(SourceOptions, "subscription_type")
+    #: A sink uses it to hold back the messages of a key behind one that it has not acked.
+    ordering: Ordering = same_option(SourceOptions, "ordering")
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> AckOptions:

@@ -12,7 +12,7 @@ from spark_cursor_source.options.ack import AckOptions, check_settled_by_sink
 from spark_cursor_source.options.kafka import CONFIG_FILE
 from spark_cursor_source.options.marker_format import MARKER_FORMAT, MarkerVersion
 from spark_cursor_source.options.reader import KAFKA
-from spark_cursor_source.options.source import AckMode, SourceOptions
+from spark_cursor_source.options.source import AckMode, Ordering, SourceOptions
 
 METADATA = "cursorq"  #: key in the metadata of the column that carries the options
 
@@ -54,6 +54,8 @@ class RowOrigin:
             "leaseTimeout": f"{source.lease_ms}ms",
             "subscriptionType": source.subscription_type.value,
         }
+        if source.ordering is not Ordering.NONE:
+            options["ordering"] = source.ordering.value
         if source.marker_version is MarkerVersion.V2:
             options["cursorsTopic"] = source.cursors_topic
         withheld = tuple(sorted(KAFKA + name for name in source.kafka if name not in _CARRIED))
@@ -86,6 +88,11 @@ class RowOrigin:
     def subscription_type(self) -> SubscriptionType:
         """The subscription type of the source. Rows of earlier versions do not carry it."""
         return SubscriptionType(self.options.get("subscriptionType", SubscriptionType.EXCLUSIVE))
+
+    @property
+    def ordering(self) -> Ordering:
+        """The ordering of the source. Rows of earlier versions do not carry it."""
+        return Ordering(self.options.get("ordering", Ordering.NONE))
 
     @property
     def ack_mode(self) -> AckMode:

@@ -91,6 +91,15 @@ class OnMemberLost(enum.StrEnum):
     RELEASE = "release"  #: they end at once, as in Pulsar
 
 
+class Ordering(enum.StrEnum):
+    """Order in which messages are delivered (option ordering)."""
+
+    NONE = "none"
+    KEY = (
+        "key"  #: a message is delivered when all earlier ones of its key have ended, as in FIFO queues of SQS
+    )
+
+
 class AckMode(enum.StrEnum):
     """Component that acknowledges messages (option ackMode)."""
 
@@ -138,6 +147,12 @@ class SourceOptions:
         kinds.choice(OnMemberLost),
         default="lease",
         doc="`release`: what a query had leased is released when it has left the consumer group",
+    )
+    ordering: Ordering = option(
+        "ordering",
+        kinds.choice(Ordering),
+        default="none",
+        doc="`key`: a message waits until all earlier messages of its key have ended",
     )
     queue_id: str | None = option(
         "queueId",
@@ -276,6 +291,11 @@ class SourceOptions:
         return group_id(self.group_id_prefix, self.subscription)
 
     @property
+    def keeps_keys_together(self) -> bool:
+        """True if all messages of a key in a batch go to one task, in offset order."""
+        return self.ordering is Ordering.KEY or self.subscription_type is SubscriptionType.KEY_SHARED
+
+    @property
     def checkpoint_owner(self) -> CheckpointOwner:
         """Owner of the positions in the query's checkpoint.
 
@@ -346,6 +366,8 @@ class SourceOptions:
             self._check_v1()
         if not self.subscription_type.is_sole:
             self._check_shared()
+        if self.ordering is Ordering.KEY:
+            self._check_ordered()
         if isinstance(self.topics, Subscribe):
             self.check_names(self.topics.topics)
         if isinstance(self.topics, Assign):
@@ -380,6 +402,26 @@ class SourceOptions:
                 "give minPartitions or maxOffsetsPerTrigger",
             )
 
+    def _check_ordered(self) -> None:
+        if self.subscription_type is SubscriptionType.SHARED:
+            raise ConflictingOptions(
+                ("ordering", "subscriptionType"),
+                "the queries of type shared handle the messages of a key side by side",
+                "give subscriptionType=key_shared, exclusive or failover",
+            )
+        if self.ack_mode is AckMode.CUMULATIVE:
+            raise ConflictingOptions(
+                ("ordering", "ackMode"),
+                "a cumulative ack would also end messages that wait behind another one",
+                "give ackMode=individual or batch",
+            )
+        if self.max_records_per_partition:
+            raise ConflictingOptions(
+                ("ordering", "maxRecordsPerPartition"),
+                "all messages of one key go to one task",
+                "give minPartitions or maxOffsetsPerTrigger",
+            )
+
     def _check_v1(self) -> None:
         require_one_topic(self.topics)
         if not self.subscription_type.is_sole:
@@ -393,6 +435,12 @@ class SourceOptions:
                 (MARKER_FORMAT, "onMemberLost"),
                 "the tracker of kafka-mq-go does not know who leased a message",
                 "give onMemberLost=lease, or markerFormat=v2",
+            )
+        if self.ordering is Ordering.KEY:
+            raise ConflictingOptions(
+                (MARKER_FORMAT, "ordering"),
+                "the tracker of kafka-mq-go does not know which message waits for another one",
+                "leave ordering out, or give markerFormat=v2",
             )
         if self.ack_mode is AckMode.CUMULATIVE:
             raise ConflictingOptions(

@@ -37,7 +37,7 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.metrics.traces import batch_span, carrier_of_current_span, traced
 from spark_cursor_source.options.ack import AckAction, AckOptions, check_settled_by_sink
 from spark_cursor_source.options.marker_format import MarkerVersion
-from spark_cursor_source.options.source import AckMode
+from spark_cursor_source.options.source import AckMode, Ordering
 from spark_cursor_source.spark.ack_batch import ack_batch
 from spark_cursor_source.spark.actions import SETTLED_SCHEMA, markers_of, markers_partitions, run_action
 from spark_cursor_source.spark.bisected import DELIVERY, BatchFunction, BisectedCalls
@@ -142,7 +142,7 @@ class AckSink(BatchSink):
         AckedBySource: the source would also end the messages that the sink gives back: with
             ``ackMode=cumulative``, or ``batch`` with V1 markers.
         InvalidOption: ``on_error`` is neither "raise" nor "bisect", or ``max_calls`` is below 5.
-        ConflictingOptions: ``on_error="bisect"`` with ``persist=False``.
+        ConflictingOptions: ``on_error="bisect"`` with ``persist=False``, or with ordering=key.
     """
 
     def __init__(
@@ -203,6 +203,11 @@ class AckSink(BatchSink):
         ``subscriptionType=key_shared`` the messages of a key are handled one after another. Messages
         without a key count as one key.
 
+        With ``ordering=key``, as in FIFO queues of SQS, the messages of a key are handled in the order of
+        their offsets. A message that is not acked or rejected holds back the later messages of its key. They
+        are not handled, their delivery does not count, and they come again when the message has ended. The
+        query must not shuffle the rows before the sink.
+
         ``timeout`` (a duration, at least 100ms) gives up a message whose handler does not return in time.
         Such a message is released like after an exception. A coroutine is cancelled. A thread cannot be
         ended: it goes on beside another thread that takes its place, and its outcome is ignored.
@@ -241,7 +246,8 @@ class AckSink(BatchSink):
             HandlerNotPicklable: ``fn`` or ``resources`` cannot be sent to the executors.
             InvalidOption: concurrency is below 1, or a duration is too short.
             InvalidDuration: a text is no duration.
-            ConflictingOptions: ``stragglers`` with ``then`` or ``result``, or with key_shared.
+            ConflictingOptions: ``stragglers`` with ``then``, ``result``, key_shared or ordering=key.
+            KeyOrderLost: with ordering=key, the rows of a key do not arrive in the order of their offsets.
             AckedBySource: the source would also end the messages that the handler gives back.
         """
         handling = Handling(
@@ -269,6 +275,12 @@ class AckSink(BatchSink):
 
     def _call(self, rows: DataFrame, batch_id: int, options: AckOptions) -> int:
         if self._calls is not None:
+            if ordering(rows.schema, options) is Ordering.KEY:
+                raise ConflictingOptions(
+                    ("on_error", "ordering"),
+                    "bisection handles later messages of a key before an earlier one that fails",
+                    "leave on_error out, or use AckSink.per_row",
+                )
             return self._calls.run(rows, batch_id, options, lambda part: self._settle(part, options))
         self._fn(rows, batch_id)
         return self._settle(rows, options)
@@ -312,14 +324,15 @@ class PerRowSink:
         """Processes one micro-batch. Spark calls this foreachBatch function."""
         options = options_of_batch(batch, self._options)
         ids = outcome_ids(options)
-        by_key = subscription_type(batch.schema, options) is SubscriptionType.KEY_SHARED
+        in_order = ordering(batch.schema, options) is Ordering.KEY
+        by_key = in_order or subscription_type(batch.schema, options) is SubscriptionType.KEY_SHARED
         require_columns(batch.columns, (*ids, "key") if by_key else ids, "per_row")
-        handling = replace(self._handling, by_key=by_key)
+        handling = replace(self._handling, by_key=by_key, in_order=in_order)
         if by_key and handling.stragglers_ms is not None:
             raise ConflictingOptions(
-                ("stragglers", "subscriptionType"),
+                ("stragglers", "ordering" if in_order else "subscriptionType"),
                 "a message of a key is handled after the one before it, also in the next batch",
-                "leave stragglers out, or give subscriptionType=shared",
+                "leave stragglers out, or give subscriptionType=shared and no ordering",
             )
         self._is_checked = self._is_checked or check_cells_of(batch, options)
         if self._tracer is None:
@@ -416,6 +429,12 @@ def subscription_type(schema: StructType, options: AckOptions) -> SubscriptionTy
     """Returns the subscription type of the rows' source, or that of the options for other rows."""
     origin = origin_of(schema)
     return options.subscription_type if origin is None else origin.subscription_type
+
+
+def ordering(schema: StructType, options: AckOptions) -> Ordering:
+    """Returns the ordering of the rows' source, or that of the options for other rows."""
+    origin = origin_of(schema)
+    return options.ordering if origin is None else origin.ordering
 
 
 def check_cells_of(rows: DataFrame, options: AckOptions) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 
 from spark_cursor_source.core.duration import format_duration
 from spark_cursor_source.spark.handler_times import HandlerTimes
+from spark_cursor_source.spark.keys_in_order import KeysInOrder
 from spark_cursor_source.spark.per_row import Described, Handler, Message, Rows, described, failed
 from spark_cursor_source.spark.worker_resources import worker_loop
 
@@ -35,6 +36,7 @@ class Handling:
     resources: Callable[[], Any] | None = None
     name: str = ""  #: the workers keep the resources under this name
     by_key: bool = False  #: messages of one key are handled one after another
+    in_order: bool = False  #: a message that has not ended holds back the later ones of its key
     has_result: bool = False
 
     @property
@@ -46,7 +48,16 @@ class Calls(Protocol):
     """Calls of a task. Each call ends with its row in ``Rows.done``, from any thread."""
 
     def submit(self, rows: Rows, indexes: Iterable[int]) -> None:
-        """Has the handler called for these rows, in this order. Blocks while too many calls run."""
+        """Has the handler called for these rows, in this order. Blocks while too many calls run.
+
+        With ``in_order``, rows that must wait for an earlier one of their key are blocked instead.
+
+        Raises:
+            KeyOrderLost: with ``in_order``, a row comes after a later one of its key.
+        """
+
+    def hold_back(self, rows: Rows, indexes: Iterable[int]) -> None:
+        """Makes later messages of the keys of these rows wait: an earlier attempt did not ack the rows."""
 
     def finish(self, timeout_s: float | None = None) -> bool:
         """Waits until all calls are done. False if some still run after the timeout."""
@@ -79,13 +90,20 @@ class InOrder:
 
     def __init__(self, handling: Handling, resources: tuple[Any, ...]) -> None:
         self._fn, self._resources, self._has_result = handling.fn, resources, handling.has_result
+        self._order = KeysInOrder() if handling.in_order else None
         self.times = HandlerTimes()
 
     def submit(self, rows: Rows, indexes: Iterable[int]) -> None:
-        fn, resources, done = self._fn, self._resources, rows.done.append
-        clock, indexes = time.perf_counter, list(indexes)
+        fn, resources, done, order = self._fn, self._resources, rows.done.append, self._order
+        clock, handled = time.perf_counter, []
         ends = [clock()]
         for index in indexes:
+            if order is not None:
+                order.arrives(rows, index)
+                if order.blocks(rows, index):
+                    done(index)
+                    continue
+            handled.append(index)
             try:
                 outcome = fn(Message(rows, index), *resources)
             except Exception as problem:  # noqa: BLE001 - whatever the handler raises concerns its row only
@@ -93,9 +111,15 @@ class InOrder:
             else:
                 if outcome is not None and outcome is not True:
                     rows.odd[index] = described(outcome, has_result=self._has_result)
+            if order is not None:
+                order.ended(rows, index)
             done(index)
             ends.append(clock())
-        self.times.add([rows.action(index) for index in indexes] if rows.odd else None, np.diff(ends))
+        self.times.add([rows.action(index) for index in handled] if rows.odd else None, np.diff(ends))
+
+    def hold_back(self, rows: Rows, indexes: Iterable[int]) -> None:
+        if self._order is not None:
+            self._order.hold_back(rows, indexes)
 
     def finish(self, timeout_s: float | None = None) -> bool:
         return True
@@ -151,6 +175,7 @@ class SideBySide:
         self._lanes: dict[bytes | None, deque[_Call]] = {}  # running keys, and the calls that wait for each
         self._waiting = 0  # calls in lanes
         self._ready: deque[_Call] = deque()  # read ahead, so that a call begins as soon as another one ends
+        self._order = KeysInOrder() if handling.in_order else None
         self._failure: BaseException | None = None
         self._done: list[tuple[str, float]] = []  # action and seconds of each call
         self._runner = runner(self._end)
@@ -162,6 +187,11 @@ class SideBySide:
                 has_room = self._has_room()
             if not has_room:
                 self._wait(self._wants_more, None)
+
+    def hold_back(self, rows: Rows, indexes: Iterable[int]) -> None:
+        if self._order is not None:
+            with self._changed:
+                self._order.hold_back(rows, indexes)
 
     def finish(self, timeout_s: float | None = None) -> bool:
         self._wait(lambda: not self._ready, None)
@@ -198,6 +228,11 @@ class SideBySide:
     # -- under the lock, or for the runner -------------------------------------------------------------
 
     def _take(self, rows: Rows, index: int) -> None:
+        if self._order is not None:
+            self._order.arrives(rows, index)
+            if self._order.blocks(rows, index):
+                rows.done.append(index)
+                return
         call = _Call(rows, index, rows.of("key")[index] if self._handling.by_key else None)
         if self._handling.by_key:
             lane = self._lanes.get(call.key)
@@ -259,12 +294,23 @@ class SideBySide:
             else:
                 if odd is not None:
                     call.rows.odd[call.index] = odd
+                if self._order is not None:
+                    self._order.ended(call.rows, call.index)
+                    self._block_lane(call)
                 call.rows.done.append(call.index)
                 self._done.append((call.rows.action(call.index), time.monotonic() - call.began_s))
             self._begin_next(call)
             if self._wants_more() or self._failure is not None:
                 self._changed.notify_all()
         return True
+
+    def _block_lane(self, call: _Call) -> None:
+        """Blocks the calls that wait for this one, if its message holds back later ones."""
+        lane = self._lanes.get(call.key, deque())
+        while lane and self._order is not None and self._order.blocks(lane[0].rows, lane[0].index):
+            waiting = lane.popleft()
+            self._waiting -= 1
+            waiting.rows.done.append(waiting.index)
 
     def _judged(
         self, call: _Call, outcome: Any, problem: BaseException | None

@@ -69,6 +69,8 @@ def handle_and_settle(
         for batch in batches:
             rows, left = Rows(batch, attempt), earlier.left(batch)
             skipped += batch.num_rows - len(left)
+            if handling.in_order:
+                calls.hold_back(rows, earlier.given_back(batch))
             flusher.follow(rows, len(left))
             calls.submit(rows, left)
             flusher.collect()
@@ -118,17 +120,36 @@ class _EarlierAttempt:
         """Returns the indexes of the rows to handle."""
         if self._settled is None or not batch.num_rows:
             return range(batch.num_rows)
-        rows = list(zip(*(batch.column(name).to_pylist() for name in _DELIVERY), strict=True))
-        cells = {
-            (topic, partition): Cell(subscription=self._subscription, topic=topic, partition=partition)
-            for topic, partition in {row[:2] for row in rows if None not in row}
-        }
-        self._settled.read(cells.values())
+        rows = self._read(batch)
         settled = {
-            (*place, count): self._settled(cells[place], count)
+            (*place, count): self._settled(self._cell(place), count)
             for place, count in {(row[:2], row[2]) for row in rows if None not in row}
         }
         return [at for at, row in enumerate(rows) if None in row or row[3] not in settled[row[:3]]]
+
+    def given_back(self, batch: pa.RecordBatch) -> Sequence[int]:
+        """Returns the indexes of the rows that the earlier attempt handled and did not ack or reject."""
+        if self._settled is None or not batch.num_rows:
+            return ()
+        rows = self._rows(batch)
+        return [
+            at
+            for at, row in enumerate(rows)
+            if None not in row and row[3] in self._settled.given_back(self._cell(row[:2]), row[2])
+        ]
+
+    def _read(self, batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
+        """Reads the markers of the rows. Returns their deliveries."""
+        assert self._settled is not None
+        rows = self._rows(batch)
+        self._settled.read({self._cell(row[:2]) for row in rows if None not in row})
+        return rows
+
+    def _rows(self, batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
+        return list(zip(*(batch.column(name).to_pylist() for name in _DELIVERY), strict=True))
+
+    def _cell(self, place: tuple[Any, ...]) -> Cell:
+        return Cell(subscription=self._subscription, topic=place[0], partition=place[1])
 
 
 _DELIVERY = ("topic", "partition", "delivery_count", "offset")

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from spark_cursor_source.consumer.action_columns import ACTION_COLUMNS, LEAVE, OUTCOME, needed_columns
+from spark_cursor_source.consumer.action_columns import ACTION_COLUMNS, BLOCK, LEAVE, OUTCOME, needed_columns
 from spark_cursor_source.core.outcome import Leave, Reject, Release
 from spark_cursor_source.errors import UnknownOutcome
 from spark_cursor_source.options.ack import AckAction, AckOptions
@@ -66,6 +66,14 @@ class Rows:
     def action(self, index: int) -> str:
         """Returns the action of a row whose handler is done."""
         return self.odd.get(index, _ACK)[0]
+
+    def has_ended(self, index: int) -> bool:
+        """True if the message of a row whose handler is done is acked or rejected."""
+        return self.action(index) in (AckAction.ACK, AckAction.REJECT)
+
+    def block(self, index: int, behind: int) -> None:
+        """Records that a row was not handled, because it waits for the message at offset ``behind``."""
+        self.odd[index] = BLOCK, None, str(behind), None
 
     def outcomes(
         self, indexes: Sequence[int], ids: Sequence[str], result_type: pa.DataType | None = None

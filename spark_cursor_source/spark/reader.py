@@ -19,7 +19,8 @@ from pyspark.sql.streaming.datasource import (
 from spark_cursor_source.consumer.batch_planner import BatchPlanner
 from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import End, Marker, Release
+from spark_cursor_source.core.key_order import NO_KEYS, BlockedKeys
+from spark_cursor_source.core.marker import Block, End, Marker, Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
@@ -27,10 +28,11 @@ from spark_cursor_source.errors import InvalidOption
 from spark_cursor_source.interop.planner import planner_for
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.marker_format import MarkerVersion
-from spark_cursor_source.options.source import AckMode, SourceOptions
+from spark_cursor_source.options.source import AckMode, Ordering, SourceOptions
 from spark_cursor_source.options.tracker_place import TrackerPlace
 from spark_cursor_source.topics.data_loss import report_loss
 from spark_cursor_source.topics.delayed import DelayFilter
+from spark_cursor_source.topics.key_order import OrderFilter
 from spark_cursor_source.topics.marker_producer import borrowed_producer
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.topics.queue import Missing, OnMissing, arrow_batches
@@ -51,6 +53,7 @@ class LeasedSlices(InputPartition):
     slices: tuple[Slice, ...]
     markers_partitions: int
     now_ms: int  #: broker time of the plan; every read of the batch compares ``deliverAt`` with this time
+    blocked: BlockedKeys = NO_KEYS  #: with ordering=key: what blocks messages of the task
     report_to: ReportTo | None = None  #: target of the task's read report, or None if no report is needed
 
 
@@ -119,12 +122,13 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A query that uses the stream twice, as in a union of two filters, requests each batch twice.
             return self._planned[1]
         planned = self._driver().plan(*batch)
-        to = planned.report_to
+        to, blocked = planned.report_to, planned.blocked or {}
         tasks = [
             LeasedSlices(
                 slices,
                 planned.markers_partitions,
                 planned.now_ms,
+                blocked.get((slices[0].topic, slices[0].partition), NO_KEYS),
                 None if to is None else replace(to, task=number),
             )
             for number, slices in enumerate(planned.tasks)
@@ -152,7 +156,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.marker_version is MarkerVersion.V1:
             # The planner filtered queue ids when it wrote the Starts. The tracker redelivers messages from
             # its own copies, so missing records need no End.
-            yield from self._rows(partition, None, _log_missing, None)
+            yield from self._rows(partition, None, _log_missing)
             return
         undelivered: list[Marker] = []
 
@@ -171,10 +175,25 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             )
 
+        def on_blocked(piece: Slice, offsets: OffsetSet, behind: tuple[int, ...]) -> None:
+            undelivered.append(
+                Block(
+                    cell=self._cell(piece),
+                    offsets=offsets,
+                    behind=behind,
+                    delivery_count=piece.delivery_count,
+                )
+            )
+
         hold_back = DelayFilter(now_ms=partition.now_ms, on_early=on_early)
+        order = OrderFilter(blocked=partition.blocked, on_blocked=on_blocked)
         size = 0
         for rows in self._rows(
-            partition, options.queue_id, on_missing, hold_back if options.delayed_delivery else None
+            partition,
+            options.queue_id,
+            on_missing,
+            hold_back if options.delayed_delivery else None,
+            order if options.ordering is Ordering.KEY else None,
         ):
             size += rows.nbytes
             yield rows
@@ -201,7 +220,8 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         partition: LeasedSlices,
         queue_id: str | None,
         on_missing: OnMissing,
-        hold_back: DelayFilter | None,
+        hold_back: DelayFilter | None = None,
+        order: OrderFilter | None = None,
     ) -> Iterator[pa.RecordBatch]:
         config = client_config(self._options.kafka, "consumer")
         config["isolation.level"] = self._options.isolation.value
@@ -212,6 +232,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             queue_id=None if queue_id is None else queue_id.encode(),
             on_missing=on_missing,
             hold_back=hold_back,
+            order=order,
         )
 
     def _cell(self, piece: Slice) -> Cell:

@@ -45,8 +45,12 @@ class Chunk(ABC):
         """Return True for each record with this key."""
 
     @abstractmethod
+    def keys(self) -> list[bytes | None]:
+        """Return the key of each record."""
+
     def of_share(self, share: KeyShare) -> Mask:
         """Return True for each record whose key belongs to the share."""
+        return np.fromiter(map(share.takes, self.keys()), np.bool_, len(self))
 
     @abstractmethod
     def with_headers(self, names: Collection[str]) -> Iterator[tuple[int, Headers, int | None]]:
@@ -78,8 +82,8 @@ class MessageChunk(Chunk):
         keys = map(Message.key, self.messages)
         return np.fromiter((key == queue_id for key in keys), np.bool_, len(self))
 
-    def of_share(self, share: KeyShare) -> Mask:
-        return np.fromiter(map(share.takes, map(Message.key, self.messages)), np.bool_, len(self))
+    def keys(self) -> list[bytes | None]:
+        return list(map(Message.key, self.messages))
 
     def with_headers(self, names: Collection[str]) -> Iterator[tuple[int, Headers, int | None]]:
         # Two checks without a call per message. Topics without headers only pay for the first one.
@@ -129,9 +133,10 @@ class ColumnChunk(Chunk):
         ours = pc.equal(self._batch.column("key"), pa.scalar(queue_id, pa.binary()))
         return _as_mask(ours.fill_null(False))
 
-    def of_share(self, share: KeyShare) -> Mask:
+    def keys(self) -> list[bytes | None]:
         keys = self._batch.column("key").cast(pa.large_binary()).to_numpy(zero_copy_only=False)
-        return np.fromiter(map(share.takes, keys.tolist()), np.bool_, len(self))
+        found: list[bytes | None] = keys.tolist()
+        return found
 
     def with_headers(self, names: Collection[str]) -> Iterator[tuple[int, Headers, int | None]]:
         column = self._batch.column("headers")

@@ -13,7 +13,7 @@ from confluent_kafka import Message
 from spark_cursor_source.core.marker import MAX_LEASE_MS
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.topics.chunks import Chunk, Headers, MessageChunk
+from spark_cursor_source.topics.chunks import Chunk, Headers, Mask, MessageChunk
 from spark_cursor_source.wire.deliver_at import HEADERS, due
 
 GRAIN_MS = 250  #: poll times are multiples of this, so that messages share markers
@@ -64,16 +64,21 @@ class EarlyMessages:
 
     def sift(self, chunk: ChunkT) -> ChunkT:
         """Return the messages that are due, maybe none."""
+        is_due = self.due_rows(chunk)
+        return chunk if is_due is None else chunk.where(is_due)
+
+    def due_rows(self, chunk: Chunk) -> Mask | None:
+        """Return True for each message that is due; None: all are."""
         early = [
             row
             for row, headers, timestamp_ms in chunk.with_headers(HEADERS)
             if not self._is_due(int(chunk.offsets[row]), headers, timestamp_ms)
         ]
         if not early:
-            return chunk
+            return None
         is_due = np.ones(len(chunk), np.bool_)
         is_due[early] = False
-        return chunk.where(is_due)
+        return is_due
 
     def _is_due(self, offset: int, headers: Headers, timestamp_ms: int | None) -> bool:
         asked = due(headers, timestamp_ms)

@@ -34,6 +34,7 @@ from spark_cursor_source.topics.chunks import (
     Offsets,
 )
 from spark_cursor_source.topics.delayed import DelayFilter, EarlyMessages
+from spark_cursor_source.topics.key_order import OrderedMessages, OrderFilter
 from spark_cursor_source.topics.message_columns import message_schema
 
 # A seek costs as much as reading this many records, or this many bytes if the records are large.
@@ -63,6 +64,7 @@ def arrow_batches(
     queue_id: bytes | None,
     on_missing: OnMissing,
     hold_back: DelayFilter | None = None,
+    order: OrderFilter | None = None,
     stall_timeout_ms: int = STALL_TIMEOUT_MS,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of the slices as record batches, in slice order and in offset order within a slice.
@@ -71,9 +73,12 @@ def arrow_batches(
     ``on_missing(slice, offsets, why)`` is called once per reason with the offsets that were not delivered.
     The last rows of the slice may still be pending at that time, but all calls happen before the iterator
     ends. With ``hold_back``, messages that are not due are not delivered and are reported to it in the same
-    way. Raises the errors of ``read_range``.
+    way. With ``order``, the slices are of one partition and in offset order, and messages that wait behind an
+    earlier message of their key are not delivered and are reported to it. Raises the errors of
+    ``read_range``.
     """
-    batches = _batches(config, slices, include_headers, queue_id, on_missing, hold_back, stall_timeout_ms)
+    filters = _Filters(hold_back, order)
+    batches = _batches(config, slices, include_headers, queue_id, on_missing, filters, stall_timeout_ms)
     with closing(batches):
         while True:
             with collector_paused():
@@ -89,28 +94,62 @@ def _batches(
     include_headers: bool,
     queue_id: bytes | None,
     on_missing: OnMissing,
-    hold_back: DelayFilter | None,
+    filters: _Filters,
     stall_timeout_ms: int,
 ) -> Generator[pa.RecordBatch]:
     rows = _Rows(include_headers)
     with borrowed_fastest_consumer(config) as consumer:
-        read = reader_of(consumer, headers=include_headers or hold_back is not None)
+        read = reader_of(consumer, headers=include_headers or filters.reads_headers)
         for piece in slices:
             reading = SliceReading(read, piece, queue_id, stall_timeout_ms)
-            early = None if hold_back is None else EarlyMessages(piece, hold_back.now_ms)
+            filters.begin(piece)
             for chunk in reading.chunks():
-                due = chunk if early is None else early.sift(chunk)
-                if len(due):
-                    rows.add(piece, due)
+                selected = filters.sift(chunk)
+                if len(selected):
+                    rows.add(piece, selected)
                 if rows.full:
                     yield rows.take()
             for why, offsets_missing in reading.missing():
                 on_missing(piece, offsets_missing, why)
-            if early is not None and hold_back is not None:
-                for again_ms, offsets_early in early.held_back():
-                    hold_back.on_early(piece, offsets_early, again_ms)
+            filters.end(piece)
     if rows.count:
         yield rows.take()
+
+
+class _Filters:
+    """Filters for messages that are not due, and for those that wait behind another one."""
+
+    def __init__(self, hold_back: DelayFilter | None, order: OrderFilter | None) -> None:
+        self._hold_back, self._order = hold_back, order
+        self._ordered = None if order is None else OrderedMessages(order.blocked)
+        self._early: EarlyMessages | None = None
+
+    @property
+    def reads_headers(self) -> bool:
+        return self._hold_back is not None
+
+    def begin(self, piece: Slice) -> None:
+        if self._hold_back is not None:
+            self._early = EarlyMessages(piece, self._hold_back.now_ms)
+
+    def sift(self, chunk: Chunk) -> Chunk:
+        if self._early is not None:
+            is_due = self._early.due_rows(chunk)
+            if is_due is not None:
+                if self._ordered is not None:
+                    self._ordered.hold(chunk.where(~is_due))
+                chunk = chunk.where(is_due)
+        return chunk if self._ordered is None else self._ordered.sift(chunk)
+
+    def end(self, piece: Slice) -> None:
+        """Reports what was held back of a slice."""
+        if self._early is not None and self._hold_back is not None:
+            for again_ms, offsets in self._early.held_back():
+                self._hold_back.on_early(piece, offsets, again_ms)
+        if self._ordered is not None and self._order is not None:
+            offsets, behind = self._ordered.take_blocked()
+            if offsets:
+                self._order.on_blocked(piece, offsets, behind)
 
 
 class ReadRange(Protocol[ChunkT_co]):

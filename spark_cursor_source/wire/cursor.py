@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import pairwise
 
+from spark_cursor_source.core.blocked import NONE_BLOCKED, Blocked
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import (
@@ -22,6 +23,7 @@ from spark_cursor_source.core.cursor import (
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.ttl import MessageAges, ObservedEnd
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
+from spark_cursor_source.wire.control_pb2 import Blocked as BlockedPb
 from spark_cursor_source.wire.control_pb2 import Breaker as BreakerPb
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
 from spark_cursor_source.wire.control_pb2 import CursorPart as CursorPartPb
@@ -91,6 +93,7 @@ def encode(cursor: CursorSnapshot) -> bytes:
         owner_seen_ms=cursor.owner_seen_ms,
         paused_ms=cursor.paused_ms,
         saved=[_encode_saved(one) for one in cursor.saved],
+        blocked=_encode_blocked(cursor.blocked),
         markers_topic="" if cursor.log is None else cursor.log.topic,
         markers_topic_id="" if cursor.log is None else cursor.log.topic_id,
     ).SerializeToString(deterministic=True)
@@ -138,6 +141,26 @@ def _group(
         grouped=grouped,
         left=left,
     )
+
+
+def _encode_blocked(blocked: Blocked) -> BlockedPb | None:
+    if not blocked.offsets:
+        return None
+    return BlockedPb(
+        offsets=encode_offsets(blocked.offsets),
+        behind=[one - behind for one, behind in zip(blocked.offsets, blocked.behind, strict=True)],
+        delivery_counts=blocked.delivery_counts,
+    )
+
+
+def _decode_blocked(pb: BlockedPb) -> Blocked:
+    if not pb.offsets:
+        return NONE_BLOCKED
+    offsets = decode_offsets(pb.offsets)
+    if len(offsets) != len(pb.behind):
+        raise InvalidControlRecord("a cursor does not tell for each blocked message which one it waits for")
+    behind = tuple(one - back for one, back in zip(offsets, pb.behind, strict=True))
+    return Blocked(offsets=offsets, behind=behind, delivery_counts=tuple(pb.delivery_counts))
 
 
 def _encode_saved(saved: SavedState) -> SavedPb:
@@ -250,6 +273,7 @@ def decode(value: bytes) -> CursorSnapshot:
         owner_seen_ms=pb.owner_seen_ms,
         paused_ms=pb.paused_ms if pb.HasField("paused_ms") else None,
         saved=tuple(_decode_saved(saved) for saved in pb.saved),
+        blocked=_decode_blocked(pb.blocked),
         log=MarkersLog(pb.markers_topic, pb.markers_topic_id) if pb.markers_topic else None,
     )
     _check(cursor)
@@ -297,7 +321,8 @@ def _check(cursor: CursorSnapshot) -> None:
         or any(lease.delivery_count < 1 for lease, _ in cursor.leases)
         or not all(offsets for _, offsets in groups)
         or any(len(dict(kind)) < len(kind) for kind in kinds)
-        or sum(len(offsets) for _, offsets in groups) != len(outstanding)
+        or not cursor.blocked.is_consistent
+        or sum(len(offsets) for _, offsets in groups) + len(cursor.blocked.offsets) != len(outstanding)
         or outstanding.below(cursor.read_position) != outstanding
         or not all(map(_is_consistent, cursor.saved))
         or len({saved.name for saved in cursor.saved}) < len(cursor.saved)

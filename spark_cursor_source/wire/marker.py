@@ -14,6 +14,7 @@ from typing import Any
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
+    Block,
     CloseBreaker,
     Delete,
     End,
@@ -77,6 +78,7 @@ class MarkerType(IntEnum):
     SAVE_STATE = 19
     RESTORE_STATE = 20
     FORGET_STATE = 21
+    BLOCK = 22
 
 
 _V1_TYPES = (MarkerType.START, MarkerType.END, MarkerType.KEEP_ALIVE)
@@ -312,6 +314,23 @@ def _decode_release(pb: MarkerPb, cell: Cell) -> Release | None:
     )
 
 
+def _encode_block(pb: MarkerPb, marker: Block) -> None:
+    pb.offsets, pb.delivery_count = marker.offsets.to_roaring(), marker.delivery_count
+    pb.behind.extend(one - behind for one, behind in zip(marker.offsets, marker.behind, strict=True))
+
+
+def _decode_block(pb: MarkerPb, cell: Cell) -> Block | None:
+    if not pb.delivery_count:
+        return None
+    offsets = _offsets(pb)
+    if len(offsets) != len(pb.behind):
+        raise InvalidMarker("it does not tell for each message which one it waits for")
+    behind = tuple(one - back for one, back in zip(offsets, pb.behind, strict=True))
+    if not all(pb.behind) or min(behind, default=0) < 0:
+        raise InvalidMarker("one of its messages waits for a message that is not before it")
+    return Block(cell=cell, offsets=offsets, behind=behind, delivery_count=pb.delivery_count)
+
+
 def _encode_reject(pb: MarkerPb, marker: Reject) -> None:
     pb.offsets, pb.delivery_count = marker.offsets.to_roaring(), marker.delivery_count
     pb.reason = kept(marker.reason)
@@ -445,6 +464,7 @@ _CODECS: dict[type[Marker], tuple[MarkerType, _EncodeFields, _DecodeFields]] = {
     End: (MarkerType.END, _encode_end, _decode_end),
     KeepAlive: (MarkerType.KEEP_ALIVE, _encode_keep_alive, _decode_keep_alive),
     Release: (MarkerType.RELEASE, _encode_release, _decode_release),
+    Block: (MarkerType.BLOCK, _encode_block, _decode_block),
     Reject: (MarkerType.REJECT, _encode_reject, _decode_reject),
     EndUpTo: (MarkerType.END_UP_TO, _encode_end_up_to, _decode_end_up_to),
     Seek: (MarkerType.SEEK, _encode_position, _decode_seek),

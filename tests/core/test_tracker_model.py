@@ -16,6 +16,7 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
     UNDO,
+    Block,
     CloseBreaker,
     Delete,
     End,
@@ -67,7 +68,7 @@ Dead = tuple[int, int, str, str, int | None]  #: offset, count, reason, error, l
 class Message:
     """One message that is outstanding."""
 
-    state: str  # leased, delayed, available or held
+    state: str  # leased, delayed, available, blocked or held
     count: int
     at_ms: int | None  # deadline or due time
     run: str = ""  # of a lease
@@ -80,6 +81,7 @@ class Message:
     trouble: str = ""  # where held
     tries: int = 0  # where held; at_ms is the next one
     left: bool = False  # of a lease
+    behind: int | None = None  # where blocked
 
 
 @dataclass
@@ -157,6 +159,12 @@ class Twin:
                             self.release(offset, message, marker, at_ms)
                         elif message.started_ms <= marker.due_ms:
                             self.take_back(offset, message, marker.due_ms - at_ms, at_ms)
+            case Block():
+                for offset, behind in zip(marker.offsets, marker.behind, strict=True):
+                    message = self.messages.get(offset, Message("unseen", 0, None))
+                    if (message.state, message.count) == ("leased", marker.delivery_count):
+                        self.totals["delivered"] -= 1
+                        self.messages[offset] = Message("blocked", message.count - 1, None, behind=behind)
             case Reject():
                 for offset, message in self.leased(marker.offsets).items():
                     if message.count == marker.delivery_count:
@@ -418,6 +426,9 @@ class Twin:
             self.see(now_ms)
         if self.opened_ms is None:
             self.expire(now_ms)
+        while self.unblock():
+            if now_ms is not None:
+                self.bury_exhausted(now_ms)
         announced = []
         for offset in self.to_announce:
             message = self.messages[offset]
@@ -441,6 +452,21 @@ class Twin:
             if message.state == "delayed" and message.at_ms is not None and message.at_ms < now_ms:
                 self.messages[offset] = replace(message, state="available", at_ms=None)
                 self.to_announce.add(offset)
+        self.bury_exhausted(now_ms)
+
+    def unblock(self) -> bool:
+        free = [
+            offset
+            for offset, message in self.messages.items()
+            if message.behind is not None and message.behind not in self.messages
+        ]
+        for offset in free:
+            count = self.messages[offset].count
+            self.messages[offset] = Message("available", count, None, died=count > 0)
+            self.to_announce.add(offset)
+        return bool(free)
+
+    def bury_exhausted(self, now_ms: int) -> None:
         for group in self.grouped("available", self.is_over):
             for offset, message in group if self.opened_ms is None else ():
                 self.dead_letter(offset, message, MAX_DELIVERIES, now_ms)
@@ -465,7 +491,7 @@ class Twin:
             message = self.messages.get(offset)
             if message is None and offset < self.read_position:
                 continue
-            if message is None or message.state in ("delayed", "available"):
+            if message is None or message.state in ("delayed", "available", "blocked"):
                 self.messages.pop(offset, None)
                 self.to_announce.discard(offset)
                 self.ended.add(offset)
@@ -544,6 +570,15 @@ releases = st.builds(
     due_ms=st.none() | st.sampled_from([0, 1_000_250, 1_001_000, 1_020_000, 10**12]),
 )
 runs_of_ends = st.sampled_from([None, None, "a"])
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> Block:
+    offsets = draw(sets).starting_at(1)
+    behind = tuple(draw(st.integers(0, offset - 1)) for offset in offsets)
+    return Block(cell=CELL, offsets=offsets, behind=behind, delivery_count=draw(counts))
+
+
 markers = st.one_of(
     starts,
     starts,
@@ -553,6 +588,8 @@ markers = st.one_of(
     ),
     keep_alives,
     releases,
+    blocks(),
+    blocks(),
     st.builds(Reject, cell=cell, offsets=sets, delivery_count=counts, reason=st.just("bad")),
     st.builds(EndLeased, cell=cell, offsets=sets, run_id=runs, delivery_count=counts),
     st.builds(EndLeased, cell=cell, offsets=sets, run_id=st.just("a"), delivery_count=st.just(1)),
@@ -677,10 +714,14 @@ def assert_same_groups(state: CursorSnapshot, twin: Twin) -> None:
             tries=held.tries,
         )
         told |= dict.fromkeys(offsets, letter)
+    blocked = state.blocked
+    for offset, behind, count in zip(blocked.offsets, blocked.behind, blocked.delivery_counts, strict=True):
+        told[offset] = Message("blocked", count, None, behind=behind)
     assert told == twin.messages
     groups = [offsets for _, offsets in (*state.leases, *state.delayed, *state.available, *state.held)]
     assert all(groups), "no group is empty"
-    assert sum(map(len, groups)) == len(told) == len(state.outstanding), "no offset is in two groups"
+    number = sum(map(len, groups)) + len(blocked.offsets)
+    assert number == len(told) == len(state.outstanding), "no offset is in two groups"
     assert (state.read_position, state.owner) == (twin.read_position, twin.owner)
     assert (state.sought, state.owner_seen_ms) == (twin.sought, twin.owner_seen_ms)
     assert state.paused_ms == twin.paused_ms

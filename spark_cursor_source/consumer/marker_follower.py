@@ -1,0 +1,83 @@
+"""Reader of partitions of the markers topic from given positions on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from spark_cursor_source.core.marker import Marker
+from spark_cursor_source.errors import InvalidMarker, KafkaUnavailable
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
+from spark_cursor_source.kafka.range_reader import RangeReader
+from spark_cursor_source.kafka.reading import offset_of
+from spark_cursor_source.wire.marker import MarkerV1, decode
+
+_OPEN_TRANSACTION_S = 0.005  # poll interval: most transactions end within a few milliseconds
+
+
+class MarkerFollower:
+    """Reads what has been appended to partitions of the markers topic since the last read. Not thread-safe.
+
+    ``positions`` are the offsets where the first read of each partition begins.
+    """
+
+    def __init__(self, config: Mapping[str, Any], topic: str, positions: Mapping[int, int]) -> None:
+        self._config, self._topic = dict(config), topic
+        self._topics = ClusterAdmin(self._config, timeout_ms=PATIENCE_MS)
+        self._reader: RangeReader | None = None
+        self._next = dict(positions)
+
+    def begin_at(self, number: int, position: int) -> None:
+        """Reads a partition from this position, or from an earlier one where it is read already."""
+        self._next[number] = min(position, self._next.get(number, position))
+
+    def read(
+        self, numbers: Iterable[int], *, until: Deadline | None = None
+    ) -> Iterator[tuple[Marker | MarkerV1, int]]:
+        """Yields the markers in these partitions up to their present ends, with their offsets.
+
+        An open transaction hides the markers behind it. With ``until``, the call waits for transactions that
+        are open now. Records that are no markers are skipped: the tracker quarantines them.
+
+        Raises:
+            KafkaUnavailable: a transaction is still open at the deadline.
+            NotAuthorized, TopicNotFound
+        """
+        places = [(self._topic, number) for number in sorted(set(numbers))]
+        ends: Mapping[tuple[str, int], int] = self._topics.end_offsets(places, committed=True)
+        if until is not None:
+            ends = self._ends_without_transaction(places, ends, until)
+        ranges = {
+            number: (self._next[number], end) for (_, number), end in ends.items() if end > self._next[number]
+        }
+        if not ranges:
+            return
+        if self._reader is None:
+            self._reader = RangeReader(self._config, committed=True)
+        for record in self._reader.read(self._topic, ranges):
+            try:
+                marker = decode(record.key(), record.value())
+            except InvalidMarker:
+                continue
+            yield marker, offset_of(record)
+        self._next |= {number: end for number, (_, end) in ranges.items()}
+
+    def close(self) -> None:
+        """Closes the consumer. The next read opens another one."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def _ends_without_transaction(
+        self, places: Sequence[tuple[str, int]], ends: Mapping[tuple[str, int], int], until: Deadline
+    ) -> Mapping[tuple[str, int], int]:
+        present = self._topics.end_offsets(places, committed=False)
+        while any(ends[place] < present[place] for place in places):
+            if until.over:
+                raise KafkaUnavailable(
+                    f"read markers topic '{self._topic}'", until.spent_ms, "a transaction is open"
+                )
+            until.pause(_OPEN_TRANSACTION_S)
+            ends = self._topics.end_offsets(places, committed=True)
+        return ends
