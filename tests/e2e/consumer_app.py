@@ -81,6 +81,12 @@ class Handling:
 
     def one(self, message: Any) -> Any:
         """The handler of single messages, in the executors' Python workers."""
+        outcome = self._outcome_of(message)
+        if outcome is None or isinstance(outcome, cursorq.Reject):
+            self.note("passed", partition=message.partition, offset=message.offset)
+        return outcome
+
+    def _outcome_of(self, message: Any) -> Any:
         if self._config["wait_first"]:
             self._wait()
         self._seen(message, self.batch_id())

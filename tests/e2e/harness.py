@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import cycle, pairwise
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -445,22 +445,38 @@ class Field:
         self.apps.append(app)
         return app
 
-    def produce(self, values: Iterable[str], *, partition: int = 0, timestamp_ms: int = 0) -> None:
-        """Append messages to the queue; ``timestamp_ms`` is what a producer takes for the time, if not 0."""
+    def produce(
+        self,
+        values: Iterable[str],
+        *,
+        partition: int = 0,
+        timestamp_ms: int = 0,
+        keys: Sequence[str | None] = (None,),
+    ) -> None:
+        """Append messages to the queue; ``timestamp_ms`` is what a producer takes for the time, if not 0.
+
+        The messages have the ``keys`` in turn."""
         producer = Producer({**self._config, "linger.ms": 5, "enable.idempotence": True})
-        for value in values:
-            producer.produce(self.topic, value.encode(), partition=partition, timestamp=timestamp_ms)
+        for value, key in zip(values, cycle(keys), strict=False):
+            producer.produce(self.topic, value.encode(), key, partition=partition, timestamp=timestamp_ms)
         assert producer.flush(60) == 0
 
     @contextmanager
-    def producing(self, values: Sequence[str], *, every_s: float, partitions: int = 2) -> Iterator[None]:
+    def producing(
+        self,
+        values: Sequence[str],
+        *,
+        every_s: float,
+        partitions: int = 2,
+        keys: Sequence[str | None] = (None,),
+    ) -> Iterator[None]:
         """Append the values to each partition, over and over, as long as the block runs."""
         ended = threading.Event()
 
         def produce() -> None:
             while not ended.wait(every_s):
                 for partition in range(partitions):
-                    self.produce(values, partition=partition)
+                    self.produce(values, partition=partition, keys=keys)
 
         thread = threading.Thread(target=produce)
         thread.start()

@@ -84,12 +84,14 @@ class OneByOne(Handling):
         options = self._config["options"]
         for rows in tasks:
             self._handled = 0
+            ordered = options.get("ordering") == "key"
+            calling = Calling(fn=self.one, by_key=ordered, in_order=ordered, concurrency=1 + 3 * ordered)
             if options.get("ackMode") == "cumulative":
-                done = handle(rows, Calling(fn=self.one), MESSAGE_ID)
+                done = handle(rows, calling, MESSAGE_ID)
             else:
                 # As an AckSink whose rows say that they are their source's: nobody asks for the cursors.
                 acks = replace(AckOptions.parse(options), cursors_topic=None)
-                done = handle_and_settle(rows, Calling(fn=self.one), markers_of(acks))
+                done = handle_and_settle(rows, calling, markers_of(acks))
             for _ in done:
                 pass
 
