@@ -15,7 +15,7 @@ from spark_cursor_source.core.batch import BatchPlan, Delivery, SourceOffset, To
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.errors import RunSuperseded
-from spark_cursor_source.options.source import SourceOptions
+from spark_cursor_source.options.source import Ordering, SourceOptions
 from spark_cursor_source.topics.cursors import CursorTable
 
 log = logging.getLogger(__name__)
@@ -252,7 +252,10 @@ class PartitionAssignment(Assignment):
         cells = frozenset(self.cell(*tp) for tp in remade)
         self._run.greet(positions, self._queue.topic_ids, remade=cells)
         self._topic_ids |= self._queue.topic_ids
-        self._next |= first
+        if self._options.ordering is Ordering.NONE:
+            self._next |= first
+        # With ordering=key, also new partitions wait for the tracker's answer: it tells from which marker on
+        # the planner knows what has ended.
         return True
 
 

@@ -106,8 +106,8 @@ class KeyOrder:
         return cell.control_partition(self._partitions)
 
     def _outside(self, cell: Cell, batch: OffsetSet) -> OffsetSet:
-        known = self._unfinished.get(cell)
-        return EMPTY if known is None else unfinished_outside(known[1], batch)
+        assert cell in self._unfinished, "nothing is planned before the tracker's answer"
+        return unfinished_outside(self._unfinished[cell][1], batch)
 
     def _see(self, cell: Cell) -> None:
         known, cursor = self._unfinished.get(cell), self._cursors.get(cell)
@@ -123,12 +123,7 @@ class KeyOrder:
         if unknown:
             hashes |= self._read_keys(cell, unknown)
         self._hashes[cell] = hashes
-        some = [one for one in offsets if one in hashes]
-        return BlockedKeys(
-            hashes=tuple(hashes[one] for one in some),
-            offsets=tuple(some),
-            waits=tuple(one in unfinished.blocked for one in some),
-        )
+        return BlockedKeys.of({one: hashes[one] for one in offsets if one in hashes}, unfinished.blocked)
 
 
 def read_hashes(options: SourceOptions, cell: Cell, offsets: OffsetSet) -> dict[int, int]:

@@ -10,7 +10,7 @@ The behaviour follows FIFO queues of SQS, with the record key as message group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -105,6 +105,23 @@ class BlockedKeys:
     hashes: tuple[int, ...] = ()
     offsets: tuple[int, ...] = ()  #: ascending
     waits: tuple[bool, ...] = ()
+
+    @classmethod
+    def of(cls, hashes: Mapping[int, int], waiting: OffsetSet) -> BlockedKeys:
+        """Returns the keys of messages, by offset. Leaves out those that block nothing on their own.
+
+        These are the ``waiting`` ones after a message of their key that does not wait.
+        """
+        first: dict[int, int] = {}
+        for offset in sorted(hashes):
+            if offset not in waiting:
+                first.setdefault(hashes[offset], offset)
+        some = [one for one in sorted(hashes) if one not in waiting or one < first.get(hashes[one], one + 1)]
+        return cls(
+            hashes=tuple(hashes[one] for one in some),
+            offsets=tuple(some),
+            waits=tuple(one in waiting for one in some),
+        )
 
 
 NO_KEYS = BlockedKeys()

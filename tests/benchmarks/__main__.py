@@ -15,6 +15,7 @@ from tests.benchmarks import (
     exactly_once,
     handlers,
     idle,
+    key_order,
     latency,
     lateness,
     page,
@@ -30,6 +31,7 @@ from tests.benchmarks.report import Figure, print_report, to_json
 
 BENCHMARKS: dict[str, Callable[[Bench], list[Figure]]] = {
     "cells": cells.run,
+    "key-order": key_order.run,
     "read": read.run,
     "acks": acks.run,
     "latency": latency.run,
@@ -46,7 +48,7 @@ BENCHMARKS: dict[str, Callable[[Bench], list[Figure]]] = {
     "standalone": standalone.run,
     "page": page.run,
 }
-IN_MEMORY = frozenset({"cells"})
+IN_MEMORY = frozenset({"cells", "key-order"})
 QUICK = ("cells", "latency", "cursors", "standalone")  #: three minutes in all, with one run
 QUICK_RUNS = 1
 

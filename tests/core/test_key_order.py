@@ -197,6 +197,23 @@ def test_the_gate_lets_no_message_pass_an_earlier_one_of_its_key_and_blocks_no_o
         assert gate.blocker(offset, key) == max(first_hand or earlier, default=None)
 
 
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=12))
+def test_what_is_left_out_of_the_keys_of_a_batch_changes_nothing(
+    unfinished: list[tuple[int, bool]],
+) -> None:
+    hashes = {offset: key for offset, (key, _) in enumerate(unfinished)}
+    waiting = OffsetSet.from_offsets([offset for offset, (_, waits) in enumerate(unfinished) if waits])
+    every = BlockedKeys(
+        hashes=tuple(hashes.values()),
+        offsets=tuple(hashes),
+        waits=tuple(offset in waiting for offset in hashes),
+    )
+    some = KeyGate(BlockedKeys.of(hashes, waiting))
+    for offset in range(13):
+        for key in range(3):
+            assert some.blocker(offset, key) == KeyGate(every).blocker(offset, key)
+
+
 def test_a_cancelled_delivery_makes_no_announcement_stale() -> None:
     taken = StartedDeliveries()
     taken.add(Delivery(cell=CELL, offsets=offsets((0, 4)), delivery_count=2))
@@ -244,12 +261,9 @@ class OrderedWorld(World):
         if self.cursor is not None and self.cursor.owner == run.run_id:
             unfinished.see(self.cursor)
         batch = OffsetSet.union(one.offsets for one in run.batch or ())
-        outside = list(unfinished_outside(unfinished, batch))
-        self.blocked = BlockedKeys(
-            hashes=tuple(key_hash(self.keys[one]) for one in outside),
-            offsets=tuple(outside),
-            waits=tuple(one in unfinished.blocked for one in outside),
-        )
+        outside = unfinished_outside(unfinished, batch)
+        hashes = {one: key_hash(self.keys[one]) for one in outside}
+        self.blocked = BlockedKeys.of(hashes, unfinished.blocked)
 
     def do_handle(self, chance: Random) -> None:
         """The user's code gets one message after another. The process may die at any of them."""

@@ -94,10 +94,10 @@ def test_the_order_of_each_key_survives_kills_of_query_and_tracker(make_plain_qu
 
 
 def test_the_order_of_each_key_survives_hand_over_between_queries(make_plain_queue: MakeQueue) -> None:
-    # key_shared: one is killed, one stands still and comes back, one leaves, all under load
+    # key_shared, acks by batch: one is killed, one stands still and comes back, one leaves, all under load
     queue = make_plain_queue(2)
     queue.tracker()
-    options = {**SETTINGS, "subscriptionType": "key_shared"}
+    options = {**SETTINGS, "subscriptionType": "key_shared", "ackMode": "batch"}
     first = queue.consumer(per_row=True, **options)
     with queue.producing(VALUES, every_s=0.4, keys=KEYS):
         first.until_seen(20)

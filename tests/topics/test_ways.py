@@ -8,11 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from spark_cursor_source.core.key_order import NO_KEYS, BlockedKeys, key_hash
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import KeyShare, Slice
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.consumers import close_idle_consumers
 from spark_cursor_source.topics.delayed import DelayFilter
+from spark_cursor_source.topics.key_order import OrderFilter
 from spark_cursor_source.topics.queue import arrow_batches
 from tests.kafka.everything import END, NOW_MS, fill
 from tests.kafka.ways import NEEDS_NATIVE, same_on_both_ways
@@ -25,6 +27,9 @@ def topic(broker: EmbeddedKafka) -> str:
     return fill({"bootstrap.servers": broker.bootstrap_servers})
 
 
+SOME_KEYS = BlockedKeys.of(
+    {3: key_hash(b"a"), 40: key_hash(None), 90: key_hash(b"none")}, OffsetSet.of((40, 41))
+)
 ranges = st.lists(st.tuples(st.integers(0, END), st.integers(0, 200)), min_size=1, max_size=6)
 
 
@@ -42,6 +47,7 @@ def no_consumer_outlives_its_test() -> Iterator[None]:
     headers=st.booleans(),
     held_back=st.booleans(),
     isolation=st.sampled_from(["read_committed", "read_uncommitted"]),
+    blocked=st.sampled_from([None, None, NO_KEYS, SOME_KEYS]),
 )
 def test_both_ways_give_the_same(
     broker: EmbeddedKafka,
@@ -52,6 +58,7 @@ def test_both_ways_give_the_same(
     headers: bool,
     held_back: bool,
     isolation: str,
+    blocked: BlockedKeys | None,
 ) -> None:
     offsets = OffsetSet.of(*((start, min(END, start + length)) for start, length in ranges))
     pieces = [
@@ -71,6 +78,9 @@ def test_both_ways_give_the_same(
                 hold_back=DelayFilter(now_ms=NOW_MS, on_early=lambda *early: told.append(early))
                 if held_back
                 else None,
+                order=None
+                if blocked is None
+                else OrderFilter(blocked=blocked, on_blocked=lambda *waits: told.append(waits)),
             )
         )
         for batch in batches:
