@@ -8,22 +8,26 @@ new run knows the same as the run before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from spark_cursor_source.consumer.marker_follower import MarkerFollower
 from spark_cursor_source.consumer.session import TrackerSession
-from spark_cursor_source.core.batch import BatchPlan, StartedDeliveries, TopicPartition
+from spark_cursor_source.core.batch import BatchPlan, Delivery, StartedDeliveries, TopicPartition
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.key_order import BlockedKeys, UnfinishedMessages, key_hash, unfinished_outside
 from spark_cursor_source.core.marker import Block
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.options.source import Ordering, SourceOptions
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.queue import arrow_batches
 from spark_cursor_source.wire.marker import MarkerV1
+
+_POLL_S = 0.02
 
 ReadKeys = Callable[[Cell, OffsetSet], Mapping[int, int]]
 
@@ -39,8 +43,13 @@ class KeyOrder:
         read_keys: ReadKeys,
         *,
         partitions: int,
+        answer_ms: int = 1_000,
     ) -> None:
-        """``partitions`` is the partition count of the markers topic."""
+        """``partitions`` is the partition count of the markers topic.
+
+        ``answer_ms`` is the time to wait for an answer of the tracker that must be there.
+        """
+        self._answer_ms = answer_ms
         self._markers, self._session, self._cursors = markers, session, cursors
         self._read_keys, self._partitions = read_keys, partitions
         self._unfinished: dict[Cell, tuple[str, UnfinishedMessages]] = {}  # with the run id of the Hello
@@ -79,6 +88,26 @@ class KeyOrder:
             if isinstance(marker, Block):
                 taken.cancel(marker.cell, marker.offsets, delivery_count=marker.delivery_count)
             self._unfinished[marker.cell][1].apply(marker, marker_offset=offset)
+
+    def answered(self, batch: BatchPlan) -> tuple[BatchPlan, Sequence[Delivery]]:
+        """Splits a batch into deliveries of cells that the tracker has answered for, and others.
+
+        The others were announced to this run, and another run has said Hello since. It is unknown what they
+        must wait for. The caller must release them.
+
+        Raises:
+            NoTracker, QueueTopicRecreated: see :meth:`TrackerSession.listen`.
+        """
+        answers = self._session.answers
+        until = Deadline.after_ms(self._answer_ms)
+        while any(one.cell not in answers for one in batch.deliveries):
+            # An announcement can be visible before the answer, although one transaction contains both.
+            self._session.listen()
+            if until.over:
+                break
+            until.pause(_POLL_S)
+        kept = tuple(one for one in batch.deliveries if one.cell in answers)
+        return replace(batch, deliveries=kept), [one for one in batch.deliveries if one.cell not in answers]
 
     def blocked(self, batch: BatchPlan, taken: StartedDeliveries) -> dict[TopicPartition, BlockedKeys]:
         """Returns what blocks messages of a batch, by partition. Partitions without any are left out.

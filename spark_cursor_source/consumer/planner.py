@@ -84,9 +84,12 @@ class Planner:
             releases = _releases(content.hand_backs, HANDED_BACK)
             self._now_ms = max(self._now_ms, parts.markers.write([*starts, *releases]) or 0)
             self._running.view.at(self._now_ms)
-        order = parts.key_order
-        blocked = None if order is None else order.blocked(content, parts.pending.taken)
         content, lost = parts.assignment.drop_revoked(content)
+        order = parts.key_order
+        if order is not None:
+            content, unanswered = order.answered(content)
+            lost = [*lost, *unanswered]
+        blocked = None if order is None else order.blocked(content, parts.pending.taken)
         if lost:
             parts.markers.write(_releases(lost, STOOD_STILL))
         parts.pending.started(content.deliveries)

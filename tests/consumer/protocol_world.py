@@ -17,16 +17,19 @@ from typing import Any
 from spark_cursor_source.consumer.assignment import PartitionAssignment
 from spark_cursor_source.consumer.client_assignment import ClientAssignment
 from spark_cursor_source.consumer.client_member import ClientMember
+from spark_cursor_source.consumer.key_order import KeyOrder
 from spark_cursor_source.consumer.known_topics import KnownTopics
 from spark_cursor_source.consumer.lost_members import LostMembers
 from spark_cursor_source.consumer.pending import ClientRedeliveries, PlannedRedeliveries
 from spark_cursor_source.consumer.running_phase import RunningPhase
 from spark_cursor_source.consumer.session import TrackerAddress, TrackerSession
 from spark_cursor_source.consumer.starts import Starts
-from spark_cursor_source.core.batch import Delivery, RedeliveryRecord, SourceOffset, TopicPartition
+from spark_cursor_source.core.batch import BatchPlan, Delivery, RedeliveryRecord, SourceOffset, TopicPartition
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.key_order import NO_KEYS, KeyGate, key_hash
 from spark_cursor_source.core.marker import (
+    Block,
     End,
     EndLeased,
     EndPause,
@@ -95,6 +98,8 @@ class World:
     past_runs: dict[Cell, frozenset[str]] = field(default_factory=dict)  # runs that do not know of a Seek
     first_starts: Counter[tuple[int, int]] = field(default_factory=Counter)
     suspect_waits_since_ms: int = 0
+    #: outcome of a message that a query handles by itself
+    outcome: Callable[[], str] = lambda: "ack"
     started_again: int = 0
     started_alone: int = 0
 
@@ -523,6 +528,8 @@ class AlwaysNews:
 class SparkFront:
     """A query's run: what ``Planner`` does at each trigger, after its start and without replays."""
 
+    options: Mapping[str, str] = {"subscriptionType": "shared"}
+
     def __init__(self, world: World) -> None:
         self._world = world
         self._start = SourceOffset(queue=dict.fromkeys(Queue.partitions, 0), redeliveries=world.ends())
@@ -538,7 +545,7 @@ class SparkFront:
                 "kafka.bootstrap.servers": "127.0.0.1:1",
                 "subscribe": TOPIC,
                 "subscription": SUBSCRIPTION,
-                "subscriptionType": "shared",
+                **self.options,
             }
         )
         session = TrackerSession(f"query-{world.runs}", TRACKER, cursors, world.send, now_s=world.now_s)
@@ -558,6 +565,7 @@ class SparkFront:
             pending=PlannedRedeliveries(Log(world), places, assignment, session),
             here=lambda offset: offset,
             appends=AlwaysNews(),
+            key_order=None,
             lost_members=world.lost_members(session),
         )
         self._batch: list[Start] = []
@@ -594,6 +602,103 @@ class BatchFront(SparkFront):
     def __init__(self, world: World) -> None:
         world.acks_by_batch = True
         super().__init__(world)
+
+
+class MarkersTopic:
+    """The markers topic, of one partition."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._next = world, 0
+
+    def begin_at(self, number: int, position: int) -> None:
+        self._next = min(position, self._next)
+
+    def read(self, numbers: object) -> Iterator[tuple[Marker, int]]:
+        start, self._next = self._next, len(self._world.log)
+        for at in range(start, self._next):
+            yield self._world.log[at][0], at
+
+    def close(self) -> None: ...
+
+
+class OrderedFront(SparkFront):
+    """A query with ordering=key, and what its tasks do: they handle the messages of a batch one by one.
+
+    Messages with even offsets have one key, those with odd ones another.
+    """
+
+    options: Mapping[str, str] = {"subscriptionType": "key_shared", "ordering": "key"}
+
+    def __init__(self, world: World) -> None:
+        self.passed: set[tuple[int, int]] = set()  # handled with success at least once
+        self.blocked = 0
+        super().__init__(world)
+
+    def restart(self) -> None:
+        super().restart()
+        markers, cursors = MarkersTopic(self._world), Cursors(self._world)
+        of_the_broker: Any = markers, self._parts.session, cursors
+        self._parts.key_order = self._order = KeyOrder(
+            *of_the_broker,
+            lambda cell, offsets: {offset: key_hash(key_of(offset)) for offset in offsets},
+            partitions=1,
+            answer_ms=0,
+        )
+
+    def step(self, budget: int) -> None:
+        self._batch = []
+        super().step(budget)
+        if not self._batch:
+            return
+        deliveries = tuple(
+            Delivery(cell=start.cell, offsets=start.offsets, delivery_count=start.delivery_count)
+            for start in self._batch
+        )
+        batch, lost = self._order.answered(BatchPlan(deliveries=deliveries))
+        deliveries = batch.deliveries
+        keys = self._order.blocked(batch, self._parts.pending.taken)
+        self._world.send([released(one) for one in lost])
+        self._world.held.clear()
+        for cell in {delivery.cell for delivery in deliveries}:
+            counts = {
+                offset: delivery.delivery_count
+                for delivery in deliveries
+                if delivery.cell == cell
+                for offset in delivery.offsets
+            }
+            self._handle(cell, counts, KeyGate(keys.get((cell.topic, cell.partition), NO_KEYS)))
+
+    def _handle(self, cell: Cell, counts: Mapping[int, int], gate: KeyGate) -> None:
+        held: dict[bytes, int] = {}
+        for offset, count in sorted(counts.items()):
+            key, only = key_of(offset), OffsetSet.of((offset, offset + 1))
+            behind = gate.blocker(offset, key_hash(key))
+            behind = held.get(key) if behind is None else behind
+            if behind is not None:
+                self.blocked += 1
+                block = Block(cell=cell, offsets=only, behind=(behind,), delivery_count=count)
+                self._world.send([block])
+            elif not self._call(Delivery(cell=cell, offsets=only, delivery_count=count), offset):
+                held[key] = offset
+
+    def _call(self, delivery: Delivery, offset: int) -> bool:
+        """The handler. It acks the message, releases it, or leaves it to its lease."""
+        number, world = delivery.cell.partition, self._world
+        gone = self.passed | world.ended
+        for earlier in range(offset % 2, offset, 2):
+            assert (number, earlier) in gone, f"{offset} of partition {number} passes {earlier}"
+        match world.outcome():
+            case "ack":
+                world.ack(delivery)
+                self.passed.add((number, offset))
+                return True
+            case "release":
+                world.send([released(delivery)])
+        return False
+
+
+def key_of(offset: int) -> bytes:
+    return b"even" if offset % 2 == 0 else b"odd"
 
 
 class ClientFront:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
 
 from spark_cursor_source.core.marker import End, EndPause, Start
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from tests.consumer.protocol_world import CELLS, FRONTS, LEASE_MS, PARTITIONS, ClientFront, SparkFront, World
+from tests.consumer.protocol_world import (
+    CELLS,
+    FRONTS,
+    LEASE_MS,
+    PARTITIONS,
+    ClientFront,
+    OrderedFront,
+    SparkFront,
+    World,
+)
 
 Front = type[SparkFront] | type[ClientFront]
 HAPPENINGS = (
@@ -27,8 +37,18 @@ HAPPENINGS = (
     "track",
 )
 
+# An operator's move makes messages unread that have ended, also of a batch that is at work.
+WITHOUT_MOVES = tuple(one for one in HAPPENINGS if one not in ("seek", "save", "restore"))
 
-def live(world: World, front: SparkFront | ClientFront, chance: Random, *, steps: int) -> None:
+
+def live(
+    world: World,
+    front: SparkFront | ClientFront,
+    chance: Random,
+    *,
+    steps: int,
+    happenings: Sequence[str] = HAPPENINGS,
+) -> None:
     for _ in range(steps):
         if chance.random() < 0.4:
             front.step(chance.choice([1, 2, 5]))
@@ -36,7 +56,7 @@ def live(world: World, front: SparkFront | ClientFront, chance: Random, *, steps
             world.held.clear()
             front.restart()
         else:
-            getattr(world, chance.choice(HAPPENINGS))(chance)
+            getattr(world, chance.choice(happenings))(chance)
 
 
 def finish(world: World, front: SparkFront | ClientFront, chance: Random) -> None:
@@ -77,6 +97,22 @@ def test_all_is_started_once_for_each_announcement_and_only_by_its_owner_whateve
     assert alone > 20
     assert released > 20
     assert restored > 20
+
+
+def test_a_query_handles_no_message_before_an_earlier_one_of_its_key_whatever_happens() -> None:
+    blocked = 0
+    for seed in range(300):
+        chance = Random(seed)
+        policy = RedeliveryPolicy(max_deliveries=chance.choice([3, 3, None]))
+        world = World(messages=chance.choice([2, 4, 6]), policy=policy)
+        world.releases = chance.random() < 0.5
+        world.outcome = lambda chance=chance: chance.choice(["ack", "ack", "release", "leave"])  # type: ignore[misc]
+        query = OrderedFront(world)
+        live(world, query, chance, steps=chance.randrange(120), happenings=WITHOUT_MOVES)
+        world.outcome = lambda: "ack"
+        finish(world, query, chance)
+        blocked += query.blocked
+    assert blocked > 300
 
 
 def test_a_client_does_not_skip_what_came_again_after_a_start_that_nobody_confirmed() -> None:
