@@ -232,7 +232,7 @@ def test_a_blocked_message_is_seen_and_leads_to_the_one_that_it_waits_for(
 ) -> None:
     with served(collector, queue) as (address, _), tab(browser, scheme=scheme) as page:
         page.goto(f"{address}/subscription?topic={queue.queue}&name=billing&partition=0")
-        page.get_by_text("blocked: waits behind its key").wait_for()
+        page.get_by_text("blocked: waits for an earlier message").wait_for()
         assert page.evaluate(CONTRAST, ["f-blocked", "stroke", "f-blocked-back"]) >= 3
         page.get_by_label("offset 5, blocked, waits for offset 0").click()
         page.get_by_role("heading", name="Message 5").wait_for()
