@@ -430,9 +430,10 @@ def test_random_bytes_are_a_cursor_or_refused(value: bytes) -> None:
     assert decode(encode(cursor)) == cursor
 
 
-def test_a_damaged_cursor_is_refused_or_one_without_a_contradiction() -> None:
+@pytest.mark.parametrize("cursor", [ONE, BLOCKED], ids=["one", "blocked"])
+def test_a_damaged_cursor_is_refused_or_one_without_a_contradiction(cursor: CursorSnapshot) -> None:
     chance = random.Random(5)
-    whole = encode(ONE)
+    whole = encode(cursor)
     for _ in range(2_000):
         data = bytearray(whole)
         data[chance.randrange(len(data))] = chance.randrange(256)
