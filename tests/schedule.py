@@ -87,6 +87,7 @@ SECONDS = {
     "tests/spark/test_acks_as_they_go.py": 10,
     "tests/spark/test_batch_acks.py": 15,
     "tests/spark/test_batches.py": 125,
+    "tests/spark/test_blocked.py": 15,
     "tests/spark/test_connect.py": 50,
     "tests/spark/test_delays.py": 45,
     "tests/spark/test_expiry.py": 20,

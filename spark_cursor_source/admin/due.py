@@ -23,6 +23,7 @@ class DueMessages:
     unread: int  #: never leased; offsets without a message and messages that are not due yet count too
     available: int  #: wait for a redelivery now
     delayed: int  #: wait for a later redelivery
+    blocked: int  #: wait behind an earlier message of their key
     leased: int  #: with a consumer
     next_due_ms: int | None  #: when the first delayed message becomes available; None: none is delayed
     next_deadline_ms: int | None  #: when the first lease ends unless it is extended; None: none is leased
@@ -86,6 +87,7 @@ def _due(topic: str, subscription: str, parts: list[tuple[CursorSnapshot, int]])
         unread=sum(max(0, end - cursor.read_position) for cursor, end in parts),
         available=sum(map(len, available)),
         delayed=sum(len(offsets) for cursor in cursors for _, offsets in cursor.delayed),
+        blocked=sum(len(cursor.blocked.offsets) for cursor in cursors),
         leased=sum(len(cursor.leased) for cursor in cursors),
         next_due_ms=min((delay.due_ms for delay in delays), default=None),
         next_deadline_ms=min((lease.deadline_ms for lease in leases), default=None),

@@ -17,7 +17,7 @@ from spark_cursor_source.kafka.reading import offset_of
 from spark_cursor_source.wire import marker as wire
 
 _WHY = ("trouble", "reason", "trip")  # the first of these attributes of a marker is its reason
-_FIELDS = ("delivery_count", "lease_ms", "delay_ms", "due_ms", "run_id", "position")
+_FIELDS = ("delivery_count", "lease_ms", "delay_ms", "due_ms", "run_id", "position", "behind")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

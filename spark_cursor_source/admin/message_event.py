@@ -12,7 +12,7 @@ class MessageEvent:
     """One event in the life of a message. Times are broker times in ms since 1970."""
 
     at_ms: int
-    #: START, KEEPALIVE, RELEASE, REJECT, LEAVE, END, END_LEASED, END_UP_TO, SEEK, DELETE, WITHHOLD or
+    #: START, KEEPALIVE, RELEASE, BLOCK, REJECT, LEAVE, END, END_LEASED, END_UP_TO, SEEK, DELETE, WITHHOLD or
     #: LEASE_EXPIRED
     kind: str
     subscription: str
@@ -22,6 +22,7 @@ class MessageEvent:
     lease_ms: int | None = None
     delay_ms: int | None = None
     reason: str | None = None
+    behind: int | None = None  #: of a BLOCK: offset of the message that it waits for
     #: place in the markers topic; None: an event without a marker
     marker_partition: int | None = None
     marker_offset: int | None = None

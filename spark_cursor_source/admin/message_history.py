@@ -15,6 +15,7 @@ from spark_cursor_source.admin.outstanding import hosts_of_runs, read_cursors, r
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import (
     KINDS,
+    Block,
     Delete,
     End,
     EndLeased,
@@ -49,7 +50,7 @@ MOST_EVENTS = 10_000  #: largest number of events of a history; later ones are d
 
 #: A producer's clock may be ahead of the brokers'; then the message is younger than its first markers.
 _CLOCKS_MS = 3_600_000
-_OF_OFFSETS = (Start, End, EndLeased, Leave, KeepAlive, Release, Reject, Withhold)
+_OF_OFFSETS = (Start, End, EndLeased, Leave, KeepAlive, Release, Block, Reject, Withhold)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +234,7 @@ def _events(
         if isinstance(marker, EndLeased) and not life.is_ended_by(marker):
             continue  # the batch was acked without this message
         if not (life.over and isinstance(marker, EndUpTo)):  # one of many: each batch may write one
-            found += life.then(record, marker)
+            found += life.then(record, marker, offset)
     return list(_in_time(found))
 
 
@@ -276,8 +277,8 @@ class _Life:
         is_of_lease = self._open is not None and self._open[0] == count
         return is_of_lease and self._runs.get(count) == marker.run_id and not self._is_left
 
-    def then(self, record: MarkerRecord, marker: Marker) -> Iterator[MessageEvent]:
-        """Yields the event of a marker, after the expiry that it proves."""
+    def then(self, record: MarkerRecord, marker: Marker, offset: int) -> Iterator[MessageEvent]:
+        """Yields the event of a marker about the message at this offset, after the expiry that it proves."""
         count = getattr(marker, "delivery_count", None)
         event = MessageEvent(
             at_ms=record.at_ms,
@@ -288,6 +289,7 @@ class _Life:
             lease_ms=getattr(marker, "lease_ms", None),
             delay_ms=getattr(marker, "delay_ms", None),
             reason=reason_of(marker),
+            behind=marker.behind_of(offset) if isinstance(marker, Block) else None,
             marker_partition=record.partition,
             marker_offset=record.offset,
         )

@@ -16,8 +16,8 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 
 #: all states of an offset at or above the mark-delete position, in the order of their counts
-MAP_STATES = ("acked", "leased", "available", "delayed", "held", "unread")
-_OUTSTANDING = MAP_STATES[1:5]
+MAP_STATES = ("acked", "leased", "available", "delayed", "blocked", "held", "unread")
+_OUTSTANDING = MAP_STATES[1:-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,7 @@ class PartitionMap:
     leased: OffsetSet
     available: OffsetSet
     delayed: OffsetSet
+    blocked: OffsetSet
     held: OffsetSet
 
     @property
@@ -176,6 +177,7 @@ def partition_map_of(cursor: CursorSnapshot, *, log_start: int | None, log_end: 
         leased=cursor.leased,
         available=OffsetSet.union(offsets for _, offsets in cursor.available) if cursor.available else EMPTY,
         delayed=OffsetSet.union(offsets for _, offsets in cursor.delayed) if cursor.delayed else EMPTY,
+        blocked=cursor.blocked.offsets,
         held=OffsetSet.union(offsets for _, offsets in cursor.held) if cursor.held else EMPTY,
     )
 

@@ -37,7 +37,17 @@ def due(
         print("there are no subscriptions")
     else:
         print_table(
-            ("topic", "subscription", "ready", "unread", "available", "delayed", "leased", "next due"),
+            (
+                "topic",
+                "subscription",
+                "ready",
+                "unread",
+                "available",
+                "delayed",
+                "blocked",
+                "leased",
+                "next due",
+            ),
             [
                 (
                     one.topic,
@@ -46,6 +56,7 @@ def due(
                     one.unread,
                     one.available,
                     one.delayed,
+                    one.blocked,
                     one.leased,
                     "paused" if one.paused else instant(one.next_due_ms),
                 )

@@ -17,11 +17,15 @@ from spark_cursor_source.cli.output import console
 if TYPE_CHECKING:
     from spark_cursor_source.admin.partition_map import MapCell, PartitionMap
 
-LETTERS = {"acked": ".", "leased": "L", "available": "A", "delayed": "D", "held": "H", "unread": "_"}
-_STYLES = {
-    ".": "dim", "L": "bold blue", "A": "bold yellow", "D": "bold magenta", "H": "bold red", "_": "dim"
+LETTERS = {
+    "acked": ".", "leased": "L", "available": "A", "delayed": "D", "blocked": "B", "held": "H", "unread": "_"
 }  # fmt: skip
-_URGENT = ("held", "leased", "available", "delayed")  # shown in small letters among more of another state
+_STYLES = {
+    ".": "dim", "L": "bold blue", "A": "bold yellow", "D": "bold magenta", "B": "bold cyan", "H": "bold red",
+    "_": "dim",
+}  # fmt: skip
+#: states that are shown in small letters among more of another state
+_URGENT = ("held", "leased", "available", "delayed", "blocked")
 
 
 @connected
@@ -37,8 +41,8 @@ def holes(
     """Draws each partition of a subscription from its mark-delete position to the end of the log.
 
     A letter stands for a part of the offsets, and for the state of most of them: `.` acked, `L` leased, `A`
-    available, `D` delayed, `H` held, `_` unread. A small letter says that a few such messages are among
-    others. JSON has the exact ranges.
+    available, `D` delayed, `B` blocked, `H` held, `_` unread. A small letter says that a few such messages
+    are among others. JSON has the exact ranges.
     """
     from spark_cursor_source.admin.partition_map import read_partition_map
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -80,11 +81,18 @@ def line_of(one: MarkerRecord) -> str:
         _ranges(told.get("offsets")),
         *(f"{name} {told[name]}" for name in ("position",) if name in told),
         *(f"delivery {told[name]}" for name in ("delivery_count",) if name in told),
+        *(f"behind {_ranges(_ranges_of(told[name]))}" for name in ("behind",) if name in told),
         *(f"{name[:5]} {age(told[name])}" for name in ("lease_ms", "delay_ms") if name in told),
         *(f"run {told[name][:8]}" for name in ("run_id",) if name in told),
         plain(told.get("reason", "")),
     ]
     return f"{head} {plain(whose)} {place} {'  '.join(filter(None, details))}"
+
+
+def _ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    from spark_cursor_source.core.offsets import OffsetSet
+
+    return list(OffsetSet.from_offsets(set(offsets)).iter_ranges())
 
 
 def _ranges(ranges: list[tuple[int, int]] | None) -> str:

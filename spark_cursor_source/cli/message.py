@@ -110,12 +110,14 @@ def _told(one: MessageState) -> str:
         told += f" by run {one.run}" + (f" on {one.host}" if one.host else ", which is no member now")
     if one.delivery_count:
         told += f", delivery {one.delivery_count}"
+    if one.key_order:
+        told += f", {one.key_order}"
     return told + (f": {plain(one.reason)}" if one.reason else "")
 
 
 def _alike(events: Iterable[MessageEvent]) -> Iterator[list[MessageEvent]]:
-    """Yields the events, with consecutive ones of the same kind, delivery and run together."""
-    for _, same in groupby(events, key=lambda one: (one.kind, one.delivery_count, one.run)):
+    """Yields the events, with consecutive ones of the same kind, delivery, run and blocker together."""
+    for _, same in groupby(events, key=lambda one: (one.kind, one.delivery_count, one.run, one.behind)):
         yield list(same)
 
 
@@ -124,6 +126,7 @@ def _event(same: Sequence[MessageEvent]) -> tuple[object, ...]:
     details = [f"{len(same)} times, last at {short_time(last.at_ms)}"] if len(same) > 1 else []
     spans = (("lease", last.lease_ms), ("delay", last.delay_ms))
     details += [f"{name} {age(ms)}" for name, ms in spans if ms is not None]
+    details += [] if last.behind is None else [f"waits for offset {last.behind:,}"]
     details += [last.reason] if last.reason else []
     run = None if first.run is None else first.run[:8]
     return short_time(first.at_ms), first.kind, first.delivery_count, run, first.host, ", ".join(details)

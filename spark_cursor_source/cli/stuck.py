@@ -29,6 +29,7 @@ def stuck(
 
     `first` is the time since the first delivery, and `until` the time that is left of the lease or the delay.
     Both are measured at the last marker, by the brokers' clock. `cursorq message` shows the history of one.
+    With ordering=key, a last column shows which message waits for which.
     """
     from spark_cursor_source.admin.stuck import read_stuck
 
@@ -59,8 +60,10 @@ def id_of(one: MessageState) -> str:
 
 
 def _print(messages: Iterable[MessageState], at_ms: int | None) -> None:
+    messages = tuple(messages)
+    ordered = any(one.key_order for one in messages)
     print_table(
-        COLUMNS,
+        (*COLUMNS, "order of the key") if ordered else COLUMNS,
         [
             (
                 id_of(one),
@@ -71,6 +74,7 @@ def _print(messages: Iterable[MessageState], at_ms: int | None) -> None:
                 _between(at_ms, one.until_ms),
                 one.host or (one.run or "-")[:8],
                 one.reason,
+                *([one.key_order or "-"] if ordered else ()),
             )
             for one in messages
         ],

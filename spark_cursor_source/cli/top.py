@@ -34,14 +34,15 @@ COLUMNS = (
     "leased",
     "avail",
     "delayed",
+    "blocked",
     "held",
     *(f"{name}/s" for name in RATES),
     "readers",
 )
 
 
-_WIDE = 110  # characters of a terminal that has room for all columns
-_LESS = ("delayed", "held", "readers")
+_WIDE = 118  # characters of a terminal that has room for all columns
+_LESS = ("delayed", "blocked", "held", "readers")
 
 
 class Round(NamedTuple):
@@ -97,7 +98,7 @@ def top(
 
 
 _Row = tuple[
-    str, str, int | None, int | None, int, int, int, int, float | None, float | None, float | None, int
+    str, str, int | None, int | None, int, int, int, int, int, float | None, float | None, float | None, int
 ]
 
 
@@ -110,10 +111,11 @@ def rows_of(before: Round | None, now: Round) -> list[_Row]:
     rows: list[_Row] = []
     for one in now.stats.subscriptions:
         acked, again, dead = _rates(earlier.get((one.topic, one.subscription)), one, passed_s)
-        counts = [one.total(count) for count in ("leased", "available", "delayed", "held")]
-        leased, available, delayed, held = counts
+        counts = [one.total(count) for count in ("leased", "available", "delayed", "blocked", "held")]
+        leased, available, delayed, blocked, held = counts
         known = (one.topic, one.subscription, one.oldest_unacked_age_ms, one.backlog)
-        rows.append((*known, leased, available, delayed, held, acked, again, dead, len(one.consumers)))
+        states = (leased, available, delayed, blocked, held)
+        rows.append((*known, *states, acked, again, dead, len(one.consumers)))
     return sorted(rows, key=lambda row: (-(row[2] or 0), row[0], row[1]))
 
 
@@ -129,7 +131,7 @@ def _rates(
 
 
 def _shown(rows: list[_Row]) -> list[tuple[object, ...]]:
-    return [(*row[:2], age(row[2]), *row[3:8], *row[8:]) for row in rows]
+    return [(*row[:2], age(row[2]), *row[3:]) for row in rows]
 
 
 def fitting_table(rows: list[tuple[object, ...]], width: int) -> Table:

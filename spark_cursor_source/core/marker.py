@@ -115,6 +115,10 @@ class Block:
     behind: tuple[int, ...]  #: offset that each message waits for, in the order of ``offsets``
     delivery_count: int
 
+    def behind_of(self, offset: int) -> int | None:
+        """Returns the offset that a message waits for; None: the marker is not about it."""
+        return self.behind[self.offsets.count_between(0, offset)] if offset in self.offsets else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reject:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, HeldLetters, Lease
 from spark_cursor_source.core.offsets import OffsetSet
 
 #: settled: acknowledged, dead-lettered, expired or skipped; unread: not yet delivered
-State = Literal["leased", "available", "delayed", "held", "settled", "unread"]
+State = Literal["leased", "available", "delayed", "blocked", "held", "settled", "unread"]
 Order = Literal["oldest", "most_delivered"]
 
-_Group = Lease | Delayed | Available | HeldLetters
+
+class _Wait(NamedTuple):
+    """Attributes of a blocked message."""
+
+    behind: int
+    delivery_count: int
+
+
+_Group = Lease | Delayed | Available | HeldLetters | _Wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +46,16 @@ class MessageState:
     #: of a settled message, as far as its markers tell: acked, skipped, or dead letter or expired
     outcome: str | None = None
     reason: str | None = None  #: of a held message: why it is a dead letter, and why it is held
+    behind: int | None = None  #: of a blocked message: offset of the message that it waits for
+    blocks: int = 0  #: number of messages that wait for this one
+
+    @property
+    def key_order(self) -> str:
+        """Words about the order of its key: what it waits for, and how many wait for it; empty: neither."""
+        told = [] if self.behind is None else [f"waits for offset {self.behind:,}"]
+        if self.blocks:
+            told.append(f"blocks {self.blocks:,} message{'' if self.blocks == 1 else 's'}")
+        return ", ".join(told)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields by name, for ``json.dumps``."""
@@ -56,23 +75,27 @@ def state_of(cursor: CursorSnapshot, offset: int) -> MessageState:
     >>> state_of(cursor, 5).until_ms, state_of(cursor, 5).delivery_count
     (60000, 2)
     """
-    for group, offsets in _groups(cursor):
-        if offset in offsets:
-            return _state(cursor, offset, group)
-    return _state(cursor, offset, None)
+    blocks = {offset: cursor.blocked.waiting_for(offset)}
+    return _state(cursor, offset, _group_of(cursor, offset), blocks)
 
 
 def outstanding_of(cursor: CursorSnapshot, order: Order, limit: int) -> list[MessageState]:
     """Returns ``limit`` outstanding messages of a cursor: with the lowest offsets or the most deliveries."""
+    blocks = Counter(cursor.blocked.behind)
     if order == "oldest":
-        return [state_of(cursor, offset) for offset in islice(cursor.outstanding, limit)]
+        first = islice(cursor.outstanding, limit)
+        return [_state(cursor, offset, _group_of(cursor, offset), blocks) for offset in first]
     found: list[MessageState] = []
+    waits = ((_Wait(-1, count), offsets) for count, offsets in cursor.blocked.by_count())
     for group, offsets in sorted(
-        _groups(cursor), key=lambda one: (-one[0].delivery_count, one[1].first or 0)
+        (*_groups(cursor), *waits), key=lambda one: (-one[0].delivery_count, one[1].first or 0)
     ):
         if len(found) >= limit and group.delivery_count < found[-1].delivery_count:
             break
-        found += [_state(cursor, offset, group) for offset in islice(offsets, limit)]
+        found += [
+            _state(cursor, at, _wait_of(cursor, at) if isinstance(group, _Wait) else group, blocks)
+            for at in islice(offsets, limit)
+        ]
     return heapq.nsmallest(limit, found, key=lambda one: (-one.delivery_count, one.offset))
 
 
@@ -82,6 +105,18 @@ def rank(one: MessageState, order: Order) -> tuple[float, ...]:
     return oldest if order == "oldest" else (-one.delivery_count, *oldest)
 
 
+def _group_of(cursor: CursorSnapshot, offset: int) -> _Group | None:
+    if offset in cursor.blocked.offsets:
+        return _wait_of(cursor, offset)
+    return next((group for group, offsets in _groups(cursor) if offset in offsets), None)
+
+
+def _wait_of(cursor: CursorSnapshot, offset: int) -> _Wait:
+    blocked = cursor.blocked
+    at = blocked.offsets.count_between(0, offset)
+    return _Wait(blocked.behind[at], blocked.delivery_counts[at])
+
+
 def _groups(cursor: CursorSnapshot) -> Iterator[tuple[_Group, OffsetSet]]:
     yield from cursor.leases
     yield from cursor.delayed
@@ -89,7 +124,9 @@ def _groups(cursor: CursorSnapshot) -> Iterator[tuple[_Group, OffsetSet]]:
     yield from cursor.held
 
 
-def _state(cursor: CursorSnapshot, offset: int, group: _Group | None) -> MessageState:
+def _state(
+    cursor: CursorSnapshot, offset: int, group: _Group | None, blocks: Mapping[int, int]
+) -> MessageState:
     told: dict[str, Any]
     match group:
         case None:
@@ -105,6 +142,8 @@ def _state(cursor: CursorSnapshot, offset: int, group: _Group | None) -> Message
             told = {"state": "delayed", "until_ms": group.due_ms}
         case Available():
             told = {"state": "available"}
+        case _Wait():
+            told = {"state": "blocked", "behind": group.behind}
         case HeldLetters():
             told = {
                 "state": "held",
@@ -115,6 +154,7 @@ def _state(cursor: CursorSnapshot, offset: int, group: _Group | None) -> Message
     if group is not None:
         told["delivery_count"] = group.delivery_count
         told["first_delivery_ms"] = cursor.first_deliveries.at(offset)
+        told["blocks"] = blocks.get(offset, 0)
     cell = cursor.cell
     return MessageState(
         subscription=cell.subscription, topic=cell.topic, partition=cell.partition, offset=offset, **told

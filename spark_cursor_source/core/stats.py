@@ -19,10 +19,12 @@ class PartitionStats:
     mark_delete: int  #: every offset up to this one, inclusive, is acknowledged; -1: none is
     read_position: int  #: the first offset that was never leased
     log_end: int | None  #: offset after the last readable one; None: the topic was deleted
-    outstanding: int  #: delivered and not acknowledged: leased + available + held
+    outstanding: int  #: delivered and not acknowledged: leased + available + blocked + held
     leased: int  #: outstanding messages under a lease
     available: int  #: outstanding messages to redeliver, now or after a delay
     delayed: int  #: available messages whose delay is not over
+    blocked: int  #: messages that wait behind an earlier message of their key
+    blocking: int  #: messages that others wait for
     held: int  #: dead letters that wait for the breaker to close or for a retry
     breaker_open: bool  #: the breaker holds dead letters back
     trouble: str | None  #: error of dead letters that could not be written; None: no error
@@ -43,15 +45,18 @@ class PartitionStats:
         """Returns the statistics of a cursor, completed with values of the log."""
         leased, available = len(cursor.leased), len(cursor.waiting)
         held = sum(len(offsets) for _, offsets in cursor.held)
+        blocked = len(cursor.blocked.offsets)
         return cls(
             cell=cursor.cell,
             mark_delete=cursor.mark_delete,
             read_position=cursor.read_position,
             log_end=log_end,
-            outstanding=leased + available + held,
+            outstanding=leased + available + blocked + held,
             leased=leased,
             available=available,
             delayed=sum(len(offsets) for _, offsets in cursor.delayed),
+            blocked=blocked,
+            blocking=len(cursor.blocked.blockers()) if blocked else 0,
             held=held,
             breaker_open=cursor.breaker.is_open,
             trouble=cursor.trouble,
@@ -132,7 +137,7 @@ class SubscriptionStats:
         return max(0, self.newest_ms - self.oldest_unacked_ms)
 
 
-SUMMED = ("outstanding", "leased", "available", "delayed", "held", "ack_holes")
+SUMMED = ("outstanding", "leased", "available", "delayed", "blocked", "blocking", "held", "ack_holes")
 _UNKNOWN = ("unknown_ends", "unknown_settlements")  # a text line shows these only if not zero
 TOTALS = tuple(field.name for field in fields(Totals))
 _TOTALS = frozenset(TOTALS)  # a scrape asks for tens of thousands of sums

@@ -13,6 +13,8 @@ _GAUGES: Mapping[Metric, str] = {
     table.OUTSTANDING: "outstanding",
     table.AVAILABLE: "available",
     table.DELAYED: "delayed",
+    table.BLOCKED_MESSAGES: "blocked",
+    table.BLOCKING_MESSAGES: "blocking",
     table.HELD: "held",
     table.ACK_HOLES: "ack_holes",
     table.CURSOR_BYTES: "cursor_bytes",

@@ -109,7 +109,7 @@ OUTSTANDING = _metric(
     "outstanding_messages",
     _GAUGE,
     _SUBSCRIPTION,
-    "Messages that are delivered and not acked: in flight, available and held",
+    "Messages that are delivered and not acked: in flight, available, blocked and held",
     _EXPORTER,
 )
 AVAILABLE = _metric(
@@ -121,6 +121,20 @@ AVAILABLE = _metric(
 )
 DELAYED = _metric(
     "delayed_messages", _GAUGE, _SUBSCRIPTION, "Available messages whose delay is not over", _EXPORTER
+)
+BLOCKED_MESSAGES = _metric(
+    "blocked_messages",
+    _GAUGE,
+    _SUBSCRIPTION,
+    "Messages that wait behind an earlier message of their key",
+    _EXPORTER,
+)
+BLOCKING_MESSAGES = _metric(
+    "blocking_messages",
+    _GAUGE,
+    _SUBSCRIPTION,
+    "Messages that later messages of their key wait for",
+    _EXPORTER,
 )
 HELD = _metric(
     "held_messages",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from spark_cursor_source.core.marker import (
+    Block,
     End,
     EndLeased,
     KeepAlive,
@@ -55,12 +56,17 @@ def marker_values(marker: Marker, *, max_bytes: int = MAX_MARKER_BYTES) -> Itera
     if (
         len(value) <= max_bytes
         or not isinstance(
-            marker, (Start, End, EndLeased, Leave, KeepAlive, Release, Reject, Requeue, Withhold)
+            marker, (Start, End, EndLeased, Leave, KeepAlive, Release, Block, Reject, Requeue, Withhold)
         )
         or len(marker.offsets) < 2
     ):
         yield value
         return
-    pieces = len(value) // max_bytes + 1
+    pieces, at = len(value) // max_bytes + 1, 0
     for piece in marker.offsets.chunks(-(-len(marker.offsets) // pieces)):
-        yield from marker_values(replace(marker, offsets=piece), max_bytes=max_bytes)
+        if isinstance(marker, Block):
+            part: Marker = replace(marker, offsets=piece, behind=marker.behind[at : at + len(piece)])
+        else:
+            part = replace(marker, offsets=piece)
+        yield from marker_values(part, max_bytes=max_bytes)
+        at += len(piece)

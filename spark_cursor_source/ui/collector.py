@@ -36,6 +36,8 @@ class Row:
     leased: int
     available: int
     delayed: int
+    blocked: int
+    blocking: int  #: messages that blocked ones wait for
     held: int
     age_ms: int | None  #: age of the oldest unacked message, by broker time
     rates: Rates | None
@@ -214,6 +216,8 @@ class Collector:
             leased=sum(part.leased for part in one.partitions),
             available=sum(part.available - part.delayed for part in one.partitions),
             delayed=sum(part.delayed for part in one.partitions),
+            blocked=sum(part.blocked for part in one.partitions),
+            blocking=sum(part.blocking for part in one.partitions),
             held=sum(part.held for part in one.partitions),
             age_ms=_age_ms(one, now_ms),
             rates=self._history.rates(one.topic, one.subscription),

@@ -173,7 +173,8 @@ def _first(snapshot: Snapshot, order: Order) -> Iterable[CursorSnapshot]:
 def most_deliveries(cursor: CursorSnapshot) -> int:
     """Returns the largest delivery count of the outstanding messages of a cursor."""
     groups = (cursor.leases, cursor.delayed, cursor.available, cursor.held)
-    return max((one.delivery_count for group in groups for one, _ in group), default=0)
+    counts = [one.delivery_count for group in groups for one, _ in group]
+    return max((*counts, *cursor.blocked.delivery_counts), default=0)
 
 
 class Member(NamedTuple):

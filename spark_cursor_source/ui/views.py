@@ -10,6 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from spark_cursor_source.admin.partition_map import PartitionMap
+from spark_cursor_source.core.blocked import NONE_BLOCKED
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.message_state import Order
 from spark_cursor_source.ui.collector import Collector, Row, Snapshot
 from spark_cursor_source.ui.drawing import CELLS, GRID, strip_of
@@ -57,7 +59,7 @@ class Views:
             "subscription.html",
             row=row,
             maps=maps,
-            zoom=_zoom(request, maps),
+            zoom=_zoom(request, snapshot, maps),
             actions=self._settings.allow_actions,
             curves=self._collector.curves(row.topic, row.subscription),
         )
@@ -129,7 +131,7 @@ class Views:
         return self._pages.answer(request, snapshot, "missing.html", status=status, **names)
 
 
-def _zoom(request: Request, maps: list[PartitionMap]) -> dict[str, object] | None:
+def _zoom(request: Request, snapshot: Snapshot, maps: list[PartitionMap]) -> dict[str, object] | None:
     """Returns what the zoom into a range of a partition shows, or None without one."""
     one = next((one for one in maps if one.partition == number_of(request, "partition")), None)
     if one is None:
@@ -143,12 +145,15 @@ def _zoom(request: Request, maps: list[PartitionMap]) -> dict[str, object] | Non
         for start, stop, state in one.runs_between(first, end):
             messages += [(offset, state) for offset in range(start, stop)]
     size = end - first
+    cell = Cell(subscription=one.subscription, topic=one.topic, partition=one.partition)
+    cursor = None if snapshot.view is None else snapshot.view.cursors.get(cell)
     return {
         "map": one,
         "first": first,
         "end": end,
         "strip": strip_of(one, first, end),
         "messages": messages,
+        "blocked": NONE_BLOCKED if cursor is None else cursor.blocked,
         "before": (max(one.first, first - size), first) if first > one.first else None,
         "after": (end, min(one.end, end + size)) if end < one.end else None,
         "out": (max(one.first, first - 2 * size), min(one.end, end + 2 * size)),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import pairwise
 
-from spark_cursor_source.core.blocked import NONE_BLOCKED, Blocked
+from spark_cursor_source.core.blocked import Blocked
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import (
@@ -20,7 +20,7 @@ from spark_cursor_source.core.cursor import (
     SavedState,
     Totals,
 )
-from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.ttl import MessageAges, ObservedEnd
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
 from spark_cursor_source.wire.control_pb2 import Blocked as BlockedPb
@@ -154,9 +154,7 @@ def _encode_blocked(blocked: Blocked) -> BlockedPb | None:
 
 
 def _decode_blocked(pb: BlockedPb) -> Blocked:
-    if not pb.offsets:
-        return NONE_BLOCKED
-    offsets = decode_offsets(pb.offsets)
+    offsets = decode_offsets(pb.offsets) if pb.offsets else EMPTY
     if len(offsets) != len(pb.behind):
         raise InvalidControlRecord("a cursor does not tell for each blocked message which one it waits for")
     behind = tuple(one - back for one, back in zip(offsets, pb.behind, strict=True))

@@ -11,6 +11,7 @@ import pytest
 
 from spark_cursor_source.admin import DueMessages, Finding, control_topic_commands, examine, read_due
 from spark_cursor_source.cli import main
+from spark_cursor_source.core.blocked import Blocked
 from spark_cursor_source.core.cursor import CursorSnapshot, Delayed, HeldLetters, Lease
 from spark_cursor_source.core.marker import Hello
 from spark_cursor_source.devkit.broker import EmbeddedKafka
@@ -171,6 +172,7 @@ def test_a_scheduler_learns_what_is_ready_and_when_the_next_is(
         cursor_of(cell_of(control.queue), 8, (1, 3)),
         delayed=((Delayed(9_000, 1, False), offsets((4, 5))), (Delayed(5_000, 1, False), offsets((5, 6)))),
         leases=((Lease(70_000, 1, "r"), offsets((6, 8))),),
+        blocked=Blocked(offsets=offsets((3, 4)), behind=(1,), delivery_counts=(0,)),
     )
     store(control, cursor)
     kafka, of = control.config, {"cursors_topic": control.cursors}
@@ -180,6 +182,7 @@ def test_a_scheduler_learns_what_is_ready_and_when_the_next_is(
         unread=2,
         available=2,
         delayed=2,
+        blocked=1,
         leased=2,
         next_due_ms=5_000,
         next_deadline_ms=70_000,
@@ -195,7 +198,7 @@ def test_a_scheduler_learns_what_is_ready_and_when_the_next_is(
     arguments = ["--bootstrap-servers", kafka["bootstrap.servers"], "--cursors-topic", control.cursors]
     assert main(["due", "--exit-code", *arguments]) == 3
     assert capsys.readouterr().out.splitlines()[1].split() == [
-        *(control.queue, "billing", "0", "2", "2", "2", "2", "paused"),
+        *(control.queue, "billing", "0", "2", "2", "2", "1", "2", "paused"),
     ]
 
 

@@ -13,6 +13,8 @@ from spark_cursor_source.admin.partition_map import (
     partition_map_of,
     read_partition_map,
 )
+from spark_cursor_source.cli.holes import letter_of, lines_of
+from spark_cursor_source.core.blocked import Blocked
 from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, HeldLetters, Lease
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import UnknownSubscription
@@ -22,15 +24,16 @@ from tests.kafka.control_plane import Control, cell_of, offsets, produce
 
 
 def cursor_of(topic: str = "orders") -> CursorSnapshot:
-    # 0..1 acked | 2 leased | 3 acked | 4 available | 5 delayed | 6 held | 7 acked | 8 9 unread
+    # 0..1 acked | 2 leased | 3 acked | 4 available | 5 delayed | 6 held | 7 blocked | 8 acked | 9 unread
     return CursorSnapshot(
         cell=cell_of(topic),
-        read_position=8,
+        read_position=9,
         next_marker=1,
         leases=((Lease(60_000, 1, "run"), offsets((2, 3))),),
         available=((Available(1, False), offsets((4, 5))),),
         delayed=((Delayed(99_000, 1, False), offsets((5, 6))),),
         held=((HeldLetters(5, "bad"), offsets((6, 7))),),
+        blocked=Blocked(offsets=offsets((7, 8)), behind=(2,), delivery_counts=(0,)),
     )
 
 
@@ -42,17 +45,24 @@ def test_each_offset_has_one_state() -> None:
         (4, 5, "available"),
         (5, 6, "delayed"),
         (6, 7, "held"),
-        (7, 8, "acked"),
-        (8, 10, "unread"),
+        (7, 8, "blocked"),
+        (8, 9, "acked"),
+        (9, 10, "unread"),
     )
     assert one.runs_between(4, 9)[0] == (4, 5, "available")
-    assert one.runs_between(4, 9)[-1] == (8, 9, "unread")
-    assert [one.state_of(offset) for offset in (0, 2, 3, 6, 9)] == [
+    assert one.runs_between(4, 9)[-1] == (8, 9, "acked")
+    assert [one.state_of(offset) for offset in (0, 2, 3, 6, 7, 9)] == [
         "acked",
         "leased",
         "acked",
         "held",
+        "blocked",
         "unread",
+    ]
+    assert "".join(map(letter_of, one.cells(8))) == "L.ADHB._"
+    assert list(lines_of(one, 3)) == [
+        "orders/0  2 to 10: 2 acked, 1 leased, 1 available, 1 delayed, 1 blocked, 1 held, 1 unread",
+        "LHb",
     ]
     assert json.loads(one.to_json())["runs"][0] == [2, 3, "leased"]
 

@@ -119,8 +119,8 @@ def test_top_sorts_by_age_and_knows_rates_from_the_second_look_on() -> None:
         ),
     )
     assert [row[:4] for row in rows_of(None, first)] == [("t", "a", 1_000, 3)]
-    assert [row[8] for row in rows_of(None, first)] == [None]
-    assert [(row[1], row[2], row[8]) for row in rows_of(first, now)] == [
+    assert [row[9] for row in rows_of(None, first)] == [None]
+    assert [(row[1], row[2], row[9]) for row in rows_of(first, now)] == [
         ("b", 6_000, None),
         ("a", None, 10.0),
     ]

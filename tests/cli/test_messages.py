@@ -8,16 +8,19 @@ from typing import Any
 
 import pytest
 
-from spark_cursor_source.admin import read_message_history, read_outstanding, read_stuck
+from spark_cursor_source.admin import read_due, read_message_history, read_outstanding, read_stuck
 from spark_cursor_source.admin.partition_map import partition_map_of
 from spark_cursor_source.cli import main
 from spark_cursor_source.cli.holes import lines_of
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Lease
+from spark_cursor_source.core.marker import Block, Hello, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import InvalidArgument, UnknownQueueTopic, UnknownSubscription
+from spark_cursor_source.wire.marker import encode
 from tests.cli.conftest import Says
 from tests.client.conftest import Rig, receive
+from tests.kafka.control_plane import PARTITIONS, produce
 from tests.waiting import wait_until
 
 
@@ -94,6 +97,62 @@ def test_a_stuck_queue_is_looked_at(stuck: Rig, says: Says, monkeypatch: pytest.
     check_the_holes(says)
     check_previews(says)
     check_the_masks(says, monkeypatch)
+
+
+@pytest.mark.broker
+def test_what_blocks_whom_is_seen(make_rig: Callable[..., Rig], says_of: Callable[[Rig], Says]) -> None:
+    # 0 3 leased | 1 2 wait for 0 | 4 waits for 3
+    rig = make_rig(1)
+    rig.tracker()
+    rig.send(b"a0", b"a1", b"a2", b"b0", b"b1")
+    cell, control = Cell(subscription="s", topic=rig.topic, partition=0), rig.control
+    lease_ms, home = 3_600_000, {"partition": cell.control_partition(PARTITIONS)}
+    blocked = OffsetSet.of((1, 3), (4, 5))
+    markers = [
+        Hello(cell=cell, run_id="run", position=0),
+        Start(cell=cell, offsets=OffsetSet.of((0, 5)), lease_ms=lease_ms, delivery_count=1, run_id="run"),
+        Block(cell=cell, offsets=blocked, behind=(0, 0, 3), delivery_count=1),
+    ]
+    records = [{"key": cell.key, "value": encode(one)} | home for one in markers]
+    produce(control.config, control.markers, records)
+    wait_until(lambda: (now := rig.cursor()) is not None and now.blocked.offsets == blocked)
+
+    kafka, cursors = control.config, {"cursors_topic": control.cursors}
+    oldest = read_outstanding(kafka, topic=rig.topic, **cursors)
+    assert [(one.offset, one.state, one.behind, one.blocks) for one in oldest] == [
+        (0, "leased", None, 2),
+        (1, "blocked", 0, 0),
+        (2, "blocked", 0, 0),
+        (3, "leased", None, 1),
+        (4, "blocked", 3, 0),
+    ]
+    (due,) = read_due(kafka, topic=rig.topic, **cursors)
+    assert (due.ready, due.blocked, due.leased) == (0, 3, 2)
+    history = read_message_history(kafka, rig.topic, 0, 4, markers_topic=control.markers, **cursors)
+    assert [(one.kind, one.behind) for one in history.events] == [("START", None), ("BLOCK", 3)]
+
+    says = says_of(rig)
+    assert "leased=2 available=0 delayed=0 blocked=3 blocking=2 held=0 ack_holes=0" in says("stats")[0]
+    lines = says("stuck")
+    assert lines[1].endswith("order of the key")
+    assert [line.split()[2] for line in lines[2:7]] == ["leased", "blocked", "blocked", "leased", "blocked"]
+    orders = ["blocks 2 messages", "waits for offset 0", "waits for offset 0", "blocks 1 message"]
+    assert [line.split("  ")[-1].strip() for line in lines[2:7]] == [*orders, "waits for offset 3"]
+    told = json.loads("\n".join(says("stuck", "--json")))
+    assert [(one["behind"], one["blocks"]) for one in told["oldest"]][:2] == [(None, 2), (0, 0)]
+    lines = says("message", "Q/0/2")
+    assert "s: blocked, waits for offset 0" in lines
+    assert lines[-1].split()[2:4] == ["BLOCK", "1"]
+    assert lines[-1].endswith("waits for offset 0")
+    assert any(line.endswith(", delivery 1, blocks 2 messages") for line in says("message", "Q/0/0"))
+    assert says("holes", "Q", "--subscription", "s") == ["Q/0  0 to 5: 2 leased, 3 blocked", "LBBLB"]
+    assert says("due")[1].split() == ["Q", "s", "0", "0", "0", "0", "3", "2", "-"]
+    assert says("markers")[-1].split()[3:] == [
+        *("BLOCK", "s", "Q/0", "1-2,4", "delivery", "1", "behind", "0,3"),
+    ]
+    assert json.loads(says("markers", "--json")[-1])["behind"] == [0, 0, 3]
+    (row,) = json.loads(says("top", "--rounds", "1", "--json")[0])
+    assert (row["leased"], row["blocked"]) == (2, 3)
 
 
 def check_the_history(rig: Rig, says: Says) -> None:

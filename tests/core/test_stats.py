@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from spark_cursor_source.core.blocked import Blocked
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, HeldLetters, Lease, Totals
 from spark_cursor_source.core.offsets import OffsetSet
@@ -46,6 +47,19 @@ def test_the_backlog_is_what_is_outstanding_or_was_never_read() -> None:
     assert (part.mark_delete, part.read_position, part.ack_holes) == (9, 50, 4)
     assert PartitionStats.of(CURSOR, log_end=None, oldest_ms=None).backlog is None
     assert PartitionStats.of(CURSOR, log_end=40, oldest_ms=None).backlog == 17, "a log that lost its end"
+
+
+def test_blocked_messages_are_outstanding_and_those_that_they_wait_for_are_counted() -> None:
+    blocked = Blocked(
+        offsets=OffsetSet.of((20, 23), (45, 46)), behind=(12, 12, 12, 40), delivery_counts=(0,) * 4
+    )
+    part = PartitionStats.of(replace(CURSOR, blocked=blocked), log_end=80, oldest_ms=None)
+    assert (part.blocked, part.blocking, part.available, part.outstanding) == (4, 2, 5, 17 + 4)
+    assert part.backlog == 17 + 4 + 30
+    told = json.loads(Stats(subscriptions=(stats_of(part, part),)).to_json())
+    billing = told["topics"]["orders"]["subscriptions"]["billing"]
+    assert (billing["blocked"], billing["blocking"], billing["outstanding"]) == (8, 4, 42)
+    assert (billing["partitions"]["3"]["blocked"], billing["partitions"]["3"]["blocking"]) == (4, 2)
 
 
 def test_a_subscription_is_the_sum_of_its_partitions_and_as_old_as_the_oldest() -> None:
@@ -98,8 +112,8 @@ def test_stats_as_text_are_a_line_for_each_subscription() -> None:
     old = PartitionStats.of(CURSOR, log_end=80, oldest_ms=1_700_000_000_000)
     gone = PartitionStats.of(CURSOR, log_end=None, oldest_ms=None)
     assert Stats(subscriptions=(stats_of(old), stats_of(gone))).to_text().splitlines() == [
-        "orders billing backlog=47 outstanding=17 leased=11 available=5 delayed=2 held=1 ack_holes=4 acked=33"
-        " dead_lettered=0 oldest_s=60 consumers=1",
-        "orders billing backlog=- outstanding=17 leased=11 available=5 delayed=2 held=1 ack_holes=4 acked=33"
-        " dead_lettered=0 oldest_s=- consumers=1",
+        "orders billing backlog=47 outstanding=17 leased=11 available=5 delayed=2 blocked=0 blocking=0 held=1"
+        " ack_holes=4 acked=33 dead_lettered=0 oldest_s=60 consumers=1",
+        "orders billing backlog=- outstanding=17 leased=11 available=5 delayed=2 blocked=0 blocking=0 held=1"
+        " ack_holes=4 acked=33 dead_lettered=0 oldest_s=- consumers=1",
     ]

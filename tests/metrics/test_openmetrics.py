@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from spark_cursor_source.core.blocked import Blocked
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Lease, Totals
@@ -27,12 +28,14 @@ ODD = 'a "quoted" \\ name\nof two lines'
 
 def stats_of_two_partitions() -> Stats:
     leases = ((Lease(60_000, 1, "run"), OffsetSet.of((3, 5), (7, 8))),)
+    blocked = Blocked(offsets=OffsetSet.of((5, 7)), behind=(3, 3), delivery_counts=(0, 0))
     cursors = [
         CursorSnapshot(
             cell=Cell(subscription="billing", topic="orders", partition=number),
             read_position=8,
             next_marker=7,
             leases=leases,
+            blocked=blocked,
             totals=Totals(delivered=8, acked=5),
             breaker=Breaker(opened_ms=5_000 if number else None),
         )
@@ -71,8 +74,10 @@ def test_a_snapshot_becomes_gauges_and_counters_of_topic_and_subscription() -> N
     found = told(
         list(samples_of(stats, control_topics=["__markers", "__cursors"], retention_ms={"orders": 90_000}))
     )
-    assert found["cursorq_backlog_messages", *place] == 2 * (3 + 2)
+    assert found["cursorq_backlog_messages", *place] == 2 * (3 + 2 + 2)
     assert found["cursorq_in_flight_messages", *place] == 6
+    assert found["cursorq_blocked_messages", *place] == 4
+    assert found["cursorq_blocking_messages", *place] == 2
     assert found["cursorq_acks_total", *place, "ack"] == 10
     assert found["cursorq_oldest_unacked_age_seconds", *place] == 60
     assert found["cursorq_retention_headroom_seconds", *place] == 30
@@ -141,7 +146,7 @@ def test_an_endpoint_answers_in_the_format_that_is_asked_for_until_it_is_closed(
             assert got.headers["Content-Type"].startswith("application/openmetrics-text")
             assert got.read().endswith(b"# EOF\n")
         with urllib.request.urlopen(server_url(server.port)) as got:
-            assert b'cursorq_backlog_messages{subscription="billing",topic="orders"} 10.0\n' in got.read()
+            assert b'cursorq_backlog_messages{subscription="billing",topic="orders"} 14.0\n' in got.read()
         with pytest.raises(MetricsPortTaken, match="in use"):
             serve_metrics(Source(), port=server.port)
     with pytest.raises(OSError, match="refused"):

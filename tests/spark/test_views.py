@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 import spark_cursor_source as cursorq
+from spark_cursor_source.core.blocked import Blocked
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cursor import (
     Available,
@@ -30,6 +31,7 @@ from spark_cursor_source.core.cursor import (
 )
 from spark_cursor_source.core.delivery_times import FirstDeliveries
 from spark_cursor_source.core.marker import (
+    Block,
     CloseBreaker,
     Delete,
     End,
@@ -270,7 +272,8 @@ def test_a_stream_has_no_view() -> None:
 
 CURSORS = (
     "subscription STRING, topic STRING, partition INT, mark_delete BIGINT, read_position BIGINT,"
-    " outstanding BIGINT, leased BIGINT, available BIGINT, delayed BIGINT, held BIGINT,"
+    " outstanding BIGINT, leased BIGINT, available BIGINT, delayed BIGINT,"
+    " blocked BIGINT, blocking BIGINT, held BIGINT,"
     " oldest_unacked TIMESTAMP, log_end BIGINT, backlog BIGINT, delivered BIGINT, acked BIGINT,"
     " redelivered BIGINT, dead_lettered BIGINT, expired BIGINT, breaker_opened TIMESTAMP,"
     " trouble STRING, next_try TIMESTAMP"
@@ -278,7 +281,8 @@ CURSORS = (
 
 
 def test_a_cursor_says_where_the_subscription_stands(control: Control) -> None:
-    # 0-2 acked | 3 leased | 4 acked | 5 delayed | 6 held | 7 acked | 8 available | 9 acked || 10, 11 not read
+    # 0-2 acked | 3 leased | 4 acked | 5 delayed | 6 held | 7 waits for 3 | 8 available | 9 acked
+    # 10, 11 not read
     topic = control.create_topic(3)
     control.produce(topic, *({"value": b"v", "timestamp": AT_MS + n} for n in range(12)))
     control.produce(topic, *({"value": b"v", "timestamp": AT_MS + n} for n in range(4)), partition=1)
@@ -291,6 +295,7 @@ def test_a_cursor_says_where_the_subscription_stands(control: Control) -> None:
             delayed=((Delayed(AT_MS, 2, False), some((5, 6))),),
             available=((Available(1, True), some((8, 9))),),
             held=((HeldLetters(1, "no", "", 0, "no leader", AT_MS + 7, 2), some((6, 7))),),
+            blocked=Blocked(offsets=some((7, 8)), behind=(3,), delivery_counts=(0,)),
             totals=Totals(delivered=12, acked=6, redelivered=2, dead_lettered=1, expired=3),
             breaker=Breaker(trip="t", opened_ms=AT_MS, closes_ms=AT_MS + 9),
         ),
@@ -308,14 +313,16 @@ def test_a_cursor_says_where_the_subscription_stands(control: Control) -> None:
                 0,
                 2,
                 10,
-                4,
+                5,
                 1,
                 2,
                 1,
                 1,
+                1,
+                1,
                 AT_MS + 3,
                 12,
-                6,
+                7,
                 12,
                 6,
                 2,
@@ -325,12 +332,12 @@ def test_a_cursor_says_where_the_subscription_stands(control: Control) -> None:
                 "no leader",
                 AT_MS + 7,
             ),
-            ("s", topic, 1, 1, 2, 0, 0, 0, 0, 0, AT_MS + 2, 4, 2, 0, 0, 0, 0, 0, None, None, None),
-            ("s", topic, 2, -1, 0, 0, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, 0, 0, None, None, None),
+            ("s", topic, 1, 1, 2, 0, 0, 0, 0, 0, 0, 0, AT_MS + 2, 4, 2, 0, 0, 0, 0, 0, None, None, None),
+            ("s", topic, 2, -1, 0, 0, 0, 0, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, 0, 0, None, None, None),
         ),
     )
     holes = {row.partition: [tuple(one) for one in row.ack_holes] for row in df.collect()}
-    assert holes == {0: [(4, 5), (7, 8), (9, 10)], 1: [], 2: []}
+    assert holes == {0: [(4, 5), (9, 10)], 1: [], 2: []}
 
 
 def test_a_frame_of_cursors_shows_what_has_moved_since(control: Control) -> None:
@@ -468,6 +475,7 @@ def test_the_stats_of_a_subscription_are_one_row_with_its_consumers(control: Con
             next_marker=0,
             leases=((Lease(AT_MS, 1, "run"), some((3, 4))),),
             delayed=((Delayed(AT_MS, 2, False), some((5, 6))),),
+            blocked=Blocked(offsets=some((6, 8)), behind=(3, 3), delivery_counts=(0, 1)),
             totals=Totals(delivered=12, acked=6, redelivered=2, unknown_ends=1, overlapped=4),
         ),
         CursorSnapshot(cell=cell(topic, 1), read_position=0, next_marker=0),
@@ -477,11 +485,12 @@ def test_the_stats_of_a_subscription_are_one_row_with_its_consumers(control: Con
     wait_until(lambda: member.poll(0.1) is not None or bool(member.assignment()))
     (row,) = control.view("stats", subscribe=topic, groupIdPrefix="etl").collect()
     member.close()
-    assert (row.topic, row.subscription, row.backlog, row.outstanding, row.leased) == (topic, "s", 4, 2, 1)
+    assert (row.topic, row.subscription, row.backlog, row.outstanding, row.leased) == (topic, "s", 6, 4, 1)
     assert (row.available, row.delayed, row.held, row.ack_holes) == (1, 1, 0, 2)
+    assert (row.blocked, row.blocking) == (2, 1)
     assert (row.delivered, row.acked, row.unknown_ends, row.overlapped) == (12, 6, 1, 4)
     assert row.oldest_unacked_age_ms == 8
-    assert [tuple(one) for one in row.positions] == [(0, 2, 10, 12, 4), (1, -1, 0, 0, 0)]
+    assert [tuple(one) for one in row.positions] == [(0, 2, 10, 12, 6), (1, -1, 0, 0, 0)]
     assert [(one.client_id, one.host, one.partitions) for one in row.consumers] == [
         ("kcat", "127.0.0.1", [0, 1])
     ]
@@ -493,7 +502,7 @@ def test_the_stats_of_a_subscription_are_one_row_with_its_consumers(control: Con
 
 OUTSTANDING = (
     "subscription STRING, topic STRING, partition INT, offset BIGINT, state STRING, delivery_count INT,"
-    " deadline TIMESTAMP, run_id STRING"
+    " deadline TIMESTAMP, run_id STRING, behind BIGINT"
 )
 
 
@@ -510,6 +519,7 @@ def test_each_outstanding_message_says_who_holds_it_and_how_long(control: Contro
             delayed=((Delayed(AT_MS + 5_000, 3, True), some((6, 7))),),
             available=((Available(4, False), some((8, 9))),),
             held=((HeldLetters(5, "no"), some((9, 10))),),
+            blocked=Blocked(offsets=some((2, 4), (7, 8)), behind=(1, 0, 4), delivery_counts=(0, 2, 0)),
         ),
         CursorSnapshot(cell=cell("t", 1, "b"), read_position=5, next_marker=0),
     )
@@ -517,12 +527,15 @@ def test_each_outstanding_message_says_who_holds_it_and_how_long(control: Contro
         control.view("outstanding"),
         control.frame(
             OUTSTANDING,
-            ("s", "t", 0, 0, "leased", 1, AT_MS, "run-1"),
-            ("s", "t", 0, 1, "leased", 1, AT_MS, "run-1"),
-            ("s", "t", 0, 4, "leased", 2, AT_MS + MINUTE_MS, None),
-            ("s", "t", 0, 6, "delayed", 3, AT_MS + 5_000, None),
-            ("s", "t", 0, 8, "available", 4, None, None),
-            ("s", "t", 0, 9, "held", 5, None, None),
+            ("s", "t", 0, 0, "leased", 1, AT_MS, "run-1", None),
+            ("s", "t", 0, 1, "leased", 1, AT_MS, "run-1", None),
+            ("s", "t", 0, 2, "blocked", 0, None, None, 1),
+            ("s", "t", 0, 3, "blocked", 2, None, None, 0),
+            ("s", "t", 0, 4, "leased", 2, AT_MS + MINUTE_MS, None, None),
+            ("s", "t", 0, 6, "delayed", 3, AT_MS + 5_000, None, None),
+            ("s", "t", 0, 7, "blocked", 0, None, None, 4),
+            ("s", "t", 0, 8, "available", 4, None, None, None),
+            ("s", "t", 0, 9, "held", 5, None, None, None),
         ),
     )
     assert control.view("outstanding", subscription="b").count() == 0
@@ -558,16 +571,16 @@ def test_outstanding_messages_have_their_payload_and_carry_the_options_of_an_act
         .select(*rows.drop("timestamp").columns),
         control.frame(
             f"{OUTSTANDING}, key STRING, value STRING",
-            ("s", topic, 0, 0, "leased", 1, AT_MS, "run-1", None, None),
-            ("s", topic, 0, 4, "leased", 1, AT_MS, "run-1", "k4", "v4"),
-            ("s", topic, 0, 7, "available", 2, None, None, "k7", "v7"),
+            ("s", topic, 0, 0, "leased", 1, AT_MS, "run-1", None, None, None),
+            ("s", topic, 0, 4, "leased", 1, AT_MS, "run-1", None, "k4", "v4"),
+            ("s", topic, 0, 7, "available", 2, None, None, None, "k7", "v7"),
         ),
     )
     same(
         rows.selectExpr("offset + 0 offset", "timestamp"),
         control.frame("offset BIGINT, timestamp TIMESTAMP", (0, None), (4, AT_MS), (7, AT_MS)),
     )
-    assert cursorq.outstanding(control.spark, options, payload=False).columns == rows.columns[:8]
+    assert cursorq.outstanding(control.spark, options, payload=False).columns == rows.columns[:9]
     assert cursorq.outstanding(control.spark, options | {"includeHeaders": "true"}).columns[-1] == "headers"
     assert cursorq.reject(rows.where("value = 'v7'"), reason="given up") == 1
     (rejected,) = [one for one in control.marked() if isinstance(one, Reject)]
@@ -594,8 +607,12 @@ def test_a_million_outstanding_messages_are_listed(control: Control) -> None:
 @settings(deadline=None, max_examples=50)
 @given(
     st.dictionaries(
-        st.integers(0, 200_000),
-        st.tuples(st.sampled_from(["leased", "delayed", "available"]), st.integers(1, 4), st.integers(1, 3)),
+        st.integers(3, 200_000),
+        st.tuples(
+            st.sampled_from(["leased", "delayed", "available", "blocked"]),
+            st.integers(1, 4),
+            st.integers(1, 3),
+        ),
         max_size=300,
     )
 )
@@ -604,6 +621,7 @@ def test_the_rows_are_those_that_a_loop_would_make(held: dict[int, tuple[str, in
     for offset, group in held.items():
         groups.setdefault(group, []).append(offset)
     sets = [(*group, OffsetSet.from_offsets(members)) for group, members in groups.items()]
+    waits = sorted((offset, n, at) for offset, (state, n, at) in held.items() if state == "blocked")
     cursor = CursorSnapshot(
         cell=cell("t", 3),
         read_position=200_001,
@@ -611,10 +629,19 @@ def test_the_rows_are_those_that_a_loop_would_make(held: dict[int, tuple[str, in
         leases=tuple((Lease(at, n, f"run-{at}"), them) for state, n, at, them in sets if state == "leased"),
         delayed=tuple((Delayed(at, n, at == 1), them) for state, n, at, them in sets if state == "delayed"),
         available=tuple((Available(n, at == 1), them) for state, n, at, them in sets if state == "available"),
+        blocked=Blocked(
+            offsets=OffsetSet.from_offsets([offset for offset, _, _ in waits]),
+            behind=tuple(offset - at for offset, _, at in waits),
+            delivery_counts=tuple(n for _, n, _ in waits),
+        ),
     )
     rows = [row for batch in outstanding_batches(cursor) for row in batch.to_pylist()]
-    assert {row["offset"]: (row["state"], row["delivery_count"], row["run_id"]) for row in rows} == {
-        offset: (state, n, f"run-{at}" if state == "leased" else None)
+    names = ("state", "delivery_count", "run_id", "behind")
+    assert {row["offset"]: tuple(row[name] for name in names) for row in rows} == {
+        offset: (
+            *(state, n, f"run-{at}" if state == "leased" else None),
+            offset - at if state == "blocked" else None,
+        )
         for offset, (state, n, at) in held.items()
     }
     assert len(rows) == len(held)
@@ -742,10 +769,11 @@ def test_every_kind_of_marker_is_shown_decoded(control: Control) -> None:
         EndUpTo(cell=of, position=9),
         Seek(cell=of, position=4),
         Release(cell=of, offsets=both, delivery_count=1, due_ms=AT_MS),
+        Block(cell=of, offsets=both, behind=(1, 1, 2), delivery_count=2),
     )
     df = control.view("markers")
     same(
-        df.drop("marker_partition", "marker_offset", "timestamp", "offsets", "due", "error"),
+        df.drop("marker_partition", "marker_offset", "timestamp", "offsets", "due", "behind", "error"),
         control.frame(
             MARKERS,
             (2, "HELLO", "s", "t", 1, None, None, None, None, None, "run", 3),
@@ -757,11 +785,13 @@ def test_every_kind_of_marker_is_shown_decoded(control: Control) -> None:
             (2, "END_UP_TO", "s", "t", 1, None, None, None, None, None, None, 9),
             (2, "SEEK", "s", "t", 1, None, None, None, None, None, None, 4),
             (2, "RELEASE", "s", "t", 1, 3, 1, None, None, None, None, None),
+            (2, "BLOCK", "s", "t", 1, 3, 2, None, None, None, None, None),
         ),
     )
     rows = df.orderBy("marker_offset").selectExpr("*", "unix_millis(due) due_ms").collect()
-    assert [row.marker_offset for row in rows] == list(range(9))
-    assert [row.due_ms for row in rows] == [None] * 8 + [AT_MS]
+    assert [row.marker_offset for row in rows] == list(range(10))
+    assert [row.due_ms for row in rows] == [None] * 8 + [AT_MS, None]
+    assert [row.behind for row in rows] == [None] * 9 + [[1, 1, 2]]
     assert {row.marker_partition for row in rows} == {of.control_partition(2)}
     assert [tuple(one) for one in rows[1].offsets] == [(3, 5), (7, 8)]
     assert rows[0].offsets is None

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from spark_cursor_source.core.marker import End, EndUpTo, Hello, KeepAlive, Marker, Start
+from spark_cursor_source.core.marker import Block, End, EndUpTo, Hello, KeepAlive, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import (
@@ -122,6 +122,21 @@ def test_a_piece_is_never_smaller_than_one_offset() -> None:
         ((5, 6),),
         ((10**12, 10**12 + 1),),
     ]
+
+
+def test_each_piece_of_a_block_says_what_its_own_messages_wait_for() -> None:
+    blocked = list(range(1, 900, 3))
+    marker = Block(
+        cell=cell_of("orders"),
+        offsets=OffsetSet.from_offsets(blocked),
+        behind=tuple(one // 2 for one in blocked),
+        delivery_count=2,
+    )
+    pieces = [wire.decode(marker.cell.key, value) for value in marker_values(marker, max_bytes=300)]
+    blocks = [piece for piece in pieces if isinstance(piece, Block)]
+    waits = [one for piece in blocks for one in zip(piece.offsets, piece.behind, strict=True)]
+    assert len(blocks) > 3
+    assert waits == [(one, one // 2) for one in blocked]
 
 
 def test_each_thread_flushes_its_own_markers(control: Control, sender: MarkerSender) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from starlette.testclient import TestClient
 
+from spark_cursor_source.core.blocked import Blocked
 from spark_cursor_source.core.cursor import (
     Available,
     CursorSnapshot,
@@ -15,7 +16,7 @@ from spark_cursor_source.core.cursor import (
     Lease,
     Totals,
 )
-from spark_cursor_source.core.marker import Release, Start
+from spark_cursor_source.core.marker import Block, Release, Start
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.ui import Collector, UiSettings, create_app
@@ -59,6 +60,7 @@ def queue(broker: EmbeddedKafka) -> Control:
         available=((Available(1, False), offsets((2, 3))),),
         delayed=((Delayed(2_000_000_000_000, 1, False), offsets((3, 4))),),
         held=((HeldLetters(5, "bad", trouble="no topic", tries=1, retry_ms=1), offsets((4, 5))),),
+        blocked=Blocked(offsets=offsets((5, 6)), behind=(0,), delivery_counts=(0,)),
         owner="run-a",
         totals=Totals(delivered=8, acked=5, redelivered=2, dead_lettered=1),
     )
@@ -76,6 +78,7 @@ def queue(broker: EmbeddedKafka) -> Control:
         Start(cell=cell, offsets=offsets((0, 2)), lease_ms=60_000, delivery_count=count, run_id="run-a")
         for count in (2, 3)
     ]
+    block = Block(cell=cell, offsets=offsets((5, 6)), behind=(0,), delivery_count=1)
     produce(
         control.config,
         control.markers,
@@ -85,7 +88,7 @@ def queue(broker: EmbeddedKafka) -> Control:
                 "value": marker_wire.encode(one),
                 "partition": cell.control_partition(PARTITIONS),
             }
-            for one in (starts[0], release, starts[1])
+            for one in (starts[0], release, starts[1], block)
         ],
     )
     produce(control.config, control.markers, [{"key": b"k", "value": b"<b>no marker</b>", "partition": 0}])

@@ -111,6 +111,20 @@ def work_goes_on(control: Control, consumer: QueueConsumer, pick: random.Random)
     worker.join()
 
 
+@contextmanager
+def served(collector: Collector, control: Control) -> Iterator[tuple[str, uvicorn.Server]]:
+    """The address of a page, and its server."""
+    config = uvicorn.Config(create_app(collector, settings_of(control)), port=0, log_level="error")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    wait_until(lambda: server.started)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}", server
+    server.should_exit = True
+    thread.join()
+
+
 @pytest.fixture(scope="module")
 def site(broker: EmbeddedKafka) -> Iterator[tuple[str, uvicorn.Server]]:
     """The address of a page of the shop, and its server."""
@@ -118,15 +132,8 @@ def site(broker: EmbeddedKafka) -> Iterator[tuple[str, uvicorn.Server]]:
         wait_until(lambda: sum(row.leased for row in collector.snapshot.rows) > 100)
         wait_until(lambda: all(row.consumers is not None for row in collector.snapshot.rows))
         wait_until(lambda: len(collector.curves(TOPIC, "billing")[0].values) > SAMPLES)
-        config = uvicorn.Config(create_app(collector, settings_of(control)), port=0, log_level="error")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        wait_until(lambda: server.started)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}", server
-        server.should_exit = True
-        thread.join()
+        with served(collector, control) as found:
+            yield found
 
 
 @pytest.fixture(scope="module")
@@ -217,6 +224,33 @@ def test_a_strip_is_zoomed_until_messages_appear(browser: Any, site: Site) -> No
         page.locator(".strip a").nth(2).click()
         page.locator(".grid a").first.wait_for()
         assert page.locator("#zoom h2").inner_text().startswith("Partition 0, offsets")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_blocked_message_is_seen_and_leads_to_the_one_that_it_waits_for(
+    browser: Any, collector: Collector, queue: Control, scheme: str
+) -> None:
+    with served(collector, queue) as (address, _), tab(browser, scheme=scheme) as page:
+        page.goto(f"{address}/subscription?topic={queue.queue}&name=billing&partition=0")
+        page.get_by_text("blocked: waits for an earlier message").wait_for()
+        assert page.evaluate(CONTRAST, ["f-blocked", "stroke", "f-blocked-back"]) >= 3
+        page.get_by_label("offset 5, blocked, waits for offset 0").click()
+        page.get_by_role("heading", name="Message 5").wait_for()
+        page.get_by_role("link", name="offset 0").first.click()
+        page.get_by_role("heading", name="Message 0").wait_for()
+        page.get_by_text("blocks 1 message").wait_for()
+
+
+#: ratio of the brightness of the stroke or fill of one class of the drawings to the fill of another one
+CONTRAST = """([front, name, back]) => {
+  const brightness = (kind, name) => {
+    const [r, g, b] = getComputedStyle(document.querySelector("." + kind))[name].match(/\\d+/g)
+      .map(one => one / 255).map(one => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05
+  }
+  const [one, two] = [brightness(front, name), brightness(back, "fill")]
+  return Math.max(one, two) / Math.min(one, two)
+}"""
 
 
 def test_a_page_whose_process_has_gone_says_so(browser: Any, site: Site) -> None:

@@ -39,7 +39,16 @@ def test_a_subscription_shows_its_map_and_zooms_to_messages(page: TestClient, qu
     assert "Hole map" in text
     assert "Dead letters cannot be written: no topic" in text
     zoomed = page.get("/subscription", params=at | {"partition": "0"}).text
-    states = ["leased", "acked", "available", "delayed", "held", "acked", "acked", "unread"]
+    states = [
+        "leased",
+        "acked",
+        "available",
+        "delayed",
+        "held",
+        "blocked, waits for offset 0",
+        "acked",
+        "unread",
+    ]
     for offset, state in enumerate(states):
         assert f'aria-label="offset {offset}, {state}"' in zoomed
     beyond = page.get("/subscription", params=at | {"partition": "0", "from": "900", "to": "100"})
@@ -59,6 +68,23 @@ def test_a_message_shows_its_state_and_its_history(page: TestClient, queue: Cont
     assert "&lt;i&gt;no bank&lt;/i&gt;" in text
     assert "leased" in text
     assert "order" not in text.partition("Content")[2], "the payload is shown on a click only"
+
+
+def test_a_blocked_message_leads_to_the_one_that_it_waits_for(page: TestClient, queue: Control) -> None:
+    at = {"topic": queue.queue, "partition": 0}
+    text = page.get("/message", params=at | {"offset": 5}).text
+    now, _, history = text.partition('id="history-title"')
+    first = (
+        rf'href="/message\?topic={queue.queue}&amp;partition=0&amp;offset=0&amp;name=billing">offset 0</a>'
+    )
+    assert re.search(f"waits for <a [^>]*{first}", now)
+    assert re.findall(r"<strong>(\w+)</strong>", history) == ["BLOCK"]
+    assert re.search(f"waits for <a {first}", history)
+    assert "blocks 1 message<" in page.get("/message", params=at | {"offset": 0}).text
+    assert "blocks" not in page.get("/message", params=at | {"offset": 2}).text
+    subscription = page.get("/subscription", params={"topic": queue.queue, "name": "billing"}).text
+    assert "<dt>Blocked</dt><dd>1<small>behind 1</small>" in subscription
+    assert "<dt>Blocked</dt><dd>1<small>behind 1</small>" in page.get("/").text
 
 
 def test_a_payload_is_shown_on_a_click_as_json_text_or_hex(page: TestClient, queue: Control) -> None:
@@ -100,9 +126,11 @@ def test_a_message_that_cannot_be_is_an_error_on_the_page(
 
 def test_the_oldest_and_the_most_delivered_messages_are_listed(page: TestClient, queue: Control) -> None:
     oldest = page.get("/stuck").text
-    assert [int(offset) for offset in re.findall(r"offset=(\d+)", oldest)] == [0, 2, 3, 4]
+    row = r'id="k-\d+" href="[^"]*offset=(\d+)'
+    assert [int(offset) for offset in re.findall(row, oldest)] == [0, 2, 3, 4, 5]
+    assert (oldest.count("waits for <a"), oldest.count("blocks 1 message<")) == (1, 1)
     most = page.get("/stuck", params={"order": "most_delivered"}).text
-    assert [int(offset) for offset in re.findall(r"offset=(\d+)", most)][:2] == [4, 0]
+    assert [int(offset) for offset in re.findall(row, most)][:2] == [4, 0]
 
 
 def test_subscriptions_without_consumers_are_on_the_page_of_consumers(page: TestClient) -> None:
@@ -139,10 +167,20 @@ def test_quarantined_markers_are_listed_with_their_reasons(page: TestClient, que
 
 def test_the_same_is_told_as_json(page: TestClient, queue: Control) -> None:
     told = page.get("/api/stats").json()["topics"][queue.queue]["subscriptions"]["billing"]
-    assert (told["leased"], told["held"]) == (1, 1)
+    assert (told["leased"], told["held"], told["blocked"], told["blocking"]) == (1, 1, 1, 1)
     maps = page.get("/api/map", params={"topic": queue.queue, "name": "billing", "width": "1"}).json()
     assert maps["0"]["cells"] == [
-        {"first": 0, "end": 10, "acked": 3, "leased": 1, "available": 1, "delayed": 1, "held": 1, "unread": 3}
+        {
+            "first": 0,
+            "end": 10,
+            "acked": 2,
+            "leased": 1,
+            "available": 1,
+            "delayed": 1,
+            "blocked": 1,
+            "held": 1,
+            "unread": 3,
+        }
     ]
     assert page.get("/api/map", params={"topic": "t", "name": "s"}).status_code == 404
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_cursor_source.core.blocked import Blocked
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import (
@@ -26,6 +27,7 @@ from spark_cursor_source.core.delivery_times import MOST_STEPS, UNKNOWN, FirstDe
 from spark_cursor_source.core.offsets import OFFSET_LIMIT, OffsetSet
 from spark_cursor_source.core.ttl import MessageAges, ObservedEnd
 from spark_cursor_source.errors import InvalidControlRecord
+from spark_cursor_source.wire.control_pb2 import Blocked as BlockedPb
 from spark_cursor_source.wire.control_pb2 import Cursor as CursorPb
 from spark_cursor_source.wire.control_pb2 import CursorPart, Group
 from spark_cursor_source.wire.control_pb2 import FirstDeliveries as Steps
@@ -137,6 +139,13 @@ SOUGHT = CursorSnapshot(
 
 TRACKED = replace(SOUGHT, log=MarkersLog("__cursorq_markers", "q2W9cLkKQx6w9xRMTnyzZQ"))
 
+BLOCKED = replace(
+    ONE,
+    blocked=Blocked(
+        offsets=OffsetSet.of((60, 63), (70, 71)), behind=(7, 7, 50, 9), delivery_counts=(0, 0, 2, 1)
+    ),
+)
+
 PAUSED = replace(ONE, paused_ms=1_700_000_060_123)
 
 SAVED = replace(
@@ -190,7 +199,10 @@ def cursors(draw: st.DrawFn) -> CursorSnapshot:
         key = draw(st.sampled_from(list(groups)) if groups and draw(st.booleans()) else keys)
         groups.setdefault(key, []).append(offset)
     held = {key: OffsetSet.from_offsets(offsets) for key, offsets in groups.items()}
-    last = max((offset for offsets in groups.values() for offset in offsets), default=-1)
+    taken = frozenset(offset for offsets in groups.values() for offset in offsets)
+    blocked = draw(st.dictionaries(st.integers(1, 60), st.just(0) | counts, max_size=5))
+    waits = sorted((at, count) for at, count in blocked.items() if at not in taken)
+    last = max((*taken, *(at for at, _ in waits)), default=-1)
     tallies = st.integers(0, 2**63)
     totals = st.builds(Totals, **dict.fromkeys((field.name for field in fields(Totals)), tallies))
     return CursorSnapshot(
@@ -201,6 +213,11 @@ def cursors(draw: st.DrawFn) -> CursorSnapshot:
         delayed=tuple((key, held[key]) for key in held if isinstance(key, Delayed)),
         available=tuple((key, held[key]) for key in held if isinstance(key, Available)),
         held=tuple((key, held[key]) for key in held if isinstance(key, HeldLetters)),
+        blocked=Blocked(
+            offsets=OffsetSet.from_offsets([at for at, _ in waits]),
+            behind=tuple(draw(st.integers(0, at - 1)) for at, _ in waits),
+            delivery_counts=tuple(count for _, count in waits),
+        ),
         owner=draw(st.none() | names),
         max_deliveries=draw(st.none() | st.integers(1, 10**9)),
         markers_partition=draw(st.integers(0, 10_000)),
@@ -255,6 +272,10 @@ def test_cursors_that_name_their_markers_topic_are_read_for_ever() -> None:
 
 def test_cursors_of_a_paused_subscription_are_read_for_ever() -> None:
     assert decode((GOLDEN / "cursor_v1_paused.bin").read_bytes()) == PAUSED
+
+
+def test_cursors_with_blocked_messages_are_read_for_ever() -> None:
+    assert decode((GOLDEN / "cursor_v1_blocked.bin").read_bytes()) == BLOCKED
 
 
 def test_cursors_with_saved_states_are_read_for_ever() -> None:
@@ -322,6 +343,7 @@ def test_a_step_of_the_first_deliveries_takes_a_few_bytes() -> None:
 # ---- strictness
 
 GROUP = Group(offsets=encode_offsets(OffsetSet.of((0, 2))), delivery_count=1, at_ms=1_000, run=0)
+WAITS = encode_offsets(OffsetSet.from_offsets([5, 7]))
 OTHER = Group(offsets=encode_offsets(OffsetSet.of((2, 3))), delivery_count=1, at_ms=1_000, run=0)
 
 
@@ -349,6 +371,28 @@ OTHER = Group(offsets=encode_offsets(OffsetSet.of((2, 3))), delivery_count=1, at
         "a held letter that is leased": {
             "leases": [GROUP],
             "held": [HeldPb(offsets=GROUP.offsets, delivery_count=1)],
+        },
+        "a blocked message that is leased": {
+            "leases": [Group(offsets=WAITS, delivery_count=1)],
+            "blocked": BlockedPb(offsets=WAITS, behind=[1, 1], delivery_counts=[0, 0]),
+        },
+        "a blocked message that is not read": {
+            "read_position": 7,
+            "blocked": BlockedPb(offsets=WAITS, behind=[1, 1], delivery_counts=[0, 0]),
+        },
+        "too few blockers": {"blocked": BlockedPb(offsets=WAITS, behind=[1], delivery_counts=[0, 0])},
+        "too many blockers": {"blocked": BlockedPb(offsets=WAITS, behind=[1] * 3, delivery_counts=[0, 0])},
+        "blockers of nothing": {"blocked": BlockedPb(behind=[1])},
+        "counts of nothing blocked": {"blocked": BlockedPb(delivery_counts=[1])},
+        "too few counts of blocked messages": {"blocked": BlockedPb(offsets=WAITS, behind=[1, 1])},
+        "a message that waits for itself": {
+            "blocked": BlockedPb(offsets=WAITS, behind=[0, 1], delivery_counts=[0, 0])
+        },
+        "a message that waits for one before the first": {
+            "blocked": BlockedPb(offsets=WAITS, behind=[1, 8], delivery_counts=[0, 0])
+        },
+        "blocked messages that are no set": {
+            "blocked": BlockedPb(offsets=b"\xff", behind=[1], delivery_counts=[0])
         },
         "ends of the log that go back": {"ends_seen": [{"position": 5}, {"position": 5}]},
         "a negative position of old messages": {"expired_below": -1},
@@ -386,9 +430,10 @@ def test_random_bytes_are_a_cursor_or_refused(value: bytes) -> None:
     assert decode(encode(cursor)) == cursor
 
 
-def test_a_damaged_cursor_is_refused_or_one_without_a_contradiction() -> None:
+@pytest.mark.parametrize("cursor", [ONE, BLOCKED], ids=["one", "blocked"])
+def test_a_damaged_cursor_is_refused_or_one_without_a_contradiction(cursor: CursorSnapshot) -> None:
     chance = random.Random(5)
-    whole = encode(ONE)
+    whole = encode(cursor)
     for _ in range(2_000):
         data = bytearray(whole)
         data[chance.randrange(len(data))] = chance.randrange(256)

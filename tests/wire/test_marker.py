@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
+    Block,
     CloseBreaker,
     Delete,
     End,
@@ -125,6 +126,13 @@ spans_ms = st.integers(0, MAX_LEASE_MS)
 positions = st.integers(0, OFFSET_LIMIT)
 reasons = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 topic_ids = st.none() | names
+
+
+def block(cell: Cell, offsets: OffsetSet, count: int, before: int) -> Block:
+    behind = tuple(max(0, one - before) for one in offsets)
+    return Block(cell=cell, offsets=offsets, behind=behind, delivery_count=count)
+
+
 markers = st.one_of(
     st.builds(
         Start,
@@ -164,6 +172,7 @@ markers = st.one_of(
         due_ms=st.none() | st.integers(0, MAX_DUE_MS - 1),
         topic_id=topic_ids,
     ),
+    st.builds(block, cells, sets.filter(lambda some: 0 not in some), counts, st.integers(1, 2**62)),
     st.builds(Reject, cell=cells, offsets=sets, delivery_count=counts, reason=reasons, topic_id=topic_ids),
     st.builds(EndUpTo, cell=cells, position=positions, run_id=st.none() | names),
     st.builds(EndLeased, cell=cells, offsets=sets, run_id=names, delivery_count=counts),
@@ -207,6 +216,9 @@ GOLDEN_MARKERS: dict[str, Marker] = {
     "release": Release(cell=CELL, offsets=SOME, delivery_count=1, delay_ms=None, reason="boom"),
     "release_now": Release(cell=CELL, offsets=SOME, delivery_count=1, delay_ms=0),
     "release_not_due": Release(cell=CELL, offsets=SOME, delivery_count=1, due_ms=1_700_000_000_250),
+    "block": Block(
+        cell=CELL, offsets=OffsetSet.of((5, 7), (70_000, 70_001)), behind=(4, 4, 0), delivery_count=2
+    ),
     "reject": Reject(cell=CELL, offsets=SOME, delivery_count=3, reason="no such customer"),
     "end_up_to": EndUpTo(cell=CELL, position=70_000),
     "end_up_to_of_a_run": EndUpTo(cell=CELL, position=70_000, run_id=RUN),
@@ -310,6 +322,22 @@ def v2(**change: object) -> bytes:
     return MarkerPb(**fields).SerializeToString()  # type: ignore[arg-type]
 
 
+def blocked(**change: object) -> bytes:
+    """A Block of the offsets 5 and 9, each behind the offset before it, with changes."""
+    fields: dict[str, object] = {
+        "type": MarkerType.BLOCK,
+        "offsets": OffsetSet.from_offsets([5, 9]).to_roaring(),
+        "behind": [1, 1],
+    }
+    return v2(**fields | change)
+
+
+def test_a_block_of_the_strictness_tests_is_read_when_it_is_not_changed() -> None:
+    marker = decode(CELL.key, blocked(behind=[5, 9]))
+    assert isinstance(marker, Block)
+    assert (marker.behind, marker.behind_of(9), marker.behind_of(8)) == ((0, 0), 0, None)
+
+
 @pytest.mark.parametrize("kind", range(11))
 def test_each_type_is_read_when_nothing_is_missing(kind: int) -> None:
     decode(CELL.key, v2(type=kind))
@@ -390,6 +418,19 @@ def test_each_type_is_read_when_nothing_is_missing(kind: int) -> None:
         ),
         pytest.param(CELL.key, v2(type=3, delivery_count=None), "lacks", id="a Release without a count"),
         pytest.param(CELL.key, v2(type=4, delivery_count=None), "lacks", id="a Reject without a count"),
+        pytest.param(CELL.key, blocked(delivery_count=None), "lacks", id="a Block without a count"),
+        pytest.param(CELL.key, blocked(behind=[1]), "does not tell for each", id="a Block that tells less"),
+        pytest.param(
+            CELL.key, blocked(behind=[1, 1, 1]), "does not tell for each", id="a Block that tells more"
+        ),
+        pytest.param(CELL.key, blocked(behind=[]), "does not tell for each", id="a Block that tells nothing"),
+        pytest.param(CELL.key, blocked(behind=[0, 1]), "not before it", id="a Block of a message by itself"),
+        pytest.param(
+            CELL.key, blocked(behind=[1, 10]), "not before it", id="a Block behind what is before offset 0"
+        ),
+        pytest.param(
+            CELL.key, blocked(behind=[1, 2**64 - 1]), "not before it", id="a Block behind a far offset"
+        ),
         pytest.param(CELL.key, v2(type=13, delivery_count=None), "lacks", id="an EndLeased without a count"),
         pytest.param(CELL.key, v2(type=13, run_id=None), "lacks", id="an EndLeased without a run"),
         pytest.param(CELL.key, v2(type=14, delivery_count=None), "lacks", id="a Leave without a count"),

@@ -14,6 +14,7 @@ from spark_cursor_source.topics.message_columns import ARROW_TYPES, Columns
 
 #: half-open ranges of offsets
 RANGES = "ARRAY<STRUCT<start: BIGINT, stop: BIGINT>>"
+OFFSETS = "ARRAY<BIGINT>"
 CONSUMERS = (
     "ARRAY<STRUCT<query_id: STRING, type: STRING, host: STRING, since: STRING, partitions: ARRAY<INT>, "
     "last_seen: TIMESTAMP, client_id: STRING>>"
@@ -39,6 +40,7 @@ _ARROW_TYPES = ARROW_TYPES | {
     CONSUMERS: pa.list_(pa.field("element", _CONSUMER)),
     POSITIONS: pa.list_(pa.field("element", _POSITION)),
     RANGES: pa.list_(pa.field("element", _RANGE)),
+    OFFSETS: pa.list_(pa.field("element", pa.int64())),
 }
 
 

@@ -36,6 +36,8 @@ COLUMNS: Columns = {
     "leased": "BIGINT",
     "available": "BIGINT",
     "delayed": "BIGINT",
+    "blocked": "BIGINT",
+    "blocking": "BIGINT",
     "held": "BIGINT",
     "oldest_unacked": "TIMESTAMP",
     "log_end": "BIGINT",
@@ -62,10 +64,12 @@ class CursorsReader(DataSourceReader):
         read_position  BIGINT     the first offset that was never leased
         ack_holes      ARRAY<STRUCT<start: BIGINT, stop: BIGINT>>
                                   all acked ranges above mark_delete, half-open
-        outstanding    BIGINT     messages delivered and not acked: leased + available + held
+        outstanding    BIGINT     messages delivered and not acked: leased + available + blocked + held
         leased         BIGINT     outstanding messages under a lease
         available      BIGINT     outstanding messages to redeliver, immediately or after a delay
         delayed        BIGINT     available messages whose delay is not over
+        blocked        BIGINT     messages that wait behind an earlier message of their key
+        blocking       BIGINT     messages that others wait for
         held           BIGINT     dead letters that wait for the breaker to close or for a retried write
         oldest_unacked TIMESTAMP  time of the first outstanding or never read message; null: none
         log_end        BIGINT     the offset after the last readable message; null: the topic is gone
@@ -144,6 +148,8 @@ def _row(
         part.leased,
         part.available,
         part.delayed,
+        part.blocked,
+        part.blocking,
         part.held,
         oldest_ms,
         end,

@@ -24,7 +24,7 @@ from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.range_consumer import read_range
 from spark_cursor_source.options.topics import Assign
 from spark_cursor_source.options.view import ViewOptions
-from spark_cursor_source.spark.views.columns import RANGES, rows_batch
+from spark_cursor_source.spark.views.columns import OFFSETS, RANGES, rows_batch
 from spark_cursor_source.spark.views.ranges import RangeOfLog, check_names, reader_config, shows, whole_topics
 from spark_cursor_source.topics.message_columns import Columns
 from spark_cursor_source.wire import marker as wire
@@ -47,6 +47,7 @@ COLUMNS: Columns = {
     "run_id": "STRING",
     "position": "BIGINT",
     "due": "TIMESTAMP",
+    "behind": OFFSETS,
     "error": "STRING",
 }
 _TOPIC, _OFFSETS, _ERROR = (list(COLUMNS).index(name) for name in ("topic", "offsets", "error"))
@@ -67,7 +68,7 @@ class MarkersReader(DataSourceReader):
         type             STRING     START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO,
                                     RESUME, HOLD, LOG_END, DELETE, WITHHOLD, END_LEASED, LEAVE,
                                     PAUSE, END_PAUSE, REQUEUE, MEMBER_LOST, SAVE,
-                                    RESTORE, FORGET
+                                    RESTORE, FORGET, BLOCK
         subscription     STRING     in version 1: the queue id
         topic            STRING     null in version 1, whose markers have no topic
         partition        INT
@@ -79,6 +80,8 @@ class MarkersReader(DataSourceReader):
                                     dead letters could not be written
         position         BIGINT     next offset of END_UP_TO, SEEK, HELLO and LOG_END
         due              TIMESTAMP  due time of a RELEASE of delayed messages that were not delivered
+        behind           ARRAY<BIGINT>   of BLOCK: for each of the offsets in order, the offset of the message
+                                    that it waits for
         error            STRING     why the marker is in quarantine; then the other columns from version
                                     on are null
 
@@ -192,5 +195,6 @@ def _columns_of(marker: Marker) -> Sequence[Any]:
         getattr(marker, "run_id", None),
         getattr(marker, "position", None),
         getattr(marker, "due_ms", None),
+        getattr(marker, "behind", None),
         None,
     )

@@ -34,6 +34,7 @@ COLUMNS: Columns = {
     "delivery_count": "INT",
     "deadline": "TIMESTAMP",
     "run_id": "STRING",
+    "behind": "BIGINT",
 }
 _OF_PAYLOAD = ("key", "value", "timestamp", "headers")
 _ROWS = 65_536
@@ -57,10 +58,12 @@ class OutstandingReader(DataSourceReader):
 
         subscription STRING, topic STRING, partition INT, offset BIGINT
         state          STRING     leased; available; delayed: available after its deadline;
+                                  blocked: it waits behind an earlier message of its key;
                                   held: a dead letter that waits for the breaker to close or for a retry
         delivery_count INT        number of deliveries
         deadline       TIMESTAMP  broker time at which the lease or delay ends; null: neither
         run_id         STRING     run of the source that holds the lease; null: not leased
+        behind         BIGINT     offset of the message that a blocked one waits for; null: not blocked
 
     The rows have no order. They can be acked, released, rejected and extended. The view reads cursors, not
     queue topics, and converts about a million rows in one or two seconds.
@@ -118,16 +121,17 @@ def _slice(cell: Cell, offsets: _Offsets) -> Slice:
 def outstanding_batches(cursor: CursorSnapshot) -> Iterator[pa.RecordBatch]:
     """Yields the outstanding messages of a cursor in batches of about 65,536 rows."""
     waiting: list[tuple[_State, _Offsets]] = []
+    waits = _waits(cursor)
     count = 0
     for state, offsets in _groups(cursor):
         for piece in offsets.chunks(_ROWS):
             waiting.append((state, np.frombuffer(piece.to_array(), np.uint64).astype(np.int64)))
             count += len(piece)
             if count >= _ROWS:
-                yield _batch(cursor.cell, waiting)
+                yield _batch(cursor.cell, waiting, waits)
                 waiting, count = [], 0
     if waiting:
-        yield _batch(cursor.cell, waiting)
+        yield _batch(cursor.cell, waiting, waits)
 
 
 def _groups(cursor: CursorSnapshot) -> Iterator[tuple[_State, OffsetSet]]:
@@ -137,15 +141,35 @@ def _groups(cursor: CursorSnapshot) -> Iterator[tuple[_State, OffsetSet]]:
         yield ("delayed", delay.delivery_count, delay.due_ms, None), offsets
     for wait, offsets in cursor.available:
         yield ("available", wait.delivery_count, None, None), offsets
+    for count, offsets in cursor.blocked.by_count():
+        yield ("blocked", count, None, None), offsets
     for held, offsets in cursor.held:
         yield ("held", held.delivery_count, None, None), offsets
 
 
-def _batch(cell: Cell, groups: Sequence[tuple[_State, _Offsets]]) -> pa.RecordBatch:
+def _waits(cursor: CursorSnapshot) -> tuple[_Offsets, _Offsets]:
+    """Returns the blocked offsets of a cursor, and the offset that each of them waits for."""
+    blocked = cursor.blocked
+    offsets = np.frombuffer(blocked.offsets.to_array(), np.uint64).astype(np.int64)
+    return offsets, np.array(blocked.behind, np.int64)
+
+
+def _behind(offsets: _Offsets, waits: tuple[_Offsets, _Offsets]) -> pa.Array:
+    blocked, behind = waits
+    if not len(blocked):
+        return pa.nulls(len(offsets), pa.int64())
+    places = np.minimum(np.searchsorted(blocked, offsets), len(blocked) - 1)
+    return pa.array(behind[places], mask=blocked[places] != offsets)
+
+
+def _batch(
+    cell: Cell, groups: Sequence[tuple[_State, _Offsets]], waits: tuple[_Offsets, _Offsets]
+) -> pa.RecordBatch:
     schema = arrow_schema(COLUMNS)
     sizes = [len(offsets) for _, offsets in groups]
     group_of_row = pa.array(np.repeat(np.arange(len(groups)), sizes))
     rows = len(group_of_row)
+    offsets = np.concatenate([some for _, some in groups])
     states, counts, deadlines, runs = zip(*(state for state, _ in groups), strict=True)
 
     def same(value: Any, kind: pa.DataType) -> Any:
@@ -156,11 +180,12 @@ def _batch(cell: Cell, groups: Sequence[tuple[_State, _Offsets]]) -> pa.RecordBa
             same(cell.subscription, pa.string()),
             same(cell.topic, pa.string()),
             same(cell.partition, pa.int32()),
-            pa.array(np.concatenate([offsets for _, offsets in groups])),
+            pa.array(offsets),
             pa.array(states, pa.string()).take(group_of_row),
             pa.array(counts, pa.int32()).take(group_of_row),
             timestamps(deadlines).take(group_of_row),
             pa.array(runs, pa.string()).take(group_of_row),
+            _behind(offsets, waits),
         ],
         schema=schema,
     )

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_cursor_source.admin.stats import stats_of
-from spark_cursor_source.core.stats import TOTALS, SubscriptionStats
+from spark_cursor_source.core.stats import SUMMED, TOTALS, SubscriptionStats
 from spark_cursor_source.options.source import Isolation
 from spark_cursor_source.options.view import ViewOptions
 from spark_cursor_source.spark.views.columns import CONSUMERS, POSITIONS, rows_batch
@@ -24,6 +24,8 @@ COLUMNS: Columns = {
     "leased": "BIGINT",
     "available": "BIGINT",
     "delayed": "BIGINT",
+    "blocked": "BIGINT",
+    "blocking": "BIGINT",
     "held": "BIGINT",
     "ack_holes": "BIGINT",
     "trouble": "STRING",
@@ -43,7 +45,7 @@ class StatsReader(DataSourceReader):
         topic STRING, subscription STRING
         backlog        BIGINT     messages that are not acked: outstanding + never read; null: the topic is
                                   gone
-        outstanding, leased, available, delayed, held
+        outstanding, leased, available, delayed, blocked, blocking, held
                        BIGINT     sums over all partitions; see the view cursors
         ack_holes      BIGINT     number of acked ranges above the mark-delete positions
         trouble        STRING     why held dead letters could not be written; null: no failed attempt
@@ -90,10 +92,7 @@ def _row(one: SubscriptionStats) -> tuple[Any, ...]:
         one.topic,
         one.subscription,
         one.backlog,
-        *(
-            one.total(count)
-            for count in ("outstanding", "leased", "available", "delayed", "held", "ack_holes")
-        ),
+        *(one.total(count) for count in SUMMED),
         one.trouble,
         one.oldest_unacked_ms,
         one.oldest_unacked_age_ms,
