@@ -68,6 +68,7 @@ SECONDS = {
     "tests/e2e/test_faults.py": 150,
     "tests/e2e/test_kafka_sink.py": 170,
     "tests/e2e/test_jobs.py": 40,
+    "tests/e2e/test_key_order.py": 170,
     "tests/e2e/test_ledger.py": 245,
     "tests/e2e/test_notebook.py": 220,
     "tests/e2e/test_pipeline.py": 35,

@@ -678,6 +678,9 @@ class OrderedFront(SparkFront):
                 self.blocked += 1
                 block = Block(cell=cell, offsets=only, behind=(behind,), delivery_count=count)
                 self._world.send([block])
+                if count > 1:  # what the tracker announces twice may come again: the delivery was cancelled
+                    run_id = self._parts.session.id_of(cell)
+                    self._world.announced.setdefault(run_id, set()).add((cell.partition, offset, count))
             elif not self._call(Delivery(cell=cell, offsets=only, delivery_count=count), offset):
                 held[key] = offset
 
