@@ -61,6 +61,7 @@ class Rescuer:
         self._owned: frozenset[int] = frozenset()
         self._pauses: dict[str, tuple[float, float]] = {}  # topic -> (time of the next try, pause in seconds)
         self._checked: dict[str, float] = {}  # topic -> time of its last good check
+        self._shown: set[str] = set()  # topics with a gauge
         self._failing = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cursorq-rescuer", daemon=True)
@@ -116,6 +117,7 @@ class Rescuer:
                 for topic, of in self._needs.items()
             }
         if not owned:
+            self._checked.clear()
             return
         copies = self._copier.begin(lambda number: number % self._markers_partitions in owned)
         now = monotonic_ms()
@@ -124,6 +126,7 @@ class Rescuer:
         for topic in sorted({*needs, *copies}):
             if self._stopping.is_set():
                 return
+            self._checked.setdefault(topic, time.monotonic())
             if not self._is_time(topic):
                 continue
             check = TopicCheck(
@@ -161,7 +164,10 @@ class Rescuer:
 
     def _show(self) -> None:
         """Sets the gauge of the time that is left until retention can delete a message without a copy."""
-        now = time.monotonic()
+        now, before_s = time.monotonic(), self._before_ms / 1000
+        for topic in self._shown - self._checked.keys():
+            self._counts.set(table.RESCUE_HEADROOM, topic, to=before_s)
+            self._counts.set(table.RESCUE_UNSAVED, topic, to=0)
         for topic, checked in self._checked.items():
-            left_s = self._before_ms / 1000 - (now - checked)
-            self._counts.set(table.RESCUE_HEADROOM, topic, to=left_s)
+            self._counts.set(table.RESCUE_HEADROOM, topic, to=before_s - (now - checked))
+        self._shown = set(self._checked)

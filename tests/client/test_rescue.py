@@ -1,102 +1,25 @@
-"""Rescue before retention: what retention takes from a queue topic before it is acked is delivered anyway."""
+"""Rescue before retention, with the plain client: what retention takes before it is acked is delivered."""
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
-from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.client import QueueMessage
+from spark_cursor_source.errors import DataLoss, RescueTopicNotCompacted
 from spark_cursor_source.kafka.admin import ClusterAdmin
-from tests.client.conftest import Rig, ids, receive
-from tests.conftest import READY_S, end_clients
-from tests.kafka.control_plane import new_control, read_all
+from spark_cursor_source.metrics import table
+from spark_cursor_source.tracker import Tracker
+from tests.client.conftest import counts, ids, receive
+from tests.kafka.control_plane import read_all, set_config, transaction
+from tests.kafka.short_queue import SETTLE_S, MakeShort, ShortRig
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
-
-#: retention is looked at often, and what it takes is gone at once
-PROPERTIES = {
-    "auto.create.topics.enable": False,
-    "log.initial.task.delay.ms": 100,
-    "log.retention.check.interval.ms": 300,
-    "log.segment.delete.delay.ms": 100,
-    "log.cleaner.backoff.ms": 300,
-}
-RETENTION_MS = 4_000
-SHORT = {"retention.ms": RETENTION_MS, "segment.ms": 500, "retention.bytes": -1}
-RESCUE = {"rescueBefore": "3s"}
-SETTLE_S = 60.0
-
-MakeShort = Callable[..., "ShortRig"]
-
-
-class ShortRig(Rig):
-    """A queue topic that keeps its messages for seconds, with a rescue topic of its own."""
-
-    settings: dict[str, Any] = SHORT
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.topics.delete(self.topic)
-        wait_until(lambda: not self.topics.existing([self.topic]))
-        self.topics.create({self.topic: (self.partitions, dict(self.settings))})
-
-    @property
-    def rescue_topic(self) -> str:
-        return f"rescue-{self.control.name}"
-
-    def tracker(self, **options: object) -> None:
-        super().tracker(**(RESCUE | {"rescueTopic": self.rescue_topic} | options))
-
-    def service(self, **more: Any) -> Any:
-        return super().service(**({"rescue_topic": self.rescue_topic} | more))
-
-    def subscribe(self, subscription: str = "s") -> None:
-        """Create a subscription and leave it."""
-        with self.service().queue(None, subscription=subscription).consumer():
-            wait_until(lambda: len(self.cursors(subscription)) == self.partitions)
-
-    def begins(self) -> list[int]:
-        places = [(self.topic, number) for number in range(self.partitions)]
-        return list(self.topics.beginning_offsets(places).values())
-
-    def until_removed(self, count: int) -> None:
-        """Wait until retention has taken so many messages."""
-        wait_until(lambda: sum(self.begins()) >= count, timeout_s=SETTLE_S)
-
-    def copies(self) -> dict[bytes, bytes]:
-        """The records of the rescue topic that are not deleted."""
-        found: dict[bytes, bytes] = {}
-        for record in read_all(self.control.config, self.rescue_topic):
-            if record.value() is None:
-                found.pop(record.key(), None)
-            else:
-                found[record.key()] = record.value()
-        return found
-
-
-@pytest.fixture(scope="module")
-def short_broker() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(properties=PROPERTIES, ready_timeout_s=READY_S) as running:
-        yield running
-        end_clients()
-
-
-@pytest.fixture
-def make_short(short_broker: EmbeddedKafka) -> Iterator[MakeShort]:
-    with ExitStack() as stack:
-
-        def make(partitions: int = 1, kind: type[ShortRig] = ShortRig) -> ShortRig:
-            rig = kind(new_control({"bootstrap.servers": short_broker.bootstrap_servers}), partitions)
-            stack.enter_context(rig.stack)
-            return rig
-
-        yield make
 
 
 def test_a_stopped_subscription_gets_every_message_that_retention_has_taken(make_short: MakeShort) -> None:
@@ -115,8 +38,7 @@ def test_a_stopped_subscription_gets_every_message_that_retention_has_taken(make
         )
     producer.flush(30)
     rig.until_removed(200)
-    consumer = rig.consumer(consumer_receive_buffer_capacity=50)
-    messages = receive(consumer, 200)
+    messages = receive(rig.consumer(consumer_receive_buffer_capacity=50), 200)
     assert len(set(ids(messages))) == 200
     by_key = {message.key: message for message in messages}
     assert by_key[b"key-7"].payload is None
@@ -127,9 +49,170 @@ def test_a_stopped_subscription_gets_every_message_that_retention_has_taken(make
     for partition in range(2):
         offsets = [message.offset for message in messages if message.partition == partition]
         assert offsets == sorted(offsets)
-    for message in messages:
-        message.ack_async()
-    consumer.flush()
-    rig.all_acked(200)
-    wait_until(lambda: not rig.copies(), "the copies are freed", timeout_s=SETTLE_S)
+    ack_all(rig, messages)
     assert ClusterAdmin(rig.control.config).settings(rig.rescue_topic)["cleanup.policy"] == "compact"
+
+
+def ack_all(rig: ShortRig, messages: list[QueueMessage]) -> None:
+    """Ack the messages, and wait until nothing is left of them."""
+    for message in messages:
+        message.ack()
+    rig.all_acked(len(messages))
+    rig.until_freed()
+
+
+def test_a_slow_consumer_under_load_with_a_retention_of_seconds_loses_nothing(make_short: MakeShort) -> None:
+    # 40 messages a second for 20 s; the consumer takes 30 a second and gives every ninth back once
+    rig = make_short(2)
+    rig.tracker()
+    rig.subscribe()
+    sent = 800
+    load = rig.load(sent, 20.0)
+    acked: set[bytes | None] = set()
+    consumer = rig.consumer(consumer_receive_buffer_capacity=5)
+
+    def done() -> bool:
+        message = consumer.receive(500)
+        if message is None:
+            return len(acked) == sent
+        if message.delivery_count == 1 and message.offset % 9 == 0:
+            message.nack(5_000, reason="later")
+        else:
+            acked.add(message.payload)
+            message.ack_async()
+        time.sleep(0.033)
+        return len(acked) == sent
+
+    wait_until(done, "every message comes", timeout_s=240)
+    load.join()
+    consumer.flush()
+    rig.all_acked(sent)
+    assert acked == {b"%d" % number for number in range(sent)}
+    assert not rig.topics.existing([f"{rig.topic}-s-DLQ"])
+
+
+def test_a_message_is_copied_once_for_all_subscriptions_and_freed_when_the_last_has_acked(
+    make_short: MakeShort,
+) -> None:
+    rig = make_short()
+    rig.tracker()
+    rig.subscribe("first")
+    rig.subscribe("second")
+    rig.produce(20)
+    rig.until_removed(20)
+    assert len(read_all(rig.control.config, rig.rescue_topic)) == 20
+    for message in receive(rig.consumer(None, "first"), 20):
+        message.ack()
+    rig.all_acked(20, "first")
+    time.sleep(8)  # more than the time after which copies are freed
+    assert len(rig.copies()) == 20
+    for message in receive(rig.consumer(None, "second"), 20):
+        message.ack()
+    rig.until_freed()
+
+
+def test_a_rescued_message_comes_again_and_ends_as_a_dead_letter(make_short: MakeShort) -> None:
+    # taken | delivered, given back | delivered again, rejected: the copy is the dead letter
+    rig = make_short()
+    rig.tracker()
+    rig.subscribe()
+    rig.produce(3, headers=[("trace", b"7")])
+    rig.until_removed(3)
+    consumer = rig.consumer()
+    for message in receive(consumer, 3):
+        message.nack(100)
+    again = receive(consumer, 3)
+    assert counts(again) == {2: 3}
+    again[0].ack()
+    again[1].reject("bad")
+    again[2].ack()
+    letters = f"{rig.topic}-s-DLQ"
+    wait_until(lambda: letters in rig.topics.existing([letters]))
+    wait_until(lambda: len(read_all(rig.control.config, letters)) == 1)
+    (letter,) = read_all(rig.control.config, letters)
+    assert (letter.value(), letter.key()) == (again[1].payload, again[1].key)
+    headers = dict(letter.headers() or [])
+    assert (headers["trace"], headers["cursorq-offset"]) == (b"7", b"%d" % again[1].offset)
+    rig.until_freed()
+
+
+def test_offsets_without_a_message_are_no_loss(make_short: MakeShort) -> None:
+    # 0-2 committed, 3 control, 4-5 aborted, 6 control, 7-8 plain
+    rig = make_short()
+    rig.tracker()
+    rig.subscribe()
+    transaction(rig.control.config, [(rig.topic, {"value": b"%d" % number}) for number in range(3)])
+    transaction(rig.control.config, [(rig.topic, {"value": b"no"})] * 2, commit=False)
+    rig.produce(2, partition=0)
+    rig.until_removed(9)
+    consumer = rig.consumer()
+    messages = receive(consumer, 5)
+    assert [message.offset for message in messages] == [0, 1, 2, 7, 8]
+    ack_all(rig, messages)
+    assert consumer.receive(500) is None
+
+
+def test_messages_beyond_the_limit_are_a_loss_that_is_logged_and_counted(
+    make_short: MakeShort, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = make_short()
+    options = {**rig.tracker_options, "rescueMaxBytes": "2000"}
+    with Tracker(options) as tracker, caplog.at_level(logging.INFO):
+        rig.subscribe()
+        rig.produce(10, headers=[("large", b"x" * 500)])
+        wait_until(lambda: "event=rescue_full" in caplog.text, timeout_s=SETTLE_S)
+        unsaved = {one.metric.name: one.value for one in tracker.metrics()}[table.RESCUE_UNSAVED.name]
+        assert isinstance(unsaved, float)
+        assert 0 < unsaved < 10
+        rig.until_removed(10)
+        consumer = rig.consumer()
+        with pytest.raises(DataLoss):
+            receive(consumer, 10)
+        again = rig.consumer(fail_on_data_loss=False, consumer_receive_buffer_capacity=10)
+        assert len(receive(again, 10 - round(unsaved))) == 10 - unsaved
+
+
+def test_a_tracker_tells_what_it_has_rescued_and_the_time_that_is_left(make_short: MakeShort) -> None:
+    rig = make_short()
+    with Tracker(rig.tracker_options) as tracker:
+        rig.subscribe()
+        rig.produce(7)
+
+        def value(metric: table.Metric) -> float:
+            found = [one.value for one in tracker.metrics() if one.metric is metric]
+            return float(found[0]) if found and isinstance(found[0], float) else -1.0
+
+        wait_until(lambda: value(table.RESCUED) == 7, timeout_s=SETTLE_S)
+        wait_until(lambda: value(table.RESCUE_BYTES) > 0, timeout_s=SETTLE_S)
+        assert 0 < value(table.RESCUE_HEADROOM) <= 3
+        assert value(table.RESCUE_UNSAVED) == 0
+
+
+def test_a_rescue_topic_that_deletes_its_records_is_refused(make_short: MakeShort) -> None:
+    rig = make_short()
+    rig.topics.create({rig.rescue_topic: (1, {"cleanup.policy": "delete"})})
+    with (
+        pytest.raises(RescueTopicNotCompacted, match=r"cleanup\.policy=compact"),
+        Tracker(rig.tracker_options) as tracker,
+    ):
+        tracker.wait(60)
+    set_config(AdminClient(rig.control.config), rig.rescue_topic, "cleanup.policy", "compact")
+    with Tracker(rig.tracker_options):
+        rig.subscribe()
+
+
+def test_a_topic_with_a_limit_of_size_is_rescued_too(make_short: MakeShort) -> None:
+    # no retention by time; a log above 20 kB is shortened
+    rig = make_short(retention_ms=-1, retention_bytes=20_000)
+    rig.tracker()
+    rig.subscribe()
+    rig.produce(10)
+    wait_until(
+        lambda: rig.topics.existing([rig.rescue_topic]) and len(rig.copies()) == 10, timeout_s=SETTLE_S
+    )
+    for _ in range(4):
+        rig.produce(10, headers=[("large", b"x" * 1_000)])
+        time.sleep(1)  # the log gets another segment
+    rig.until_removed(10)
+    first = receive(rig.consumer(consumer_receive_buffer_capacity=10), 10)
+    assert [message.payload for message in first] == [b"%d" % number for number in range(10)]
