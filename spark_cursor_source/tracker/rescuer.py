@@ -63,7 +63,7 @@ class Rescuer:
         self._checked: dict[str, float] = {}  # topic -> time of its last good check
         self._shown: set[str] = set()  # topics with a gauge
         self._failing = False
-        self._stopping = threading.Event()
+        self._stopping, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="cursorq-rescuer", daemon=True)
         self._thread.start()
 
@@ -79,18 +79,22 @@ class Rescuer:
             self._held = frozenset(cell.topic for cell in torn)
 
     def own(self, partitions: Collection[int]) -> None:
-        """Works for these markers partitions from now on."""
+        """Works for these markers partitions from now on. The first check begins at once."""
         with self._lock:
             self._owned = frozenset(partitions)
+        self._wake.set()
 
     def close(self) -> None:
         """Ends the thread and closes the clients. A copy that is being written is written again later."""
         self._stopping.set()
+        self._wake.set()
         self._thread.join()
 
     def _run(self) -> None:
         try:
-            while not self._stopping.wait(self._every_s):
+            while not self._stopping.is_set():
+                self._wake.wait(self._every_s)
+                self._wake.clear()
                 try:
                     self._check()
                     self._failing = False

@@ -167,18 +167,18 @@ def subscriptions(rig: ShortRig) -> Subscriptions:
 def test_a_tracker_that_is_killed_and_replaced_under_load_loses_nothing(
     make_short: MakeShort, run_query: RunQuery, tmp_path: Path
 ) -> None:
-    # 600 messages in 20 s, and no query; every 3 s another tracker joins, and the one before is killed
-    rig = make_short(2, retention_ms=10_000)
+    # 600 messages in 24 s, and no query; every 6 s another tracker joins, and the one before is killed
+    rig = make_short(2, retention_ms=20_000)
     conf = tmp_path / "tracker.toml"
     with ExitStack() as stack:
-        current = stack.enter_context(rig.tracker_process(conf, rescueBefore="8s"))
+        current = stack.enter_context(rig.tracker_process(conf, rescueBefore="16s"))
         subscribe(rig, run_query)
-        load = rig.load(600, 20.0)
+        load = rig.load(600, 24.0)
         kills = 0
         while load.is_alive():
             before = current
-            current = stack.enter_context(rig.tracker_process(conf, rescueBefore="8s"))
-            load.join(3)
+            current = stack.enter_context(rig.tracker_process(conf, rescueBefore="16s"))
+            load.join(6)
             os.kill(before.pid, signal.SIGKILL)
             kills += 1
         assert kills >= 3
