@@ -302,7 +302,7 @@ RESCUE_HEADROOM = _metric(
     "rescue_headroom_seconds",
     _GAUGE,
     ("topic",),
-    "Time until retention can delete an unacked message that has no copy; rescueBefore if all is well",
+    "Time until retention can delete an unacked message that has no copy; about rescueBefore if all is well",
     _TRACKER,
 )
 

@@ -93,6 +93,12 @@ class RescueCopier:
         self._failed: list[tuple[RescuePlace, int, KafkaError]] = []
         self._is_full: set[str] = set()  # topics with messages beyond the limit
 
+    def margin_ms(self, topic: str) -> int:
+        """Returns how long before the deletion of a message of this topic its copy is due."""
+        known = self._retention.get(topic)
+        by_time_ms = None if known is None else known[0].by_time_ms
+        return self._before_ms if by_time_ms is None else min(self._before_ms, by_time_ms)
+
     def begin(self, owns: Callable[[int], bool]) -> dict[str, list[RescuePlace]]:
         """Reads the index of the partitions of the rescue topic that ``owns`` selects.
 

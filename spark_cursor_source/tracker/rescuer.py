@@ -26,6 +26,7 @@ from spark_cursor_source.tracker.rescue_copier import RescueCopier, TopicCheck
 log = logging.getLogger(__name__)
 
 _REQUEST_MS = 10_000  # of one request, so that one topic in trouble does not hold up the others for long
+_LEAST_PAUSE_MS = 500  # first pause after a failed check of a topic
 _MOST_PAUSE_MS = 60_000  # longest pause after a failed check of a topic
 
 #: needs of the cells of each queue partition of a topic
@@ -50,7 +51,6 @@ class Rescuer:
         """``broker_ms`` returns the broker time of markers partitions at a time of :func:`monotonic_ms`."""
         assert options.rescue_before_ms is not None
         self._before_ms = options.rescue_before_ms
-        self._every_s = check_every_ms(self._before_ms) / 1000
         self._markers_partitions, self._broker_ms = markers_partitions, broker_ms
         self._counts = counts
         self._topics = ClusterAdmin(client_config(options.kafka, "admin"), timeout_ms=_REQUEST_MS)
@@ -71,6 +71,8 @@ class Rescuer:
         """Takes in changed cursors. Copies of topics with a cursor in ``torn`` are not freed."""
         with self._lock:
             for cell, cursor in changed.items():
+                if cell.topic not in self._needs:
+                    self._wake.set()  # the retention of a new topic is not known yet
                 of_topic = self._needs.setdefault(cell.topic, {})
                 if cursor is not None:
                     of_topic.setdefault(cell.partition, {})[cell] = Need.of(cursor)
@@ -93,7 +95,7 @@ class Rescuer:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
-                self._wake.wait(self._every_s)
+                self._wake.wait(self._next_s())
                 self._wake.clear()
                 try:
                     self._check()
@@ -112,6 +114,10 @@ class Rescuer:
             raise
         finally:
             self._copier.close()
+
+    def _next_s(self) -> float:
+        """Returns the time to the next check: several within the shortest retention that is known."""
+        return check_every_ms(min(map(self._copier.margin_ms, self._checked), default=self._before_ms)) / 1000
 
     def _check(self) -> None:
         with self._lock:
@@ -156,7 +162,7 @@ class Rescuer:
 
     def _pause(self, topic: str, why: CursorqError) -> None:
         known = topic in self._pauses
-        pause_s = min(2 * self._pauses.get(topic, (0.0, self._every_s / 2))[1], _MOST_PAUSE_MS / 1000)
+        pause_s = min(2 * self._pauses.get(topic, (0.0, _LEAST_PAUSE_MS / 2000))[1], _MOST_PAUSE_MS / 1000)
         self._pauses[topic] = time.monotonic() + pause_s, pause_s
         if not known:
             log.warning(
@@ -168,10 +174,11 @@ class Rescuer:
 
     def _show(self) -> None:
         """Sets the gauge of the time that is left until retention can delete a message without a copy."""
-        now, before_s = time.monotonic(), self._before_ms / 1000
+        now = time.monotonic()
         for topic in self._shown - self._checked.keys():
-            self._counts.set(table.RESCUE_HEADROOM, topic, to=before_s)
+            self._counts.set(table.RESCUE_HEADROOM, topic, to=self._before_ms / 1000)
             self._counts.set(table.RESCUE_UNSAVED, topic, to=0)
         for topic, checked in self._checked.items():
-            self._counts.set(table.RESCUE_HEADROOM, topic, to=before_s - (now - checked))
+            left_s = self._copier.margin_ms(topic) / 1000 - (now - checked)
+            self._counts.set(table.RESCUE_HEADROOM, topic, to=left_s)
         self._shown = set(self._checked)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from spark_cursor_source.admin import Subscriptions, examine
 from spark_cursor_source.client import QueueMessage
 from spark_cursor_source.errors import DataLoss, RescueTopicNotCompacted
 from spark_cursor_source.kafka.admin import ClusterAdmin
@@ -62,14 +64,14 @@ def ack_all(rig: ShortRig, messages: list[QueueMessage]) -> None:
 
 
 def test_a_slow_consumer_under_load_with_a_retention_of_seconds_loses_nothing(make_short: MakeShort) -> None:
-    # 40 messages a second for 20 s; the consumer takes 30 a second and gives every ninth back once
+    # 200 messages in 6 s; the consumer is slower than that, and gives every ninth back once
     rig = make_short(2)
     rig.tracker()
     rig.subscribe()
-    sent = 800
-    load = rig.load(sent, 20.0)
+    sent = 200
+    load = rig.load(sent, 6.0)
     acked: set[bytes | None] = set()
-    consumer = rig.consumer(consumer_receive_buffer_capacity=5)
+    consumer = rig.consumer(consumer_receive_buffer_capacity=10)
 
     def done() -> bool:
         message = consumer.receive(500)
@@ -80,13 +82,14 @@ def test_a_slow_consumer_under_load_with_a_retention_of_seconds_loses_nothing(ma
         else:
             acked.add(message.payload)
             message.ack_async()
-        time.sleep(0.033)
+        time.sleep(0.03)
         return len(acked) == sent
 
     wait_until(done, "every message comes", timeout_s=240)
     load.join()
     consumer.flush()
     rig.all_acked(sent)
+    assert any(begin > 0 for begin in rig.begins()), "retention has deleted messages meanwhile"
     assert acked == {b"%d" % number for number in range(sent)}
     assert not rig.topics.existing([f"{rig.topic}-s-DLQ"])
 
@@ -216,3 +219,34 @@ def test_a_topic_with_a_limit_of_size_is_rescued_too(make_short: MakeShort) -> N
     rig.until_removed(10)
     first = receive(rig.consumer(consumer_receive_buffer_capacity=10), 10)
     assert [message.payload for message in first] == [b"%d" % number for number in range(10)]
+
+
+def test_a_restore_and_the_doctor_know_of_messages_that_only_the_rescue_topic_has(
+    make_short: MakeShort,
+) -> None:
+    # 10 messages, taken | snapshot | 4 acked | restore: the 6 that were not acked are not lost
+    rig = make_short()
+    rig.tracker(rescueBefore="30s")
+    rig.subscribe()
+    rig.produce(10)
+    rig.until_removed(10)
+    servers = {"bootstrap.servers": rig.control.config["bootstrap.servers"]}
+    names: Any = {"markers_topic": rig.control.markers, "cursors_topic": rig.control.cursors}
+    with Subscriptions(servers, rescue_topic=rig.rescue_topic, **names) as subscriptions:
+        subscriptions.snapshot("s", rig.topic, "before")
+        with (
+            rig.service(consumer_receive_buffer_capacity=10).queue(None, subscription="s").consumer() as first
+        ):
+            for message in receive(first, 4):
+                message.ack()
+        subscriptions.restore("s", rig.topic, "before")
+        found = examine(
+            servers, redeliveries_topic=rig.control.redeliveries, rescue_topic=rig.rescue_topic, **names
+        )
+        subscriptions.clone("s", "copy", rig.topic)
+    in_rescue = [one for one in found if one.check == "retention"]
+    assert [(one.severity, one.evidence) for one in in_rescue] == [("info", "copies by partition: {0: 10}")]
+    for subscription in ("s", "copy"):
+        consumer = rig.consumer(None, subscription, consumer_receive_buffer_capacity=10)
+        payloads = sorted(message.payload or b"" for message in receive(consumer, 10))
+        assert payloads == [b"%d" % number for number in range(10)]

@@ -104,14 +104,14 @@ class ShortRig(Rig):
             producer.produce(self.topic, value=b"%d" % number, key=b"k%d" % number, **record)
         assert producer.flush(30) == 0
 
+    def begins(self) -> list[int]:
+        """The first offset of each partition that retention has left."""
+        places = [(self.topic, number) for number in range(self.partitions)]
+        return list(self.topics.beginning_offsets(places).values())
+
     def until_removed(self, count: int) -> None:
         """Wait until retention has taken so many offsets."""
-        places = [(self.topic, number) for number in range(self.partitions)]
-        wait_until(
-            lambda: sum(self.topics.beginning_offsets(places).values()) >= count,
-            "retention takes the messages",
-            timeout_s=SETTLE_S,
-        )
+        wait_until(lambda: sum(self.begins()) >= count, "retention takes the messages", timeout_s=SETTLE_S)
 
     def copies(self) -> dict[bytes, bytes]:
         """The records of the rescue topic that are not deleted."""
