@@ -195,7 +195,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             on_missing,
             hold_back if options.delayed_delivery else None,
             order if options.ordering is Ordering.KEY else None,
-            Rescue(client_config(options.kafka, "consumer"), options.rescue_topic, options.markers_topic),
+            Rescue.of(options),
         ):
             size += rows.nbytes
             yield rows

@@ -15,10 +15,12 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.rescue import RescuePlace
 from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.kafka.admin import ClusterAdmin, TopicInfo
+from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.pool import ClientPool
 from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.kafka.reading import offset_of
+from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.topics.copies import reading_rounds
 from spark_cursor_source.wire import rescue as wire
 
@@ -254,6 +256,11 @@ class Rescue:
     def __init__(self, config: Mapping[str, Any], rescue_topic: str, markers_topic: str) -> None:
         self._config = {name: value for name, value in config.items() if name != "isolation.level"}
         self._rescue_topic, self._markers_topic = rescue_topic, markers_topic
+
+    @classmethod
+    def of(cls, options: SourceOptions) -> Rescue:
+        """Return the copies for a query with these options."""
+        return cls(client_config(options.kafka, "consumer"), options.rescue_topic, options.markers_topic)
 
     def messages(self, topic: str, partition: int, wanted: OffsetSet) -> Generator[list[RescuedMessage]]:
         """Yield the copies of these offsets in offset order, in lists of limited size.

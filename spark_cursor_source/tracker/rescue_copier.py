@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 _SETTINGS_MS = 60_000  # interval of the check for changed settings of a topic
 _FLUSH_BYTES = 16 << 20
 _FLUSH_RECORDS = 10_000
+_MOST_AT_ONCE = 256 << 20  # bytes of one topic and check, so that other topics have their turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,8 @@ class RescueCopier:
         self._waiting = 0  # bytes and records that are not flushed
         self._records = 0
         self._failed: list[tuple[RescuePlace, int, KafkaError]] = []
+        self._used = 0  # bytes of the copies, with those since the index was read
+        self.has_more = False  #: True if messages are due that the last check left to the next one
         self._is_full: set[str] = set()  # topics with messages beyond the limit
 
     def margin_ms(self, topic: str) -> int:
@@ -122,7 +125,8 @@ class RescueCopier:
         for place in self._index.places():
             if owns(self._index.partition_of(place)):
                 found.setdefault(place.topic, []).append(place)
-        self._counts.set(table.RESCUE_BYTES, to=self._index.bytes)
+        self._used, self.has_more = self._index.bytes, False
+        self._counts.set(table.RESCUE_BYTES, to=self._used)
         return found
 
     def check(self, check: TopicCheck, copies: Collection[RescuePlace]) -> bool:
@@ -184,12 +188,18 @@ class RescueCopier:
         logs = self._logs(check, list(led), retention)
         wanted = {number: self._wanted(check, place, logs[number]) for number, place in led.items()}
         wanted = {number: offsets for number, offsets in wanted.items() if offsets}
-        left = self._copy(check.topic, led, wanted)
-        unsaved = sum(map(len, left.values())) + sum(
-            len(self._too_large.get(place, EMPTY)) for place in led.values()
-        )
+        beyond = self._copy(check.topic, led, wanted)
+        unsaved = beyond + sum(self._count_too_large(check, led[number], logs[number]) for number in led)
         self._counts.set(table.RESCUE_UNSAVED, check.topic, to=unsaved)
-        return len(led) == len(needed) and not unsaved
+        return len(led) == len(needed) and not unsaved and not self.has_more
+
+    def _count_too_large(self, check: TopicCheck, place: RescuePlace, log_state: LogState) -> int:
+        large = self._too_large.get(place)
+        if large is None:
+            return 0
+        large &= needed_in(self._of_place(check, place), log_state.start, log_state.end)
+        self._too_large[place] = large
+        return len(large)
 
     def _logs(self, check: TopicCheck, numbers: Sequence[int], retention: _Retention) -> dict[int, LogState]:
         tps = [(check.topic, number) for number in numbers]
@@ -213,38 +223,39 @@ class RescueCopier:
         wanted = needed_in(needs, log_state.start, min(due, log_state.end)) - known
         return wanted - self._too_large.get(place, EMPTY)
 
-    def _copy(
-        self, topic: str, places: Mapping[int, RescuePlace], wanted: Mapping[int, OffsetSet]
-    ) -> dict[int, OffsetSet]:
-        """Copies the messages. Returns those that are beyond the limit of bytes."""
+    def _copy(self, topic: str, places: Mapping[int, RescuePlace], wanted: Mapping[int, OffsetSet]) -> int:
+        """Copies the messages. Returns the number of those that are beyond the limit of bytes."""
         found: dict[int, list[int]] = {number: [] for number in wanted}
-        is_full = False
-        used = self._index.bytes
+        most = self._most_bytes * self._share
+        begun = self._used
+        is_full = is_long = False
         with closing(self._messages(topic, wanted)) as messages:
             for message in messages:
                 number, offset = place_of(message)
                 key = wire.record_key(self._markers_topic, places[number], offset)
                 value = wire.encode(_record_of(message))
-                used += len(key) + len(value)
-                is_full = used > self._most_bytes * self._share
-                if is_full:
+                size = len(key) + len(value)
+                is_full, is_long = self._used + size > most, self._used > begun + _MOST_AT_ONCE
+                if is_full or is_long:
                     break
+                self._used += size
                 found[number].append(offset)
                 self._add(places[number], offset, key, value)
         self._flush()
         # Read again: retention may have deleted messages while they were copied. They are no gaps.
         starts = self._topics.beginning_offsets([(topic, number) for number in wanted])
-        left: dict[int, OffsetSet] = {}
+        left = 0
         for number, offsets in wanted.items():
             rest = offsets - OffsetSet.from_offsets(found[number])
-            if is_full:
-                left[number] = rest
+            if is_full or is_long:
+                left += len(rest)
             else:
                 self._keep_gaps(places[number], rest.starting_at(starts[topic, number]))
             self._tell_of_copies(topic, number, len(found[number]))
         self._flush()
-        self._tell_of_limit(topic, sum(map(len, left.values())))
-        return left
+        self._tell_of_limit(topic, left if is_full else 0)
+        self.has_more = self.has_more or is_long
+        return left if is_full else 0
 
     def _messages(self, topic: str, wanted: Mapping[int, OffsetSet]) -> Generator[Message]:
         for ranges in reading_rounds(wanted):

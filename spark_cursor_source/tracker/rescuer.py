@@ -101,6 +101,7 @@ class Rescuer:
                     self._check()
                     self._failing = False
                 except CursorqError as why:
+                    self._copier.has_more = False  # not at once again
                     if not self._failing:
                         log.error(
                             "The rescue topic cannot be used, so no message is rescued. The tracker tries "
@@ -117,6 +118,8 @@ class Rescuer:
 
     def _next_s(self) -> float:
         """Returns the time to the next check: several within the shortest retention that is known."""
+        if self._copier.has_more:
+            return 0.0
         return check_every_ms(min(map(self._copier.margin_ms, self._checked), default=self._before_ms)) / 1000
 
     def _check(self) -> None:
