@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, Message
 
@@ -30,7 +31,7 @@ from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.metrics import table
 from spark_cursor_source.metrics.counts import Counts
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.topics.copies import MessageCopier, headers_of, reading_rounds
+from spark_cursor_source.topics.copies import OF_ONE_MESSAGE, MessageCopier, headers_of, reading_rounds
 from spark_cursor_source.topics.rescue import RescueIndex
 from spark_cursor_source.tracker.marker_clocks import monotonic_ms
 from spark_cursor_source.wire import rescue as wire
@@ -65,6 +66,15 @@ class _Retention:
         return self.by_time_ms is not None or self.by_size
 
 
+class _Copy(NamedTuple):
+    """A record of the rescue topic that is not confirmed yet."""
+
+    place: RescuePlace
+    offset: int  #: of the message; -1: the record names gaps
+    key: bytes
+    value: bytes | None
+
+
 class RescueCopier:
     """Reader of queue topics and writer of the rescue topic. One thread uses it."""
 
@@ -91,7 +101,7 @@ class RescueCopier:
         self._missed: dict[RescuePlace, int] = {}  # first offset that is not missed
         self._waiting = 0  # bytes and records that are not flushed
         self._records = 0
-        self._failed: list[tuple[RescuePlace, int, KafkaError]] = []
+        self._failed: list[tuple[_Copy, KafkaError]] = []
         self._used = 0  # bytes of the copies, with those since the index was read
         self.has_more = False  #: True if messages are due that the last check left to the next one
         self._is_full: set[str] = set()  # topics with messages beyond the limit
@@ -315,16 +325,19 @@ class RescueCopier:
         return retention
 
     def _add(self, place: RescuePlace, offset: int, key: bytes, value: bytes | None) -> None:
-        def told(error: KafkaError | None) -> None:
-            if error is not None:
-                self._failed.append((place, offset, error))
-
-        partition = self._index.partition_of(place)
-        self._copies.add(self._rescue_topic, partition, key=key, value=value, headers=[], told=told)
+        self._send(_Copy(place, offset, key, value))
         self._waiting += len(value or b"")
         self._records += 1
         if self._waiting >= _FLUSH_BYTES or self._records >= _FLUSH_RECORDS:
             self._flush()
+
+    def _send(self, copy: _Copy) -> None:
+        def told(error: KafkaError | None) -> None:
+            if error is not None:
+                self._failed.append((copy, error))
+
+        partition = self._index.partition_of(copy.place)
+        self._copies.add(self._rescue_topic, partition, key=copy.key, value=copy.value, headers=[], told=told)
 
     def _flush(self) -> None:
         """Waits until the brokers have confirmed all copies, without those that are too large.
@@ -332,22 +345,33 @@ class RescueCopier:
         Raises:
             CopiesNotDurable
         """
-        self._copies.flush()
+        # A broker refuses a whole produce batch because of one record. So each refused one is sent alone.
+        for copy in self._refused():
+            self._send(copy)
+            for alone in self._refused():
+                self._tell_of_large(alone)
         self._waiting = self._records = 0
+
+    def _refused(self) -> list[_Copy]:
+        """Waits for the brokers and returns the copies that they refuse for their size."""
+        self._copies.flush()
         failed, self._failed = self._failed, []
-        for place, offset, error in failed:
-            if error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+        for _, error in failed:
+            if error.code() not in OF_ONE_MESSAGE:
                 raise CopiesNotDurable(self._rescue_topic, len(failed), shown(error))
-            log.error(
-                "A message is too large for the rescue topic and is not rescued. Raise max.message.bytes of "
-                "the rescue topic and start the tracker again. event=message_too_large_to_rescue topic=%s "
-                "partition=%d offset=%d",
-                place.topic,
-                place.partition,
-                offset,
-            )
-            large = OffsetSet.of((offset, offset + 1))
-            self._too_large[place] = self._too_large.get(place, EMPTY) | large
+        return [copy for copy, _ in failed]
+
+    def _tell_of_large(self, copy: _Copy) -> None:
+        log.error(
+            "A message is too large for the rescue topic and is not rescued. Raise max.message.bytes of the "
+            "rescue topic and start the tracker again. event=message_too_large_to_rescue topic=%s "
+            "partition=%d offset=%d",
+            copy.place.topic,
+            copy.place.partition,
+            copy.offset,
+        )
+        large = OffsetSet.of((copy.offset, copy.offset + 1)) if copy.offset >= 0 else EMPTY
+        self._too_large[copy.place] = self._too_large.get(copy.place, EMPTY) | large
 
     def _tell_of_copies(self, topic: str, number: int, copied: int) -> None:
         if not copied:
