@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql.types import StructType
 
 from spark_cursor_source.admin.subscriptions import Subscriptions
+from spark_cursor_source.options.tracker import TrackerOptions
+from spark_cursor_source.spark.tracker import _source_options
+from spark_cursor_source.spark.tracker_source import MarkerDataSource, MarkerStreamReader
 from tests.kafka.control_plane import transaction
 from tests.kafka.short_queue import MakeShort, ShortRig
 from tests.kafka.ways import on_both_ways
@@ -190,3 +194,19 @@ def test_a_tracker_that_is_killed_and_replaced_under_load_loses_nothing(
         rig.all_acked(600)
         query.stop()
         rig.until_freed()
+
+
+def test_the_tracker_query_gives_its_source_what_it_needs_to_rescue(tmp_path: Path) -> None:
+    given = {
+        "kafka.bootstrap.servers": "broker:9092",
+        "checkpointLocation": str(tmp_path),
+        "rescueBefore": "90m",
+        "rescueTopic": "saved",
+        "rescueMaxBytes": "1000",
+    }
+    source = MarkerDataSource(_source_options(TrackerOptions.parse(given)))
+    reader = source.streamReader(StructType())
+    assert isinstance(reader, MarkerStreamReader)
+    options = reader._options
+    assert options.rescue_before_ms == 90 * 60_000
+    assert (options.rescue_topic, options.rescue_max_bytes) == ("saved", 1_000)
