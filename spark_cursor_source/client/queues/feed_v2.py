@@ -197,8 +197,9 @@ class FeedV2(Feed):
         with collector_paused():
             fetched, follow = self._fetch_new(most, wait_s, paused)
             self._new_came = bool(fetched)
-            ours = {span.partition: self._wanted(span) for span in fetched}
         try:
+            with collector_paused():
+                ours = {span.partition: self._wanted(span) for span in fetched}
             started = self._start_new({number: messages for number, messages in ours.items() if messages})
         except BaseException:
             starts = {span.partition: span.start for span in fetched}
@@ -211,7 +212,8 @@ class FeedV2(Feed):
             self._assignment.examined(span.partition, span.stop)
         for number in started:
             self._put(number, ours[number], 1)
-        self._reader.follow({number: at for number, at in follow.items() if self._holds(number)})
+        if follow := {number: at for number, at in follow.items() if self._holds(number)}:
+            self._reader.follow(follow)
 
     def _fetch_new(
         self, most: int, wait_s: float, paused: frozenset[int]
