@@ -215,16 +215,16 @@ class RescueIndex:
             del self._copies[place]
 
     def _pieces(self, place: RescuePlace, offsets: OffsetSet) -> Iterator[OffsetSet]:
-        copies = self._copies.get(place)
+        """Yield those of the offsets that have a copy, in pieces for one read each."""
+        known = offsets & self.rescued(place)
+        if not known:
+            return
+        at = self._copies[place].at
         piece: list[int] = []
         size = 0
-        for offset in offsets if copies is not None else ():
-            assert copies is not None
-            known = copies.at.get(offset)
-            if known is None:
-                continue
+        for offset in known:
             piece.append(offset)
-            size += known[1]
+            size += at[offset][1] if offset in at else 0  # a refresh during the read may have forgotten it
             if len(piece) >= _AT_ONCE or size >= _BYTES_AT_ONCE:
                 yield OffsetSet.from_offsets(piece)
                 piece, size = [], 0
