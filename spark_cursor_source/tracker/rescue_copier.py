@@ -155,6 +155,7 @@ class RescueCopier:
         finally:
             self._waiting = self._records = 0
             self._failed.clear()
+            self._counts.set(table.RESCUE_BYTES, to=self._used)
 
     def close(self) -> None:
         """Closes the clients."""
