@@ -13,8 +13,10 @@ from spark_cursor_source.core.names import (
     DEFAULT_CURSORS_TOPIC,
     DEFAULT_MARKERS_TOPIC,
     DEFAULT_REDELIVERIES_TOPIC,
+    DEFAULT_RESCUE_TOPIC,
     DEFAULT_STREAMS_TOPIC,
 )
+from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.stats import Stats, SubscriptionStats
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX
 from spark_cursor_source.errors import (
@@ -27,6 +29,7 @@ from spark_cursor_source.errors import (
 from spark_cursor_source.kafka import rights
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.topics.rescue import Rescue
 from spark_cursor_source.topics.tracker_progress import read_progress
 
 TRACKER_WAIT_MS = 5_000  #: how long a tracker may take to read waiting markers, before it counts as dead
@@ -46,6 +49,7 @@ def examine(
     cursors_topic: str = DEFAULT_CURSORS_TOPIC,
     group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX,
     tracker_wait_ms: int = TRACKER_WAIT_MS,
+    rescue_topic: str = DEFAULT_RESCUE_TOPIC,
 ) -> tuple[Finding, ...]:
     """Returns what is wrong with the control topics, the tracker and the subscriptions, the worst first.
 
@@ -79,6 +83,7 @@ def examine(
         cursors=cursors_topic,
         prefix=group_id_prefix,
         wait_ms=tracker_wait_ms,
+        rescue=rescue_topic,
     )
     found = list(patient.findings())
     order = (ERROR, WARNING, INFO)
@@ -100,10 +105,12 @@ class _Patient:
         cursors: str,
         prefix: str,
         wait_ms: int,
+        rescue: str,
     ) -> None:
         self._kafka, self._subscription, self._topic, self._role = kafka, subscription, topic, role
         self._markers, self._redeliveries, self._cursors = markers, redeliveries, cursors
-        self._prefix, self._wait_ms = prefix, wait_ms
+        self._prefix, self._wait_ms, self._rescue_topic = prefix, wait_ms, rescue
+        self._rescue = Rescue(client_config(kafka, "consumer"), rescue, markers)
         config = client_config(kafka, "admin")
         self._servers = config.get("bootstrap.servers", "")
         self._topics = ClusterAdmin(config).meet()
@@ -136,7 +143,7 @@ class _Patient:
 
     def _control_topics(self) -> Iterator[Finding]:
         names = (self._markers, self._redeliveries, self._cursors)
-        self._there = set(self._topics.existing(names))
+        self._there = set(self._topics.existing((*names, self._rescue_topic)))
         for name in names:
             if name not in self._there:
                 yield Finding(
@@ -152,6 +159,7 @@ class _Patient:
             (self._markers, "message.timestamp.type", "LogAppendTime", "times of leases would be wrong"),
             (self._cursors, "cleanup.policy", "compact", "cursors of idle subscriptions would be removed"),
             (self._markers, "cleanup.policy", "delete", "markers of one cell would replace each other"),
+            (self._rescue_topic, "cleanup.policy", "compact", "rescued messages would be removed"),
         ):
             if name not in self._there:
                 continue
@@ -198,6 +206,11 @@ class _Patient:
             if self._role == "tracker"
             else rights.of_consumer(**control, streams=DEFAULT_STREAMS_TOPIC, queues=queues)
         )
+        if self._rescue_topic in self._there:
+            of_rescue = rights.of_rescue(self._rescue_topic)
+            wanted |= (
+                of_rescue if self._role == "tracker" else {self._rescue_topic: (rights.DESCRIBE, rights.READ)}
+            )
         for missing in self._topics.missing_rights(wanted):
             yield Finding(
                 severity=ERROR,
@@ -340,6 +353,16 @@ class _Patient:
             and (begin := begins[one.topic, part.cell.partition]) > part.mark_delete + 1
         }
         name = f"{one.subscription} of {one.topic}"
+        rescued = self._rescued(one, begins)
+        lost = {number: count for number, count in lost.items() if number not in rescued}
+        if rescued:
+            yield Finding(
+                severity=INFO,
+                check="retention",
+                what=f"Retention has removed messages of {name}, which are in the rescue topic",
+                evidence=f"copies by partition: {rescued}",
+                cure="",
+            )
         if lost:
             yield Finding(
                 severity=ERROR,
@@ -353,12 +376,27 @@ class _Patient:
         if keeps is None or int(keeps) < 0 or age is None or age < _NEAR * int(keeps):
             return
         yield Finding(
-            severity=WARNING,
+            severity=INFO if self._rescue_topic in self._there else WARNING,
             check="retention",
             what=f"Retention will remove messages of {name} before they are acked",
             evidence=f"the oldest is {age // 1000} s old, and {one.topic} keeps {int(keeps) // 1000} s",
             cure=self._alter(one.topic, f"retention.ms={2 * max(age, int(keeps))}"),
         )
+
+    def _rescued(self, one: SubscriptionStats, begins: Mapping[tuple[str, int], int]) -> dict[int, int]:
+        """Returns the number of unacked messages that only the rescue topic has, by partition, where not 0.
+
+        Messages that this subscription has acked, but another one has not, count too.
+        """
+        if self._rescue_topic not in self._there:
+            return {}
+        gone = {
+            part.cell.partition: OffsetSet.of((part.mark_delete + 1, begins[one.topic, part.cell.partition]))
+            for part in one.partitions
+            if part.mark_delete + 1 < begins.get((one.topic, part.cell.partition), 0)
+        }
+        found = self._rescue.has(one.topic, gone)
+        return {number: len(offsets) for number, offsets in found.items() if offsets}
 
     def _retention_by_size(
         self, one: SubscriptionStats, begins: Mapping[tuple[str, int], int]

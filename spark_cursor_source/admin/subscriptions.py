@@ -33,9 +33,11 @@ from spark_cursor_source.core.names import (
     DEFAULT_CURSORS_TOPIC,
     DEFAULT_DEAD_LETTER_TOPIC,
     DEFAULT_MARKERS_TOPIC,
+    DEFAULT_RESCUE_TOPIC,
     why_no_dead_letters,
     why_no_subscription,
 )
+from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id
 from spark_cursor_source.errors import (
     GroupInUse,
@@ -56,6 +58,7 @@ from spark_cursor_source.options.topics import (
 )
 from spark_cursor_source.topics.authors import author_of
 from spark_cursor_source.topics.positions import starting_positions
+from spark_cursor_source.topics.rescue import Rescue
 from spark_cursor_source.wire.instant_text import instant_text
 
 __all__ = ["EARLIEST", "LATEST", "Position", "Subscriptions", "at_offsets", "at_time"]
@@ -106,10 +109,12 @@ class Subscriptions(ClosedAtExit):
         group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX,
         tracker_timeout_ms: int = TRACKER_TIMEOUT_MS,
         author: str | None = None,
+        rescue_topic: str = DEFAULT_RESCUE_TOPIC,
     ) -> None:
         """``kafka`` contains options of the Kafka clients.
 
-        ``author`` is who acts, for :func:`read_audit`; None: this user and host.
+        ``author`` is who acts, for :func:`read_audit`; None: this user and host. ``rescue_topic`` is that of
+        the tracker.
 
         Raises:
             TopicNotFound: the markers topic or the cursors topic does not exist, because no tracker has
@@ -119,6 +124,7 @@ class Subscriptions(ClosedAtExit):
         self._prefix = group_id_prefix
         config = client_config(kafka, "admin")
         self._topics = ClusterAdmin(config).meet()
+        self._rescue = Rescue(client_config(kafka, "consumer"), rescue_topic, markers_topic)
         self._tracker = TrackerChannel(
             kafka,
             self._topics,
@@ -300,7 +306,8 @@ class Subscriptions(ClosedAtExit):
 
         What was acked then is acked, and everything else is delivered, with the delivery counts of then. A
         message that was in its last delivery has one more. Acks since then are forgotten. Running queries
-        follow as after a seek. Messages that are no longer in the topic stay ended. Partitions without this
+        follow as after a seek. Messages that are no longer in the topic stay ended. Those that are in the
+        rescue topic are delivered, as if for the first time. Partitions without this
         snapshot do not change. :meth:`undo` returns to the state before. The snapshot stays.
 
         Raises:
@@ -319,6 +326,8 @@ class Subscriptions(ClosedAtExit):
             markers.append(RestoreState(cell=cell, name=name))
             if saved.ended_below < begin:
                 markers.append(EndUpTo(cell=cell, position=begin))
+                if rescued := self._rescued(cell, saved.read_position, saved.offsets, begin):
+                    markers.append(Requeue(cell=cell, offsets=rescued))
         self._commit(subscription, positions)
         self._tracker.tell(markers, what=what)
         log.info(
@@ -392,7 +401,8 @@ class Subscriptions(ClosedAtExit):
             positions[place] = max(position, begins[place])
             cell = Cell(subscription=target, topic=topic, partition=source.partition)
             markers.append(Seek(cell=cell, position=positions[place]))
-            if there := outstanding.starting_at(begins[place]):
+            rescued = self._rescued(source, position, outstanding, begins[place])
+            if there := outstanding.starting_at(begins[place]) | rescued:
                 markers.append(Requeue(cell=cell, offsets=there))
         self._commit(target, positions)
         self._tracker.tell(markers, what=f"clone {subscription}")
@@ -536,6 +546,12 @@ class Subscriptions(ClosedAtExit):
                 self._commit(cell.subscription, {(cell.topic, cell.partition): cursor.read_position})
         log.info("Messages were skipped. event=messages_skipped partitions=%d", len(positions))
         return {cell.partition: at for cell, at in positions.items()}
+
+    def _rescued(self, cell: Cell, read_position: int, outstanding: OffsetSet, begin: int) -> OffsetSet:
+        """Returns the unacked offsets of a state that only the rescue topic has."""
+        unread = OffsetSet.of((min(read_position, begin), begin))
+        gone = outstanding.below(begin) | unread
+        return self._rescue.has(cell.topic, {cell.partition: gone})[cell.partition] if gone else gone
 
     def _commit(self, subscription: str, positions: Mapping[Partition, int]) -> None:
         """Commits the positions as group offsets, unless active members commit their own."""

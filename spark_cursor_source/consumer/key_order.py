@@ -25,6 +25,7 @@ from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.options.source import Ordering, SourceOptions
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.queue import arrow_batches
+from spark_cursor_source.topics.rescue import Rescue
 from spark_cursor_source.wire.marker import MarkerV1
 
 _POLL_S = 0.02
@@ -156,14 +157,21 @@ class KeyOrder:
 
 
 def read_hashes(options: SourceOptions, cell: Cell, offsets: OffsetSet) -> dict[int, int]:
-    """Returns the hash of the key of each of these messages that exists, from the queue topic.
+    """Returns the hash of the key of each of these messages that exists, from the queue topic or its copies.
 
     Raises the errors of reading the topic.
     """
     config: dict[str, Any] = client_config(options.kafka, "consumer")
     config["isolation.level"] = options.isolation.value
     piece = Slice(topic=cell.topic, partition=cell.partition, offsets=offsets, delivery_count=1)
-    batches = arrow_batches(config, [piece], include_headers=False, queue_id=None, on_missing=lambda *_: None)
+    batches = arrow_batches(
+        config,
+        [piece],
+        include_headers=False,
+        queue_id=None,
+        on_missing=lambda *_: None,
+        rescue=Rescue.of(options),
+    )
     found: dict[int, int] = {}
     for rows in batches:
         keys: Iterable[bytes | None] = rows.column("key").to_pylist()

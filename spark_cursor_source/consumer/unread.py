@@ -26,6 +26,7 @@ from spark_cursor_source.topics.delayed import DelayFilter
 from spark_cursor_source.topics.key_order import OrderFilter
 from spark_cursor_source.topics.queue import arrow_batches
 from spark_cursor_source.topics.read_reports import ReportReader
+from spark_cursor_source.topics.rescue import Rescue
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +135,7 @@ class UnreadMessages:
             on_missing=_ignore,
             hold_back=DelayFilter(now_ms=now_ms, on_early=on_early) if self._is_delayed else None,
             order=None if blocked is None else OrderFilter(blocked=blocked, on_blocked=on_blocked),
+            rescue=Rescue.of(self._options),
         )
         for _ in rows:  # only the headers matter; at most one batch of rows is in memory
             pass

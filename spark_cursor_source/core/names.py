@@ -11,6 +11,7 @@ DEFAULT_MARKERS_TOPIC = "__cursorq_markers"
 DEFAULT_REDELIVERIES_TOPIC = "__cursorq_redeliveries"
 DEFAULT_CURSORS_TOPIC = "__cursors"
 DEFAULT_STREAMS_TOPIC = "__cursorq_streams"
+DEFAULT_RESCUE_TOPIC = "__cursorq_rescue"
 DEFAULT_DEAD_LETTER_TOPIC = "{topic}-{subscription}-DLQ"
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)

@@ -102,6 +102,19 @@ class CursorsTopicNotCompacted(ControlTopicUnfit):
     )
 
 
+class RescueTopicNotCompacted(ControlTopicUnfit):
+    """Raised when a rescue topic deletes old records, and with them messages that are not acked."""
+
+    topic: str
+    found: str
+    servers: str
+    template = (
+        "Rescue topic '{topic}' has cleanup.policy={found}. Set cleanup.policy=compact (kafka-configs.sh "
+        "--bootstrap-server {servers} --alter --entity-type topics --entity-name {topic} --add-config "
+        "cleanup.policy=compact), or choose another topic name and let cursorq create it."
+    )
+
+
 class StreamsTopicUnfit(ControlTopicUnfit):
     """Raised when a streams topic deletes old records, or does not record the broker's time."""
 

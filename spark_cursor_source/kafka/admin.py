@@ -35,6 +35,7 @@ from spark_cursor_source.kafka.control_topics import (
     ensure_control_topics,
     ensure_cursors_topic,
     ensure_markers_topic,
+    ensure_rescue_topic,
     ensure_streams_topic,
     topic_settings,
 )
@@ -160,6 +161,16 @@ class ClusterAdmin:
         """Create and check a cursors topic as :meth:`ensure_control` does. Return its partition count."""
         count = ensure_cursors_topic(self._calls, cursors, partitions=partitions, deadline=self._deadline())
         self._warn_once(cursors)
+        return count
+
+    def ensure_rescue(self, rescue: str, *, partitions: int = DEFAULT_PARTITIONS) -> int:
+        """Create and check a rescue topic as :meth:`ensure_control` does. Return its partition count.
+
+        Raises:
+            RescueTopicNotCompacted: the topic exists with another cleanup policy.
+        """
+        count = ensure_rescue_topic(self._calls, rescue, partitions=partitions, deadline=self._deadline())
+        self._warn_once(rescue)
         return count
 
     def ensure_streams(self, streams: str) -> int:

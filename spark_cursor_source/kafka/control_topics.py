@@ -15,6 +15,7 @@ from spark_cursor_source.errors import (
     CursorsTopicNotCompacted,
     KafkaUnavailable,
     MarkersTopicNotLogAppendTime,
+    RescueTopicNotCompacted,
     StreamsTopicUnfit,
     TopicNotFound,
 )
@@ -50,6 +51,8 @@ _CURSORS: Mapping[str, object] = {
     "segment.bytes": 16 << 20,
     "segment.ms": 600_000,
 }
+# A record holds a whole message of a queue topic, whatever the limit of that topic is.
+_RESCUE: Mapping[str, object] = {**_CURSORS, "max.message.bytes": 100 << 20, "segment.bytes": 64 << 20}
 # One partition, so that changes are read in the order in which they were made, across all streams.
 _STREAMS: Mapping[str, object] = {**_CURSORS, "message.timestamp.type": "LogAppendTime"}
 _STREAMS_WANTED = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
@@ -124,6 +127,22 @@ def ensure_cursors_topic(
     counts = _ensure(calls, {cursors: _CURSORS}, partitions, deadline)
     _check_cursors(cursors, topic_settings(calls, [cursors], deadline=deadline)[cursors], calls.servers)
     return counts[cursors]
+
+
+def ensure_rescue_topic(
+    calls: AdminRequests, rescue: str, *, partitions: int = DEFAULT_PARTITIONS, deadline: Deadline
+) -> int:
+    """Create or check a rescue topic and return its partition count.
+
+    Raises:
+        RescueTopicNotCompacted, NotAuthorized, KafkaRefused, KafkaUnavailable
+    """
+    counts = _ensure(calls, {rescue: _RESCUE}, partitions, deadline)
+    policy = topic_settings(calls, [rescue], deadline=deadline)[rescue].get("cleanup.policy")
+    # "compact,delete" would delete the copies of messages that are not acked for long.
+    if policy != "compact":
+        raise RescueTopicNotCompacted(rescue, str(policy), calls.servers)
+    return counts[rescue]
 
 
 def ensure_streams_topic(calls: AdminRequests, streams: str, *, deadline: Deadline) -> int:

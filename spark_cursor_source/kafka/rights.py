@@ -77,6 +77,11 @@ def of_tracker(*, markers: str, redeliveries: str, cursors: str) -> Rights:
     }
 
 
+def of_rescue(rescue: str) -> Rights:
+    """Return the tracker's rights to the rescue topic."""
+    return {rescue: (*_MADE, READ, WRITE)}
+
+
 def of_dead_letters(letters: Mapping[str, Collection[str]]) -> Rights:
     """Return the tracker's rights to write dead letters, for ``{queue topic: its dead-letter topics}``."""
     rights: Rights = dict.fromkeys(letters, (DESCRIBE, READ))

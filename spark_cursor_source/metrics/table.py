@@ -299,6 +299,26 @@ TRACKER_DEAD_LETTERS = _metric(
     "Messages that this tracker decided to give up; reasons: max-deliveries, rejected, expired",
     _TRACKER,
 )
+RESCUED = _metric(
+    "rescued_messages_total", _COUNTER, ("topic",), "Unacked messages copied to the rescue topic", _TRACKER
+)
+RESCUE_BYTES = _metric(
+    "rescue_bytes", _GAUGE, (), "Size of the copies in the rescue topic that this tracker manages", _TRACKER
+)
+RESCUE_UNSAVED = _metric(
+    "rescue_unsaved_messages",
+    _GAUGE,
+    ("topic",),
+    "Messages that retention deletes soon and that have no copy: over the limit or too large",
+    _TRACKER,
+)
+RESCUE_HEADROOM = _metric(
+    "rescue_headroom_seconds",
+    _GAUGE,
+    ("topic",),
+    "Time until retention can delete an unacked message that has no copy; about rescueBefore if all is well",
+    _TRACKER,
+)
 
 # -- plain client ----------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ _WITHOUT = {
     "failWithoutTracker": "its tracker is not watched",
     "maxOutstanding": "its tracker does not say what is outstanding",
     "deadLetterTopic": "its tracker has no dead letters",
+    "rescueTopic": "its tracker rescues no messages",
     "reason": "its markers have no room for a reason",
 }
 

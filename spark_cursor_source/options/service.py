@@ -11,6 +11,7 @@ from spark_cursor_source.core.names import (
     DEFAULT_DEAD_LETTER_TOPIC,
     DEFAULT_MARKERS_TOPIC,
     DEFAULT_REDELIVERIES_TOPIC,
+    DEFAULT_RESCUE_TOPIC,
     DEFAULT_STREAMS_TOPIC,
     why_no_dead_letters,
     why_no_subscription,
@@ -102,6 +103,11 @@ class ServiceConfig:
     cursors_topic: str = argument(_TOPIC, default=DEFAULT_CURSORS_TOPIC, doc="the cursors; V2 only")
     streams_topic: str = argument(
         _TOPIC, default=DEFAULT_STREAMS_TOPIC, doc="pauses and read-only partitions"
+    )
+    rescue_topic: str = argument(
+        _TOPIC,
+        default=DEFAULT_RESCUE_TOPIC,
+        doc="where messages are read that retention has deleted, if the tracker has `rescueBefore`; V2 only",
     )
     tracker_timeout_ms: int = argument(
         _POSITIVE, default=60_000, doc="how long a consumer waits for a tracker; V2 only"

@@ -12,6 +12,7 @@ from spark_cursor_source.core.names import (
     DEFAULT_DEAD_LETTER_TOPIC,
     DEFAULT_MARKERS_TOPIC,
     DEFAULT_REDELIVERIES_TOPIC,
+    DEFAULT_RESCUE_TOPIC,
     DEFAULT_STREAMS_TOPIC,
     holds_dead_letters,
     why_no_dead_letters,
@@ -271,6 +272,12 @@ class SourceOptions:
         default=DEFAULT_STREAMS_TOPIC,
         doc="pauses and read-only partitions of streams, set by the [plain client](client.md)",
     )
+    rescue_topic: str = option(
+        "rescueTopic",
+        kinds.topic,
+        default=DEFAULT_RESCUE_TOPIC,
+        doc="where messages are read that retention has deleted, if the tracker has `rescueBefore`",
+    )
     dead_letter_topic: str = option(
         "deadLetterTopic",
         kinds.dead_letter_template,
@@ -307,9 +314,15 @@ class SourceOptions:
         return CheckpointOwner(owner)
 
     @property
-    def control_topics(self) -> tuple[str, str, str, str]:
-        """Names of the markers, redeliveries, cursors and streams topics, in this order."""
-        return (self.markers_topic, self.redeliveries_topic, self.cursors_topic, self.streams_topic)
+    def control_topics(self) -> tuple[str, ...]:
+        """Names of the markers, redeliveries, cursors, streams and rescue topics, in this order."""
+        return (
+            self.markers_topic,
+            self.redeliveries_topic,
+            self.cursors_topic,
+            self.streams_topic,
+            self.rescue_topic,
+        )
 
     def selects(self, topic: str) -> bool:
         """True if a topic of this name is a queue of this query.
@@ -347,6 +360,7 @@ class SourceOptions:
             "redeliveriesTopic": self.redeliveries_topic,
             "cursorsTopic": self.cursors_topic,
             "streamsTopic": self.streams_topic,
+            "rescueTopic": self.rescue_topic,
         }
         check_distinct(control | {"deadLetterTopic": self.dead_letter_topic})
         least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger

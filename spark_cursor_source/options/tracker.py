@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.marker import MAX_LEASE_MS
-from spark_cursor_source.core.names import DEFAULT_DEAD_LETTER_TOPIC
+from spark_cursor_source.core.names import DEFAULT_DEAD_LETTER_TOPIC, DEFAULT_RESCUE_TOPIC
 from spark_cursor_source.core.policy import (
     NO_BACKOFF,
     Backoff,
@@ -140,6 +140,22 @@ class TrackerOptions:
     )
     #: None: redelivery by reference.
     reappend: ReappendOptions | None = field(default=None, metadata=read_by(ReappendOptions.read, *REAPPEND))
+    rescue_before_ms: int | None = option(
+        "rescueBefore",
+        kinds.duration(least_ms=1_000),
+        default=None,
+        absent="off",
+        doc="copy unacked messages to the rescue topic this long before retention deletes them; 1s or more",
+    )
+    rescue_max_bytes: int = option(
+        "rescueMaxBytes",
+        kinds.integer(),
+        default=str(10 << 30),
+        doc="most bytes of the copies; messages beyond it are not rescued, which is logged",
+    )
+    rescue_topic: str = option(
+        "rescueTopic", kinds.topic, default=DEFAULT_RESCUE_TOPIC, doc="the copies of unacked messages"
+    )
     markers_topic: str = same_option(SourceOptions, "markers_topic")
     redeliveries_topic: str = same_option(SourceOptions, "redeliveries_topic")
     cursors_topic: str = same_option(SourceOptions, "cursors_topic")
@@ -168,6 +184,7 @@ class TrackerOptions:
         reader = OptionReader(own, known=TRACKER_OPTIONS)
         parsed = read_options(cls, reader, subscription_policies=read_policies, **readings)
         parsed._check_topics()
+        parsed._check_rescue()
         return parsed
 
     def policy_for(self, subscription: str) -> RedeliveryPolicy:
@@ -185,6 +202,7 @@ class TrackerOptions:
             "markersTopic": self.markers_topic,
             "redeliveriesTopic": self.redeliveries_topic,
             "cursorsTopic": self.cursors_topic,
+            "rescueTopic": self.rescue_topic,
         }
         check_distinct(control | {"deadLetterTopic": self.policy.dead_letter_topic})
         if self.reappend is not None:
@@ -192,6 +210,14 @@ class TrackerOptions:
             check_distinct(control | appended | {"deadLetterTopic": self.reappend.dead_letter_topic})
         for name, policy in self.subscription_policies:
             check_distinct(control | {f"{_SUBSCRIPTIONS}{name}.deadLetterTopic": policy.dead_letter_topic})
+
+    def _check_rescue(self) -> None:
+        if self.rescue_before_ms is not None and self.reappend is not None:
+            raise ConflictingOptions(
+                ("rescueBefore", "redelivery"),
+                "markers V1 and of kmq have no cursors that tell which messages are not acked",
+                "leave one of the two out",
+            )
 
 
 TRACKER_OPTIONS = keys_of(TrackerOptions)

@@ -37,6 +37,7 @@ from spark_cursor_source.topics.marker_producer import borrowed_producer
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.topics.queue import Missing, OnMissing, arrow_batches
 from spark_cursor_source.topics.read_reports import report_read
+from spark_cursor_source.topics.rescue import Rescue
 from spark_cursor_source.wire import offset_json
 
 if TYPE_CHECKING:
@@ -194,6 +195,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             on_missing,
             hold_back if options.delayed_delivery else None,
             order if options.ordering is Ordering.KEY else None,
+            Rescue.of(options),
         ):
             size += rows.nbytes
             yield rows
@@ -222,6 +224,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         on_missing: OnMissing,
         hold_back: DelayFilter | None = None,
         order: OrderFilter | None = None,
+        rescue: Rescue | None = None,
     ) -> Iterator[pa.RecordBatch]:
         config = client_config(self._options.kafka, "consumer")
         config["isolation.level"] = self._options.isolation.value
@@ -233,6 +236,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             on_missing=on_missing,
             hold_back=hold_back,
             order=order,
+            rescue=rescue,
         )
 
     def _cell(self, piece: Slice) -> Cell:

@@ -191,4 +191,10 @@ def _source_options(options: TrackerOptions) -> dict[str, str]:
             "queueTopic": options.reappend.queue_topic,
             "markerFormat": options.reappend.marker_format.value,
         }
+    if options.rescue_before_ms is not None:
+        named |= {
+            "rescueBefore": format_duration(options.rescue_before_ms),
+            "rescueMaxBytes": str(options.rescue_max_bytes),
+            "rescueTopic": options.rescue_topic,
+        }
     return named | {f"kafka.{name}": value for name, value in options.kafka.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import compress
 from typing import Any, Self
 
@@ -112,6 +112,48 @@ class MessageChunk(Chunk):
             arrays.append(
                 pa.array([one or None for one in map(Message.headers, messages)], ARROW_TYPES[HEADERS])
             )
+        return arrays
+
+
+class RescuedChunk(Chunk):
+    """Chunk of messages from the rescue topic, alone or among messages of confluent-kafka."""
+
+    def __init__(self, messages: Sequence[Any]) -> None:
+        self.messages = list(messages)
+        self.offsets = np.fromiter((one.offset() for one in messages), np.int64, len(messages))
+
+    @property
+    def mean_bytes(self) -> int:
+        return sum(map(len, self.messages)) // len(self)
+
+    def where(self, mask: Mask) -> Self:
+        return self if mask.all() else type(self)(list(compress(self.messages, mask.tolist())))
+
+    def of_queue(self, queue_id: bytes) -> Mask:
+        return np.fromiter((one.key() == queue_id for one in self.messages), np.bool_, len(self))
+
+    def keys(self) -> list[bytes | None]:
+        return [one.key() for one in self.messages]
+
+    def with_headers(self, names: Collection[str]) -> Iterator[tuple[int, Headers, int | None]]:
+        wanted = frozenset(names)
+        for index, one in enumerate(self.messages):
+            headers = one.headers()
+            if headers and not wanted.isdisjoint([name for name, _ in headers]):
+                kind, timestamp_ms = one.timestamp()
+                yield index, headers, None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms
+
+    def columns(self, *, include_headers: bool) -> list[Array]:
+        types, times_ms = zip(*(one.timestamp() for one in self.messages), strict=True)
+        arrays = [
+            pa.array([one.key() for one in self.messages], pa.binary()),
+            pa.array([one.value() for one in self.messages], pa.binary()),
+            pa.array(self.offsets, pa.int64()),
+            pa.array(np.array(times_ms, np.int64) * 1000, ARROW_TYPES["TIMESTAMP"]),
+            _timestamp_types(types),
+        ]
+        if include_headers:
+            arrays.append(pa.array([one.headers() or None for one in self.messages], ARROW_TYPES[HEADERS]))
         return arrays
 
 

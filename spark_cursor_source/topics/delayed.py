@@ -13,7 +13,7 @@ from confluent_kafka import Message
 from spark_cursor_source.core.marker import MAX_LEASE_MS
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.topics.chunks import Chunk, Headers, Mask, MessageChunk
+from spark_cursor_source.topics.chunks import Chunk, Headers, Mask, MessageChunk, RescuedChunk
 from spark_cursor_source.wire.deliver_at import HEADERS, due
 
 GRAIN_MS = 250  #: poll times are multiples of this, so that messages share markers
@@ -118,5 +118,7 @@ def messages_not_due(
     if not messages:
         return messages, []
     early = EarlyMessages(piece, now_ms)
-    due_now = early.sift(MessageChunk(list(messages)))
+    is_plain = all(isinstance(one, Message) for one in messages)
+    chunk = MessageChunk(list(messages)) if is_plain else RescuedChunk(messages)
+    due_now = early.sift(chunk)
     return due_now.messages, list(early.held_back())

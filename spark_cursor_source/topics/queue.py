@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer
 
-from spark_cursor_source.core.offsets import OffsetSet, OffsetSetBuilder
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet, OffsetSetBuilder
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.consumers import borrowed_fastest_consumer
@@ -32,16 +32,19 @@ from spark_cursor_source.topics.chunks import (
     ColumnChunk,
     MessageChunk,
     Offsets,
+    RescuedChunk,
 )
 from spark_cursor_source.topics.delayed import DelayFilter, EarlyMessages
 from spark_cursor_source.topics.key_order import OrderedMessages, OrderFilter
 from spark_cursor_source.topics.message_columns import message_schema
+from spark_cursor_source.topics.rescue import Rescue
 
 # A seek costs as much as reading this many records, or this many bytes if the records are large.
 _SEEK_RECORDS = 4_000
 _SEEK_BYTES = 4 << 20
 
 ChunkT = TypeVar("ChunkT", bound=Chunk)
+AnyChunkT = TypeVar("AnyChunkT", bound=Chunk)
 ChunkT_co = TypeVar("ChunkT_co", bound=Chunk, covariant=True)
 
 
@@ -65,6 +68,7 @@ def arrow_batches(
     on_missing: OnMissing,
     hold_back: DelayFilter | None = None,
     order: OrderFilter | None = None,
+    rescue: Rescue | None = None,
     stall_timeout_ms: int = STALL_TIMEOUT_MS,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of the slices as record batches, in slice order and in offset order within a slice.
@@ -74,11 +78,14 @@ def arrow_batches(
     The last rows of the slice may still be pending at that time, but all calls happen before the iterator
     ends. With ``hold_back``, messages that are not due are not delivered and are reported to it in the same
     way. With ``order``, the slices are of one partition and in offset order, and messages that wait behind an
-    earlier message of their key are not delivered and are reported to it. Raises the errors of
-    ``read_range``.
+    earlier message of their key are not delivered and are reported to it. With ``rescue``, messages that
+    retention has deleted are read from the rescue topic. Raises the errors of ``read_range``, and those of
+    ``rescue``.
     """
     filters = _Filters(hold_back, order)
-    batches = _batches(config, slices, include_headers, queue_id, on_missing, filters, stall_timeout_ms)
+    batches = _batches(
+        config, slices, include_headers, queue_id, on_missing, filters, rescue, stall_timeout_ms
+    )
     with closing(batches):
         while True:
             with collector_paused():
@@ -95,13 +102,14 @@ def _batches(
     queue_id: bytes | None,
     on_missing: OnMissing,
     filters: _Filters,
+    rescue: Rescue | None,
     stall_timeout_ms: int,
 ) -> Generator[pa.RecordBatch]:
     rows = _Rows(include_headers)
     with borrowed_fastest_consumer(config) as consumer:
         read = reader_of(consumer, headers=include_headers or filters.reads_headers)
         for piece in slices:
-            reading = SliceReading(read, piece, queue_id, stall_timeout_ms)
+            reading = SliceReading(read, piece, queue_id, stall_timeout_ms, rescue)
             filters.begin(piece)
             for chunk in reading.chunks():
                 selected = filters.sift(chunk)
@@ -194,8 +202,16 @@ class SliceReading(Generic[ChunkT]):
     """Reader of the messages of one slice. It records which offsets are missing."""
 
     def __init__(
-        self, read: ReadRange[ChunkT], piece: Slice, queue_id: bytes | None, stall_timeout_ms: int
+        self,
+        read: ReadRange[ChunkT],
+        piece: Slice,
+        queue_id: bytes | None,
+        stall_timeout_ms: int,
+        rescue: Rescue | None = None,
     ) -> None:
+        self._rescue = rescue
+        self._looked_up = 0  # number of removed ranges that were looked up in the rescue topic
+        self._no_message = EMPTY  # removed offsets that the rescue topic knows to hold no message
         self._read, self._slice, self._queue_id = read, piece, queue_id
         self._stall_timeout_ms = stall_timeout_ms
         self._ranges = piece.offsets.ranges
@@ -208,7 +224,7 @@ class SliceReading(Generic[ChunkT]):
         # gaps of up to this many offsets are read through instead of skipped by a seek
         self._reach = _SEEK_RECORDS
 
-    def chunks(self) -> Iterator[ChunkT]:
+    def chunks(self) -> Iterator[ChunkT | RescuedChunk]:
         """Yield the messages, without empty chunks."""
         position = self._slice.offsets.first
         while position is not None:
@@ -224,6 +240,7 @@ class SliceReading(Generic[ChunkT]):
             )
             with closing(reading):
                 for chunk in reading:
+                    yield from self._rescued()
                     self._reach = min(_SEEK_RECORDS, _SEEK_BYTES // (chunk.mean_bytes + 1))
                     past = int(chunk.offsets[-1]) + 1
                     selected = self._select(chunk)
@@ -233,6 +250,20 @@ class SliceReading(Generic[ChunkT]):
                     if following is not None and following - past > self._reach:
                         position = following  # the messages are larger than estimated, so a seek is cheaper
                         break
+            yield from self._rescued()
+
+    def _rescued(self) -> Iterator[RescuedChunk]:
+        """Yield the copies of messages that were removed since the last call."""
+        while self._rescue is not None and self._looked_up < len(self._removed):
+            removed = OffsetSet.of(self._removed[self._looked_up]) & self._slice.offsets
+            self._looked_up += 1
+            place = self._slice.topic, self._slice.partition
+            for messages in self._rescue.messages(*place, removed):
+                selected = self._select(RescuedChunk(messages))
+                if len(selected):
+                    yield selected
+            if missing := removed - self._seen.whole():
+                self._no_message |= self._rescue.without_message(*place, missing)
 
     def _run_from(self, position: int) -> tuple[int, int]:
         """Return start and stop of the next read.
@@ -252,7 +283,7 @@ class SliceReading(Generic[ChunkT]):
         index = bisect_right(self._ranges, position, key=itemgetter(1))
         return max(position, self._ranges[index][0]) if index < len(self._ranges) else None
 
-    def _select(self, chunk: ChunkT) -> ChunkT:
+    def _select(self, chunk: AnyChunkT) -> AnyChunkT:
         """Select the messages that belong to the slice and to the queue."""
         if self._wanted is not None:
             places = np.searchsorted(self._wanted, chunk.offsets)
@@ -275,9 +306,10 @@ class SliceReading(Generic[ChunkT]):
         if self._slice.share is not None and self._slice.share.index:
             return
         wanted = self._slice.offsets
-        removed = OffsetSet.of(*self._removed) & wanted
+        seen = self._seen.whole()
+        removed = (OffsetSet.of(*self._removed) & wanted) - seen - self._no_message
         filtered = self._filtered.whole()
-        gaps = wanted - self._seen.whole() - removed
+        gaps = wanted - seen - removed
         for why, offsets in ((Missing.RETENTION, removed), (Missing.FILTERED, filtered), (Missing.GAP, gaps)):
             if offsets:
                 yield why, offsets

@@ -15,6 +15,7 @@ class TrackerCounts:
 
     def __init__(self) -> None:
         self._counts = Counts()
+        self.rescue = Counts()  #: counts of the rescue before retention
         self.is_running = False
         self.partitions: frozenset[int] = frozenset()  #: markers partitions that the tracker has now
 
@@ -49,3 +50,4 @@ class TrackerCounts:
         yield Sample(table.TRACKER_UP, (), self.is_running)
         yield Sample(table.TRACKER_PARTITIONS, (), len(self.partitions))
         yield from self._counts.samples()
+        yield from self.rescue.samples()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import KafkaError, Message
 
@@ -28,6 +28,7 @@ from spark_cursor_source.topics.copies import (
 )
 from spark_cursor_source.topics.dead_letter_topics import DeadLetterTopics, readable
 from spark_cursor_source.topics.dead_letters import dead_letter_headers, first_delivery_ms
+from spark_cursor_source.topics.rescue import Rescue, RescuedMessage
 from spark_cursor_source.topics.retry_pauses import Place, RetryPauses, Withheld, log_withheld
 
 log = logging.getLogger(__name__)
@@ -87,7 +88,9 @@ class DeadLetterCopier:
         policy_for: Callable[[str], RedeliveryPolicy],
         *,
         patience_ms: int,
+        rescue: Rescue | None = None,
     ) -> None:
+        self._rescue = rescue
         self._topics = topics
         self._patience_ms = patience_ms
         self._targets = DeadLetterTopics(topics)
@@ -164,6 +167,7 @@ class DeadLetterCopier:
         }
         try:
             there, leaderless = readable(topics, topic, wanted)
+            rescued = self._rescued(topic, wanted, there)
         except KafkaFailure as failed:
             for letter in tried:
                 letter.hold(facts(failed), source)
@@ -171,10 +175,11 @@ class DeadLetterCopier:
         for letter in tried:
             if letter.decision.cell.partition in leaderless:
                 letter.hold(f"partition {letter.decision.cell.partition} of topic '{topic}' has no leader")
-        self._find_targets([one for one in tried if not one.held], topic, topics, there)
+        found = {number: there[number] | rescued.get(number, EMPTY) for number in there}
+        self._find_targets([one for one in tried if not one.held], topic, topics, found)
         ready = [letter for letter in tried if not letter.held]
         try:
-            self._read(topic, reader, ready, there)
+            self._read(topic, reader, ready, there, rescued)
         except KafkaFailure as failed:
             for letter in ready:
                 rest = letter.decision.offsets - OffsetSet.from_offsets(letter.found)
@@ -206,20 +211,44 @@ class DeadLetterCopier:
                     letter.hold(facts(failed), Place("write", target))
 
     def _read(
-        self, topic: str, reader: RangeReader, letters: Sequence[_Letter], there: Mapping[int, OffsetSet]
+        self,
+        topic: str,
+        reader: RangeReader,
+        letters: Sequence[_Letter],
+        there: Mapping[int, OffsetSet],
+        rescued: Mapping[int, OffsetSet],
     ) -> None:
         of_partition = _by_partition(letters)
+        for number in rescued.keys() & of_partition.keys():
+            assert self._rescue is not None
+            for messages in self._rescue.messages(topic, number, rescued[number]):
+                for rescued_one in messages:
+                    self._copy_to_all(rescued_one, of_partition[number])
         wanted = {
             number: OffsetSet.union(one.decision.offsets for one in of) & there.get(number, EMPTY)
             for number, of in of_partition.items()
         }
         for ranges in reading_rounds(wanted):
             for message in reader.read(topic, ranges):
-                number, offset = place_of(message)
-                for letter in of_partition[number]:
-                    if offset in letter.decision.offsets:
-                        letter.found.append(offset)
-                        self._copy(message, letter)
+                self._copy_to_all(message, of_partition[place_of(message)[0]])
+
+    def _copy_to_all(self, message: Message | RescuedMessage, letters: Iterable[_Letter]) -> None:
+        """Copies a message for each letter that it belongs to."""
+        offset = offset_of(cast("Message", message))
+        for letter in letters:
+            if offset in letter.decision.offsets:
+                letter.found.append(offset)
+                self._copy(cast("Message", message), letter)
+
+    def _rescued(
+        self, topic: str, wanted: Mapping[int, OffsetSet], there: Mapping[int, OffsetSet]
+    ) -> dict[int, OffsetSet]:
+        """Returns the wanted offsets of each partition that are only in the rescue topic."""
+        missing = {number: wanted[number] - there[number] for number in there}
+        missing = {number: offsets for number, offsets in missing.items() if offsets}
+        if self._rescue is None or not missing:
+            return {}
+        return self._rescue.has(topic, missing)
 
     def _target(self, decision: DeadLetter) -> str:
         policy = self._policy_for(decision.cell.subscription)

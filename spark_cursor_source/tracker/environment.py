@@ -12,9 +12,11 @@ from spark_cursor_source.interop.lease_tables import LeaseTables
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
+from spark_cursor_source.metrics.counts import Counts
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.tracker.marker_clocks import MarkerClocks, monotonic_ms
 from spark_cursor_source.tracker.marker_ends import MarkerEnds
+from spark_cursor_source.tracker.rescuer import Rescuer
 from spark_cursor_source.tracker.resume import cursors_of
 from spark_cursor_source.tracker.rights import TrackerRights
 from spark_cursor_source.tracker.tracked_cells import TrackedCells
@@ -33,7 +35,8 @@ class TrackerEnvironment:
         ControlTopicUnfit, KafkaUnavailable, KafkaRefused
     """
 
-    def __init__(self, options: TrackerOptions) -> None:
+    def __init__(self, options: TrackerOptions, counts: Counts | None = None) -> None:
+        """``counts`` receives the counts of the rescue."""
         self.markers_topic = options.markers_topic
         self._cursors_topic = options.cursors_topic
         admin = client_config(options.kafka, "admin")
@@ -57,6 +60,11 @@ class TrackerEnvironment:
         self.ends = MarkerEnds(self.topics, options.markers_topic, self.partitions)
         self.clocks = MarkerClocks(self.topics, options.markers_topic)
         self.watch.note(self._news)
+        self.rescuer: Rescuer | None = None
+        if options.rescue_before_ms is not None:
+            self.topics.ensure_rescue(options.rescue_topic)
+            self.rescuer = Rescuer(options, self.partitions, counts or Counts(), self.clocks.now)
+            self.rescuer.note(self._news, self.cursors.torn)
         self._news = {}
 
     def _first_cells(self) -> Collection[Cell]:
@@ -80,7 +88,14 @@ class TrackerEnvironment:
         changed = self.cursors.changes()
         self.cells.update(changed)
         self.watch.note(changed)
+        if self.rescuer is not None:
+            self.rescuer.note(changed, self.cursors.torn)
         self.rights.look(cell for cell, cursor in changed.items() if cursor is not None)
+
+    def rescue(self, partitions: Collection[int]) -> None:
+        """Rescues messages for these markers partitions from now on, if ``rescueBefore`` is set."""
+        if self.rescuer is not None:
+            self.rescuer.own(partitions)
 
     def observe(self, *, partitions: Collection[int] | None = None) -> None:
         """Writes what the tracker observes in queues and breakers to the cells, see :class:`QueueWatch`."""
@@ -158,6 +173,8 @@ class TrackerEnvironment:
 
     def close(self) -> None:
         """Closes the clients."""
+        if self.rescuer is not None:
+            self.rescuer.close()
         self.watch.close()
         self.cursors.close()
 

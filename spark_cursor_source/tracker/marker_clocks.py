@@ -27,7 +27,8 @@ class MarkerClocks:
 
     def now(self, instant_ms: int) -> dict[int, int]:
         """Returns the broker time of each partition at a time of :func:`monotonic_ms`, if it is known."""
-        times = {number: clock.now_ms(monotonic_ms=instant_ms) for number, clock in self._clocks.items()}
+        clocks = list(self._clocks.items())  # another thread may ask
+        times = {number: clock.now_ms(monotonic_ms=instant_ms) for number, clock in clocks}
         return {number: now for number, now in times.items() if now is not None}
 
     def look(self, ends: Mapping[int, int]) -> None:

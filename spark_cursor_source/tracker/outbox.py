@@ -35,6 +35,7 @@ from spark_cursor_source.options.reappend import ReappendOptions
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import marker_values
+from spark_cursor_source.topics.rescue import Rescue
 from spark_cursor_source.topics.retry_pauses import Withheld, withhold_marker, withholding
 from spark_cursor_source.topics.tracker_progress import (
     TrackerProgress,
@@ -93,7 +94,9 @@ class Outbox:
         call_timeout_ms: int = CALL_TIMEOUT_MS,
         copy_patience_ms: int = COPY_PATIENCE_MS,
         share: Share | None = None,
+        rescue: Rescue | None = None,
     ) -> None:
+        """``rescue`` has the messages that retention has deleted before they became dead letters."""
         self._config = config
         self._share = share
         self._markers_topic = markers_topic
@@ -102,7 +105,9 @@ class Outbox:
         self._query_id = query_id
         self._patience_ms = patience_ms
         self._topics = ClusterAdmin(config, timeout_ms=patience_ms)
-        self._copier = DeadLetterCopier(config, self._topics, policy_for, patience_ms=copy_patience_ms)
+        self._copier = DeadLetterCopier(
+            config, self._topics, policy_for, patience_ms=copy_patience_ms, rescue=rescue
+        )
         self._reappend = reappend
         self._reappender: Reappender | None = None
         if reappend is not None:
@@ -133,6 +138,10 @@ class Outbox:
 
         With ``share`` it commits these markers partitions only.
         """
+        rescue = None
+        if options.rescue_before_ms is not None:
+            consumer = client_config(options.kafka, "consumer")
+            rescue = Rescue(consumer, options.rescue_topic, options.markers_topic)
         return cls(
             client_config(options.kafka, "producer"),
             markers_topic=options.markers_topic,
@@ -142,6 +151,7 @@ class Outbox:
             policy_for=options.policy_for,
             reappend=options.reappend,
             share=share,
+            rescue=rescue,
         )
 
     def open(self, *, take_over: bool) -> TrackerProgress:

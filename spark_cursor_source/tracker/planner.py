@@ -187,6 +187,7 @@ class TrackerPlanner:
         self._check_progress(self._done, start, known)
         self._at.look()
         self._at.check_markers_topic()
+        self._at.rescue(range(self._at.partitions))
         self._checked = True
 
     def _identity(self, end: TrackerOffset) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from spark_cursor_source.core.rescue import check_every_ms
 from spark_cursor_source.errors import (
     MarkersGone,
     QueueTopicEndsEarlier,
@@ -141,10 +142,11 @@ class Replica:
             raise
         self._pace = Deadline.after_ms(0)
         self._settle_after = Deadline.after_ms(0)
-        self._observe, self._refresh = Pace(_OBSERVE_MS), Pace(_REFRESH_MS)
+        self._observe, self._refresh = Pace(_OBSERVE_MS), Pace(_refresh_ms(options))
         self._cursors_id = at.cursors.topic_id
         self._rewrite = False
         self._observes = self._has_to_observe()
+        at.rescue(partitions)
 
     def gather(self, most_s: float) -> bool:
         """Reads new markers. Waits for them, for the next event or for ``most_s``.
@@ -188,6 +190,7 @@ class Replica:
 
     def close(self) -> None:
         """Closes the clients. The uncommitted state is dropped."""
+        self._at.rescue(())
         self._tail.close()
         self._outbox.close()
 
@@ -377,3 +380,9 @@ class Replica:
 
     def _on_removed(self, partition: int, first: int, up_to: int) -> None:
         raise MarkersGone(self._options.markers_topic, partition, first, (up_to, up_to))
+
+
+def _refresh_ms(options: TrackerOptions) -> int:
+    """Returns the interval of the looks at cursors. A rescue needs to know of new subscriptions in time."""
+    before_ms = options.rescue_before_ms
+    return _REFRESH_MS if before_ms is None else min(_REFRESH_MS, check_every_ms(before_ms))

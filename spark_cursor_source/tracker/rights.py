@@ -9,7 +9,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.errors import KafkaRefused
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.error_codes import acl
-from spark_cursor_source.kafka.rights import DESCRIBE, READ, WRITE, of_dead_letters, of_tracker
+from spark_cursor_source.kafka.rights import DESCRIBE, READ, WRITE, of_dead_letters, of_rescue, of_tracker
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.topics.tracker_progress import tracker_group
 
@@ -38,6 +38,8 @@ class TrackerRights:
             redeliveries=options.redeliveries_topic,
             cursors=options.cursors_topic,
         )
+        if options.rescue_before_ms is not None:
+            own |= of_rescue(options.rescue_topic)
         if options.reappend is not None:
             queue, letters = options.reappend.queue_topic, options.reappend.dead_letter_topic
             own |= of_dead_letters({queue: [letters]}) | {queue: (DESCRIBE, READ, WRITE)}

@@ -133,7 +133,7 @@ class Tracker:
     def _run(self) -> None:
         self._counts.is_running = True
         try:
-            at = TrackerEnvironment(self._options)
+            at = TrackerEnvironment(self._options, self._counts.rescue)
             try:
                 self._join(at)
             finally:

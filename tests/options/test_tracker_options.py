@@ -268,3 +268,23 @@ def test_reappend_needs_a_queue_topic_of_its_own() -> None:
     for other in ("markersTopic", "redeliveriesTopic", "cursorsTopic", "deadLetterTopic"):
         with pytest.raises(ConflictingOptions, match=other):
             tracker(**REAPPEND, **{other: "jobs"})
+
+
+def test_rescue_is_off_unless_it_is_asked_for_and_has_limits() -> None:
+    options = tracker()
+    assert (options.rescue_before_ms, options.rescue_topic) == (None, "__cursorq_rescue")
+    options = tracker(rescueBefore="6h", rescueTopic="saved", rescueMaxBytes="1000")
+    assert (options.rescue_before_ms, options.rescue_topic) == (6 * 3_600_000, "saved")
+    assert options.rescue_max_bytes == 1_000
+
+
+@pytest.mark.parametrize("marker_format", ["protobuf", "kmq"])
+def test_messages_of_trackers_without_cursors_cannot_be_rescued(marker_format: str) -> None:
+    with pytest.raises(ConflictingOptions, match="Leave one of the two out") as refusal:
+        tracker(rescueBefore="6h", redelivery="reappend", queueTopic="jobs", markerFormat=marker_format)
+    assert refusal.value.options == ("rescueBefore", "redelivery")
+
+
+def test_the_rescue_topic_is_a_topic_of_its_own() -> None:
+    with pytest.raises(ConflictingOptions, match="both name the topic 'markers'"):
+        tracker(rescueBefore="6h", rescueTopic="markers", markersTopic="markers")

@@ -246,6 +246,24 @@ def test_a_tracker_without_spark_that_lacks_a_right_ends_and_names_it(
     assert grant.format(own) in {*refused.value.acls, *refused.value.unknown}
 
 
+@pytest.mark.parametrize(
+    ("operation", "denied"),
+    [("Read", AclOperation.READ), ("Write", AclOperation.WRITE), ("Create", AclOperation.CREATE)],
+)
+def test_a_tracker_that_lacks_a_right_to_its_rescue_topic_ends_and_names_it(
+    guarded: Guarded, operation: str, denied: AclOperation
+) -> None:
+    rescue = f"rescue-{guarded.control.name}"
+    if operation != "Create":
+        ClusterAdmin(guarded.control.config).ensure_rescue(rescue)
+    guarded.deny(ResourceType.TOPIC, rescue, denied)
+    with Tracker({**guarded.options(), "rescueBefore": "1h", "rescueTopic": rescue}) as tracker:
+        with pytest.raises(NotAuthorized) as refused:
+            tracker.wait(30)
+        tracker.failure = None
+    assert f"--operation {operation} --topic {rescue}" in refused.value.acls
+
+
 @pytest.fixture
 def with_cursor(guarded: Guarded) -> Guarded:
     """The same, where the tracker knows a subscription of the queue."""
@@ -365,6 +383,7 @@ def rights_of_the_page(
         "`__cursorq_redeliveries`": (ResourceType.TOPIC, control.redeliveries),
         "`__cursors`": (ResourceType.TOPIC, control.cursors),
         "`__cursorq_streams`": (ResourceType.TOPIC, "__cursorq_streams"),
+        "`__cursorq_rescue`, with `rescueBefore`": (ResourceType.TOPIC, "__cursorq_rescue"),
         "queue topics": (ResourceType.TOPIC, control.queue),
         "dead letters, `{topic}-{subscription}-DLQ`": (ResourceType.TOPIC, f"{control.queue}-s-DLQ"),
         "group": (ResourceType.GROUP, group),

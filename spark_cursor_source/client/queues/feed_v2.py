@@ -14,6 +14,7 @@ from spark_cursor_source.client.queues.ack_batcher import AckBatcher
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.feed import LOOK_S, Feed
 from spark_cursor_source.client.queues.message import QueueMessage, unreceived
+from spark_cursor_source.client.queues.rescued_spans import RescuedSpans
 from spark_cursor_source.consumer.client_assignment import ClientAssignment
 from spark_cursor_source.consumer.client_member import ClientMember, Lost
 from spark_cursor_source.consumer.known_topics import KnownTopics
@@ -24,7 +25,7 @@ from spark_cursor_source.consumer.session import TrackerAddress, TrackerSession
 from spark_cursor_source.consumer.starts import Starts
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
 from spark_cursor_source.core.marker import End, Marker, Release, Start
-from spark_cursor_source.core.offsets import EMPTY
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.kafka.admin import ClusterAdmin
@@ -35,11 +36,13 @@ from spark_cursor_source.kafka.reading import offset_of
 from spark_cursor_source.kafka.tail_consumer import Fetched, Record, TailConsumer, offsets_of
 from spark_cursor_source.options.service import ServiceConfig
 from spark_cursor_source.topics.cursors import CursorTable
+from spark_cursor_source.topics.data_loss import report_loss
 from spark_cursor_source.topics.delayed import messages_not_due
 from spark_cursor_source.topics.queue import Missing
 from spark_cursor_source.topics.redelivered import redelivered
 from spark_cursor_source.topics.redeliveries import RedeliveryLog
 from spark_cursor_source.topics.redelivery_partitions import RedeliveryPartitions
+from spark_cursor_source.topics.rescue import Rescue
 
 
 class FeedV2(Feed):
@@ -104,6 +107,9 @@ class FeedV2(Feed):
             on_removed=self._on_removed,
             on_truncated=self._on_truncated,
         )
+        rescue = Rescue(reading, config.rescue_topic, config.marker_topic)
+        self._rescue = rescue
+        self._rescued = RescuedSpans(rescue, config.message_topic, self._on_lost)
         self._starts = Starts(write, self._run.id_of, lease_ms=config.redelivery_timeout_ms)
         pending = ClientRedeliveries(
             RedeliveryLog(reading, config.redeliveries_topic, subscription=subscription),
@@ -125,6 +131,7 @@ class FeedV2(Feed):
         self._fetches_again = False  # True after a failed write of Starts: their messages are fetched again
 
     def _close(self) -> None:
+        self._rescued.drop(self._rescued.partitions)
         self._member.close()
         for client in (self._reader, self._cursors):
             client.close()
@@ -134,6 +141,7 @@ class FeedV2(Feed):
             self._member.read_announcements()
         self._leave(self._member.drop_lost())
         if begin := self._member.greet():
+            self._rescued.drop(begin)
             self._reader.follow(begin)
         self._assignment.report_positions()
         if not self._buffer.wait_for_room(LOOK_S):
@@ -172,6 +180,7 @@ class FeedV2(Feed):
         if not lost.cells:
             return
         self._reader.leave({cell.partition for cell in lost.cells})
+        self._rescued.drop(cell.partition for cell in lost.cells)
         self._withdraw(lambda message: message.delivery.cell in lost.cells)
         for delivery, began_ms in lost.unread:
             release = unreceived(delivery.cell, delivery.offsets, delivery.delivery_count, began_ms=began_ms)
@@ -186,13 +195,15 @@ class FeedV2(Feed):
         self._reader.pause(paused)
         most = max(min(room, self._config.consumer_max_messages_per_commit), 1)
         with collector_paused():
-            fetched = self._reader.read(most, wait_s)
+            fetched, follow = self._fetch_new(most, wait_s, paused)
             self._new_came = bool(fetched)
-            ours = {span.partition: self._wanted(span) for span in fetched}
         try:
+            with collector_paused():
+                ours = {span.partition: self._wanted(span) for span in fetched}
             started = self._start_new({number: messages for number, messages in ours.items() if messages})
         except BaseException:
             starts = {span.partition: span.start for span in fetched}
+            self._rescued.drop(starts)
             self._reader.follow({number: starts[number] for number in starts if self._holds(number)})
             self._fetches_again = True
             raise
@@ -201,6 +212,30 @@ class FeedV2(Feed):
             self._assignment.examined(span.partition, span.stop)
         for number in started:
             self._put(number, ours[number], 1)
+        if follow := {number: at for number, at in follow.items() if self._holds(number)}:
+            self._reader.follow(follow)
+
+    def _fetch_new(
+        self, most: int, wait_s: float, paused: frozenset[int]
+    ) -> tuple[list[Fetched], dict[int, int]]:
+        """Returns the next messages, and the partitions to read on from a position after their delivery.
+
+        While messages of a partition come from the rescue topic, the messages that follow them wait.
+        """
+        if (rescued := self._rescued.next(most, paused=paused)) is not None:
+            span, is_last = rescued
+            return [span], {span.partition: span.stop} if is_last else {}
+        fetched = self._reader.read(most, wait_s)
+        if removed := self._rescued.partitions:
+            self._reader.leave(removed)
+            fetched = [span for span in fetched if span.partition not in removed]
+        return fetched, {}
+
+    def _on_removed(self, partition: int, first: int, past: int) -> None:
+        self._rescued.add(partition, first, past)
+
+    def _on_lost(self, partition: int, offsets: OffsetSet) -> None:
+        report_loss(self._config.message_topic, partition, offsets, fail=self._config.fail_on_data_loss)
 
     def _holds(self, number: int) -> bool:
         return self._assignment.owns(self._assignment.cell_of(number))
@@ -271,6 +306,7 @@ class FeedV2(Feed):
             self._reading | {"isolation.level": self._config.isolation.value},
             piece,
             stall_timeout_ms=self._config.timeout_ms,
+            rescue=self._rescue,
         )
         self._put(piece.partition, messages, piece.delivery_count)
         for why, offsets in missing:
@@ -278,7 +314,7 @@ class FeedV2(Feed):
             cell, gap = self._assignment.cell_of(piece.partition), why is Missing.GAP
             self._batcher.settle(End(cell=cell, offsets=offsets, no_message=gap))
             if why is Missing.RETENTION:
-                self._on_removed(piece.partition, offsets.first or 0, (offsets.last or 0) + 1)
+                self._on_lost(piece.partition, offsets)
 
     # -- markers ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,187 @@
+"""Rescue of unacked messages: a thread that copies them before retention deletes them, and frees the copies.
+
+The thread works beside the tracker and apart from its transactions. It knows the committed cursors, which are
+never ahead of the acks, so it copies too much rather than too little.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.rescue import Need, check_every_ms
+from spark_cursor_source.errors import CursorqError
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.metrics import table
+from spark_cursor_source.metrics.counts import Counts
+from spark_cursor_source.options.tracker import TrackerOptions
+from spark_cursor_source.tracker.marker_clocks import monotonic_ms
+from spark_cursor_source.tracker.rescue_copier import RescueCopier, TopicCheck
+
+log = logging.getLogger(__name__)
+
+_REQUEST_MS = 10_000  # of one request, so that one topic in trouble does not hold up the others for long
+_LEAST_PAUSE_MS = 500  # first pause after a failed check of a topic
+_MOST_PAUSE_MS = 60_000  # longest pause after a failed check of a topic
+
+#: needs of the cells of each queue partition of a topic
+Needs = dict[int, dict[Cell, Need]]
+
+
+class Rescuer:
+    """Thread that keeps the rescue topic up to date for the queue partitions of one tracker.
+
+    A queue partition belongs to the tracker that owns the markers partition with the number of its partition
+    of the rescue topic. So trackers that share a markers topic share this work too. A topic that cannot be
+    read is retried later and holds up no other topic.
+    """
+
+    def __init__(
+        self,
+        options: TrackerOptions,
+        markers_partitions: int,
+        counts: Counts,
+        broker_ms: Callable[[int], Mapping[int, int]],
+    ) -> None:
+        """``broker_ms`` returns the broker time of markers partitions at a time of :func:`monotonic_ms`."""
+        assert options.rescue_before_ms is not None
+        self._before_ms = options.rescue_before_ms
+        self._markers_partitions, self._broker_ms = markers_partitions, broker_ms
+        self._counts = counts
+        self._topics = ClusterAdmin(client_config(options.kafka, "admin"), timeout_ms=_REQUEST_MS)
+        self._copier = RescueCopier(options, self._topics, counts, timeout_ms=_REQUEST_MS)
+        self._lock = threading.Lock()
+        self._needs: dict[str, Needs] = {}
+        self._held: frozenset[str] = frozenset()  # topics with a cursor that cannot be read
+        self._owned: frozenset[int] = frozenset()
+        self._pauses: dict[str, tuple[float, float]] = {}  # topic -> (time of the next try, pause in seconds)
+        self._checked: dict[str, float] = {}  # topic -> time of its last good check
+        self._shown: set[str] = set()  # topics with a gauge
+        self._failing = False
+        self._stopping, self._wake = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cursorq-rescuer", daemon=True)
+        self._thread.start()
+
+    def note(self, changed: Mapping[Cell, CursorSnapshot | None], torn: Iterable[Cell]) -> None:
+        """Takes in changed cursors. Copies of topics with a cursor in ``torn`` are not freed."""
+        with self._lock:
+            for cell, cursor in changed.items():
+                if cell.topic not in self._needs:
+                    self._wake.set()  # the retention of a new topic is not known yet
+                of_topic = self._needs.setdefault(cell.topic, {})
+                if cursor is not None:
+                    of_topic.setdefault(cell.partition, {})[cell] = Need.of(cursor)
+                elif cell in of_topic.get(cell.partition, {}):
+                    del of_topic[cell.partition][cell]
+            self._held = frozenset(cell.topic for cell in torn)
+
+    def own(self, partitions: Collection[int]) -> None:
+        """Works for these markers partitions from now on. The first check begins at once."""
+        with self._lock:
+            self._owned = frozenset(partitions)
+        self._wake.set()
+
+    def close(self) -> None:
+        """Ends the thread and closes the clients. A copy that is being written is written again later."""
+        self._stopping.set()
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._wake.wait(self._next_s())
+                self._wake.clear()
+                try:
+                    self._check()
+                    self._failing = False
+                except CursorqError as why:
+                    self._copier.has_more = False  # not at once again
+                    if not self._failing:
+                        log.error(
+                            "The rescue topic cannot be used, so no message is rescued. The tracker tries "
+                            "again. event=rescue_failed why=%s",
+                            why,
+                        )
+                    self._failing = True
+                self._show()
+        except BaseException as failure:
+            log.error("The rescue of messages has ended. event=rescue_ended error=%r", failure)
+            raise
+        finally:
+            self._copier.close()
+
+    def _next_s(self) -> float:
+        """Returns the time to the next check: several within the shortest retention that is known."""
+        if self._copier.has_more:
+            return 0.0
+        return check_every_ms(min(map(self._copier.margin_ms, self._checked), default=self._before_ms)) / 1000
+
+    def _check(self) -> None:
+        with self._lock:
+            owned, held = self._owned, self._held
+            needs = {
+                topic: {number: list(cells.values()) for number, cells in of.items()}
+                for topic, of in self._needs.items()
+            }
+        if not owned:
+            self._checked.clear()
+            return
+        copies = self._copier.begin(lambda number: number % self._markers_partitions in owned)
+        now = monotonic_ms()
+        # The later of the clocks: copies that are made too early cost only space.
+        now_ms = max([round(time.time() * 1000), *self._broker_ms(now).values()])
+        for topic in sorted({*needs, *copies}):
+            if self._stopping.is_set():
+                return
+            self._checked.setdefault(topic, time.monotonic())
+            if not self._is_time(topic):
+                continue
+            check = TopicCheck(
+                topic=topic,
+                needs=needs.get(topic, {}),
+                now_ms=now_ms,
+                frees=topic not in held,
+            )
+            began = time.monotonic()
+            try:
+                complete = self._copier.check(check, copies.get(topic, ()))
+            except CursorqError as why:
+                self._pause(topic, why)
+            else:
+                self._pauses.pop(topic, None)
+                if complete:
+                    self._checked[topic] = began
+        for topic in self._checked.keys() - needs.keys():
+            del self._checked[topic]
+
+    def _is_time(self, topic: str) -> bool:
+        return self._pauses.get(topic, (0.0, 0.0))[0] <= time.monotonic()
+
+    def _pause(self, topic: str, why: CursorqError) -> None:
+        known = topic in self._pauses
+        pause_s = min(2 * self._pauses.get(topic, (0.0, _LEAST_PAUSE_MS / 2000))[1], _MOST_PAUSE_MS / 1000)
+        self._pauses[topic] = time.monotonic() + pause_s, pause_s
+        if not known:
+            log.warning(
+                "The messages of a topic cannot be rescued now, which is tried again. "
+                "event=rescue_of_topic_failed topic=%s why=%s",
+                topic,
+                why,
+            )
+
+    def _show(self) -> None:
+        """Sets the gauge of the time that is left until retention can delete a message without a copy."""
+        now = time.monotonic()
+        for topic in self._shown - self._checked.keys():
+            self._counts.set(table.RESCUE_HEADROOM, topic, to=self._before_ms / 1000)
+            self._counts.set(table.RESCUE_UNSAVED, topic, to=0)
+        for topic, checked in self._checked.items():
+            left_s = self._copier.margin_ms(topic) / 1000 - (now - checked)
+            self._counts.set(table.RESCUE_HEADROOM, topic, to=left_s)
+        self._shown = set(self._checked)

@@ -1,0 +1,153 @@
+"""Troubles of the rescue before retention stay with the topic that has them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker import Delete, End, Hello, Marker, Start
+from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.tracker import Tracker
+from spark_cursor_source.wire import marker as marker_wire
+from spark_cursor_source.wire.rescue import read_key
+from tests.kafka.control_plane import (
+    PARTITIONS,
+    Control,
+    bind_bob,
+    cell_of,
+    login,
+    new_control,
+    offsets,
+    produce,
+    read_all,
+    set_config,
+)
+from tests.kafka.tracker_thread import options_of
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+#: longer than the retention, so that each unacked message is due at once
+RESCUE = {"rescueBefore": "300d"}
+
+
+def rescue_of(control: Control) -> str:
+    return f"rescue-{control.name}"
+
+
+def put(control: Control, *markers: Marker) -> None:
+    records = [
+        {
+            "key": one.cell.key,
+            "value": marker_wire.encode(one),
+            "partition": one.cell.control_partition(PARTITIONS),
+        }
+        for one in markers
+    ]
+    produce(control.config, control.markers, records)
+
+
+def queue_with(control: Control, topic: str, messages: int, **settings: object) -> Cell:
+    """A queue topic with messages that a subscription has not read."""
+    week = {"retention.ms": 7 * 86_400_000}
+    ClusterAdmin(control.config).create({topic: (1, {**week, **settings})})
+    produce(control.config, topic, [{"value": b"%d" % number} for number in range(messages)])
+    return cell_of(topic)
+
+
+def copied(control: Control, topic: str) -> set[int | None]:
+    """The offsets of a topic that have a copy."""
+    name, found = rescue_of(control), set()
+    if name not in ClusterAdmin(control.config).existing([name]):
+        return set()
+    for record in read_all(control.config, name):
+        read = read_key(record.key() or b"")
+        assert read is not None
+        if read[1].topic == topic:
+            (found.discard if record.value() is None else found.add)(read[2])
+    return found
+
+
+def test_a_topic_that_the_tracker_may_not_read_holds_up_no_other_and_is_tried_again(
+    guarded_broker: EmbeddedKafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = {"bootstrap.servers": guarded_broker.bootstrap_servers}
+    control = new_control(servers | login("admin", "of-admin"))
+    admin = AdminClient(control.config)
+    for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
+        bind_bob(admin, kind, "*", AclOperation.ALL, AclPermissionType.ALLOW)
+    denied, other = (queue_with(control, f"{name}-{control.name}", 3) for name in ("a", "b"))
+    bind_bob(admin, ResourceType.TOPIC, denied.topic, AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY)
+    bob = Control(config=servers | login("bob", "of-bob"), name=control.name)
+    options = options_of(bob, tmp_path, rescueTopic=rescue_of(control), **RESCUE)
+    with Tracker(options) as tracker, caplog.at_level(logging.WARNING):
+        put(control, *(Hello(cell=cell, run_id="run", position=0) for cell in (denied, other)))
+        wait_until(lambda: copied(control, other.topic) == {0, 1, 2})
+        wait_until(lambda: f"event=rescue_of_topic_failed topic={denied.topic}" in caplog.text)
+        assert copied(control, denied.topic) == set()
+        both = (ResourcePatternType.ANY, "User:bob", None, AclOperation.ANY, AclPermissionType.DENY)
+        every = AclBindingFilter(ResourceType.TOPIC, denied.topic, *both)
+        admin.delete_acls([every])[every].result(timeout=20)
+        wait_until(lambda: copied(control, denied.topic) == {0, 1, 2})
+        tracker.check()
+
+
+def test_a_topic_without_retention_is_not_copied_and_a_tracker_without_the_option_has_no_rescue(
+    control: Control, tmp_path: Path
+) -> None:
+    kept = queue_with(control, f"kept-{control.name}", 3, **{"retention.ms": -1, "retention.bytes": -1})
+    compacted = queue_with(control, f"compact-{control.name}", 0, **{"cleanup.policy": "compact"})
+    produce(control.config, compacted.topic, [{"key": b"k", "value": b"v"}])
+    due = queue_with(control, f"due-{control.name}", 3)
+    cells = (kept, compacted, due)
+    with Tracker(options_of(control, tmp_path)):
+        put(control, *(Hello(cell=cell, run_id="run", position=0) for cell in cells))
+        wait_until(lambda: len(read_all(control.config, control.cursors)) >= len(cells))
+        assert "cursorq-rescuer" not in {thread.name for thread in threading.enumerate()}
+        assert not ClusterAdmin(control.config).existing([rescue_of(control)])
+    with Tracker(options_of(control, tmp_path, rescueTopic=rescue_of(control), **RESCUE)):
+        wait_until(lambda: copied(control, due.topic) == {0, 1, 2})
+        assert copied(control, kept.topic) == copied(control, compacted.topic) == set()
+
+
+def test_an_acked_message_is_not_copied_and_an_outstanding_one_is(control: Control, tmp_path: Path) -> None:
+    # 0 acked, 1 leased, 2 acked, 3 leased, 4 unread
+    cell = queue_with(control, control.queue, 5)
+    start = Start(cell=cell, offsets=offsets((0, 4)), lease_ms=600_000, delivery_count=1, run_id="run")
+    put(control, Hello(cell=cell, run_id="run", position=0), start)
+    put(control, End(cell=cell, offsets=offsets((0, 1), (2, 3))))
+    with Tracker(options_of(control, tmp_path)):
+        wait_until(lambda: len(read_all(control.config, control.cursors)) >= 1)
+    with Tracker(options_of(control, tmp_path, rescueTopic=rescue_of(control), **RESCUE)):
+        wait_until(lambda: copied(control, cell.topic) == {1, 3, 4})
+        put(control, Delete(cell=cell))
+
+
+def test_a_message_that_is_too_large_is_told_and_its_neighbours_are_copied(
+    control: Control, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ClusterAdmin(control.config).ensure_rescue(rescue_of(control))
+    set_config(AdminClient(control.config), rescue_of(control), "max.message.bytes", "2000")
+    cell = queue_with(control, control.queue, 2)
+    produce(control.config, cell.topic, [{"value": b"x" * 5_000}, {"value": b"3"}])
+    put(control, Hello(cell=cell, run_id="run", position=0))
+    with (
+        Tracker(options_of(control, tmp_path, rescueTopic=rescue_of(control), **RESCUE)),
+        caplog.at_level(logging.ERROR),
+    ):
+        wait_until(lambda: "event=message_too_large_to_rescue" in caplog.text)
+        wait_until(lambda: copied(control, cell.topic) >= {0, 1, 3})
+        assert 2 not in copied(control, cell.topic)
