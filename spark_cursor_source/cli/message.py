@@ -72,14 +72,24 @@ def message(
         return
     for line in _head(history, payload=payload):
         print(line)
-    for state in history.states:
-        print(f"\n{_told(state)}")
-        events = [one for one in history.events if one.subscription == state.subscription]
+    for title, events in _by_subscription(history):
+        print(f"\n{title}")
         if events:
             columns = ("time (UTC)", "event", "delivery", "run", "host", "details")
             print_table(columns, [_event(same) for same in _alike(events)])
         else:
             print("no marker is about this message, or the markers topic has forgotten it")
+
+
+def _by_subscription(history: MessageHistory) -> Iterator[tuple[str, list[MessageEvent]]]:
+    """Yields a line about each subscription, and the events of it."""
+    titles: dict[str, list[str]] = {}
+    for state in history.states:
+        titles.setdefault(state.subscription, []).append(_told(state))
+    for event in history.events:  # a keep-alive of version 1 alone tells no state
+        titles.setdefault(event.subscription, [event.subscription])
+    for subscription, lines in titles.items():
+        yield "\n".join(lines), [one for one in history.events if one.subscription == subscription]
 
 
 def _head(history: MessageHistory, *, payload: bool) -> Iterator[str]:
