@@ -31,6 +31,7 @@ from spark_cursor_source.core.marker import (
 )
 from spark_cursor_source.core.message_state import MessageState, state_of
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.core.payload_decoder import PayloadDecoder
 from spark_cursor_source.core.payload_mask import PayloadMask
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id
 from spark_cursor_source.errors import (
@@ -66,9 +67,17 @@ class MessageHistory:
     key: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     value: bytes | None  #: None: not asked for, or null
+    value_note: str | None = None  #: format that the value was decoded from, or why it was not
     states: tuple[MessageState, ...]
     events: tuple[MessageEvent, ...]
     markers_from_ms: int | None  #: markers before this time were not read; None: all retained ones were
+
+    def decoded(self, decoder: PayloadDecoder | None) -> MessageHistory:
+        """Returns the same history with a decoded value. None changes nothing."""
+        if decoder is None:
+            return self
+        value, note = decoder.value(self.value)
+        return replace(self, value=value, value_note=note)
 
     def masked(self, mask: PayloadMask) -> MessageHistory:
         """Returns the same history without the parts of the payload that a mask hides."""
