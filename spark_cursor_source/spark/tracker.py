@@ -17,6 +17,7 @@ from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.reappend import Redelivery
 from spark_cursor_source.options.tracker import NONE, TrackerOptions
+from spark_cursor_source.spark.classic import gateway_of
 from spark_cursor_source.spark.redaction import hide_secrets
 from spark_cursor_source.spark.tracker_source import POLICIES, SUBSCRIPTIONS, MarkerDataSource
 from spark_cursor_source.spark.tracker_state import TrackerProcessor
@@ -91,7 +92,7 @@ def own_session(spark: SparkSession) -> SparkSession:
         spark.conf.get("spark.sql.shuffle.partitions")  # a server clones only a session that has asked before
         new = spark.cloneSession  # type: ignore[attr-defined]
     own: SparkSession = new()
-    if hasattr(own, "client"):
+    if gateway_of(own) is None:
         # The client of a session calls the server when Python ends, and waits minutes for one that is gone.
         # What is registered last runs first.
         atexit.register(_close_with, own, spark)
