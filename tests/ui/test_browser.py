@@ -289,6 +289,33 @@ def test_a_snapshot_is_taken_restored_and_cloned_with_a_keyboard(
             picture(page, f"restore-{name}", tmp_path)
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_blocked_message_is_seen_and_leads_to_the_one_that_it_waits_for(
+    browser: Any, collector: Collector, queue: Control, scheme: str
+) -> None:
+    with served(collector, settings_of(queue)) as (address, _), tab(browser, scheme=scheme) as page:
+        page.goto(f"{address}/subscription?topic={queue.queue}&name=billing&partition=0")
+        page.get_by_text("blocked: waits for an earlier message").wait_for()
+        assert page.evaluate(CONTRAST, ["f-blocked", "stroke", "f-blocked-back"]) >= 3
+        page.get_by_label("offset 5, blocked, waits for offset 0").click()
+        page.get_by_role("heading", name="Message 5").wait_for()
+        page.get_by_role("link", name="offset 0").first.click()
+        page.get_by_role("heading", name="Message 0").wait_for()
+        page.get_by_text("blocks 1 message").wait_for()
+
+
+#: ratio of the brightness of the stroke or fill of one class of the drawings to the fill of another one
+CONTRAST = """([front, name, back]) => {
+  const brightness = (kind, name) => {
+    const [r, g, b] = getComputedStyle(document.querySelector("." + kind))[name].match(/\\d+/g)
+      .map(one => one / 255).map(one => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05
+  }
+  const [one, two] = [brightness(front, name), brightness(back, "fill")]
+  return Math.max(one, two) / Math.min(one, two)
+}"""
+
+
 def test_a_page_whose_process_has_gone_says_so(browser: Any, site: Site) -> None:
     # The last test of the file: it ends the server.
     with tab(browser) as page:
