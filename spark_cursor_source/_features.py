@@ -22,6 +22,7 @@ EXTRAS = {
     "google.auth": "gcp",
     "prometheus_client": "metrics",
     "opentelemetry": "otel",
+    "fastavro": "avro",
 }
 
 #: features that the library needs of Spark, each with a name that exists where the feature exists

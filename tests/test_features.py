@@ -35,6 +35,11 @@ def cursorq_without(blocked: tuple[str, ...], *arguments: str) -> subprocess.Com
         ("pyspark", ["demo"], "cursorq demo needs pyspark, which is not installed. Run: pip install "),
         ("pandas", ["demo"], "cursorq demo needs pandas, which is not installed. Run: pip install "),
         ("typer", ["stats"], "cursorq needs typer, which is not installed. Run: pip install "),
+        (
+            "fastavro",
+            ["tail", "orders", "--avro-schema", "order.avsc"],
+            "Avro needs fastavro, which is not installed. Run: pip install ",
+        ),
         ("rich", ["demo"], "cursorq demo needs rich, which is not installed. Run: pip install "),
         (
             "pyspark",

@@ -45,6 +45,7 @@ HOMES = {
     "uvicorn": {"ui"},
     "prometheus_client": {"metrics"},
     "opentelemetry": {"metrics"},
+    "fastavro": {"wire"},
     "pandas": set(),
 }
 # Attributes of classic Spark. A session, DataFrame or reader of Spark Connect has none of them.

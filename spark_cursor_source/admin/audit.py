@@ -51,11 +51,11 @@ def read_audit(
 ) -> tuple[AuditEntry, ...]:
     """Returns the operators' actions in the markers topic, the latest first.
 
-    The list covers create, seek, skip, expire, delete, pause and resume of subscriptions, closed breakers,
-    and redrives and deletions of dead letters. It reaches as far back as the retention of the markers topic,
-    seven days by default. The call reads the markers since ``since_ms`` (broker time in ms since 1970; None:
-    all). Markers of one action on several partitions are one entry. At most ``limit`` entries are returned;
-    None: all.
+    The list covers create, seek, skip, expire, delete, pause and resume of subscriptions, their snapshots,
+    restores and clones, closed breakers, and redrives and deletions of dead letters. It reaches as far back
+    as the retention of the markers topic, seven days by default. The call reads the markers since
+    ``since_ms`` (broker time in ms since 1970; None: all). Markers of one action on several partitions are
+    one entry. At most ``limit`` entries are returned; None: all.
 
     Example::
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from spark_cursor_source.admin.letter_log import REDRIVEN, WAITING, LetterLog
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC
+from spark_cursor_source.core.payload_decoder import PayloadDecoder
 from spark_cursor_source.core.payload_mask import NO_MASK, PayloadMask
 from spark_cursor_source.core.time_counts import TimeCounts
 from spark_cursor_source.errors import InvalidOption
@@ -216,18 +217,25 @@ def group_dead_letters(
 
 
 def letter_to_json(
-    letter: DeadLetterRecord, *, payload: bool = False, mask: PayloadMask = NO_MASK
+    letter: DeadLetterRecord,
+    *,
+    payload: bool = False,
+    mask: PayloadMask = NO_MASK,
+    decoder: PayloadDecoder | None = None,
 ) -> dict[str, Any]:
     """Returns the fields of a dead letter as plain values for JSON.
 
     With ``payload``, key, value and headers are added as text, without what ``mask`` hides; bytes that are
-    not UTF-8 are replaced.
+    not UTF-8 are replaced. With a ``decoder``, the value is decoded, and ``value_note`` tells the format.
     """
     content = ("key", "value", "headers")
     plain = {one.name: getattr(letter, one.name) for one in fields(letter) if one.name not in content}
     plain["template"] = letter.template
     if payload:
-        plain |= {"key": _text(mask.key(letter.key)), "value": _text(mask.value(letter.value))}
+        value, note = (letter.value, None) if decoder is None else decoder.value(letter.value)
+        plain |= {"key": _text(mask.key(letter.key)), "value": _text(mask.value(value))}
+        if note is not None:
+            plain["value_note"] = note
         plain["headers"] = [[name, _text(value)] for name, value in mask.headers(letter.headers)]
     return plain
 

@@ -10,7 +10,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from spark_cursor_source.admin.marker_log import MarkerRecord, reason_of, scan_markers
 from spark_cursor_source.admin.message_event import LEASE_EXPIRED, MessageEvent
-from spark_cursor_source.admin.message_history_v1 import Life, read_life
+from spark_cursor_source.admin.message_history_v1 import read_life
 from spark_cursor_source.admin.outstanding import hosts_of_runs, read_cursors, run_of_query, with_hosts
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import (
@@ -31,6 +31,7 @@ from spark_cursor_source.core.marker import (
 )
 from spark_cursor_source.core.message_state import MessageState, state_of
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.core.payload_decoder import PayloadDecoder
 from spark_cursor_source.core.payload_mask import PayloadMask
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id
 from spark_cursor_source.errors import (
@@ -66,9 +67,17 @@ class MessageHistory:
     key: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     value: bytes | None  #: None: not asked for, or null
+    value_note: str | None = None  #: format that the value was decoded from, or why it was not
     states: tuple[MessageState, ...]
     events: tuple[MessageEvent, ...]
     markers_from_ms: int | None  #: markers before this time were not read; None: all retained ones were
+
+    def decoded(self, decoder: PayloadDecoder | None) -> MessageHistory:
+        """Returns the same history with a decoded value. None changes nothing."""
+        if decoder is None:
+            return self
+        value, note = decoder.value(self.value)
+        return replace(self, value=value, value_note=note)
 
     def masked(self, mask: PayloadMask) -> MessageHistory:
         """Returns the same history without the parts of the payload that a mask hides."""
@@ -116,11 +125,11 @@ def read_message_history(
     """Returns the states and events of one message, of all subscriptions or of one.
 
     The markers topic is read from an hour before the message's own timestamp on, and only the partitions of
-    the subscriptions; events are as complete as the retention of the markers topic. If they have none about
-    the message, those of kafka-mq-go (version 1) are looked for. Their events have the id of the queue as the
-    subscription. The queue is ``subscription``, or the key of the message. Markers of version 1 name no
-    topic, so the markers topic must be of this queue topic. Without ``payload``, the value is not in the
-    result. Nothing is changed. ``kafka`` contains options of the Kafka clients.
+    the subscriptions; events are as complete as the retention of the markers topic. For a message with a
+    key, all its partitions are read, for the markers of kafka-mq-go (version 1). Their events have the id of
+    the queue as the subscription. The queue is ``subscription``, or the key of the message. Markers of
+    version 1 name no topic, so the markers topic must be of this queue topic. Without ``payload``, the value
+    is not in the result. Nothing is changed. ``kafka`` contains options of the Kafka clients.
 
     Example::
 
@@ -148,12 +157,10 @@ def read_message_history(
         cursors, unknown = {}, why  # a tracker of kafka-mq-go writes no cursors
     cells = [cell for cell in cursors if cell.partition == partition]
     events = _events(kafka, topics, markers_topic, cells, offset, since_ms) if cells else []
-    life = Life()
-    if not events:
-        place = (topic, partition, offset)
-        life = read_life(
-            kafka, topics, markers_topic, place=place, message=message, queue=subscription, since_ms=since_ms
-        )
+    place = (topic, partition, offset)
+    life = read_life(
+        kafka, topics, markers_topic, place=place, message=message, queue=subscription, since_ms=since_ms
+    )
     if unknown is not None and not life.events:
         raise unknown
     last = {event.subscription: event for event in events}

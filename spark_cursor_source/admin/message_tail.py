@@ -15,6 +15,7 @@ from spark_cursor_source.admin.message_history import text_of
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.message_state import MessageState, state_of
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC
+from spark_cursor_source.core.payload_decoder import PayloadDecoder
 from spark_cursor_source.core.payload_mask import PayloadMask
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
@@ -33,7 +34,15 @@ class TailedMessage:
     size: int  #: bytes of key and value
     key: bytes | None
     value: bytes | None  #: None: not asked for, or null
+    value_note: str | None = None  #: format that the value was decoded from, or why it was not
     states: tuple[MessageState, ...]  #: of each subscription that has a cursor of the partition
+
+    def decoded(self, decoder: PayloadDecoder | None) -> TailedMessage:
+        """Returns the same message with a decoded value. None changes nothing."""
+        if decoder is None:
+            return self
+        value, note = decoder.value(self.value)
+        return replace(self, value=value, value_note=note)
 
     def masked(self, mask: PayloadMask) -> TailedMessage:
         """Returns the same message without the parts of the payload that a mask hides."""
@@ -49,6 +58,7 @@ class TailedMessage:
             "size": self.size,
             "key": text_of(self.key),
             "value": text_of(self.value),
+            "value_note": self.value_note,
             "states": {one.subscription: one.state for one in self.states},
         }
 

@@ -9,7 +9,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, SavedState
 from spark_cursor_source.core.marker import UNDO
 from spark_cursor_source.core.tracker import MAX_SAVED
-from spark_cursor_source.errors import TooManySnapshots, UnknownSnapshot
+from spark_cursor_source.errors import InvalidArgument, TooManySnapshots, UnknownSnapshot
 from spark_cursor_source.wire.marker import MAX_STATE_NAME
 
 
@@ -38,6 +38,16 @@ def why_no_snapshot_name(name: str) -> str | None:
     if len(name) > MAX_STATE_NAME:
         return f"it has more than {MAX_STATE_NAME} characters"
     return None if name.isprintable() else "it has characters that cannot be printed"
+
+
+def check_snapshot_name(name: str) -> None:
+    """Checks the name of a new snapshot.
+
+    Raises:
+        InvalidArgument: a snapshot cannot have this name.
+    """
+    if (why := why_no_snapshot_name(name)) is not None:
+        raise InvalidArgument("name", name, why)
 
 
 def snapshots_of(cursors: Iterable[CursorSnapshot]) -> tuple[Snapshot, ...]:

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from spark_cursor_source.admin.snapshots import (
     Snapshot,
     check_room,
+    check_snapshot_name,
     saved_states,
     snapshots_of,
-    why_no_snapshot_name,
 )
 from spark_cursor_source.admin.tracker_channel import TRACKER_TIMEOUT_MS, TrackerChannel
 from spark_cursor_source.consumer.named_members import named_members
@@ -279,8 +279,7 @@ class Subscriptions(ClosedAtExit):
             TrackedElsewhere, InvalidArgument, NoTracker, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
-        if (why := why_no_snapshot_name(name)) is not None:
-            raise InvalidArgument("name", name, why)
+        check_snapshot_name(name)
         cursors = self._known(subscription, topic)
         check_room(cursors, name)
         markers = [SaveState(cell=cell, name=name) for cell in cursors]
@@ -386,6 +385,46 @@ class Subscriptions(ClosedAtExit):
             TrackedElsewhere, InvalidArgument, TopicNotFound, NoTracker, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
+        positions: dict[Partition, int] = {}
+        markers: list[Marker] = []
+        for cell, (position, outstanding) in self._cloned(subscription, topic, target, snapshot).items():
+            positions[topic, cell.partition] = position
+            markers.append(Seek(cell=cell, position=position))
+            if outstanding:
+                markers.append(Requeue(cell=cell, offsets=outstanding))
+        self._commit(target, positions)
+        self._tracker.tell(markers, what=f"clone {subscription}")
+        return {number: at for (_, number), at in sorted(positions.items())}
+
+    def preview_clone(
+        self, subscription: str, topic: str, target: str, *, snapshot: str | None = None
+    ) -> tuple[MovePreview, ...]:
+        """Returns where the clone would begin now, by partition. Nothing is changed.
+
+        ``again`` are the outstanding messages that the clone receives, ``dropped`` is 0.
+
+        Raises:
+            SubscriptionExists, UnknownSubscription, UnknownSnapshot, TrackedElsewhere, InvalidArgument
+            TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        return tuple(
+            MovePreview(
+                topic=topic,
+                partition=cell.partition,
+                position_before=0,
+                position=position,
+                again=len(outstanding),
+                dropped=0,
+            )
+            for cell, (position, outstanding) in sorted(
+                self._cloned(subscription, topic, target, snapshot).items()
+            )
+        )
+
+    def _cloned(
+        self, subscription: str, topic: str, target: str, snapshot: str | None
+    ) -> dict[Cell, tuple[int, OffsetSet]]:
+        """Returns read position and outstanding messages of a new subscription, by its cells."""
         self._partitions_for_new(target, topic)
         cursors = self._known(subscription, topic)
         if snapshot is None:
@@ -394,19 +433,13 @@ class Subscriptions(ClosedAtExit):
             saved = saved_states(cursors, subscription, topic, snapshot)
             states = {cell: (one.read_position, one.offsets) for cell, one in saved.items()}
         begins = self._topics.beginning_offsets([(topic, cell.partition) for cell in states])
-        positions: dict[Partition, int] = {}
-        markers: list[Marker] = []
+        found: dict[Cell, tuple[int, OffsetSet]] = {}
         for source, (position, outstanding) in states.items():
-            place = topic, source.partition
-            positions[place] = max(position, begins[place])
+            begin = begins[topic, source.partition]
             cell = Cell(subscription=target, topic=topic, partition=source.partition)
-            markers.append(Seek(cell=cell, position=positions[place]))
-            rescued = self._rescued(source, position, outstanding, begins[place])
-            if there := outstanding.starting_at(begins[place]) | rescued:
-                markers.append(Requeue(cell=cell, offsets=there))
-        self._commit(target, positions)
-        self._tracker.tell(markers, what=f"clone {subscription}")
-        return {number: at for (_, number), at in sorted(positions.items())}
+            rescued = self._rescued(source, position, outstanding, begin)
+            found[cell] = max(position, begin), outstanding.starting_at(begin) | rescued
+        return found
 
     def latest_marker_ms(self) -> int | None:
         """Returns the time of the newest marker by the brokers' clock; None: there is no marker.

@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spark_cursor_source.cli.cluster import Cluster, connected
+from spark_cursor_source.cli.decoders import (
+    AvroSchema,
+    ProtobufDescriptor,
+    ProtobufMessage,
+    decoder_of,
+)
 from spark_cursor_source.cli.frame import Json, Yes, add_verb, new_group
 from spark_cursor_source.cli.masks import Mask, MaskField, mask_of
 from spark_cursor_source.cli.output import agree, instant, plain, print_json, print_table
@@ -126,6 +132,9 @@ def show(
         Any, typer.Argument(parser=_position, metavar="P/N", help="partition/offset, as in the list")
     ],
     payload: Annotated[bool, typer.Option("--payload", help="key, value and headers too")] = False,
+    avro_schema: AvroSchema = None,
+    protobuf_descriptor: ProtobufDescriptor = None,
+    protobuf_message: ProtobufMessage = None,
     mask_field: MaskField = None,
     mask: Mask = False,
     json: Json = False,
@@ -133,11 +142,13 @@ def show(
     """Shows one dead letter: where it came from, why and when it was given up, and its content if asked."""
     from spark_cursor_source.admin import letter_to_json, read_dead_letter
 
+    decoder = decoder_of(avro_schema, protobuf_descriptor, protobuf_message)
     letter = read_dead_letter(cluster.kafka, topic, *at, cursors_topic=cluster.cursors_topic)
     if letter is None:
         print(f"cursorq: {topic} has no dead letter at {at[0]}/{at[1]}", file=sys.stderr)
         raise typer.Exit(1)
-    fields = letter_to_json(letter, payload=payload, mask=mask_of(mask_field, mask))
+    hides = mask_of(mask_field, mask)
+    fields = letter_to_json(letter, payload=payload, mask=hides, decoder=decoder)
     if json:
         print_json(fields)
         return

@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from spark_cursor_source.cli.cluster import Cluster, connected
+from spark_cursor_source.cli.decoders import (
+    AvroSchema,
+    ProtobufDescriptor,
+    ProtobufMessage,
+    decoder_of,
+)
 from spark_cursor_source.cli.frame import Json
 from spark_cursor_source.cli.masks import Mask, MaskField, mask_of
 from spark_cursor_source.cli.output import age, instant, plain, print_json, print_table, short_time
@@ -45,6 +51,9 @@ def message(
     ],
     subscription: Annotated[str | None, typer.Option(help="default: all that read it")] = None,
     payload: Annotated[bool, typer.Option("--payload", help="show the value too")] = False,
+    avro_schema: AvroSchema = None,
+    protobuf_descriptor: ProtobufDescriptor = None,
+    protobuf_message: ProtobufMessage = None,
     mask_field: MaskField = None,
     mask: Mask = False,
     json: Json = False,
@@ -56,6 +65,7 @@ def message(
     """
     from spark_cursor_source.admin.message_history import read_message_history
 
+    decoder = decoder_of(avro_schema, protobuf_descriptor, protobuf_message)
     history = read_message_history(
         cluster.kafka,
         id.topic,
@@ -66,20 +76,31 @@ def message(
         markers_topic=cluster.markers_topic,
         cursors_topic=cluster.cursors_topic,
         group_id_prefix=cluster.group_id_prefix,
-    ).masked(mask_of(mask_field, mask))
+    )
+    history = history.decoded(decoder).masked(mask_of(mask_field, mask))
     if json:
         print_json(history.to_json())
         return
     for line in _head(history, payload=payload):
         print(line)
-    for state in history.states:
-        print(f"\n{_told(state)}")
-        events = [one for one in history.events if one.subscription == state.subscription]
+    for title, events in _by_subscription(history):
+        print(f"\n{title}")
         if events:
             columns = ("time (UTC)", "event", "delivery", "run", "host", "details")
             print_table(columns, [_event(same) for same in _alike(events)])
         else:
             print("no marker is about this message, or the markers topic has forgotten it")
+
+
+def _by_subscription(history: MessageHistory) -> Iterator[tuple[str, list[MessageEvent]]]:
+    """Yields a line about each subscription, and the events of it."""
+    titles: dict[str, list[str]] = {}
+    for state in history.states:
+        titles.setdefault(state.subscription, []).append(_told(state))
+    for event in history.events:  # a keep-alive of version 1 alone tells no state
+        titles.setdefault(event.subscription, [event.subscription])
+    for subscription, lines in titles.items():
+        yield "\n".join(lines), [one for one in history.events if one.subscription == subscription]
 
 
 def _head(history: MessageHistory, *, payload: bool) -> Iterator[str]:
@@ -96,7 +117,8 @@ def _head(history: MessageHistory, *, payload: bool) -> Iterator[str]:
     if payload:
         shown = "null" if history.value is None else plain(text_of(history.value) or "")
         cut = f"… ({len(shown):,} characters)" if len(shown) > MOST_SHOWN else ""
-        yield f"value: {shown[:MOST_SHOWN]}{cut}"
+        note = "" if history.value_note is None else f" ({plain(history.value_note)})"
+        yield f"value{note}: {shown[:MOST_SHOWN]}{cut}"
 
 
 def _told(one: MessageState) -> str:

@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spark_cursor_source.cli.cluster import Cluster, connected
+from spark_cursor_source.cli.decoders import (
+    AvroSchema,
+    ProtobufDescriptor,
+    ProtobufMessage,
+    decoder_of,
+)
 from spark_cursor_source.cli.frame import Follow
 from spark_cursor_source.cli.masks import Mask, MaskField, mask_of
 from spark_cursor_source.cli.output import plain, print_line, short_time, until_interrupted
@@ -24,6 +30,9 @@ def tail(
     subscription: Annotated[str | None, typer.Option(metavar="NAME", help="states of this one only")] = None,
     last: Annotated[int, typer.Option(metavar="N", min=0, help="how many messages")] = 10,
     payload: Annotated[bool, typer.Option("--payload", help="show the values too")] = False,
+    avro_schema: AvroSchema = None,
+    protobuf_descriptor: ProtobufDescriptor = None,
+    protobuf_message: ProtobufMessage = None,
     mask_field: MaskField = None,
     mask: Mask = False,
     follow: Follow = False,
@@ -36,6 +45,7 @@ def tail(
     from spark_cursor_source.admin.message_tail import read_tail
 
     hides = mask_of(mask_field, mask)
+    decoder = decoder_of(avro_schema, protobuf_descriptor, protobuf_message)
     read = read_tail(
         cluster.kafka,
         topic,
@@ -45,7 +55,7 @@ def tail(
         follow=follow,
         cursors_topic=cluster.cursors_topic,
     )
-    found = (one.masked(hides) for one in read)
+    found = (one.decoded(decoder).masked(hides) for one in read)
     with until_interrupted():
         if follow:
             for one in found:
@@ -72,6 +82,7 @@ def line_of(one: TailedMessage) -> str:
     )
     key = "" if told["key"] is None else f"  key {_cut(told['key'], _KEY)!r}"
     value = "" if told["value"] is None else f"  {_cut(told['value'], _VALUE)}"
+    value += "" if one.value_note is None else f"  ({plain(one.value_note)})"
     place = f"{one.topic}/{one.partition}/{one.offset}"
     return f"{short_time(one.timestamp_ms)}  {place}  {states or 'unread'}  {one.size:,} bytes{key}{value}"
 

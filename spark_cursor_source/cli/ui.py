@@ -11,6 +11,12 @@ import typer
 
 from spark_cursor_source._features import require_library
 from spark_cursor_source.cli.cluster import Cluster, connected
+from spark_cursor_source.cli.decoders import (
+    AvroSchema,
+    ProtobufDescriptor,
+    ProtobufMessage,
+    decoder_of,
+)
 from spark_cursor_source.cli.masks import Mask, MaskField, mask_of
 from spark_cursor_source.cli.output import print_line
 
@@ -44,6 +50,9 @@ def ui(
             help="let the page pause, resume, seek, skip, expire, redrive and delete; it then needs a token",
         ),
     ] = False,
+    avro_schema: AvroSchema = None,
+    protobuf_descriptor: ProtobufDescriptor = None,
+    protobuf_message: ProtobufMessage = None,
     mask_field: MaskField = None,
     mask: Mask = False,
     json: Annotated[bool, typer.Option("--json", help="print the address as a line of JSON")] = False,
@@ -68,6 +77,7 @@ def ui(
         allow_actions=allow_actions,
         allow_hosts=frozenset(allow_host or ()),
         mask=mask_of(mask_field, mask),
+        decoder=decoder_of(avro_schema, protobuf_descriptor, protobuf_message),
     )
     try:
         serve(settings, host=host, port=port, ready=_print_json if json else _print)

@@ -107,6 +107,8 @@ class Settlement:
         return Release(cell=cell, offsets=EMPTY, delivery_count=count, delay_ms=delay_ms, reason=reason)
 
     def _add_blocked(self, rows: pa.Table) -> None:
+        if rows.num_rows == 0:
+            return  # the columns of a user's rows need not have what is read below
         columns = (rows.column(name).to_pylist() for name in (*MESSAGE_ID, "delivery_count", "reason"))
         for topic, partition, offset, count, behind in zip(*columns, strict=True):
             cell = Cell(subscription=self._options.subscription, topic=topic, partition=partition)

@@ -44,6 +44,15 @@ def duration(*, least_ms: int = 0, most_ms: int = MAX_LONG) -> Kind[int]:
     return partial(check_duration, least_ms=least_ms, most_ms=most_ms)
 
 
+def trigger(option: str, value: str) -> int | None:
+    """Return the time between two batches in ms, or None for ``availableNow``.
+
+    >>> trigger("trigger", "2s"), trigger("trigger", "availableNow")
+    (2000, None)
+    """
+    return None if value.lower() == "availablenow" else check_duration(option, value)
+
+
 def choice(choices: type[ChoiceT]) -> Kind[ChoiceT]:
     """Return the kind of the values of an enum. Case does not matter."""
     return partial(_check_choice, choices=choices)

@@ -112,11 +112,13 @@ class TrackerOptions:
     #: Overrides as (subscription, policy), sorted by subscription
     #: (options subscriptions.<name>.maxDeliveries, .backoff and so on).
     subscription_policies: tuple[tuple[str, RedeliveryPolicy], ...] = ()
-    trigger_ms: int = option(
+    #: None: the query ends when it has done what there is to do.
+    trigger_ms: int | None = option(
         "trigger",
-        kinds.duration(),
+        kinds.trigger,
         default="1s",
-        doc="least time from one batch to the next; a tracker without Spark has `50ms` unless it is given",
+        doc="least time from one batch to the next, or `availableNow`; a tracker without Spark has `50ms` "
+        "unless it is given",
     )
     max_markers_per_trigger: int = field(
         default=DEFAULT_MAX_MARKERS,

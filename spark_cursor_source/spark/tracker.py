@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -15,6 +17,7 @@ from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.reappend import Redelivery
 from spark_cursor_source.options.tracker import NONE, TrackerOptions
+from spark_cursor_source.spark.classic import gateway_of
 from spark_cursor_source.spark.redaction import hide_secrets
 from spark_cursor_source.spark.tracker_source import POLICIES, SUBSCRIPTIONS, MarkerDataSource
 from spark_cursor_source.spark.tracker_state import TrackerProcessor
@@ -37,7 +40,9 @@ def start_tracker(spark: SparkSession, options: Mapping[str, object]) -> Streami
     """Starts the tracker of a markers topic. One tracker serves all subscriptions that share the topic.
 
     The tracker runs in its own session, so that its settings (RocksDB state, few state partitions) do not
-    affect other queries. ``options`` are those of :class:`TrackerOptions`, flat or nested.
+    affect other queries. With ``trigger=availableNow`` the query ends when it has read the markers that were
+    there at its start, and has executed what is due then. ``options`` are those of :class:`TrackerOptions`,
+    flat or nested.
 
     Raises:
         UnknownOption, InvalidOption, MissingOption: an option is not valid for :class:`TrackerOptions`.
@@ -65,14 +70,17 @@ def start_tracker(spark: SparkSession, options: Mapping[str, object]) -> Streami
         timeMode="None",
     )
     batches = TrackerBatch(parsed)
-    query = (
+    writer = (
         decided.writeStream.queryName(f"cursorq-tracker-{parsed.markers_topic}")
         .outputMode("update")
         .option("checkpointLocation", parsed.checkpoint_location)
-        .trigger(processingTime=f"{parsed.trigger_ms} milliseconds")
         .foreachBatch(batches)
-        .start()
     )
+    if parsed.trigger_ms is None:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{parsed.trigger_ms} milliseconds")
+    query = writer.start()
     _started.append((query, batches))
     return query
 
@@ -84,7 +92,17 @@ def own_session(spark: SparkSession) -> SparkSession:
         spark.conf.get("spark.sql.shuffle.partitions")  # a server clones only a session that has asked before
         new = spark.cloneSession  # type: ignore[attr-defined]
     own: SparkSession = new()
+    if gateway_of(own) is None:
+        # The client of a session calls the server when Python ends, and waits minutes for one that is gone.
+        # What is registered last runs first.
+        atexit.register(_close_with, own, spark)
     return own
+
+
+def _close_with(own: Any, spark: Any) -> None:
+    """Closes a session of Spark Connect without a call, if the session that it was made of is stopped."""
+    if spark.is_stopped:
+        own.client.close()
 
 
 _started: list[tuple[StreamingQuery, TrackerBatch]] = []  # trackers started by this process

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from spark_cursor_source.kafka.config import client_config
@@ -34,7 +34,7 @@ POLICIES = "policies"  #: option with the digest of the policies that apply to t
 SUBSCRIPTIONS = "subscriptions"  #: option with the settings of each subscription, as JSON
 
 
-class MarkerStreamReader(DataSourceStreamReader):
+class MarkerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Stream reader of folded markers: consecutive Ends of a cell become one row."""
 
     def __init__(self, options: TrackerOptions, policies: str | None = None) -> None:
@@ -57,6 +57,9 @@ class MarkerStreamReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         tasks = self._driver().tasks(tracker_offset_json.decode(start), tracker_offset_json.decode(end))
         return [InputPartition(task) for task in tasks]
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._driver().bound_by_now()
 
     def stop(self) -> None:
         if self._planner is not None:

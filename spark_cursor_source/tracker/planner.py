@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_cursor_source.core.tracker_offset import TrackerOffset, limit_markers
@@ -63,6 +64,13 @@ class TrackerPlanner:
         self._checked = False
         self._done: TrackerProgress | None = None  # the progress that was committed before the start
         self._asked_time = False
+        self._bounded = False
+        self._bounds: dict[int, int] | None = None  # of a bounded run: the ends at its start
+        self._has_read = False  # a bounded run has planned a batch at or after them
+
+    def bound_by_now(self) -> None:
+        """Implements Trigger.AvailableNow: the next :meth:`latest_offset` fixes how far the run reads."""
+        self._bounded = True
 
     def initial_offset(self) -> TrackerOffset:
         """Returns the offset where a tracker without a checkpoint begins.
@@ -98,6 +106,8 @@ class TrackerPlanner:
         at.observe()
         found = at.ends.look()
         ends = found.readable
+        if self._is_over(start, ends):
+            return start
         at.clocks.look(ends)
         at.check_log(start.next, ends, resumed=start.resumed)
         reached = limit_markers(start.next, ends, self._options.max_markers_per_trigger)
@@ -212,6 +222,22 @@ class TrackerPlanner:
                 raise TrackerOwnedByAnother(self._options.markers_topic, done.query_id or "", stale=True)
         elif not ours and not self._options.take_over:
             raise TrackerOwnedByAnother(self._options.markers_topic, done.query_id or "")
+
+    def _is_over(self, start: TrackerOffset, ends: Mapping[int, int]) -> bool:
+        """True once a bounded run has read the markers that were there at its start, and what is due then.
+
+        One batch follows the one that reads them. In a run that begins with waiting events, it is the first
+        that knows the present time.
+        """
+        if not self._bounded:
+            return False
+        if self._bounds is None:
+            self._bounds = dict(ends)
+            return False
+        if any(start.next.get(p, 0) < end for p, end in self._bounds.items()):
+            return False
+        had_read, self._has_read = self._has_read, True
+        return had_read
 
     def _ask_time(self) -> None:
         """Once per run, appends markers without effect to learn the broker time if events wait for it.

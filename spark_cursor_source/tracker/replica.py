@@ -176,7 +176,7 @@ class Replica:
         batch = sorted(n for n, one in self._of.items() if one.has_news or n in settled or self._rewrite)
         if not batch:
             return False
-        self._pace = Deadline.after_ms(self._options.trigger_ms)
+        self._pace = Deadline.after_ms(self._options.trigger_ms or 0)
         for number, now_ms in settled.items():
             self._counts.late((now_ms - (self._of[number].next_event_ms() or now_ms)) / 1000)
         kinds, lag_s = self._kinds(batch), self._lag_s(batch)

@@ -25,6 +25,7 @@ from spark_cursor_source.ui.lookups import answer_of
 from spark_cursor_source.ui.moves import Moves
 from spark_cursor_source.ui.pages import Pages, link
 from spark_cursor_source.ui.plans import Fields, Plan, Question
+from spark_cursor_source.ui.saves import Saves
 from spark_cursor_source.ui.settings import UiSettings
 
 _MOST_FORM_BYTES = 65_536
@@ -41,12 +42,16 @@ class Actions:
     def __init__(self, settings: UiSettings) -> None:
         self._settings = settings
         self._author = f"{author_of(settings.kafka)} by cursorq ui"
-        moves = Moves(settings, self._author)
+        moves, saves = Moves(settings, self._author), Saves(settings, self._author)
         self._plans: dict[str, Callable[[Fields], Plan | Question]] = {
             "seek": moves.seek,
             "skip": moves.skip,
             "expire": moves.expire,
             "undo": moves.undo,
+            "snapshot": saves.snapshot,
+            "restore": saves.restore,
+            "clone": saves.clone,
+            "forget": saves.forget,
             "pause": self._plan_pause,
             "resume": self._plan_resume,
             "redrive": self._plan_redrive,
@@ -57,6 +62,10 @@ class Actions:
             "skip": moves.do_skip,
             "expire": moves.do_expire,
             "undo": moves.do_undo,
+            "snapshot": saves.do_snapshot,
+            "restore": saves.do_restore,
+            "clone": saves.do_clone,
+            "forget": saves.do_forget,
             "pause": self._pause,
             "resume": self._resume,
             "redrive": self._redrive,

@@ -64,6 +64,9 @@ class Lookups:
         found, failure = answer_of(lambda: read_message(self._settings.kafka, *_place(request)))
         mask = self._settings.mask
         headers = () if found is None else mask.headers(headers_of(found))
+        decoder, value, note = self._settings.decoder, None if found is None else found.value(), None
+        if decoder is not None:
+            value, note = decoder.value(value)
         return self._pages.answer(
             request,
             self._collector.snapshot,
@@ -72,7 +75,8 @@ class Lookups:
             key=None if found is None else readable(mask.key(found.key())),
             masked=not mask.is_empty,
             headers=[(name, readable(value, most=HEADER_BYTES)) for name, value in headers],
-            value=None if found is None else readable(mask.value(found.value())),
+            value=None if found is None else readable(mask.value(value)),
+            note=note,
         )
 
     def dead(self, request: Request) -> Response:

@@ -67,14 +67,14 @@ class Moves:
         if "how" not in given:
             return _question("seek", given, f"Seek {given['name']} on {given['topic']}")
         to, words = _position(given)
-        with self._open() as subscriptions:
+        with opened(self._settings, self._author) as subscriptions:
             preview = subscriptions.preview_seek(given["name"], given["topic"], to)
         return Plan(
             title=f"Seek {given['name']} on {given['topic']} to {words}",
             told=f"{effect_of(preview)}. Outstanding messages are forgotten, acked messages from there on "
             "come again. Running consumers follow. Undo returns to the present state.",
             button="Seek",
-            fields=_kept(given, "how", "time", "offsets"),
+            fields=kept(given, "how", "time", "offsets"),
             moves=preview,
         )
 
@@ -83,14 +83,14 @@ class Moves:
         if "how" not in given:
             return _question("skip", given, f"Skip messages of {given['name']} on {given['topic']}")
         messages, partition = _messages(given), _partition(given)
-        with self._open() as subscriptions:
+        with opened(self._settings, self._author) as subscriptions:
             preview = subscriptions.preview_skip(given["name"], given["topic"], messages, partition=partition)
         which = "all messages" if messages is None else f"the next {messages:,} messages"
         return Plan(
             title=f"Skip {which} of {given['name']} on {given['topic']}",
             told=f"{effect_of(preview)}. They count as acked. Undo brings them back.",
             button="Skip",
-            fields=_kept(given, "how", "messages", "partition"),
+            fields=kept(given, "how", "messages", "partition"),
             moves=preview,
         )
 
@@ -98,7 +98,7 @@ class Moves:
         """Returns the effect of an expiry, or asks for the time."""
         if "how" not in given:
             return _question("expire", given, f"Expire messages of {given['name']} on {given['topic']}")
-        with self._open() as subscriptions:
+        with opened(self._settings, self._author) as subscriptions:
             before_ms = _before_ms(given, subscriptions)
             preview = subscriptions.preview_expire(
                 given["name"], given["topic"], before_ms=before_ms, partition=_partition(given)
@@ -109,14 +109,14 @@ class Moves:
             told=f"{effect_of(preview)}. They count as acked. Undo brings them back.",
             button="Expire",
             # The form has the time itself: an age would count from another marker when it is sent.
-            fields=_kept(given, "partition") | {"how": "before", "before": before},
+            fields=kept(given, "partition") | {"how": "before", "before": before},
             moves=preview,
         )
 
     def undo(self, given: Fields) -> Plan:
         """Returns the effect of an undo of the last move."""
         name, topic = given["name"], given["topic"]
-        with self._open() as subscriptions:
+        with opened(self._settings, self._author) as subscriptions:
             preview = subscriptions.preview_restore(name, topic, UNDO)
         return Plan(
             title=f"Undo the last move of {name} on {topic}",
@@ -124,32 +124,32 @@ class Moves:
             "expiry or restore. Acks that were made since then are forgotten. A second undo takes this one "
             "back.",
             button="Undo",
-            fields=_kept(given),
+            fields=kept(given),
             moves=preview,
         )
 
     def do_seek(self, given: Fields) -> str:
         """Does a seek, and returns its result in words."""
         to, _ = _position(given)
-        with self._open() as subscriptions:
+        with opened(self._settings, self._author) as subscriptions:
             positions = subscriptions.seek(given["name"], given["topic"], to)
-        return f"{given['name']} goes on at {_places(positions)}."
+        return f"{given['name']} goes on at {places(positions)}."
 
     def do_skip(self, given: Fields) -> str:
         """Does a skip, and returns its result in words."""
         messages, partition = _messages(given), _partition(given)
         name, topic = given["name"], given["topic"]
-        with self._open() as subscriptions:
+        with opened(self._settings, self._author) as subscriptions:
             if messages is None:
                 positions = subscriptions.skip_all(name, topic)
             else:
                 positions = subscriptions.skip(name, topic, messages, partition=partition)
-        return f"{name} has nothing left below {_places(positions)}."
+        return f"{name} has nothing left below {places(positions)}."
 
     def do_expire(self, given: Fields) -> str:
         """Does an expiry, and returns its result in words."""
         name = given["name"]
-        with self._open() as subscriptions:
+        with opened(self._settings, self._author) as subscriptions:
             positions = subscriptions.expire(
                 name,
                 given["topic"],
@@ -158,32 +158,34 @@ class Moves:
             )
         if not positions:
             return f"{name} has no older message."
-        return f"{name} has nothing left below {_places(positions)}."
+        return f"{name} has nothing left below {places(positions)}."
 
     def do_undo(self, given: Fields) -> str:
         """Undoes the last move, and returns its result in words."""
-        with self._open() as subscriptions:
+        with opened(self._settings, self._author) as subscriptions:
             positions = subscriptions.undo(given["name"], given["topic"])
-        return f"{given['name']} goes on at {_places(positions)}."
+        return f"{given['name']} goes on at {places(positions)}."
 
-    def _open(self) -> Subscriptions:
-        one = self._settings
-        return Subscriptions(
-            one.kafka, group_id_prefix=one.group_id_prefix, author=self._author, **one.tracker_topics
-        )
+
+def opened(settings: UiSettings, author: str) -> Subscriptions:
+    """Returns the admin client of the subscriptions of a page."""
+    return Subscriptions(
+        settings.kafka, group_id_prefix=settings.group_id_prefix, author=author, **settings.tracker_topics
+    )
 
 
 def _question(name: str, given: Fields, title: str) -> Question:
     return Question(
         title=title,
         told=_ASKED[name],
-        fields=_kept(given),
+        fields=kept(given),
         choices=_CHOICES[name],
         partition=name != "seek",
     )
 
 
-def _kept(given: Fields, *names: str) -> dict[str, str]:
+def kept(given: Fields, *names: str) -> dict[str, str]:
+    """Returns the fields that name a subscription, and those of these names that are not blank."""
     return {name: given[name] for name in ("topic", "name", *names) if given.get(name, "").strip()}
 
 
@@ -240,7 +242,12 @@ def _parsed(name: str, given: Fields, parse: Callable[[str], _T]) -> _T:
         raise InvalidArgument(name, text, str(why)) from None
 
 
-def _places(positions: dict[int, int]) -> str:
-    places = [f"offset {at:,} of partition {number}" for number, at in sorted(positions.items())]
-    shown = ", ".join(places[:8])
-    return shown + (f" and {len(places) - 8} more" if len(places) > 8 else "")
+def places(positions: dict[int, int]) -> str:
+    """Returns positions by partition in words.
+
+    >>> places({1: 4_000, 0: 2})
+    'offset 2 of partition 0, offset 4,000 of partition 1'
+    """
+    found = [f"offset {at:,} of partition {number}" for number, at in sorted(positions.items())]
+    shown = ", ".join(found[:8])
+    return shown + (f" and {len(found) - 8} more" if len(found) > 8 else "")

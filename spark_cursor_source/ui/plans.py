@@ -19,6 +19,7 @@ class Plan:
     button: str
     fields: Fields  #: what the form sends
     moves: tuple[MovePreview, ...] = ()  #: effect by partition of an action that moves a subscription
+    begins: tuple[MovePreview, ...] = ()  #: beginning by partition of a new subscription
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +33,21 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TextField:
+    """Text field of a question, which must be filled."""
+
+    name: str
+    label: str
+    example: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """Question for what an action needs to know before its effect can be told."""
 
     title: str
     told: str
     fields: Fields  #: what is known
-    choices: tuple[Choice, ...]
+    choices: tuple[Choice, ...] = ()  #: one of them is chosen
+    text: TextField | None = None
     partition: bool = False  #: the action may be limited to one partition

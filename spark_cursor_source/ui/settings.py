@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_cursor_source.core.control_names import ControlNames
+from spark_cursor_source.core.payload_decoder import PayloadDecoder
 from spark_cursor_source.core.payload_mask import NO_MASK, PayloadMask
 
 
@@ -20,5 +21,6 @@ class UiSettings(ControlNames):
     #: the page may change the state of the cluster; works with a token only
     allow_actions: bool = False
     mask: PayloadMask = NO_MASK  #: hides parts of the payloads
+    decoder: PayloadDecoder | None = None  #: decodes values; None: they are shown as they are
     refresh_ms: int = 1_000  #: interval of the snapshots
     sample_ms: int = 10_000  #: interval of the points of a curve

@@ -10,8 +10,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from spark_cursor_source.admin.partition_map import PartitionMap
+from spark_cursor_source.admin.snapshots import Snapshot as Saved
+from spark_cursor_source.admin.snapshots import snapshots_of
 from spark_cursor_source.core.blocked import NONE_BLOCKED
 from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker import UNDO
 from spark_cursor_source.core.message_state import Order
 from spark_cursor_source.ui.collector import Collector, Row, Snapshot
 from spark_cursor_source.ui.drawing import CELLS, GRID, strip_of
@@ -61,6 +64,7 @@ class Views:
             maps=maps,
             zoom=_zoom(request, snapshot, maps),
             actions=self._settings.allow_actions,
+            saved=saved_of(snapshot, row),
             curves=self._collector.curves(row.topic, row.subscription),
         )
 
@@ -129,6 +133,14 @@ class Views:
         # During the start nothing is known yet; the page then waits for the first snapshot.
         status = 404 if snapshot.view is not None else 200
         return self._pages.answer(request, snapshot, "missing.html", status=status, **names)
+
+
+def saved_of(snapshot: Snapshot, row: Row) -> list[tuple[Saved, bool]]:
+    """Returns the snapshots of a subscription, the latest first; True: the state before its last move."""
+    view = snapshot.view
+    cursors = [] if view is None else [view.cursors[part.cell] for part in row.stats.partitions]
+    found = sorted(snapshots_of(cursors), key=lambda one: -one.at_ms)
+    return [(one, one.name == UNDO) for one in found]
 
 
 def _zoom(request: Request, snapshot: Snapshot, maps: list[PartitionMap]) -> dict[str, object] | None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from spark_cursor_source.admin import MessageHistory, read_message_history
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.marker import End, Start
 from spark_cursor_source.errors import UnknownQueueTopic
 from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.wire.marker import MarkerType, MarkerV1, encode_v1
-from tests.kafka.control_plane import Control, produce
+from spark_cursor_source.wire import cursor as cursor_wire
+from spark_cursor_source.wire.marker import MarkerType, MarkerV1, encode, encode_v1
+from tests.kafka.control_plane import PARTITIONS, Control, cell_of, offsets, produce
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -75,3 +78,26 @@ def test_a_message_without_any_marker_is_of_an_unknown_topic(queue: Control) -> 
     mark(queue, MarkerType.START, 4, lease_ms=1_000, queue=b"q2")
     assert [one.subscription for one in look(queue, 4).events] == ["q2"]
     assert [one.subscription for one in look(queue, 4, subscription="q2").states] == ["q2"]
+
+
+def test_a_message_is_told_by_the_markers_of_both_versions(queue: Control) -> None:
+    # V1 of the queue: START · V2 of the subscription "billing": START, END · V1: END
+    cell = cell_of(queue.queue)
+    start = Start(cell=cell, offsets=offsets((0, 1)), lease_ms=60_000, delivery_count=1, run_id="run")
+    end = End(cell=cell, offsets=offsets((0, 1)), run_id="run")
+    cursor = CursorSnapshot(cell=cell, read_position=1, next_marker=0)
+    produce(queue.config, queue.cursors, [{"key": cell.key, "value": cursor_wire.encode(cursor)}])
+    mark(queue, MarkerType.START, 0, lease_ms=60_000)
+    place = {"key": cell.key, "partition": cell.control_partition(PARTITIONS)}
+    produce(queue.config, queue.markers, [place | {"value": encode(one)} for one in (start, end)])
+    mark(queue, MarkerType.END, 0)
+    found = look(queue, 0)
+    assert [(one.subscription, one.kind) for one in found.events] == [
+        ("q1", "START"),
+        ("billing", "START"),
+        ("billing", "END"),
+        ("q1", "END"),
+    ]
+    assert {one.subscription: one.outcome for one in found.states} == {"billing": "acked", "q1": "acked"}
+    only = look(queue, 0, subscription="billing")
+    assert {one.subscription for one in only.events} == {"billing"}

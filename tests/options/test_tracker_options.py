@@ -179,6 +179,7 @@ def test_an_unknown_option_names_the_nearest_one(given: dict[str, Any], meant: s
         ({"breaker": "100/0s"}, "breaker"),
         ({"breakerPause": "0s"}, "breakerPause"),
         ({"trigger": "1"}, "trigger"),
+        ({"trigger": "now"}, "trigger"),
         ({"maxMarkersPerTrigger": 0}, "maxMarkersPerTrigger"),
         ({"subscriptions": {"billing": {"maxDeliveries": "x"}}}, "subscriptions.billing.maxDeliveries"),
         ({"subscriptions": {"a,b": {"maxDeliveries": 1}}}, "subscriptions.a,b.maxDeliveries"),

@@ -54,6 +54,15 @@ def start_own_tracker(spark: SparkSession, broker: EmbeddedKafka, tmp_path: Path
 # ---- no tracker, or two
 
 
+def test_a_tracker_with_trigger_available_now_ends_by_itself_and_goes_on_the_next_time(
+    own_control: dict[str, str], start_own_tracker: Any
+) -> None:
+    for _ in range(2):
+        query = start_own_tracker("bounded", {**own_control, "trigger": "availableNow"})
+        assert query.awaitTermination(240), "it ends"
+        assert query.exception() is None
+
+
 def test_a_query_without_a_tracker_says_so_a_new_one_and_one_with_a_past(
     bench: Bench, own_control: dict[str, str]
 ) -> None:

@@ -321,3 +321,42 @@ def test_a_transaction_that_stays_open_in_the_markers_topic_is_told_once(
         stranger.abort_transaction(30)
         wait_until(lambda: 3 in ends.look().whole)
     assert names(caplog.records) == ["markers_hidden", "markers_visible"]
+
+
+def test_a_bounded_run_ends_after_what_was_there_at_its_start(control: Control, planner: MakePlanner) -> None:
+    # three markers | run: two of them, the third, what is due | markers that come meanwhile do not prolong it
+    cell = cell_of(control.queue)
+    put_markers(control, *(End(cell=cell, offsets=offsets((at, at + 1))) for at in range(3)))
+    put_cursor(control, leased(cell, deadline_ms=1, next_marker=0))
+    tracker = planner(maxMarkersPerTrigger=2)
+    tracker.bound_by_now()
+    at = tracker.initial_offset()
+    batches = []
+    while (end := tracker.latest_offset(at)) is not at:
+        batches.append((end.next[home(cell)], end.settled))
+        put_markers(control, *(End(cell=cell, offsets=offsets((9, 10))) for _ in range(4)))
+        at = end
+        assert len(batches) < 9
+    assert [reached for reached, _ in batches] == [2, 4, 6]
+
+
+def test_a_bounded_run_that_resumes_executes_what_has_become_due(
+    control: Control, planner: MakePlanner
+) -> None:
+    # run 1: the lease begins | the deadline passes while no tracker runs | run 2 knows the present time
+    cell = cell_of(control.queue)
+    put_markers(control, End(cell=cell, offsets=offsets((7, 8))))
+    first = planner()
+    stopped = first.latest_offset(first.initial_offset())
+    now_ms = int(time.time() * 1000)  # the broker is on this machine
+    first.close()
+    put_cursor(control, leased(cell, deadline_ms=now_ms + 500, next_marker=1))
+    time.sleep(0.7)
+    second = planner()
+    second.bound_by_now()
+    at, settled = stopped, []
+    while (end := second.latest_offset(at)) is not at:
+        settled.append(home(cell) in end.settled and end.now_ms[home(cell)] > now_ms + 500)
+        at = end
+        assert len(settled) < 9
+    assert any(settled), "the lease runs out in this run"

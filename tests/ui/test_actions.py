@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 
@@ -53,7 +54,8 @@ def page(tracked: Control) -> Iterator[TestClient]:
 
 def form_of(text: str) -> dict[str, str]:
     """The hidden fields of the form of a page."""
-    return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', text))
+    found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', text)
+    return {name: html.unescape(value) for name, value in found}
 
 
 def act(page: TestClient, text: str) -> str:
@@ -164,6 +166,70 @@ def test_an_expiry_sends_the_time_that_its_effect_was_shown_for(
     assert "has no older message" in act(page, page.get("/confirm", params=given).text)
 
 
+def deed(page: TestClient, text: str) -> str:
+    """The sentence about an action that was done."""
+    (told,) = re.findall(r'<p role="status">(.*?)</p>', act(page, text))
+    return html.unescape(told)
+
+
+def test_a_snapshot_is_named_taken_listed_and_restored(
+    page: TestClient, moved: dict[str, str], tracked: Control
+) -> None:
+    # 0 snapshot "before" · skip 4 · restore "before" -> 0 · forget
+    name = moved["name"]
+    asked = page.get("/confirm", params={"do": "snapshot"} | moved)
+    assert 'name="snapshot"' in asked.text
+    assert form_of(asked.text) == {"do": "snapshot"} | moved
+    named = {"do": "snapshot", "snapshot": "before <7>"} | moved
+    shown = page.get("/confirm", params=named)
+    assert "It replaces" not in shown.text
+    assert deed(page, shown.text) == f"{name} is saved as 'before <7>' at offset 0 of partition 0."
+    assert "It replaces the snapshot of this name from 2" in page.get("/confirm", params=named).text
+
+    where = {"topic": moved["topic"], "name": name}
+    wait_until(lambda: "before &lt;7&gt;" in page.get("/subscription", params=where).text)
+    listed = page.get("/subscription", params=where).text
+    for verb in ("restore", "clone", "forget"):
+        assert f'id="{verb}-of-before &lt;7&gt;"' in listed
+    act(page, page.get("/confirm", params={"do": "skip", "how": "count", "messages": "4"} | moved).text)
+    wait_until(lambda: "state before the last move" in page.get("/subscription", params=where).text)
+
+    shown = page.get("/confirm", params={"do": "restore", "snapshot": "before <7>"} | moved)
+    assert "4 messages will come again, 0 messages will be dropped" in shown.text
+    assert cells_of(shown.text) == [["0", "4", "0", "4", "0"]]
+    assert deed(page, shown.text) == f"{name} goes on at offset 0 of partition 0."
+    shown = page.get("/confirm", params={"do": "forget", "snapshot": "before <7>"} | moved)
+    assert deed(page, shown.text) == f"{name} has no snapshot 'before <7>' any more."
+    told = [
+        one.action
+        for one in read_audit(
+            tracked.config, topic=moved["topic"], subscription=name, markers_topic=tracked.markers
+        )
+    ]
+    assert told[:2] == ["forget snapshot before <7>", "restore snapshot before <7>"]
+    assert "take snapshot before <7>" in told
+
+
+def test_a_clone_asks_for_its_name_and_begins_where_its_original_is(
+    page: TestClient, moved: dict[str, str]
+) -> None:
+    act(page, page.get("/confirm", params={"do": "snapshot", "snapshot": "then"} | moved).text)
+    act(page, page.get("/confirm", params={"do": "skip", "how": "count", "messages": "4"} | moved).text)
+    assert 'name="target"' in page.get("/confirm", params={"do": "clone"} | moved).text
+    target = f"{moved['name']}-2"
+    shown = page.get("/confirm", params={"do": "clone", "target": target} | moved)
+    assert f"It begins with the present state of {moved['name']}: 0 outstanding messages" in shown.text
+    assert cells_of(shown.text) == [["0", "4", "0"]]
+    assert deed(page, shown.text) == f"{target} begins at offset 4 of partition 0."
+    again = page.get("/confirm", params={"do": "clone", "target": target} | moved)
+    assert "Nothing was done" in again.text, "the name is taken"
+    asked = page.get("/confirm", params={"do": "clone", "snapshot": "then"} | moved)
+    assert form_of(asked.text) == {"do": "clone", "snapshot": "then"} | moved
+    shown = page.get("/confirm", params=form_of(asked.text) | {"target": f"{target}-3"})
+    assert cells_of(shown.text) == [["0", "0", "0"]]
+    assert deed(page, shown.text) == f"{target}-3 begins at offset 0 of partition 0."
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -174,6 +240,11 @@ def test_an_expiry_sends_the_time_that_its_effect_was_shown_for(
         {"do": "skip", "how": "all", "partition": "0"},
         {"do": "expire", "how": "age", "age": "old"},
         {"do": "expire", "how": "before"},
+        {"do": "snapshot", "snapshot": " "},
+        {"do": "snapshot", "snapshot": "undo"},
+        {"do": "restore", "snapshot": "never"},
+        {"do": "clone", "target": ""},
+        {"do": "clone", "target": "other", "snapshot": "never"},
     ],
 )
 def test_a_value_that_cannot_be_is_an_error_of_the_page(

@@ -22,7 +22,7 @@ from spark_cursor_source.client import QueueConsumer, QueueMessage, Service, Ser
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
-from spark_cursor_source.ui import Collector, create_app
+from spark_cursor_source.ui import Collector, UiSettings, create_app
 from tests.conftest import ROOT
 from tests.kafka.control_plane import Control, new_control, produce
 from tests.ui.conftest import settings_of
@@ -111,11 +111,18 @@ def work_goes_on(control: Control, consumer: QueueConsumer, pick: random.Random)
     worker.join()
 
 
+@pytest.fixture(scope="module")
+def at_work(broker: EmbeddedKafka) -> Iterator[tuple[Control, Collector]]:
+    with shop(broker) as control, Collector(settings_of(control)) as collector:
+        wait_until(lambda: sum(row.leased for row in collector.snapshot.rows) > 100)
+        wait_until(lambda: all(row.consumers is not None for row in collector.snapshot.rows))
+        wait_until(lambda: len(collector.curves(TOPIC, "billing")[0].values) > SAMPLES)
+        yield control, collector
+
+
 @contextmanager
-def served(collector: Collector, control: Control) -> Iterator[tuple[str, uvicorn.Server]]:
-    """The address of a page, and its server."""
-    config = uvicorn.Config(create_app(collector, settings_of(control)), port=0, log_level="error")
-    server = uvicorn.Server(config)
+def served(collector: Collector, settings: UiSettings) -> Iterator[tuple[str, uvicorn.Server]]:
+    server = uvicorn.Server(uvicorn.Config(create_app(collector, settings), port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
     wait_until(lambda: server.started)
@@ -126,14 +133,19 @@ def served(collector: Collector, control: Control) -> Iterator[tuple[str, uvicor
 
 
 @pytest.fixture(scope="module")
-def site(broker: EmbeddedKafka) -> Iterator[tuple[str, uvicorn.Server]]:
+def site(at_work: tuple[Control, Collector]) -> Iterator[tuple[str, uvicorn.Server]]:
     """The address of a page of the shop, and its server."""
-    with shop(broker) as control, Collector(settings_of(control)) as collector:
-        wait_until(lambda: sum(row.leased for row in collector.snapshot.rows) > 100)
-        wait_until(lambda: all(row.consumers is not None for row in collector.snapshot.rows))
-        wait_until(lambda: len(collector.curves(TOPIC, "billing")[0].values) > SAMPLES)
-        with served(collector, control) as found:
-            yield found
+    control, collector = at_work
+    with served(collector, settings_of(control)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def desk(at_work: tuple[Control, Collector]) -> Iterator[str]:
+    """The address of a page of the shop that may act."""
+    control, collector = at_work
+    with served(collector, settings_of(control, token="t", allow_actions=True)) as (address, _):
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -226,11 +238,62 @@ def test_a_strip_is_zoomed_until_messages_appear(browser: Any, site: Site) -> No
         assert page.locator("#zoom h2").inner_text().startswith("Partition 0, offsets")
 
 
+def test_a_snapshot_is_taken_restored_and_cloned_with_a_keyboard(
+    browser: Any, desk: str, tmp_path: Path
+) -> None:
+    subscription = f"{desk}/subscription?topic={QUIET}&name=newsletter"
+    with tab(browser) as page:
+        page.goto(f"{subscription}&token=t")
+        page.get_by_role("link", name="snapshot …").press("Enter")
+        page.get_by_label("Name").wait_for()
+        assert page.evaluate("document.activeElement.name") == "snapshot"
+        page.keyboard.type("before release 7")
+        picture(page, "snapshot-question", tmp_path)
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Take the snapshot").press("Enter")
+        page.get_by_text("newsletter is saved as 'before release 7'").wait_for()
+        page.get_by_role("link", name="back").press("Enter")
+        page.get_by_role("link", name="skip …").press("Enter")
+        page.get_by_label("the next messages of each partition").last.fill("5")
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Skip").press("Enter")
+        page.get_by_text("has nothing left below").wait_for()
+        page.goto(subscription)
+        page.get_by_text("state before the last move").wait_for()
+        page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        picture(page, "snapshots", tmp_path)
+        page.get_by_role("link", name="restore …").press("Enter")
+        page.get_by_text("10 messages will come again").wait_for()
+        picture(page, "restore", tmp_path)
+        page.get_by_role("button", name="Restore").press("Enter")
+        page.get_by_text("newsletter goes on at").wait_for()
+        page.goto(subscription)
+        page.get_by_role("link", name="clone …").first.press("Enter")
+        page.get_by_label("New subscription").fill("newsletter-staging")
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Clone").wait_for()
+        picture(page, "clone", tmp_path)
+        page.get_by_role("button", name="Clone").press("Enter")
+        page.get_by_text("newsletter-staging begins at").wait_for()
+        page.goto(f"{desk}/audit")
+        page.get_by_text("restore snapshot before release 7").wait_for()
+    for name, size, scheme in (("narrow", NARROW, "light"), ("dark", WIDE, "dark")):
+        with tab(browser, size, scheme) as page:
+            page.goto(f"{subscription}&token=t")
+            page.evaluate("document.getElementById('saved-title').scrollIntoView()")
+            picture(page, f"snapshots-{name}", tmp_path)
+            wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            assert page.evaluate(wider) <= 0
+            page.goto(f"{desk}/confirm?do=restore&topic={QUIET}&name=newsletter&snapshot=before+release+7")
+            page.get_by_role("button", name="Restore").wait_for()
+            picture(page, f"restore-{name}", tmp_path)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_blocked_message_is_seen_and_leads_to_the_one_that_it_waits_for(
     browser: Any, collector: Collector, queue: Control, scheme: str
 ) -> None:
-    with served(collector, queue) as (address, _), tab(browser, scheme=scheme) as page:
+    with served(collector, settings_of(queue)) as (address, _), tab(browser, scheme=scheme) as page:
         page.goto(f"{address}/subscription?topic={queue.queue}&name=billing&partition=0")
         page.get_by_text("blocked: waits for an earlier message").wait_for()
         assert page.evaluate(CONTRAST, ["f-blocked", "stroke", "f-blocked-back"]) >= 3

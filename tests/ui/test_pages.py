@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
 from spark_cursor_source.core.payload_mask import PayloadMask
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.ui import Collector, UiSettings, create_app
-from tests.kafka.control_plane import Control, new_control
+from spark_cursor_source.wire.payload_avro import avro_decoder
+from tests.kafka.control_plane import Control, new_control, produce
+from tests.payload_schemas import avro_order, avro_schema
 from tests.ui.conftest import Open, settings_of
 from tests.waiting import wait_until
 
@@ -112,6 +116,24 @@ def test_parts_of_payloads_are_hidden(open_page: Open, queue: Control) -> None:
         text = payload(everything, offset)
         assert "hides parts" in text
         assert not any(one in text for one in ("order", "plain", "ff 00", "t-1", f"k{offset}"))
+
+
+def test_a_value_with_a_schema_is_shown_as_json(open_page: Open, queue: Control, tmp_path: Path) -> None:
+    page = open_page(
+        decoder=avro_decoder(avro_schema(tmp_path)), mask=PayloadMask(fields=frozenset({"card"}))
+    )
+    typed = f"{queue.queue}-typed"
+    ClusterAdmin(queue.config).create({typed: (1, {})})
+    produce(queue.config, typed, [{"value": avro_order(17)}, {"value": b"plain"}])
+    texts = [
+        page.get("/payload", params={"topic": typed, "partition": 0, "offset": offset}).text
+        for offset in (0, 1)
+    ]
+    assert "JSON, decoded from Avro" in texts[0]
+    assert "&#34;order&#34;: 17" in texts[0]
+    assert "&#34;card&#34;: &#34;***&#34;" in texts[0]
+    assert "not decoded from Avro: it has another schema, or is cut" in texts[1]
+    assert "plain" not in texts[1], "a value that cannot be decoded is hidden as a whole"
 
 
 @pytest.mark.parametrize("at", [{}, {"partition": "9", "offset": "0"}, {"partition": "0", "offset": "99"}])
