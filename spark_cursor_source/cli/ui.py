@@ -47,7 +47,8 @@ def ui(
         bool,
         typer.Option(
             "--allow-actions",
-            help="let the page pause, resume, seek, skip, expire, redrive and delete; it then needs a token",
+            help="let the page move, pause, save, restore and clone subscriptions, and redrive and delete "
+            "dead letters; it then needs a token",
         ),
     ] = False,
     avro_schema: AvroSchema = None,
