@@ -383,6 +383,6 @@ class Replica:
 
 
 def _refresh_ms(options: TrackerOptions) -> int:
-    """Returns the interval of the looks at cursors. A rescue needs to know of new subscriptions in time."""
+    """Returns the interval of the looks at cursors. A rescue needs to know of new subscriptions at once."""
     before_ms = options.rescue_before_ms
-    return _REFRESH_MS if before_ms is None else min(_REFRESH_MS, check_every_ms(before_ms))
+    return _REFRESH_MS if before_ms is None else min(_OBSERVE_MS, check_every_ms(before_ms))
