@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+import spark_cursor_source as cursorq
 from spark_cursor_source.admin.subscriptions import Subscriptions
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.tracker import _source_options
@@ -20,6 +22,8 @@ from spark_cursor_source.spark.tracker_source import MarkerDataSource, MarkerStr
 from tests.kafka.control_plane import transaction
 from tests.kafka.short_queue import MakeShort, ShortRig
 from tests.kafka.ways import on_both_ways
+from tests.spark.harness import start_patiently
+from tests.spark.harness import wait_until as spark_until
 from tests.spark.plain_query import PlainQuery
 from tests.tracker.spark_twin import SparkTwin
 from tests.waiting import wait_until
@@ -194,6 +198,32 @@ def test_a_tracker_that_is_killed_and_replaced_under_load_loses_nothing(
         rig.all_acked(600)
         query.stop()
         rig.until_freed()
+
+
+@pytest.mark.spark
+def test_spark_itself_reads_and_acks_what_retention_has_taken(
+    make_short: MakeShort, spark: SparkSession, tmp_path: Path
+) -> None:
+    rig = make_short()
+    rig.tracker()
+    rig.subscribe()
+    rig.produce(40)
+    rig.until_removed(40)
+    seen: set[bytes] = set()
+
+    def sink(rows: DataFrame, batch_id: int) -> None:
+        seen.update(row.value for row in rows.collect())
+
+    cursorq.register(spark)
+    rows = spark.readStream.format("cursorq").options(**rig.source_options).load()
+    writer = rows.writeStream.foreachBatch(cursorq.AckSink(sink, rig.source_options))
+    query = start_patiently(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start)
+    try:
+        spark_until(lambda: len(seen) == 40, "Spark has read all", queries=[query])
+        rig.all_acked(40)
+    finally:
+        query.stop()
+    assert seen == {b"%d" % number for number in range(40)}
 
 
 def test_the_tracker_query_gives_its_source_what_it_needs_to_rescue(tmp_path: Path) -> None:
