@@ -131,6 +131,7 @@ SECONDS = {
     "tests/tracker/test_outbox.py": 190,
     "tests/tracker/test_planner.py": 30,
     "tests/tracker/test_repeated_batch.py": 10,
+    "tests/tracker/test_rescue_troubles.py": 60,
     "tests/tracker/test_standalone.py": 20,
     "tests/ui/test_browser.py": 35,
     "tests/ui/test_pages.py": 10,
