@@ -44,10 +44,11 @@ def test_the_python_of_the_driver_is_good_and_a_session_of_connect_is_not_asked(
 
 def test_a_tracker_gets_a_session_of_its_own_where_spark_connect_has_only_clones() -> None:
     asked: list[str] = []
-    only_clones = SimpleNamespace(conf=SimpleNamespace(get=asked.append), cloneSession=lambda: "clone")
+    conf = SimpleNamespace(get=asked.append)
+    only_clones = SimpleNamespace(conf=conf, cloneSession=lambda: "clone", is_stopped=False)
     assert own_session(only_clones) == "clone"  # type: ignore[arg-type]
     assert asked, "a server knows only sessions that have asked for something"
-    both = SimpleNamespace(newSession=lambda: "new", cloneSession=lambda: "clone")
+    both = SimpleNamespace(newSession=lambda: "new", cloneSession=lambda: "clone", is_stopped=False)
     assert own_session(both) == "new"  # type: ignore[arg-type]
 
 
