@@ -82,12 +82,14 @@ class PlainQuery:
             seen.append(row)
             return self._fn(row) if self._fn is not None else None
 
+        ordered = self._options.get("ordering") == "key"
+        handling = Handling(fn=one, by_key=ordered, in_order=ordered)
         for rows in tasks:
             if "ackMode" in self._options:
-                done = handle(rows, Handling(fn=one), MESSAGE_ID)
+                done = handle(rows, handling, MESSAGE_ID)
             else:
                 # As an AckSink whose rows say that they are their source's: nobody asks for the cursors.
                 acks = replace(AckOptions.parse(self._options), cursors_topic=None)
-                done = handle_and_settle(rows, Handling(fn=one), markers_of(acks))
+                done = handle_and_settle(rows, handling, markers_of(acks))
             for _ in done:
                 pass

@@ -91,6 +91,32 @@ def test_a_query_that_was_stopped_reads_what_retention_has_taken(
         assert tracker.failure is None
 
 
+def test_rescued_messages_keep_the_order_of_their_keys(make_short: MakeShort, run_query: RunQuery) -> None:
+    # retention takes everything | key a fails at first, and b goes on | the query is stopped, and goes on
+    rig = make_short()
+    rig.tracker()
+    subscribe(rig, run_query, ordering="key")
+    producer = Producer(rig.control.config)
+    for number in range(30):
+        producer.produce(rig.topic, key=b"ab"[number % 2 :][:1], value=b"%d" % number)
+    producer.flush(30)
+    rig.until_removed(30)
+    fails = [True]
+
+    def fn(row: Any) -> Any:
+        return cursorq.Release(delay="1s") if row.offset == 0 and fails[0] else None
+
+    first = run_query(rig, fn, ordering="key")
+    until_rows(first, 16)
+    assert {row.offset for row in first.rows} == {0, *range(1, 30, 2)}, "of key a the first one only"
+    first.stop()
+    fails[0] = False
+    second = run_query(rig, fn, ordering="key")
+    until_rows(second, 15)
+    assert [row.offset for row in second.rows] == list(range(0, 30, 2))
+    rig.all_acked(30)
+
+
 def test_a_rescued_message_has_the_filter_the_delay_and_the_redeliveries_of_others(
     make_short: MakeShort, run_query: RunQuery
 ) -> None:
