@@ -51,7 +51,7 @@ class UnfinishedMessages:
         self.blocked = answer.blocked.offsets  #: those that wait behind another one
         self.next_marker = answer.next_marker  #: the first marker that is not taken in
         self._read_position = answer.read_position
-        self._given_back = EMPTY  # released, rejected, left or blocked since their last Start
+        self._given_back = EMPTY  # released, left or blocked since their last Start
 
     def apply(self, marker: Marker, *, marker_offset: int) -> None:
         """Takes in a marker of the cell, in log order. Skips one that is included."""
@@ -73,13 +73,12 @@ class UnfinishedMessages:
                 self._end(OffsetSet.of((self.offsets.first or 0, position)))
                 self._read_position = max(self._read_position, position)
             case Reject(offsets=offsets):
-                self._given_back |= offsets
                 self._end(offsets)
             case Block(offsets=offsets):
-                self._given_back |= offsets
+                self._given_back |= offsets & self.offsets
                 self.blocked |= offsets & self.offsets
             case Release(offsets=offsets) | Leave(offsets=offsets):
-                self._given_back |= offsets
+                self._given_back |= offsets & self.offsets
             case Requeue(offsets=offsets):
                 self.offsets |= offsets
 
@@ -87,12 +86,14 @@ class UnfinishedMessages:
         """Forgets what has ended by a cursor of the cell with the same owner."""
         beyond = self.offsets.starting_at(cursor.read_position)
         self.offsets = (self.offsets & cursor.outstanding) | beyond
+        self._given_back &= self.offsets
         is_newer = cursor.next_marker >= self.next_marker
         self.blocked = cursor.blocked.offsets if is_newer else self.blocked & self.offsets
 
     def _end(self, offsets: OffsetSet) -> None:
         self.offsets -= offsets
         self.blocked -= offsets
+        self._given_back -= offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
