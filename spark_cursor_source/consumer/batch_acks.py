@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_cursor_source.consumer.batch_planner import PlannedBatch
 from spark_cursor_source.consumer.replay_phase import ReplayPhase
 from spark_cursor_source.consumer.run_parts import RunParts
-from spark_cursor_source.core.batch import BatchPlan, Delivery, SourceOffset
+from spark_cursor_source.core.batch import BatchPlan, Delivery, SourceOffset, offsets_by_cell
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.lease_groups import START_GRAIN_MS
 from spark_cursor_source.core.marker import Block, End, EndLeased, EndUpTo, Marker, Release
@@ -67,7 +67,7 @@ class SourceAcks:
         if batch:
             releases = self._unread.releases(batch.planned)
             markers += releases
-            early = _offsets_of(releases)
+            early = offsets_by_cell(releases)
             markers += (
                 self._ends(batch, early) if self._mode is AckMode.BATCH else self._ends_up_to(batch, early)
             )
@@ -121,23 +121,20 @@ class SourceAcks:
             # In a shared subscription, leases of dead runs cannot be distinguished from leases of live
             # members.
             return _DeadRuns()
-        delivered: dict[Cell, OffsetSet] = {}
-        for delivery in deliveries:
-            delivered[delivery.cell] = delivered.get(delivery.cell, EMPTY) | delivery.offsets
         left = orphaned_leases(
             self._session.answers,
             run_id=self._session.run_id,
             end=end if has_checkpoint else None,
             later=[record.redeliver for record in self._pending.after(end)],
             replayed=self._replaying.held,
-            delivered=delivered,
+            delivered=offsets_by_cell(deliveries),
         )
         releases: list[Release | Block] = []
         for started_ms, slices in sorted(self._leased(left.committed).items()):
             # Judged by the time of the Start marker: a message that became due later was not delivered
             # either.
             releases += self._unread.not_due(slices, started_ms - START_GRAIN_MS)
-        ends = self._ends_of_dead_runs(left.committed, _offsets_of(releases))
+        ends = self._ends_of_dead_runs(left.committed, offsets_by_cell(releases))
         return _DeadRuns(acks=[*releases, *ends], apart=left.unsure)
 
     def _ends_of_dead_runs(
@@ -168,10 +165,3 @@ class SourceAcks:
                     )
                     found.setdefault(lease.started_ms, []).append(piece)
         return found
-
-
-def _offsets_of(releases: Iterable[Release | Block]) -> dict[Cell, OffsetSet]:
-    found: dict[Cell, OffsetSet] = {}
-    for one in releases:
-        found[one.cell] = found.get(one.cell, EMPTY) | one.offsets
-    return found

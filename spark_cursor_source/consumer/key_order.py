@@ -14,11 +14,17 @@ from typing import Any
 
 from spark_cursor_source.consumer.marker_follower import MarkerFollower
 from spark_cursor_source.consumer.session import TrackerSession
-from spark_cursor_source.core.batch import BatchPlan, Delivery, StartedDeliveries, TopicPartition
+from spark_cursor_source.core.batch import (
+    BatchPlan,
+    Delivery,
+    StartedDeliveries,
+    TopicPartition,
+    offsets_by_cell,
+)
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.key_order import BlockedKeys, UnfinishedMessages, key_hash, unfinished_outside
 from spark_cursor_source.core.marker import Block
-from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
@@ -116,9 +122,7 @@ class KeyOrder:
         Raises the errors of reading the markers, cursors and queue topics.
         """
         self.follow(taken)
-        of_cells: dict[Cell, OffsetSet] = {}
-        for delivery in batch.deliveries:
-            of_cells[delivery.cell] = of_cells.get(delivery.cell, EMPTY) | delivery.offsets
+        of_cells = offsets_by_cell(batch.deliveries)
         if any(self._outside(cell, offsets) for cell, offsets in of_cells.items()):
             self._cursors.refresh()  # the tracker ends messages, too: dead letters, and those that expired
         found = {}
@@ -140,17 +144,15 @@ class KeyOrder:
         return unfinished_outside(self._unfinished[cell][1], batch)
 
     def _see(self, cell: Cell) -> None:
-        known, cursor = self._unfinished.get(cell), self._cursors.get(cell)
-        if known is not None and cursor is not None and cursor.owner == known[0]:
-            known[1].see(cursor)
+        (run_id, unfinished), cursor = self._unfinished[cell], self._cursors.get(cell)
+        if cursor is not None and cursor.owner == run_id:
+            unfinished.see(cursor)
 
     def _keys_of(self, cell: Cell, offsets: OffsetSet) -> BlockedKeys:
         """Returns the keys of these messages. One whose record is gone blocks no message."""
         _, unfinished = self._unfinished[cell]
-        known = self._hashes.get(cell, {})
-        unknown = offsets - OffsetSet.from_offsets(list(known))
-        hashes = {one: known[one] for one in unfinished.offsets & OffsetSet.from_offsets(list(known))}
-        if unknown:
+        hashes = {one: at for one, at in self._hashes.get(cell, {}).items() if one in unfinished.offsets}
+        if unknown := offsets - OffsetSet.from_offsets(hashes):
             hashes |= self._read_keys(cell, unknown)
         self._hashes[cell] = hashes
         return BlockedKeys.of({one: hashes[one] for one in offsets if one in hashes}, unfinished.blocked)

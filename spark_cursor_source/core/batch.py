@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
@@ -120,6 +121,16 @@ class Delivery:
     delivery_count: int
 
 
+class OfCell(Protocol):
+    """Offsets of a cell: a delivery, a marker of messages, or an announcement."""
+
+    @property
+    def cell(self) -> Cell: ...
+
+    @property
+    def offsets(self) -> OffsetSet: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandBack:
     """Offsets of a cell, leased by a dead run, that are released for another batch."""
@@ -136,6 +147,14 @@ class BatchPlan:
     deliveries: tuple[Delivery, ...]
     hand_backs: tuple[HandBack, ...] = ()
     alone: bool = False  #: the batch holds suspects and no other messages
+
+
+def offsets_by_cell(some: Iterable[OfCell]) -> dict[Cell, OffsetSet]:
+    """Returns the offsets of each cell in deliveries or markers."""
+    found: dict[Cell, OffsetSet] = {}
+    for one in some:
+        found[one.cell] = found.get(one.cell, EMPTY) | one.offsets
+    return found
 
 
 class StartedDeliveries:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from spark_cursor_source.core.batch import BatchPlan, Delivery, HandBack, SourceOffset, queue_ranges
+from spark_cursor_source.core.batch import (
+    BatchPlan,
+    Delivery,
+    HandBack,
+    SourceOffset,
+    offsets_by_cell,
+    queue_ranges,
+)
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, Lease
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
@@ -36,9 +43,7 @@ def orphaned_leases(
     announcements after ``end``: batches unknown to this checkpoint took their messages. ``replayed`` messages
     are left to their replayed batch. ``delivered`` messages belong to this run.
     """
-    announced: dict[Cell, OffsetSet] = {}
-    for one in later:
-        announced[one.cell] = announced.get(one.cell, EMPTY) | one.offsets
+    announced = offsets_by_cell(later)
     committed: dict[Cell, OffsetSet] = {}
     unsure = set()
     for cell, cursor in cursors.items():

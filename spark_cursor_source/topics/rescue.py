@@ -317,12 +317,8 @@ class Rescue:
         return RescueIndex(self._config, self._rescue_topic, markers_topic=self._markers_topic)
 
 
-def _close(index: RescueIndex) -> None:
-    index.close()
-
-
 def _keep(_: RescueIndex) -> None:
     """An abandoned read leaves nothing behind."""
 
 
-_indexes: ClientPool[RescueIndex] = ClientPool(_close, reset=_keep)
+_indexes: ClientPool[RescueIndex] = ClientPool(RescueIndex.close, reset=_keep)
