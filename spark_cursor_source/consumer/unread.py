@@ -108,7 +108,8 @@ class UnreadMessages:
 
         With ``blocked``, the slices are of one partition, in offset order.
         """
-        if not self._is_wanted or not pieces:
+        has_filter = self._is_delayed or blocked is not None
+        if not (self._is_wanted and has_filter and pieces):
             return []
         releases: list[Release | Block] = []
 
