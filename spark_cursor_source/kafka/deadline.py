@@ -64,6 +64,15 @@ class Deadline:
             lock.release()
 
 
+def growing_ms(tries: int, *, first_ms: int, longest_ms: int) -> int:
+    """Return the pause (ms) after ``tries`` failed attempts. It doubles with each.
+
+    >>> [growing_ms(tries, first_ms=500, longest_ms=60_000) for tries in (1, 2, 3, 1_000)]
+    [500, 1000, 2000, 60000]
+    """
+    return min(first_ms << min(tries - 1, 20), longest_ms)
+
+
 class Pace:
     """Interval timer for periodic work. The first call is due immediately.
 

@@ -12,7 +12,7 @@ from spark_cursor_source.core.cursor import CursorSnapshot, HeldLetters
 from spark_cursor_source.core.marker import Withhold
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.tracker import DeadLetter
-from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.deadline import Deadline, growing_ms
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire.marker import kept
 
@@ -113,8 +113,8 @@ def pause_ms(tries: int, spent_ms: int = 0) -> int:
     >>> [pause_ms(tries) for tries in (1, 2, 3, 7, 1_000)], pause_ms(1, spent_ms=5_000)
     ([2000, 4000, 8000, 128000, 600000], 15000)
     """
-    growing_ms = FIRST_PAUSE_MS << min(tries - 1, 20)
-    return int(min(max(growing_ms, _SHARE * spent_ms), LONGEST_PAUSE_MS))
+    growing = growing_ms(tries, first_ms=FIRST_PAUSE_MS, longest_ms=LONGEST_PAUSE_MS)
+    return min(max(growing, _SHARE * spent_ms), LONGEST_PAUSE_MS)
 
 
 class RetryPauses:

@@ -63,7 +63,7 @@ class TrackerEnvironment:
         self.rescuer: Rescuer | None = None
         if options.rescue_before_ms is not None:
             self.topics.ensure_rescue(options.rescue_topic)
-            self.rescuer = Rescuer(options, self.partitions, counts or Counts(), self.clocks.now)
+            self.rescuer = Rescuer(options, self.partitions, counts or Counts())
             self.rescuer.note(self._news, self.cursors.torn)
         self._news = {}
 

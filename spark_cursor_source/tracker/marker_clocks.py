@@ -27,8 +27,7 @@ class MarkerClocks:
 
     def now(self, instant_ms: int) -> dict[int, int]:
         """Returns the broker time of each partition at a time of :func:`monotonic_ms`, if it is known."""
-        clocks = list(self._clocks.items())  # another thread may ask
-        times = {number: clock.now_ms(monotonic_ms=instant_ms) for number, clock in clocks}
+        times = {number: clock.now_ms(monotonic_ms=instant_ms) for number, clock in self._clocks.items()}
         return {number: now for number, now in times.items() if now is not None}
 
     def look(self, ends: Mapping[int, int]) -> None:

@@ -50,7 +50,7 @@ class TopicCheck:
 
     topic: str
     needs: Mapping[int, Sequence[Need]]  #: by partition
-    now_ms: int  #: time of the brokers, estimated
+    now_ms: int  #: time of the brokers; 0 if no subscription exists
     frees: bool  #: False if a cursor of the topic cannot be read, so that more may be needed
 
 
@@ -103,7 +103,7 @@ class RescueCopier:
         self._records = 0
         self._failed: list[tuple[_Copy, KafkaError]] = []
         self._used = 0  # bytes of the copies, with those since the index was read
-        self.has_more = False  #: True if messages are due that the last check left to the next one
+        self.has_more = False  #: True if due messages of the topic of the last check are left to the next one
         self._is_full: set[str] = set()  # topics with messages beyond the limit
 
     def margin_ms(self, topic: str) -> int:
@@ -135,7 +135,7 @@ class RescueCopier:
         for place in self._index.places():
             if owns(self._index.partition_of(place)):
                 found.setdefault(place.topic, []).append(place)
-        self._used, self.has_more = self._index.bytes, False
+        self._used = self._index.bytes
         self._counts.set(table.RESCUE_BYTES, to=self._used)
         return found
 
@@ -147,6 +147,7 @@ class RescueCopier:
         Raises:
             KafkaFailure: the topic or the rescue topic failed. The check is repeated later.
         """
+        self.has_more = False
         try:
             return self._check(check, copies)
         except CopiesNotDurable:
@@ -265,7 +266,7 @@ class RescueCopier:
             self._tell_of_copies(topic, number, len(found[number]))
         self._flush()
         self._tell_of_limit(topic, left if is_full else 0)
-        self.has_more = self.has_more or is_long
+        self.has_more = is_long
         return left if is_full else 0
 
     def _messages(self, topic: str, wanted: Mapping[int, OffsetSet]) -> Generator[Message]:

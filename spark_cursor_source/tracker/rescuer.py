@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
@@ -17,17 +17,17 @@ from spark_cursor_source.core.rescue import Need, check_every_ms
 from spark_cursor_source.errors import CursorqError
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.deadline import Deadline, growing_ms
 from spark_cursor_source.metrics import table
 from spark_cursor_source.metrics.counts import Counts
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.tracker.marker_clocks import monotonic_ms
+from spark_cursor_source.tracker.brokers_time import BrokersTime
 from spark_cursor_source.tracker.rescue_copier import RescueCopier, TopicCheck
 
 log = logging.getLogger(__name__)
 
 _REQUEST_MS = 10_000  # of one request, so that one topic in trouble does not hold up the others for long
-_LEAST_PAUSE_MS = 500  # first pause after a failed check of a topic
-_MOST_PAUSE_MS = 60_000  # longest pause after a failed check of a topic
+_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 500, 60_000  # pauses after failed checks
 
 #: needs of the cells of each queue partition of a topic
 Needs = dict[int, dict[Cell, Need]]
@@ -41,28 +41,24 @@ class Rescuer:
     read is retried later and holds up no other topic.
     """
 
-    def __init__(
-        self,
-        options: TrackerOptions,
-        markers_partitions: int,
-        counts: Counts,
-        broker_ms: Callable[[int], Mapping[int, int]],
-    ) -> None:
-        """``broker_ms`` returns the broker time of markers partitions at a time of :func:`monotonic_ms`."""
+    def __init__(self, options: TrackerOptions, markers_partitions: int, counts: Counts) -> None:
         assert options.rescue_before_ms is not None
         self._before_ms = options.rescue_before_ms
-        self._markers_partitions, self._broker_ms = markers_partitions, broker_ms
+        self._markers_partitions = markers_partitions
         self._counts = counts
         self._topics = ClusterAdmin(client_config(options.kafka, "admin"), timeout_ms=_REQUEST_MS)
         self._copier = RescueCopier(options, self._topics, counts, timeout_ms=_REQUEST_MS)
+        self._time = BrokersTime(options, self._topics, markers_partitions, timeout_ms=_REQUEST_MS)
         self._lock = threading.Lock()
         self._needs: dict[str, Needs] = {}
         self._held: frozenset[str] = frozenset()  # topics with a cursor that cannot be read
         self._owned: frozenset[int] = frozenset()
-        self._pauses: dict[str, tuple[float, float]] = {}  # topic -> (time of the next try, pause in seconds)
+        self._is_new = False  # the partitions have changed since the last check
+        self._next: dict[str, Deadline] = {}  # topic -> time of its next check
+        self._failures: dict[str, int] = {}  # topic -> number of failed checks since the last good one
         self._checked: dict[str, float] = {}  # topic -> time of its last good check
         self._shown: set[str] = set()  # topics with a gauge
-        self._failing = False
+        self._all_failed = 0  # checks since the last one that could use the rescue topic
         self._stopping, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="cursorq-rescuer", daemon=True)
         self._thread.start()
@@ -83,7 +79,7 @@ class Rescuer:
     def own(self, partitions: Collection[int]) -> None:
         """Works for these markers partitions from now on. The first check begins at once."""
         with self._lock:
-            self._owned = frozenset(partitions)
+            self._owned, self._is_new = frozenset(partitions), True
         self._wake.set()
 
     def close(self) -> None:
@@ -99,16 +95,15 @@ class Rescuer:
                 self._wake.clear()
                 try:
                     self._check()
-                    self._failing = False
+                    self._all_failed = 0
                 except CursorqError as why:
-                    self._copier.has_more = False  # not at once again
-                    if not self._failing:
+                    if not self._all_failed:
                         log.error(
                             "The rescue topic cannot be used, so no message is rescued. The tracker tries "
                             "again. event=rescue_failed why=%s",
                             why,
                         )
-                    self._failing = True
+                    self._all_failed += 1
                 self._show()
         except BaseException as failure:
             log.error("The rescue of messages has ended. event=rescue_ended error=%r", failure)
@@ -117,30 +112,37 @@ class Rescuer:
             self._copier.close()
 
     def _next_s(self) -> float:
-        """Returns the time to the next check: several within the shortest retention that is known."""
-        if self._copier.has_more:
-            return 0.0
-        return check_every_ms(min(map(self._copier.margin_ms, self._checked), default=self._before_ms)) / 1000
+        """Returns the time to the next check of a topic, or to the next look for copies without a topic."""
+        if self._all_failed:
+            return _pause_ms(self._all_failed) / 1000
+        every_s = check_every_ms(self._before_ms) / 1000
+        return min((after.left_s() for after in self._next.values()), default=every_s)
 
     def _check(self) -> None:
         with self._lock:
             owned, held = self._owned, self._held
+            if self._is_new:
+                self._next.clear()
+                self._is_new = False
+            cells = [cell for of in self._needs.values() for one in of.values() for cell in one]
             needs = {
                 topic: {number: list(cells.values()) for number, cells in of.items()}
                 for topic, of in self._needs.items()
             }
         if not owned:
             self._checked.clear()
+            self._next.clear()
             return
         copies = self._copier.begin(lambda number: number % self._markers_partitions in owned)
-        now = monotonic_ms()
-        # The later of the clocks: copies that are made too early cost only space.
-        now_ms = max([round(time.time() * 1000), *self._broker_ms(now).values()])
-        for topic in sorted({*needs, *copies}):
+        now_ms = self._time.now_ms(cells) if cells else 0
+        topics = {*needs, *copies}
+        for gone in self._next.keys() - topics:
+            del self._next[gone]
+        for topic in sorted(topics):
             if self._stopping.is_set():
                 return
             self._checked.setdefault(topic, time.monotonic())
-            if not self._is_time(topic):
+            if topic in self._next and not self._next[topic].over:
                 continue
             check = TopicCheck(
                 topic=topic,
@@ -154,20 +156,18 @@ class Rescuer:
             except CursorqError as why:
                 self._pause(topic, why)
             else:
-                self._pauses.pop(topic, None)
+                self._failures.pop(topic, None)
                 if complete:
                     self._checked[topic] = began
+                every_ms = check_every_ms(self._copier.margin_ms(topic))
+                self._next[topic] = Deadline.after_ms(0 if self._copier.has_more else every_ms)
         for topic in self._checked.keys() - needs.keys():
             del self._checked[topic]
 
-    def _is_time(self, topic: str) -> bool:
-        return self._pauses.get(topic, (0.0, 0.0))[0] <= time.monotonic()
-
     def _pause(self, topic: str, why: CursorqError) -> None:
-        known = topic in self._pauses
-        pause_s = min(2 * self._pauses.get(topic, (0.0, _LEAST_PAUSE_MS / 2000))[1], _MOST_PAUSE_MS / 1000)
-        self._pauses[topic] = time.monotonic() + pause_s, pause_s
-        if not known:
+        failures = self._failures[topic] = self._failures.get(topic, 0) + 1
+        self._next[topic] = Deadline.after_ms(_pause_ms(failures))
+        if failures == 1:
             log.warning(
                 "The messages of a topic cannot be rescued now, which is tried again. "
                 "event=rescue_of_topic_failed topic=%s why=%s",
@@ -185,3 +185,7 @@ class Rescuer:
             left_s = self._copier.margin_ms(topic) / 1000 - (now - checked)
             self._counts.set(table.RESCUE_HEADROOM, topic, to=left_s)
         self._shown = set(self._checked)
+
+
+def _pause_ms(failures: int) -> int:
+    return growing_ms(failures, first_ms=_FIRST_PAUSE_MS, longest_ms=_LONGEST_PAUSE_MS)

@@ -84,7 +84,7 @@ class QueueWatch:
             self._topics.check_rights({topic: (WRITE,)})
             unconfirmed = self._sender.begin()
             for partition, cell in waiting.items():
-                key, value = _without_effect(cell, self._options.reappend)
+                key, value = without_effect(cell, self._options.reappend)
                 self._sender.produce(unconfirmed, key, value, partition)
             self._sender.flush()
         except (NotAuthorized, MarkersNotDurable) as why:
@@ -134,7 +134,7 @@ class QueueWatch:
             yield from trips([*cells.cursors(name)], self._options.policy_for(name).breaker, now_ms)
 
 
-def _without_effect(cell: Cell | None, reappend: ReappendOptions | None) -> tuple[bytes, bytes]:
+def without_effect(cell: Cell | None, reappend: ReappendOptions | None) -> tuple[bytes, bytes]:
     """Returns key and value of a marker without effect, in the format that readers of the topic know.
 
     The marker of a cell states that the log ends at 0 or later. The marker of a lease table ends a message at

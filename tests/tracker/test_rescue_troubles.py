@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,26 @@ def test_a_message_that_is_too_large_is_told_and_its_neighbours_are_copied(
         wait_until(lambda: "event=message_too_large_to_rescue" in caplog.text)
         wait_until(lambda: copied(control, cell.topic) >= {0, 1, 3})
         assert 2 not in copied(control, cell.topic)
+
+
+@pytest.mark.parametrize("ahead_s", [400 * 86_400, -400 * 86_400], ids=["ahead", "behind"])
+def test_the_clock_of_the_tracker_does_not_decide_when_a_message_is_copied(
+    control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_s: int
+) -> None:
+    week_ms = 7 * 86_400_000
+    young = queue_with(control, f"a-{control.name}", 2)
+    due = queue_with(control, f"b-{control.name}", 0, **{"retention.ms": -1})
+    old_ms = int(time.time() * 1000) - week_ms + 3_600_000
+    produce(control.config, due.topic, [{"value": b"old", "timestamp": old_ms}, {"value": b"new"}])
+    set_config(AdminClient(control.config), due.topic, "retention.ms", str(week_ms))
+    with Tracker(options_of(control, tmp_path)):
+        put(control, *(Hello(cell=cell, run_id="run", position=0) for cell in (young, due)))
+        wait_until(lambda: len(read_all(control.config, control.cursors)) >= 2)
+    # The markers topic is quiet from here on, so that this tracker has to ask for the brokers' time.
+    wall = time.time
+    monkeypatch.setattr(time, "time", lambda: wall() + ahead_s)
+    rescue = {"rescueTopic": rescue_of(control), "rescueBefore": "1d"}
+    with Tracker(options_of(control, tmp_path, **rescue)):
+        wait_until(lambda: copied(control, due.topic) >= {0})
+        assert copied(control, due.topic) == {0}
+        assert copied(control, young.topic) == set()
