@@ -30,20 +30,21 @@ class OrderedMessages:
 
     def __init__(self, blocked: BlockedKeys) -> None:
         self._gate = KeyGate(blocked)
-        self._hashes = self._sorted_hashes()
+        self._hashes = np.sort(np.fromiter(self._gate.hashes(), np.uint64))
         self._behind: dict[int, int] = {}  # held back messages of the slice, and what each one waits for
 
     def hold(self, chunk: Chunk) -> None:
         """Makes later messages of the keys of this chunk wait: its messages are not delivered now."""
-        for offset, key in zip(chunk.offsets.tolist(), chunk.keys(), strict=True):
-            self._gate.hold(offset, key_hash(key))
-        self._hashes = self._sorted_hashes()
+        hashes = _hashes_of(chunk)
+        for offset, of_key in zip(chunk.offsets.tolist(), hashes.tolist(), strict=True):
+            self._gate.hold(offset, of_key)
+        self._hashes = np.union1d(self._hashes, hashes)
 
     def sift(self, chunk: ChunkT) -> ChunkT:
         """Return the messages that need not wait, maybe none."""
         if not self._gate:
             return chunk
-        hashes = np.fromiter(map(key_hash, chunk.keys()), np.uint64, len(chunk))
+        hashes = _hashes_of(chunk)
         places = np.searchsorted(self._hashes, hashes)
         places[places == len(self._hashes)] = 0
         passes = np.ones(len(chunk), np.bool_)
@@ -60,5 +61,6 @@ class OrderedMessages:
         behind, self._behind = self._behind, {}
         return OffsetSet.from_offsets(list(behind)), tuple(behind[one] for one in sorted(behind))
 
-    def _sorted_hashes(self) -> np.ndarray:
-        return np.sort(np.fromiter(self._gate.hashes(), np.uint64))
+
+def _hashes_of(chunk: Chunk) -> np.ndarray:
+    return np.fromiter(map(key_hash, chunk.keys()), np.uint64, len(chunk))
