@@ -30,9 +30,11 @@ from spark_cursor_source.core.marker import (
     Withhold,
 )
 from spark_cursor_source.core.message_state import MessageState, state_of
-from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC, DEFAULT_RESCUE_TOPIC
+from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.payload_decoder import PayloadDecoder
 from spark_cursor_source.core.payload_mask import PayloadMask
+from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id
 from spark_cursor_source.errors import (
     CursorqError,
@@ -43,9 +45,9 @@ from spark_cursor_source.errors import (
 )
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.range_consumer import read_range
-from spark_cursor_source.kafka.reading import offset_of
+from spark_cursor_source.kafka.range_consumer import STALL_TIMEOUT_MS
+from spark_cursor_source.topics.redelivered import redelivered
+from spark_cursor_source.topics.rescue import Rescue, RescuedMessage
 
 MOST_EVENTS = 10_000  #: largest number of events of a history; later ones are dropped
 
@@ -62,6 +64,7 @@ class MessageHistory:
     partition: int
     offset: int
     found: bool  #: False: the offset holds no message, or the message was deleted
+    rescued: bool = False  #: True: retention has deleted the message, and the rescue topic has it
     timestamp_ms: int | None  #: of the producer or of the broker, as the topic is set; None: unknown
     size: int | None  #: bytes of key and value
     key: bytes | None
@@ -120,6 +123,7 @@ def read_message_history(
     payload: bool = False,
     markers_topic: str = DEFAULT_MARKERS_TOPIC,
     cursors_topic: str = DEFAULT_CURSORS_TOPIC,
+    rescue_topic: str = DEFAULT_RESCUE_TOPIC,
     group_id_prefix: str = DEFAULT_GROUP_ID_PREFIX,
 ) -> MessageHistory:
     """Returns the states and events of one message, of all subscriptions or of one.
@@ -128,8 +132,9 @@ def read_message_history(
     the subscriptions; events are as complete as the retention of the markers topic. For a message with a
     key, all its partitions are read, for the markers of kafka-mq-go (version 1). Their events have the id of
     the queue as the subscription. The queue is ``subscription``, or the key of the message. Markers of
-    version 1 name no topic, so the markers topic must be of this queue topic. Without ``payload``, the value
-    is not in the result. Nothing is changed. ``kafka`` contains options of the Kafka clients.
+    version 1 name no topic, so the markers topic must be of this queue topic. A message that retention has
+    deleted is read from the rescue topic, if it is there. Without ``payload``, the value is not in the
+    result. Nothing is changed. ``kafka`` contains options of the Kafka clients.
 
     Example::
 
@@ -147,7 +152,8 @@ def read_message_history(
     """
     topics = ClusterAdmin(client_config(kafka, "admin")).meet()
     _check_place(topics, topic, partition, offset)
-    message = _message(kafka, topic, partition, offset)
+    rescue = Rescue(client_config(kafka, "consumer"), rescue_topic, markers_topic)
+    message = _message(kafka, topic, partition, offset, rescue)
     timestamp_ms = None if message is None else _timestamp_ms(message)
     since_ms = None if timestamp_ms is None else timestamp_ms - _CLOCKS_MS
     unknown: CursorqError | None = None
@@ -172,6 +178,7 @@ def read_message_history(
         partition=partition,
         offset=offset,
         found=message is not None,
+        rescued=isinstance(message, RescuedMessage),
         timestamp_ms=timestamp_ms,
         size=None if message is None else len(key or b"") + len(value or b""),
         key=key,
@@ -192,24 +199,38 @@ def _check_place(topics: ClusterAdmin, topic: str, partition: int, offset: int) 
         raise InvalidArgument("offset", offset, f"partition {partition} of '{topic}' ends at offset {end}")
 
 
-def read_message(kafka: Mapping[str, str], topic: str, partition: int, offset: int) -> Message | None:
+def read_message(
+    kafka: Mapping[str, str],
+    topic: str,
+    partition: int,
+    offset: int,
+    *,
+    markers_topic: str = DEFAULT_MARKERS_TOPIC,
+    rescue_topic: str = DEFAULT_RESCUE_TOPIC,
+) -> Message | None:
     """Returns the record at an offset; None if the offset holds no message.
+
+    A message that retention has deleted is read from the rescue topic, if it is there.
 
     Raises:
         InvalidArgument: the topic has no such partition, or the offset is negative or not written yet.
         TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
     """
     _check_place(ClusterAdmin(client_config(kafka, "admin")).meet(), topic, partition, offset)
-    return _message(kafka, topic, partition, offset)
+    rescue = Rescue(client_config(kafka, "consumer"), rescue_topic, markers_topic)
+    return _message(kafka, topic, partition, offset, rescue)
 
 
-def _message(kafka: Mapping[str, str], topic: str, partition: int, offset: int) -> Message | None:
-    config = client_config(kafka, "consumer")
-    with borrowed_consumer(config) as consumer:
-        pieces = read_range(
-            consumer, topic, partition, offset, offset + 1, on_removed=lambda first, past: None
-        )
-        return next((one for messages in pieces for one in messages if offset_of(one) == offset), None)
+def _message(
+    kafka: Mapping[str, str], topic: str, partition: int, offset: int, rescue: Rescue
+) -> Message | None:
+    one = Slice(
+        topic=topic, partition=partition, offsets=OffsetSet.of((offset, offset + 1)), delivery_count=0
+    )
+    messages, _ = redelivered(
+        client_config(kafka, "consumer"), one, stall_timeout_ms=STALL_TIMEOUT_MS, rescue=rescue
+    )
+    return messages[0] if messages else None
 
 
 def _timestamp_ms(message: Message) -> int | None:

@@ -112,6 +112,8 @@ def _head(history: MessageHistory, *, payload: bool) -> Iterator[str]:
         return
     key = "no key" if history.key is None else f"key {plain(text_of(history.key) or '')!r}"
     yield f"{place}, {instant(history.timestamp_ms)}, {history.size:,} bytes, {key}"
+    if history.rescued:
+        yield "  retention has deleted this message from its topic, and the rescue topic has it"
     for name, value in history.headers:
         yield f"  {plain(name)}: {plain(text_of(value) or '')}"
     if payload:

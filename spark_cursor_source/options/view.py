@@ -143,6 +143,7 @@ class ViewOptions:
     )
     isolation: Isolation = same_option(SourceOptions, "isolation")
     markers_topic: str = same_option(SourceOptions, "markers_topic")
+    rescue_topic: str = same_option(SourceOptions, "rescue_topic")
     redeliveries_topic: str = same_option(SourceOptions, "redeliveries_topic")
     cursors_topic: str = same_option(SourceOptions, "cursors_topic")
     group_id_prefix: str = same_option(SourceOptions, "group_id_prefix")

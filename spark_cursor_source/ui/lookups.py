@@ -61,7 +61,10 @@ class Lookups:
 
     def payload(self, request: Request) -> Response:
         """Answers with key, headers and value of a message, for a click on its page."""
-        found, failure = answer_of(lambda: read_message(self._settings.kafka, *_place(request)))
+        one = self._settings
+        found, failure = answer_of(
+            lambda: read_message(one.kafka, *_place(request), markers_topic=one.markers_topic)
+        )
         mask = self._settings.mask
         headers = () if found is None else mask.headers(headers_of(found))
         decoder, value, note = self._settings.decoder, None if found is None else found.value(), None

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from spark_cursor_source.admin import Subscriptions, examine
+from spark_cursor_source.admin import Subscriptions, examine, read_message_history
+from spark_cursor_source.admin.message_history import read_message
 from spark_cursor_source.client import QueueMessage
 from spark_cursor_source.errors import DataLoss, RescueTopicNotCompacted
 from spark_cursor_source.kafka.admin import ClusterAdmin
@@ -251,3 +252,22 @@ def test_a_restore_and_the_doctor_know_of_messages_that_only_the_rescue_topic_ha
         consumer = rig.consumer(None, subscription, consumer_receive_buffer_capacity=10)
         payloads = sorted(message.payload or b"" for message in receive(consumer, 10))
         assert payloads == [b"%d" % number for number in range(10)]
+
+
+def test_the_content_of_a_rescued_message_is_shown(make_short: MakeShort) -> None:
+    rig = make_short()
+    rig.tracker(rescueBefore="30s")
+    rig.subscribe()
+    rig.produce(2, headers=[("trace", b"t")])
+    rig.until_removed(2)
+    servers = {"bootstrap.servers": rig.control.config["bootstrap.servers"]}
+    names = {"markers_topic": rig.control.markers, "rescue_topic": rig.rescue_topic}
+    history = read_message_history(
+        servers, rig.topic, 0, 1, payload=True, cursors_topic=rig.control.cursors, **names
+    )
+    assert (history.found, history.rescued) == (True, True)
+    assert (history.key, history.value, history.headers) == (b"k1", b"1", (("trace", b"t"),))
+    assert [one.state for one in history.states] == ["unread"]
+    found = read_message(servers, rig.topic, 0, 1, **names)
+    assert found is not None
+    assert found.value() == b"1"

@@ -17,8 +17,11 @@ from pyspark.sql.types import StructType
 import spark_cursor_source as cursorq
 from spark_cursor_source.admin.subscriptions import Subscriptions
 from spark_cursor_source.options.tracker import TrackerOptions
+from spark_cursor_source.options.view import ViewOptions
 from spark_cursor_source.spark.tracker import _source_options
 from spark_cursor_source.spark.tracker_source import MarkerDataSource, MarkerStreamReader
+from spark_cursor_source.spark.views.outstanding import OutstandingReader
+from tests.client.conftest import receive
 from tests.kafka.control_plane import transaction
 from tests.kafka.short_queue import MakeShort, ShortRig
 from tests.kafka.ways import on_both_ways
@@ -266,3 +269,21 @@ def test_the_tracker_query_gives_its_source_what_it_needs_to_rescue(tmp_path: Pa
     options = reader._options
     assert options.rescue_before_ms == 90 * 60_000
     assert (options.rescue_topic, options.rescue_max_bytes) == ("saved", 1_000)
+
+
+def test_the_view_of_outstanding_messages_has_the_content_of_rescued_ones(make_short: MakeShort) -> None:
+    rig = make_short()
+    rig.tracker(rescueBefore="30s")
+    rig.subscribe()
+    rig.produce(2)
+    rig.until_removed(2)
+    consumer = rig.consumer(None, "s", consumer_receive_buffer_capacity=2)
+    receive(consumer, 2)
+    view = ViewOptions.parse(rig.source_options | {"view": "outstanding", "includePayload": "true"})
+
+    def outstanding() -> list[tuple[int, bytes]]:
+        reader = OutstandingReader(view)
+        rows = [row for part in reader.partitions() for one in reader.read(part) for row in one.to_pylist()]
+        return [(row["offset"], row["value"]) for row in rows]
+
+    wait_until(lambda: outstanding() == [(0, b"0"), (1, b"1")])

@@ -24,6 +24,7 @@ from spark_cursor_source.spark.views.ranges import (
 )
 from spark_cursor_source.topics.message_columns import Columns, message_columns
 from spark_cursor_source.topics.queue import arrow_batches
+from spark_cursor_source.topics.rescue import Rescue
 
 COLUMNS: Columns = {
     "subscription": "STRING",
@@ -69,11 +70,13 @@ class OutstandingReader(DataSourceReader):
     queue topics, and converts about a million rows in one or two seconds.
 
     With includePayload, the columns ``key``, ``value``, ``timestamp`` and, with includeHeaders, ``headers``
-    follow. They are read from the queue topics, and are null where retention has removed the message.
+    follow. They are read from the queue topics, or from the rescue topic where retention has removed the
+    message. They are null where neither has it.
     """
 
     def __init__(self, options: ViewOptions) -> None:
         self._options = options
+        self._rescue = Rescue(reader_config(options), options.rescue_topic, options.markers_topic)
 
     def partitions(self) -> Sequence[InputPartition]:
         return shares_of_cells(self._options)
@@ -100,6 +103,7 @@ class OutstandingReader(DataSourceReader):
             include_headers=self._options.include_headers,
             queue_id=None,
             on_missing=lambda piece, missing, why: None,  # these rows follow, without a payload
+            rescue=self._rescue,
         ):
             places = np.searchsorted(offsets, messages.column("offset").to_numpy())
             found[places] = True
