@@ -18,7 +18,7 @@ class Row:
     acked: int = 0
     leased: int = 0
     waiting: int = 0
-    redelivered: int = 0
+    redelivered: int = 0  #: number of deliveries beyond the first of each message
     dead_lettered: int = 0
     mark_delete: int = -1
     holes: int = 0
@@ -37,7 +37,8 @@ class Row:
             acked=totals.acked,
             leased=len(cursor.leased),
             waiting=len(cursor.waiting),
-            redelivered=totals.redelivered,
+            # The queue has no gaps, so each offset below the read position has one first delivery.
+            redelivered=max(totals.delivered - cursor.read_position, 0),
             dead_lettered=totals.dead_lettered,
             mark_delete=cursor.mark_delete,
             holes=cursor.ack_holes.count_ranges(),
