@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from spark_cursor_source.admin.marker_log import scan_markers
+from spark_cursor_source.admin.last_errors import LastErrors, cell_of
 from spark_cursor_source.admin.outstanding import (
     check_limit,
     first_outstanding,
@@ -15,14 +15,12 @@ from spark_cursor_source.admin.outstanding import (
 )
 from spark_cursor_source.admin.stats import newest_ms
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import Reject, Release
 from spark_cursor_source.core.message_state import MessageState
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
-
-MOST_MARKERS = 100_000  #: markers that are read in each partition of the markers topic, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +76,15 @@ def read_stuck(
     many = [one for one in first_outstanding(cursors, "most_delivered", limit) if one.delivery_count > 1]
     hosted = with_hosts((*found, *many), topics, group_id_prefix)
     oldest, most = hosted[: len(found)], hosted[len(found) :]
-    reasons = _last_reasons(kafka, topics, markers_topic, (*oldest, *most))
+    wanted: dict[Cell, OffsetSet] = {}
+    for one in hosted:
+        cell = cell_of(one)
+        wanted[cell] = wanted.get(cell, EMPTY) | OffsetSet.of((one.offset, one.offset + 1))
+    errors = LastErrors(kafka, topics, markers_topic)
+    errors.read(hosted, wanted)
     return Stuck(
-        oldest=_told(oldest, reasons),
-        most_delivered=_told(most, reasons),
+        oldest=errors.tell(oldest),
+        most_delivered=errors.tell(most),
         at_ms=_latest_ms(topics, markers_topic, oldest),
     )
 
@@ -92,38 +95,3 @@ def _latest_ms(topics: ClusterAdmin, markers_topic: str, messages: Iterable[Mess
         return None
     newest = newest_ms(topics, partitions, markers_topic)
     return max((newest(topic) or 0 for topic, _ in partitions), default=0) or None
-
-
-_Place = tuple[Cell, int]
-
-
-def _cell(one: MessageState) -> Cell:
-    return Cell(subscription=one.subscription, topic=one.topic, partition=one.partition)
-
-
-def _told(messages: Iterable[MessageState], reasons: Mapping[_Place, str]) -> tuple[MessageState, ...]:
-    return tuple(replace(one, reason=one.reason or reasons.get((_cell(one), one.offset))) for one in messages)
-
-
-def _last_reasons(
-    kafka: Mapping[str, str], topics: ClusterAdmin, markers_topic: str, messages: Iterable[MessageState]
-) -> dict[_Place, str]:
-    wanted: dict[Cell, set[int]] = {}
-    for one in messages:
-        if one.reason is None:
-            wanted.setdefault(_cell(one), set()).add(one.offset)
-    if not wanted:
-        return {}
-    partitions = topics.describe([markers_topic])[markers_topic].partitions
-    keys = {cell.key for cell in wanted}
-    tps = [(markers_topic, number) for number in {cell.control_partition(partitions) for cell in wanted}]
-    begins = topics.beginning_offsets(tps)
-    ends = topics.end_offsets(tps, committed=True)
-    positions = {tp[1]: max(begins[tp], end - MOST_MARKERS) for tp, end in ends.items()}
-    found: dict[_Place, str] = {}
-    for record in scan_markers(kafka, topics, markers_topic, positions, only=lambda key: key in keys):
-        marker = record.marker
-        if isinstance(marker, (Release, Reject)) and marker.reason:
-            offsets = wanted[marker.cell]
-            found |= {(marker.cell, at): marker.reason for at in offsets if at in marker.offsets}
-    return found

@@ -17,6 +17,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.stats import SubscriptionStats
 from spark_cursor_source.errors import CursorqError
 from spark_cursor_source.ui.history import Curve, History, Rates
+from spark_cursor_source.ui.last_errors import ErrorReader
 from spark_cursor_source.ui.settings import UiSettings
 
 SILENT_MS = 15_000  #: a tracker that reads nothing for this long, although markers wait, is silent
@@ -108,6 +109,7 @@ class Collector:
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cursorq-ui", daemon=True)
+        self.errors = ErrorReader(settings)  #: last errors of messages
 
     @property
     def snapshot(self) -> Snapshot:
@@ -142,6 +144,7 @@ class Collector:
             self._changed.notify_all()
         if self._thread.ident is not None:
             self._thread.join()
+        self.errors.wait()
 
     def __enter__(self) -> Self:
         return self.start()

@@ -9,6 +9,7 @@ import anyio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from spark_cursor_source.admin.last_errors import cell_of
 from spark_cursor_source.admin.partition_map import PartitionMap
 from spark_cursor_source.admin.snapshots import Snapshot as Saved
 from spark_cursor_source.admin.snapshots import snapshots_of
@@ -71,8 +72,17 @@ class Views:
     def stuck(self, request: Request) -> Response:
         snapshot = self._collector.snapshot
         order: Order = "most_delivered" if request.query_params.get("order") == "most_delivered" else "oldest"
+        found = stuck(snapshot, order)
+        cursors = {} if snapshot.view is None else snapshot.view.cursors
         return self._pages.answer(
-            request, snapshot, "stuck.html", order=order, messages=stuck(snapshot, order)
+            request,
+            snapshot,
+            "stuck.html",
+            order=order,
+            messages=self._collector.errors.look(
+                found, lambda: {cell: cursors[cell].outstanding for cell in set(map(cell_of, found))}
+            ),
+            unread=self._collector.errors.failure,
         )
 
     def consumers(self, request: Request) -> Response:

@@ -116,6 +116,7 @@ class _Page:
             "overview, all rows": "/?rows=all",
             "a subscription with its hole map": f"/subscription?{one}",
             "zoom to messages": f"/subscription?{one}&partition=0&from=5000&to=5600",
+            "oldest with last errors": "/stuck",
             "JSON of all": "/api/stats",
         }
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.message_state import MessageState
 from spark_cursor_source.core.payload_mask import PayloadMask
+from spark_cursor_source.errors import TopicNotFound
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.ui import Collector, UiSettings, create_app
+from spark_cursor_source.ui.last_errors import ErrorReader
 from spark_cursor_source.wire.payload_avro import avro_decoder
-from tests.kafka.control_plane import Control, new_control, produce
+from tests.kafka.control_plane import Control, new_control, offsets, produce
 from tests.payload_schemas import avro_order, avro_schema
 from tests.ui.conftest import Open, settings_of
 from tests.waiting import wait_until
@@ -153,6 +158,31 @@ def test_the_oldest_and_the_most_delivered_messages_are_listed(page: TestClient,
     assert (oldest.count("waits for <a"), oldest.count("blocks 1 message<")) == (1, 1)
     most = page.get("/stuck", params={"order": "most_delivered"}).text
     assert [int(offset) for offset in re.findall(row, most)][:2] == [4, 0]
+
+
+def test_the_last_error_of_each_of_them_is_listed_once_it_is_read(page: TestClient, queue: Control) -> None:
+    def errors(**query: str) -> list[str]:
+        return re.findall(
+            r'<td class="wrap">([^<]*|<span[^>]*>[^<]*</span>)</td></tr>',
+            page.get("/stuck", params=query).text,
+        )
+
+    wait_until(lambda: not any("…" in one for one in errors()))
+    assert errors() == ["&lt;i&gt;no bank&lt;/i&gt;", "–", "–", "bad: no topic", "–"]
+    assert errors(order="most_delivered")[:2] == ["bad: no topic", "&lt;i&gt;no bank&lt;/i&gt;"]
+
+
+def test_errors_that_cannot_be_read_are_no_error_of_the_page(queue: Control) -> None:
+    gone = replace(settings_of(queue), markers_topic=f"{queue.markers}-gone")
+    reader = ErrorReader(gone)
+    cell = Cell(subscription="billing", topic=queue.queue, partition=0)
+    one = MessageState(
+        subscription="billing", topic=queue.queue, partition=0, offset=0, state="delayed", delivery_count=1
+    )
+    for _ in range(2):
+        assert reader.look([one], lambda: {cell: offsets((0, 1))}) == ((one, None),)
+        reader.wait()
+        assert isinstance(reader.failure, TopicNotFound)
 
 
 def test_subscriptions_without_consumers_are_on_the_page_of_consumers(page: TestClient) -> None:
