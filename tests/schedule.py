@@ -41,6 +41,7 @@ SECONDS = {
     "tests/client/test_expected_offset.py": 15,
     "tests/client/test_guide.py": 10,
     "tests/client/test_metrics.py": 15,
+    "tests/client/test_limits.py": 30,
     "tests/client/test_pause.py": 20,
     "tests/client/test_queues.py": 180,
     "tests/client/test_queues_beside_spark.py": 20,
@@ -133,7 +134,7 @@ SECONDS = {
     "tests/tracker/test_repeated_batch.py": 10,
     "tests/tracker/test_rescue_troubles.py": 60,
     "tests/tracker/test_standalone.py": 20,
-    "tests/ui/test_browser.py": 35,
+    "tests/ui/test_browser.py": 45,
     "tests/ui/test_pages.py": 10,
 }
 

@@ -1,4 +1,4 @@
-"""Operations on subscriptions: create, seek, skip, expire, delete, pause, redrive, and what operators see.
+"""Operations on subscriptions, such as create, seek, pause, limit and redrive, and what operators see.
 
 The command ``cursorq`` calls these functions. This package imports ``consumer``, ``topics``, ``kafka`` and
 the layers below; ``cli`` and ``spark`` import it.
@@ -21,6 +21,7 @@ from spark_cursor_source.admin.due import DueMessages, read_due
 from spark_cursor_source.admin.findings import Finding
 from spark_cursor_source.admin.instants import instant_ms
 from spark_cursor_source.admin.letter_deletion import DeletedLetters, delete_dead_letters
+from spark_cursor_source.admin.limits import Limited, limit_subscription
 from spark_cursor_source.admin.marker_log import MarkerRecord, read_markers
 from spark_cursor_source.admin.message_event import MessageEvent
 from spark_cursor_source.admin.message_history import MessageHistory, read_message_history
@@ -55,6 +56,7 @@ __all__ = [
     "DeletedLetters",
     "DueMessages",
     "Finding",
+    "Limited",
     "MapCell",
     "MarkerRecord",
     "MessageEvent",
@@ -80,6 +82,7 @@ __all__ = [
     "group_dead_letters",
     "instant_ms",
     "letter_to_json",
+    "limit_subscription",
     "pause_subscription",
     "read_audit",
     "read_dead_letter",

@@ -19,6 +19,7 @@ from spark_cursor_source.cli import (
     due,
     holes,
     init,
+    limit,
     markers,
     message,
     metrics,
@@ -68,7 +69,7 @@ VERBS: dict[str, tuple[Callable[..., Any], ...]] = {
         audit.audit,
         ui.ui,
     ),
-    ACT: (pause.pause, pause.resume),
+    ACT: (pause.pause, pause.resume, limit.limit),
 }
 #: groups of verbs by the section of the help
 GROUPS = {

@@ -14,6 +14,7 @@ from spark_cursor_source.consumer.source_topics import SourceTopics
 from spark_cursor_source.core.batch import BatchPlan, Delivery, SourceOffset, TopicPartition
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.limits import NO_LIMITS, Limits
 from spark_cursor_source.errors import RunSuperseded
 from spark_cursor_source.options.source import Ordering, SourceOptions
 from spark_cursor_source.topics.cursors import CursorTable
@@ -34,6 +35,8 @@ class Assignment:
         self._held: frozenset[TopicPartition] = frozenset()
         self._next: dict[TopicPartition, int] = {}
         self._paused_cells: frozenset[Cell] = frozenset()  # paused by an operator, at the last look
+        self._limits = NO_LIMITS  # of the subscription, set by an operator, at the last look
+        self._of = 0  # partitions that share the limits
 
     @property
     def next(self) -> Mapping[TopicPartition, int]:
@@ -62,10 +65,26 @@ class Assignment:
         for tp, end in ends.items():
             self._next[tp] = max(self._next.get(tp, 0), end)
 
-    def _look_for_pauses(self, partitions: Collection[TopicPartition]) -> None:
-        """Takes from the cursors which of the partitions an operator has paused."""
-        before = self._paused_cells
-        self._paused_cells = self._run.paused([self.cell(*tp) for tp in partitions])
+    @property
+    def limits(self) -> Limits:
+        """This member's share of the limits that an operator has set, by the number of its partitions."""
+        return self._limits.share(len(self._held), of=self._of)
+
+    def _look_for_commands(self, partitions: Collection[TopicPartition]) -> None:
+        """Takes from the cursors what an operator has paused, and the limits that an operator has set."""
+        cells = [self.cell(*tp) for tp in partitions]
+        before, self._of = self._paused_cells, len(cells)
+        if (limits := self._run.limits(cells)) != self._limits:
+            log.info(
+                "An operator has changed the limits of the subscription: %s. "
+                "event=subscription_limited subscription=%s rate=%s max_outstanding=%s",
+                limits.words(),
+                self._subscription,
+                limits.rate,
+                limits.max_outstanding,
+            )
+            self._limits = limits
+        self._paused_cells = self._run.paused(cells)
         if self._paused_cells and not before:
             log.info(
                 "An operator has paused the subscription, so no message is leased. "
@@ -162,7 +181,7 @@ class PartitionAssignment(Assignment):
         self._resume_answered()
 
     def check_ownership(self) -> None:
-        """Checks that redeliveries are still addressed to this run, and which partitions are paused.
+        """Checks that redeliveries are still addressed to this run, and what an operator has commanded.
 
         After a Seek, the cell is greeted again.
 
@@ -171,7 +190,7 @@ class PartitionAssignment(Assignment):
                 subscription.
         """
         taken_over = self._run.taken_over()
-        self._look_for_pauses(self._queue.partitions)
+        self._look_for_commands(self._queue.partitions)
         for cell, owner in taken_over.items():
             tp = place_of(cell)
             if owner is not None and self._options.subscription_type.is_sole:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from spark_cursor_source.core.batch import SourceOffset, TopicPartition
 from spark_cursor_source.core.key_order import BlockedKeys
+from spark_cursor_source.core.limits import NO_LIMITS, Limits
 from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
 
@@ -40,6 +41,7 @@ class PlannerStatus:
     #: ms since a tracker last read a marker, if above ``trackerTimeout``. None if the tracker is not watched.
     tracker_silent_ms: int | None = None
     redeliveries_kept: int = 0  #: announced redeliveries in memory
+    limits: Limits = NO_LIMITS  #: limits of the options and of an operator that hold now
 
 
 class BatchPlanner(Protocol):

@@ -88,7 +88,7 @@ class ClientAssignment(Assignment):
             self._watch.look()
             # After a Seek, or a Hello of another run, the partition restarts from the tracker's state.
             lost = frozenset(map(place_of, self._run.taken_over()))
-            self._look_for_pauses(self._partitions)
+            self._look_for_commands(self._partitions)
         if self._look.is_time() or not self._held:
             self._assigned = self._membership.assigned_partitions(self._partitions)
             lost |= self._held - self._assigned

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from spark_cursor_source.consumer.assignment import place_of
 from spark_cursor_source.consumer.client_assignment import ClientAssignment
+from spark_cursor_source.consumer.limits import ConsumerLimits
 from spark_cursor_source.consumer.pending import ClientRedeliveries
 from spark_cursor_source.consumer.session import Cursors
 from spark_cursor_source.consumer.starts import Starts
@@ -39,7 +40,8 @@ class Quota:
 
     suspects: int = 0
     again: int = 0  #: other redeliveries
-    new: int = 0
+    new: int = 0  #: new messages, as far as it is known that there are some
+    most_new: int = 0  #: new messages that may be fetched and delivered
 
 
 class ClientMember:
@@ -60,10 +62,11 @@ class ClientMember:
         *,
         lease_ms: int,
         on_start: Callable[[Start], None],
+        limits: ConsumerLimits,
     ) -> None:
         self._pending, self._cursors = pending, cursors
         self._count = Pace(_COUNT_MS)
-        self._starts, self._on_start = starts, on_start
+        self._starts, self._on_start, self._limits = starts, on_start, limits
         self.assignment = assignment
         self.unread: Slice | None = None  #: a redelivery that is started and not read yet
         self._turns = Turns()
@@ -125,6 +128,10 @@ class ClientMember:
         ``is_holding`` is true if messages are leased and not settled, ``new_came`` if the last fetch returned
         new messages.
         """
+        self._limits.follow(self.assignment.limits)
+        budget = self._limits.budget(room)
+        if not budget:
+            return None
         suspects = self._pending.waiting(paused, alone=True)
         others = self._pending.waiting(paused, alone=False)
         turn = self._suspects.next(
@@ -133,10 +140,14 @@ class ClientMember:
         if turn is Turn.WAIT:
             return None
         if turn is Turn.SUSPECT:
-            return Quota(suspects=room)
-        again, new = self._turns.share(room, again=others, new=room if new_came else min(room, 1))
+            return Quota(suspects=budget)
+        left = self._limits.room(self.assignment.next)
+        most_new = budget if left is None else min(budget, left)
+        again, new = self._turns.share(budget, again=others, new=most_new if new_came else min(most_new, 1))
+        if not again + most_new:
+            return None
         self._turns.planned(alone=False)
-        return Quota(again=again, new=new)
+        return Quota(again=again, new=new, most_new=min(most_new, budget - again))
 
     def start_again(self, most: int, paused: Collection[int], *, alone: bool) -> bool:
         """Starts up to ``most`` messages of a waiting redelivery. False if none are waiting.
@@ -193,6 +204,9 @@ class ClientMember:
 
     def _start(self, deliveries: Sequence[Delivery], *, alone: bool = False) -> None:
         starts = self._starts.write(deliveries, alone=alone)
+        counts = [(len(one.offsets), one.delivery_count) for one in deliveries]
+        new = sum(number for number, count in counts if count == 1)
+        self._limits.took(new=new, again=sum(number for number, _ in counts) - new)
         self._pending.started(deliveries)
         for start in starts:
             self._on_start(start)

@@ -128,6 +128,7 @@ class Planner:
             behind=self._running.behind,
             tracker_silent_ms=self._parts.tracker.silent_ms,
             redeliveries_kept=self._parts.pending.kept,
+            limits=self._running.limits.present,
         )
 
     def close(self) -> None:

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from spark_cursor_source.consumer.idle_wait import IdleWait
-from spark_cursor_source.consumer.outstanding_limit import OutstandingLimit, OutstandingView
+from spark_cursor_source.consumer.limits import ConsumerLimits
+from spark_cursor_source.consumer.outstanding_view import OutstandingView
 from spark_cursor_source.consumer.run_parts import RunParts
 from spark_cursor_source.consumer.trigger import InputEnds, MinOffsetsDelay
 from spark_cursor_source.core.admission import Admitted, Turns, admit
 from spark_cursor_source.core.batch import BatchPlan, SourceOffset, TopicPartition, plan
+from spark_cursor_source.core.limits import Limits
 from spark_cursor_source.kafka.admin import epochs_of
 from spark_cursor_source.options.source import Isolation
+
+_RATE_WAIT_S = 0.1  # at most; also the interval of looks at the limits with Trigger.AvailableNow
 
 
 class RunningPhase:
     """Admits waiting messages to the next batch, and computes the content of the admitted batch."""
 
-    def __init__(self, parts: RunParts) -> None:
+    def __init__(
+        self,
+        parts: RunParts,
+        *,
+        now_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
         self._parts, self._options = parts, parts.options
         self._read_committed = parts.options.isolation is Isolation.READ_COMMITTED
         self.ends = InputEnds(self._read_ends)  #: the ends up to which messages are admitted
         self._delay = MinOffsetsDelay(parts.options, self.ends)
-        self._limit = OutstandingLimit(parts.options, parts.cursors)
+        options = Limits(max_outstanding=parts.options.max_outstanding)
+        self.limits = ConsumerLimits(
+            parts.options.subscription, parts.cursors, options, now_s=now_s, sleep=sleep
+        )
         self._turns = Turns()
         self._idle = IdleWait(parts.appends)
         self.view = OutstandingView()  #: what the progress of the query shows of the cursors
@@ -34,7 +48,7 @@ class RunningPhase:
     @property
     def outstanding(self) -> int | None:
         """Outstanding messages of the assigned partitions. With a limit, including the admitted batch."""
-        limited = self._limit.outstanding
+        limited = self.limits.outstanding
         return self.view.outstanding if limited is None else limited
 
     @property
@@ -63,6 +77,8 @@ class RunningPhase:
         """
         parts = self._parts
         here = self._discover(start)
+        while self._waits_for_rate():
+            here = self._discover(start)
         self._admitted = {}
         parts.assignment.sync(here, wait=self.ends.is_bounded and not self.ends.is_fixed)
         if parts.lost_members is not None:
@@ -84,9 +100,18 @@ class RunningPhase:
         if any(parts.queue.topic_ids.get(topic) != known[topic] for topic, _ in admitted.queue):
             # the topic was deleted or created again: plan from the new topic at the next trigger
             return here
-        self._limit.take(admitted.new)
+        self.limits.took(new=admitted.new, again=admitted.again)
         self._admitted = admitted.queue
         return self._end_of(admitted, here)
+
+    def _waits_for_rate(self) -> bool:
+        """Waits a little if the operator's rate allows no message now. True: the caller looks again.
+
+        Without the wait, Spark would ask a hundred times a second. With Trigger.AvailableNow, a query that
+        gets no batch would end.
+        """
+        self.limits.follow(self._parts.assignment.limits)
+        return self.limits.wait(_RATE_WAIT_S) and self.ends.is_bounded
 
     def _places(self) -> list[TopicPartition]:
         """Returns the partitions whose ends decide on the next batch, of queues and redeliveries."""
@@ -126,14 +151,17 @@ class RunningPhase:
             order.follow(self._parts.pending.taken)
         pending = self._parts.pending.pending(start, ends.redeliveries)
         self._origin = self._find_origin(ends.queue)
+        budget = self.limits.budget(max_offsets)
+        if budget == 0:
+            return None
         return admit(
             pending,
             start,
             ends.redeliveries,
             origin=self._origin,
             queue_ends=ends.queue,
-            budget=max_offsets,
-            room=self._limit.left(self._origin),
+            budget=budget,
+            room=self.limits.room(self._origin),
             turns=self._turns,
             is_enough=lambda waiting: not self._delay.waits_for_more(waiting),
         )

@@ -11,6 +11,7 @@ from typing import Protocol
 from spark_cursor_source.consumer.known_topics import check_same_topic
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.limits import Limits, strictest
 from spark_cursor_source.core.marker import Delete, Hello
 from spark_cursor_source.errors import CursorqError, NoTracker
 from spark_cursor_source.topics.cursors import check_tracked_through
@@ -233,6 +234,14 @@ class TrackerSession:
         return frozenset(
             cell for cell, cursor in found.items() if cursor is not None and cursor.paused_ms is not None
         )
+
+    def limits(self, cells: Iterable[Cell]) -> Limits:
+        """Returns the strictest limits of these cells, as of the last read of the cursors.
+
+        An operator sets the same limits for all cells. A cell that is new since has none.
+        """
+        found = (self._cursors.get(cell) for cell in cells)
+        return strictest(cursor.limits for cursor in found if cursor is not None)
 
     def _check(self, hello: Hello, cursor: CursorSnapshot | None) -> None:
         check_tracked_through(self._tracker.markers_topic, hello.cell, cursor)

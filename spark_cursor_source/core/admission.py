@@ -52,6 +52,7 @@ class Admitted:
     ordinary: Lane
     suspects: Lane
     new: int  #: number of new messages from the queue
+    again: int  #: number of redeliveries, suspects included
 
 
 def admit(
@@ -97,7 +98,11 @@ def admit(
         _advance(lane, of, ends, quota) for lane, of, quota in zip(lanes, records, quotas, strict=True)
     )
     return Admitted(
-        queue=admit_queue(origin, queue_ends, budget=new), ordinary=ordinary, suspects=apart, new=new
+        queue=admit_queue(origin, queue_ends, budget=new),
+        ordinary=ordinary,
+        suspects=apart,
+        new=new,
+        again=sum(number for quota in quotas for number in quota.values()),
     )
 
 

@@ -10,6 +10,7 @@ from spark_cursor_source.core.blocked import NONE_BLOCKED, Blocked
 from spark_cursor_source.core.breaker import Breaker
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.delivery_times import UNKNOWN, FirstDeliveries
+from spark_cursor_source.core.limits import NO_LIMITS, Limits
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.ttl import MessageAges
 
@@ -137,6 +138,7 @@ class CursorSnapshot:
     sought: bool = False  #: a Seek has happened: only deliveries of the owner count since
     owner_seen_ms: int = 0  #: broker time of the owner's last marker; 0: unknown
     paused_ms: int | None = None  #: broker time of the pause; None: the subscription is not paused
+    limits: Limits = NO_LIMITS  #: set by an operator for the whole subscription
     saved: tuple[SavedState, ...] = ()  #: earlier states under their names, each name once, the oldest first
     #: markers topic of the tracker; None: unknown, as in a tracker's own state and earlier versions
     log: MarkersLog | None = None

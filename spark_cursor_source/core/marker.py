@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.limits import Limits
 from spark_cursor_source.core.offsets import OffsetSet
 
 UNDO = "undo"  #: name of the state before the last move of a subscription
@@ -227,6 +228,14 @@ class EndPause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetLimits:
+    """Sets the limits of the subscription by operator command, instead of those before."""
+
+    cell: Cell
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SaveState:
     """Saves the state of the cell under a name, instead of an earlier state of that name."""
 
@@ -293,6 +302,7 @@ Marker = (
     | Withhold
     | Pause
     | EndPause
+    | SetLimits
     | Requeue
     | MemberLost
     | SaveState
@@ -333,6 +343,7 @@ KINDS: dict[type[Marker], str] = {
     Leave: "LEAVE",
     Pause: "PAUSE",
     EndPause: "END_PAUSE",
+    SetLimits: "LIMITS",
     Requeue: "REQUEUE",
     MemberLost: "MEMBER_LOST",
     SaveState: "SAVE",

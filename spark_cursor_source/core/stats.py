@@ -9,6 +9,7 @@ from typing import Any
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Totals
 from spark_cursor_source.core.durability import WeakTopic
+from spark_cursor_source.core.limits import Limits, strictest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,8 @@ class PartitionStats:
     owner_seen_ms: int | None  #: broker time of the owner's last marker; an idle owner writes none
     totals: Totals
     paused_ms: int | None = None  #: broker time of the operator's pause; None: not paused
+    rate_limit: float | None = None  #: the operator's limit, in messages per second; None: no limit
+    max_outstanding: int | None = None  #: the operator's limit of outstanding messages; None: no limit
 
     @classmethod
     def of(
@@ -68,6 +71,8 @@ class PartitionStats:
             owner_seen_ms=cursor.owner_seen_ms or None,
             totals=cursor.totals,
             paused_ms=cursor.paused_ms,
+            rate_limit=cursor.limits.rate,
+            max_outstanding=cursor.limits.max_outstanding,
         )
 
     @property
@@ -122,6 +127,13 @@ class SubscriptionStats:
     def paused_ms(self) -> int | None:
         """Broker time of the operator's pause; None: no partition is paused."""
         return min((one.paused_ms for one in self.partitions if one.paused_ms is not None), default=None)
+
+    @property
+    def limits(self) -> Limits:
+        """Limits that an operator has set: the strictest of all partitions."""
+        return strictest(
+            Limits(rate=one.rate_limit, max_outstanding=one.max_outstanding) for one in self.partitions
+        )
 
     @property
     def oldest_unacked_ms(self) -> int | None:
@@ -204,7 +216,12 @@ def _line(one: SubscriptionStats) -> str:
     unknown = "".join(f" {count}={total}" for count in _UNKNOWN if (total := one.total(count)))
     trouble = "" if one.trouble is None else f" trouble={json.dumps(one.trouble)}"
     paused = "" if one.paused_ms is None else " paused"
-    return f"{one.topic} {one.subscription} {counts}{unknown}{paused}{trouble}"
+    limits = "".join(f" {name}={limit:.12g}" for name, limit in _limits(one).items() if limit is not None)
+    return f"{one.topic} {one.subscription} {counts}{unknown}{paused}{limits}{trouble}"
+
+
+def _limits(one: SubscriptionStats) -> dict[str, float | None]:
+    return {"rate_limit": one.limits.rate, "max_outstanding": one.limits.max_outstanding}
 
 
 def _told(one: SubscriptionStats) -> dict[str, Any]:
@@ -213,6 +230,7 @@ def _told(one: SubscriptionStats) -> dict[str, Any]:
         **{count: one.total(count) for count in SUMMED},
         "trouble": one.trouble,
         "paused_ms": one.paused_ms,
+        **_limits(one),
         "oldest_unacked_ms": one.oldest_unacked_ms,
         "oldest_unacked_age_ms": one.oldest_unacked_age_ms,
         "totals": {count: one.total(count) for count in TOTALS},

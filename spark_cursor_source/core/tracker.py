@@ -41,6 +41,7 @@ any            + Seek -> unseen at its position and above, gone below · the cel
                + SaveState, ForgetState -> unchanged
                + Delete -> the cell does not exist, nor do its saved states
                + Pause, EndPause -> unchanged; between them consumers lease nothing new
+               + SetLimits -> unchanged; consumers obey the limits
 any            + Start, End, KeepAlive, Release, Reject with the id of another queue topic -> unchanged
 no cell        + Hello, Seek -> unseen at its position and above, gone below · anything else -> no cell
 =============  ==========================================================================================
@@ -115,6 +116,7 @@ from spark_cursor_source.core.marker import (
     RestoreState,
     SaveState,
     Seek,
+    SetLimits,
     Start,
     Withhold,
 )
@@ -189,6 +191,7 @@ class CellTracker:
         self._owner_seen_ms = snapshot.owner_seen_ms
         self._sought = snapshot.sought
         self._paused_ms = snapshot.paused_ms
+        self._limits = snapshot.limits
         self._saved = {one.name: one for one in snapshot.saved}
         self._markers_partition = snapshot.markers_partition
         self._topic_id = snapshot.topic_id
@@ -250,6 +253,7 @@ class CellTracker:
             sought=self._sought,
             owner_seen_ms=self._owner_seen_ms,
             paused_ms=self._paused_ms,
+            limits=self._limits,
             saved=tuple(self._saved.values()),
         )
 
@@ -325,6 +329,7 @@ class CellTracker:
         | Delete
         | Pause
         | EndPause
+        | SetLimits
         | SaveState
         | RestoreState
         | ForgetState,
@@ -351,6 +356,8 @@ class CellTracker:
                 self._paused_ms = at_ms if self._paused_ms is None else self._paused_ms
             case EndPause():
                 self._paused_ms = None
+            case SetLimits(limits=limits):
+                self._limits = limits
             case _:
                 self._take_in_for_saved(marker, at_ms)
 

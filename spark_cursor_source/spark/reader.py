@@ -105,12 +105,14 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             total = sum(status.behind)
             spread = {"min": min(status.behind), "max": max(status.behind)}
             shown["offsetsBehindLatest"] = {"sum": total, **spread, "avg": total / len(status.behind)}
-        most, outstanding = self._options.max_outstanding, status.outstanding
+        most, outstanding = status.limits.max_outstanding, status.outstanding
         if outstanding is not None:
             shown["outstanding"] = outstanding
         if most is not None and outstanding is not None:
             shown["maxOutstanding"] = most
             shown["maxOutstandingReached"] = outstanding >= most
+        if status.limits.rate is not None:
+            shown["rateLimit"] = status.limits.rate
         if status.oldest_outstanding_ms is not None:
             shown["oldestOutstandingMs"] = status.oldest_outstanding_ms
         if status.tracker_silent_ms is not None:

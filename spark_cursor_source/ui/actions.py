@@ -21,6 +21,7 @@ from spark_cursor_source.admin import (
 from spark_cursor_source.topics.authors import author_of
 from spark_cursor_source.ui.access import form_key_of
 from spark_cursor_source.ui.collector import Collector
+from spark_cursor_source.ui.limits import LimitActions
 from spark_cursor_source.ui.lookups import answer_of
 from spark_cursor_source.ui.moves import Moves
 from spark_cursor_source.ui.pages import Pages, link
@@ -43,6 +44,7 @@ class Actions:
         self._settings = settings
         self._author = f"{author_of(settings.kafka)} by cursorq ui"
         moves, saves = Moves(settings, self._author), Saves(settings, self._author)
+        limits = LimitActions(settings, self._author)
         self._plans: dict[str, Callable[[Fields], Plan | Question]] = {
             "seek": moves.seek,
             "skip": moves.skip,
@@ -52,6 +54,7 @@ class Actions:
             "restore": saves.restore,
             "clone": saves.clone,
             "forget": saves.forget,
+            "limit": limits.limit,
             "pause": self._plan_pause,
             "resume": self._plan_resume,
             "redrive": self._plan_redrive,
@@ -66,6 +69,7 @@ class Actions:
             "restore": saves.do_restore,
             "clone": saves.do_clone,
             "forget": saves.do_forget,
+            "limit": limits.do_limit,
             "pause": self._pause,
             "resume": self._resume,
             "redrive": self._redrive,

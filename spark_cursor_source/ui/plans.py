@@ -34,11 +34,13 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextField:
-    """Text field of a question, which must be filled."""
+    """Text field of a question."""
 
     name: str
     label: str
     example: str
+    value: str = ""  #: what is in it at first
+    required: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,5 +51,5 @@ class Question:
     told: str
     fields: Fields  #: what is known
     choices: tuple[Choice, ...] = ()  #: one of them is chosen
-    text: TextField | None = None
+    texts: tuple[TextField, ...] = ()
     partition: bool = False  #: the action may be limited to one partition

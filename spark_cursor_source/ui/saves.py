@@ -127,7 +127,7 @@ class Saves:
 
 
 def _question(given: Fields, *, title: str, told: str, text: TextField) -> Question:
-    return Question(title=title, told=told, fields=kept(given, "snapshot"), text=text)
+    return Question(title=title, told=told, fields=kept(given, "snapshot"), texts=(text,))
 
 
 def _found(snapshots: tuple[Snapshot, ...], name: str) -> Snapshot | None:

@@ -158,7 +158,7 @@ class Saved(_message.Message):
     def __init__(self, name: _Optional[str] = ..., at_ms: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., outstanding: _Optional[_Iterable[_Union[Group, _Mapping]]] = ...) -> None: ...
 
 class Cursor(_message.Message):
-    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition", "message_ttl_ms", "ends_seen", "expired_below", "held", "breaker", "first_deliveries", "topic_id", "sought", "owner_seen_ms", "markers_topic", "markers_topic_id", "paused_ms", "saved", "blocked", "epoch")
+    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition", "message_ttl_ms", "ends_seen", "expired_below", "held", "breaker", "first_deliveries", "topic_id", "sought", "owner_seen_ms", "markers_topic", "markers_topic_id", "paused_ms", "saved", "rate_limit", "outstanding_limit", "blocked", "epoch")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -187,6 +187,8 @@ class Cursor(_message.Message):
     MARKERS_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PAUSED_MS_FIELD_NUMBER: _ClassVar[int]
     SAVED_FIELD_NUMBER: _ClassVar[int]
+    RATE_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    OUTSTANDING_LIMIT_FIELD_NUMBER: _ClassVar[int]
     BLOCKED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     stream: str
@@ -217,9 +219,11 @@ class Cursor(_message.Message):
     markers_topic_id: str
     paused_ms: int
     saved: _containers.RepeatedCompositeFieldContainer[Saved]
+    rate_limit: float
+    outstanding_limit: int
     blocked: Blocked
     epoch: int
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ..., message_ttl_ms: _Optional[int] = ..., ends_seen: _Optional[_Iterable[_Union[EndSeen, _Mapping]]] = ..., expired_below: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., breaker: _Optional[_Union[Breaker, _Mapping]] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ..., topic_id: _Optional[str] = ..., sought: _Optional[bool] = ..., owner_seen_ms: _Optional[int] = ..., markers_topic: _Optional[str] = ..., markers_topic_id: _Optional[str] = ..., paused_ms: _Optional[int] = ..., saved: _Optional[_Iterable[_Union[Saved, _Mapping]]] = ..., blocked: _Optional[_Union[Blocked, _Mapping]] = ..., epoch: _Optional[int] = ...) -> None: ...
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ..., message_ttl_ms: _Optional[int] = ..., ends_seen: _Optional[_Iterable[_Union[EndSeen, _Mapping]]] = ..., expired_below: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., breaker: _Optional[_Union[Breaker, _Mapping]] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ..., topic_id: _Optional[str] = ..., sought: _Optional[bool] = ..., owner_seen_ms: _Optional[int] = ..., markers_topic: _Optional[str] = ..., markers_topic_id: _Optional[str] = ..., paused_ms: _Optional[int] = ..., saved: _Optional[_Iterable[_Union[Saved, _Mapping]]] = ..., rate_limit: _Optional[float] = ..., outstanding_limit: _Optional[int] = ..., blocked: _Optional[_Union[Blocked, _Mapping]] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class CursorPart(_message.Message):
     __slots__ = ("index", "parts", "crc32", "data")

@@ -20,6 +20,7 @@ from spark_cursor_source.core.cursor import (
     SavedState,
     Totals,
 )
+from spark_cursor_source.core.limits import Limits
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.ttl import MessageAges, ObservedEnd
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
@@ -92,6 +93,8 @@ def encode(cursor: CursorSnapshot) -> bytes:
         sought=cursor.sought,
         owner_seen_ms=cursor.owner_seen_ms,
         paused_ms=cursor.paused_ms,
+        rate_limit=cursor.limits.rate,
+        outstanding_limit=cursor.limits.max_outstanding,
         saved=[_encode_saved(one) for one in cursor.saved],
         blocked=_encode_blocked(cursor.blocked),
         markers_topic="" if cursor.log is None else cursor.log.topic,
@@ -270,6 +273,10 @@ def decode(value: bytes) -> CursorSnapshot:
         sought=pb.sought,
         owner_seen_ms=pb.owner_seen_ms,
         paused_ms=pb.paused_ms if pb.HasField("paused_ms") else None,
+        limits=Limits(
+            rate=pb.rate_limit if pb.HasField("rate_limit") else None,
+            max_outstanding=pb.outstanding_limit if pb.HasField("outstanding_limit") else None,
+        ),
         saved=tuple(_decode_saved(saved) for saved in pb.saved),
         blocked=_decode_blocked(pb.blocked),
         log=MarkersLog(pb.markers_topic, pb.markers_topic_id) if pb.markers_topic else None,
@@ -323,6 +330,7 @@ def _check(cursor: CursorSnapshot) -> None:
         or sum(len(offsets) for _, offsets in groups) + len(cursor.blocked.offsets) != len(outstanding)
         or outstanding.below(cursor.read_position) != outstanding
         or not all(map(_is_consistent, cursor.saved))
+        or cursor.limits.why_invalid is not None
         or len({saved.name for saved in cursor.saved}) < len(cursor.saved)
     ):
         raise InvalidControlRecord(f"the cursor of {cursor.cell} contradicts itself")

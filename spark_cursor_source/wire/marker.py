@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Any
 
 from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.limits import Limits
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
     Block,
@@ -37,6 +38,7 @@ from spark_cursor_source.core.marker import (
     RestoreState,
     SaveState,
     Seek,
+    SetLimits,
     Start,
     Withhold,
 )
@@ -79,6 +81,7 @@ class MarkerType(IntEnum):
     RESTORE_STATE = 20
     FORGET_STATE = 21
     BLOCK = 22
+    SET_LIMITS = 23
 
 
 _V1_TYPES = (MarkerType.START, MarkerType.END, MarkerType.KEEP_ALIVE)
@@ -399,6 +402,23 @@ def _decode_end_pause(pb: MarkerPb, cell: Cell) -> EndPause:
     return EndPause(cell=cell)
 
 
+def _encode_set_limits(pb: MarkerPb, marker: SetLimits) -> None:
+    if marker.limits.rate is not None:
+        pb.rate_limit = marker.limits.rate
+    if marker.limits.max_outstanding is not None:
+        pb.outstanding_limit = marker.limits.max_outstanding
+
+
+def _decode_set_limits(pb: MarkerPb, cell: Cell) -> SetLimits:
+    limits = Limits(
+        rate=pb.rate_limit if pb.HasField("rate_limit") else None,
+        max_outstanding=pb.outstanding_limit if pb.HasField("outstanding_limit") else None,
+    )
+    if (why := limits.why_invalid) is not None:
+        raise InvalidMarker(why)
+    return SetLimits(cell=cell, limits=limits)
+
+
 def _encode_requeue(pb: MarkerPb, marker: Requeue) -> None:
     pb.offsets = marker.offsets.to_roaring()
 
@@ -478,6 +498,7 @@ _CODECS: dict[type[Marker], tuple[MarkerType, _EncodeFields, _DecodeFields]] = {
     Leave: (MarkerType.LEAVE, _encode_leave, _decode_leave),
     Pause: (MarkerType.PAUSE, _encode_nothing, _decode_pause),
     EndPause: (MarkerType.END_PAUSE, _encode_nothing, _decode_end_pause),
+    SetLimits: (MarkerType.SET_LIMITS, _encode_set_limits, _decode_set_limits),
     Requeue: (MarkerType.REQUEUE, _encode_requeue, _decode_requeue),
     MemberLost: (MarkerType.MEMBER_LOST, _encode_member_lost, _decode_member_lost),
     SaveState: (MarkerType.SAVE_STATE, _encode_name, _named(SaveState)),

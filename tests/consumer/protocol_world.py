@@ -19,6 +19,7 @@ from spark_cursor_source.consumer.client_assignment import ClientAssignment
 from spark_cursor_source.consumer.client_member import ClientMember
 from spark_cursor_source.consumer.key_order import KeyOrder
 from spark_cursor_source.consumer.known_topics import KnownTopics
+from spark_cursor_source.consumer.limits import ConsumerLimits
 from spark_cursor_source.consumer.lost_members import LostMembers
 from spark_cursor_source.consumer.pending import ClientRedeliveries, PlannedRedeliveries
 from spark_cursor_source.consumer.running_phase import RunningPhase
@@ -28,6 +29,7 @@ from spark_cursor_source.core.batch import BatchPlan, Delivery, RedeliveryRecord
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.key_order import NO_KEYS, KeyGate, key_hash
+from spark_cursor_source.core.limits import NO_LIMITS, Limits
 from spark_cursor_source.core.marker import (
     Block,
     End,
@@ -42,6 +44,7 @@ from spark_cursor_source.core.marker import (
     RestoreState,
     SaveState,
     Seek,
+    SetLimits,
     Start,
 )
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
@@ -85,6 +88,7 @@ class World:
     releases: bool = False  # the front ends the leases of members that are not in the group
     released_leases: int = 0  # of such members
     restored: int = 0  # returns to a snapshot
+    limits: Limits = NO_LIMITS  # that an operator has set last
     held: list[Delivery] = field(default_factory=list)  # by the application, or by tasks
     foreign: frozenset[int] = frozenset()  # offsets of another queue
     skips_foreign: bool = False  # a client skips them, a query leases and ends them
@@ -222,6 +226,15 @@ class World:
         cursor = self.cursors.get(cell)
         is_paused = cursor is not None and cursor.paused_ms is not None
         self.send([EndPause(cell=cell) if is_paused else Pause(cell=cell)])
+
+    def limit(self, chance: Random) -> None:
+        """An operator sets the limits of the subscription."""
+        limits = Limits(rate=chance.choice([None, 0.5, 2.0]), max_outstanding=chance.choice([None, 1, 3]))
+        self.set_limits(limits)
+
+    def set_limits(self, limits: Limits) -> None:
+        self.limits = limits
+        self.send([SetLimits(cell=cell, limits=limits) for cell in CELLS])
 
     def let_time_pass(self, chance: Random) -> None:
         """Some seconds, or so long that every lease is over. The tracker does not stand still for so long."""
@@ -570,7 +583,7 @@ class SparkFront:
         )
         self._batch: list[Start] = []
         world.exceptions = {}
-        self._phase = RunningPhase(self._parts)
+        self._phase = RunningPhase(self._parts, now_s=world.now_s, sleep=lambda wait_s: None)
         self._starts = Starts(world.send, session.id_of, lease_ms=LEASE_MS)
         self._parts.pending.begin(world.ends())
 
@@ -747,6 +760,7 @@ class ClientFront:
             Starts(self._send, self._run.id_of, lease_ms=LEASE_MS),
             lease_ms=LEASE_MS,
             on_start=self._written.append,
+            limits=ConsumerLimits(SUBSCRIPTION, Cursors(world), longest_s=1.0, now_s=world.now_s),
         )
         self._assignment = assignment
         self._positions: dict[int, int] = {}
@@ -790,18 +804,18 @@ class ClientFront:
             return
         came_again = member.start_again(quota.again, paused, alone=False)
         self._judge()
-        if quota.new or not came_again:
-            self._fetch(budget - quota.again)
+        if quota.most_new and (quota.new or not came_again):
+            self._fetch(quota.most_new)
 
     def _fetch(self, room: int) -> None:
         foreign = OffsetSet.from_offsets(sorted(self._world.foreign))
         paused = self._world.paused | self._assignment.paused
         at = {number: place for number, place in self._positions.items() if number not in paused}
-        fetched = {
-            number: OffsetSet.of((place, min(place + max(room, 1), self._world.messages)))
-            for number, place in at.items()
-            if place < self._world.messages
-        }
+        fetched: dict[int, OffsetSet] = {}
+        for number, place in at.items():
+            if size := min(room, self._world.messages - place):
+                fetched[number] = OffsetSet.of((place, place + size))
+                room -= size
         self._new_came = bool(fetched)
         if not fetched:
             return

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from spark_cursor_source.core.limits import NO_LIMITS, Limits
 from spark_cursor_source.core.marker import End, EndPause, Start
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from tests.consumer.protocol_world import (
@@ -26,6 +27,7 @@ HAPPENINGS = (
     "take_over",
     "pause",
     "pause_subscription",
+    "limit",
     "leave_group",
     "seek",
     "save",
@@ -63,6 +65,7 @@ def finish(world: World, front: SparkFront | ClientFront, chance: Random) -> Non
     """From here on the group is quiet, every delivery is acked, and time passes when there is no work."""
     world.assigned, world.paused, world.trouble = set(range(PARTITIONS)), set(), None
     world.send([EndPause(cell=cell) for cell in CELLS])
+    world.set_limits(NO_LIMITS)
     for _ in range(400):
         if world.done and world.is_read:
             return
@@ -113,6 +116,56 @@ def test_a_query_handles_no_message_before_an_earlier_one_of_its_key_whatever_ha
         finish(world, query, chance)
         blocked += query.blocked
     assert blocked > 300
+
+
+@pytest.mark.parametrize("front", FRONTS, ids=["query", "query that acks by batch", "client"])
+def test_a_rate_of_an_operator_holds_from_the_next_look_until_it_is_removed(front: Front) -> None:
+    # 0 five start ---- 2 per second: 2 in each second, redeliveries too ---- no limit: all start
+    world, chance = World(messages=60, policy=RedeliveryPolicy()), Random(0)
+    member = front(world)
+    for _ in range(3):
+        member.step(5)
+        world.track(chance, everything=True)
+    world.held.clear()
+    world.now_ms += LEASE_MS + 2_000  # what was started comes again
+    world.track(chance, everything=True)
+    world.set_limits(Limits(rate=2.0))
+    world.track(chance, everything=True)
+    member.step(5)
+    before = started(world)
+    for second in range(1, 8):
+        world.now_ms += 1_000
+        for _ in range(4):
+            world.held.clear()
+            member.step(5)
+            world.track(chance, everything=True)
+        assert 2 * second - 1 <= started(world) - before <= 2 * second + 1
+    world.set_limits(NO_LIMITS)
+    world.track(chance, everything=True)
+    member.step(5)
+    for _ in range(4):
+        world.held.clear()
+        member.step(5)
+    assert started(world) - before > 20
+
+
+@pytest.mark.parametrize("front", FRONTS, ids=["query", "query that acks by batch", "client"])
+def test_a_limit_of_outstanding_messages_holds_also_for_markers_that_nobody_has_read(front: Front) -> None:
+    world, chance = World(messages=60, policy=RedeliveryPolicy()), Random(0)
+    member = front(world)
+    member.step(1)
+    world.track(chance, everything=True)
+    world.set_limits(Limits(max_outstanding=7))
+    world.track(chance, everything=True)
+    for _ in range(9):
+        world.held.clear()
+        member.step(5)
+    assert started(world) == 7, "although the tracker has not read the last Starts"
+
+
+def started(world: World) -> int:
+    """The number of deliveries so far."""
+    return sum(len(marker.offsets) for marker, _ in world.log if isinstance(marker, Start))
 
 
 def test_a_client_does_not_skip_what_came_again_after_a_start_that_nobody_confirmed() -> None:

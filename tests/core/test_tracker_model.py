@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.limits import NO_LIMITS, Limits
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
     UNDO,
@@ -38,6 +39,7 @@ from spark_cursor_source.core.marker import (
     RestoreState,
     SaveState,
     Seek,
+    SetLimits,
     Start,
     Withhold,
 )
@@ -95,6 +97,7 @@ class Twin:
     owner_seen_ms: int = 0
     sought: bool = False
     paused_ms: int | None = None
+    limits: Limits = NO_LIMITS
     messages: dict[int, Message] = field(default_factory=dict)
     to_announce: set[int] = field(default_factory=set)
     dead: list[Dead] = field(default_factory=list)
@@ -215,6 +218,8 @@ class Twin:
                 self.paused_ms = at_ms if self.paused_ms is None else self.paused_ms
             case EndPause():
                 self.paused_ms = None
+            case SetLimits(limits=limits):
+                self.limits = limits
             case Delete():
                 new = Twin(self.policy, exists=False, dead=self.dead)
                 self.__dict__ = new.__dict__
@@ -600,6 +605,7 @@ markers = st.one_of(
     st.builds(CloseBreaker, cell=cell),
     st.builds(Pause, cell=cell),
     st.builds(EndPause, cell=cell),
+    st.builds(SetLimits, cell=cell, limits=st.sampled_from([NO_LIMITS, Limits(rate=2.5, max_outstanding=7)])),
     st.builds(Requeue, cell=cell, offsets=sets),
     st.builds(MemberLost, cell=cell, run_id=runs, lost_run_id=runs),
     st.builds(SaveState, cell=cell, name=saved_names),
@@ -724,7 +730,7 @@ def assert_same_groups(state: CursorSnapshot, twin: Twin) -> None:
     assert number == len(told) == len(state.outstanding), "no offset is in two groups"
     assert (state.read_position, state.owner) == (twin.read_position, twin.owner)
     assert (state.sought, state.owner_seen_ms) == (twin.sought, twin.owner_seen_ms)
-    assert state.paused_ms == twin.paused_ms
+    assert (state.paused_ms, state.limits) == (twin.paused_ms, twin.limits)
     saved = {
         one.name: (one.read_position, {n: count for count, offsets in one.outstanding for n in offsets})
         for one in state.saved

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from spark_cursor_source.core.cursor import Available, Lease
-from spark_cursor_source.core.marker import EndPause, Pause, Requeue, Seek
+from spark_cursor_source.core.limits import NO_LIMITS, Limits
+from spark_cursor_source.core.marker import EndPause, Pause, Requeue, Seek, SetLimits
 from spark_cursor_source.core.offsets import EMPTY
 from tests.core.timeline import CELL, A, B, Log, dead, offsets, redeliver
 
@@ -18,6 +19,17 @@ def test_a_pause_is_remembered_with_its_time_until_it_ends() -> None:
     assert log.state.paused_ms == 2_000
     log.append(EndPause(cell=CELL), at=5)
     assert log.state.paused_ms is None
+
+
+def test_the_last_limits_hold_over_a_seek_and_until_they_are_removed() -> None:
+    log = Log()
+    log.hello(A)
+    log.append(SetLimits(cell=CELL, limits=Limits(rate=9.0, max_outstanding=3)), at=2)
+    log.append(SetLimits(cell=CELL, limits=Limits(rate=2.5)), at=3)
+    log.append(Seek(cell=CELL, position=7), at=4)
+    assert log.state.limits == Limits(rate=2.5)
+    log.append(SetLimits(cell=CELL, limits=NO_LIMITS), at=5)
+    assert log.state.limits == NO_LIMITS
 
 
 def test_leases_run_on_in_a_pause_and_are_announced_when_they_end() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_cursor_source import AckSink, QueryMetrics, QueueProgress, Reject
-from spark_cursor_source.consumer.outstanding_limit import OutstandingView
+from spark_cursor_source.consumer.outstanding_view import OutstandingView
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Lease
 from spark_cursor_source.core.delivery_times import UNKNOWN

@@ -210,6 +210,39 @@ def test_a_snapshot_is_named_taken_listed_and_restored(
     assert "take snapshot before <7>" in told
 
 
+def test_limits_are_asked_for_set_shown_and_removed(
+    page: TestClient, moved: dict[str, str], tracked: Control
+) -> None:
+    name = moved["name"]
+    asked = page.get("/confirm", params={"do": "limit"} | moved)
+    assert re.findall(r'<input type="text" name="(\w+)"[^>]* value="([^"]*)"', asked.text) == [
+        ("rate", ""),
+        ("max_outstanding", ""),
+    ]
+    given = {"do": "limit", "rate": "2.5", "max_outstanding": ""} | moved
+    shown = page.get("/confirm", params=given)
+    assert f"Set 2.5 messages per second for {name} on all its topics?" in shown.text
+    assert deed(page, shown.text) == f"{name} has 2.5 messages per second."
+    (latest, *_) = read_audit(tracked.config, subscription=name, markers_topic=tracked.markers)
+    assert latest.action == "limit to 2.5 messages per second"
+    assert latest.author.endswith("by cursorq ui")
+    wait_until(lambda: "<dt>Rate limit</dt><dd>2.5 /s" in page.get("/subscription", params=moved).text)
+    asked = page.get("/confirm", params={"do": "limit"} | moved)
+    assert ' value="2.5"' in asked.text, "the present limit can be changed"
+    shown = page.get("/confirm", params=given | {"rate": "", "max_outstanding": "70"})
+    assert deed(page, shown.text) == f"{name} has 70 outstanding messages."
+    shown = page.get("/confirm", params=given | {"rate": ""})
+    assert deed(page, shown.text) == f"{name} has no limits."
+    wait_until(lambda: "limit</dt>" not in page.get("/subscription", params=moved).text)
+    for wrong, why in (
+        ("fast", "give messages per second, or none"),
+        ("0", "to stop a subscription, pause it"),
+    ):
+        refused = page.get("/confirm", params=given | {"rate": wrong})
+        assert "Nothing was done" in refused.text
+        assert why in refused.text
+
+
 def test_a_clone_asks_for_its_name_and_begins_where_its_original_is(
     page: TestClient, moved: dict[str, str]
 ) -> None:

@@ -38,6 +38,7 @@ pytestmark = [
 TOPIC, QUIET = "shop.orders", "shop.mails"
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 800}
 WAIT_MS = 20_000
+WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 SAMPLES = 40  #: of the curves in the pictures
 
 
@@ -197,8 +198,7 @@ def test_a_narrow_window_scrolls_down_only(browser: Any, site: Site) -> None:
     with tab(browser, NARROW) as page:
         for path in ("/", f"/subscription?topic={TOPIC}&name=billing&partition=0"):
             page.goto(site[0] + path)
-            wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-            assert page.evaluate(wider) <= 0, path
+            assert page.evaluate(WIDER) <= 0, path
 
 
 def test_the_page_is_used_with_the_keyboard_alone(browser: Any, site: Site) -> None:
@@ -282,11 +282,54 @@ def test_a_snapshot_is_taken_restored_and_cloned_with_a_keyboard(
             page.goto(f"{subscription}&token=t")
             page.evaluate("document.getElementById('saved-title').scrollIntoView()")
             picture(page, f"snapshots-{name}", tmp_path)
-            wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-            assert page.evaluate(wider) <= 0
+            assert page.evaluate(WIDER) <= 0
             page.goto(f"{desk}/confirm?do=restore&topic={QUIET}&name=newsletter&snapshot=before+release+7")
             page.get_by_role("button", name="Restore").wait_for()
             picture(page, f"restore-{name}", tmp_path)
+
+
+def test_limits_are_set_and_shown_with_a_keyboard(browser: Any, desk: str, tmp_path: Path) -> None:
+    subscription = f"{desk}/subscription?topic={QUIET}&name=newsletter"
+    with tab(browser) as page:
+        page.goto(f"{subscription}&token=t")
+        page.get_by_role("link", name="limit …").press("Enter")
+        page.get_by_label("Messages per second").wait_for()
+        assert page.evaluate("document.activeElement.name") == "rate"
+        page.keyboard.type("2.5")
+        page.get_by_label("Outstanding messages").fill("70")
+        picture(page, "limit-question", tmp_path)
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Set the limits").wait_for()
+        picture(page, "limit", tmp_path)
+        page.get_by_role("button", name="Set the limits").press("Enter")
+        page.get_by_text("newsletter has 2.5 messages per second, 70 outstanding messages.").wait_for()
+        page.goto(subscription)
+        page.get_by_text("Rate limit").wait_for()
+        page.get_by_text("Outstanding limit").wait_for()
+    for name, size, scheme in (("narrow", NARROW, "light"), ("dark", WIDE, "dark")):
+        with tab(browser, size, scheme) as page:
+            page.goto(f"{subscription}&token=t")
+            page.get_by_text("Rate limit").wait_for()
+            picture(page, f"limited-{name}", tmp_path)
+            assert page.evaluate(WIDER) <= 0
+            page.goto(f"{desk}/confirm?do=limit&topic={QUIET}&name=newsletter")
+            page.get_by_label("Messages per second").wait_for()
+            picture(page, f"limit-question-{name}", tmp_path)
+            assert page.evaluate(WIDER) <= 0
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "scheme"),
+    [("light", WIDE, "light"), ("dark", WIDE, "dark"), ("narrow", NARROW, "light")],
+)
+def test_the_last_errors_appear_on_the_page_of_the_oldest_by_themselves(
+    browser: Any, collector: Collector, queue: Control, tmp_path: Path, name: str, size: Any, scheme: str
+) -> None:
+    with served(collector, settings_of(queue)) as (address, _), tab(browser, size, scheme) as page:
+        page.goto(f"{address}/stuck")
+        page.get_by_text("<i>no bank</i>").wait_for()
+        picture(page, f"oldest-{name}", tmp_path)
+        assert page.evaluate(WIDER) <= 0
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

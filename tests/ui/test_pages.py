@@ -162,10 +162,8 @@ def test_the_oldest_and_the_most_delivered_messages_are_listed(page: TestClient,
 
 def test_the_last_error_of_each_of_them_is_listed_once_it_is_read(page: TestClient, queue: Control) -> None:
     def errors(**query: str) -> list[str]:
-        return re.findall(
-            r'<td class="wrap">([^<]*|<span[^>]*>[^<]*</span>)</td></tr>',
-            page.get("/stuck", params=query).text,
-        )
+        text = page.get("/stuck", params=query).text
+        return re.findall(r'<td class="wrap">([^<]*|<span[^>]*>[^<]*</span>)</td>', text)
 
     wait_until(lambda: not any("…" in one for one in errors()))
     assert errors() == ["&lt;i&gt;no bank&lt;/i&gt;", "–", "–", "bad: no topic", "–"]

@@ -24,6 +24,7 @@ from spark_cursor_source.core.cursor import (
     Totals,
 )
 from spark_cursor_source.core.delivery_times import MOST_STEPS, UNKNOWN, FirstDeliveries
+from spark_cursor_source.core.limits import LEAST_RATE, MAX_OUTSTANDING, MAX_RATE, Limits
 from spark_cursor_source.core.offsets import OFFSET_LIMIT, OffsetSet
 from spark_cursor_source.core.ttl import MessageAges, ObservedEnd
 from spark_cursor_source.errors import InvalidControlRecord
@@ -147,6 +148,7 @@ BLOCKED = replace(
 )
 
 PAUSED = replace(ONE, paused_ms=1_700_000_060_123)
+LIMITED = replace(ONE, limits=Limits(rate=2.5, max_outstanding=70))
 
 SAVED = replace(
     ONE,
@@ -181,6 +183,11 @@ breakers = st.builds(
     opened_ms=st.none() | times,
     closes_ms=st.none() | times,
     recent=st.lists(st.tuples(times, counts), max_size=3).map(tuple),
+)
+limits = st.builds(
+    Limits,
+    rate=st.none() | st.floats(LEAST_RATE, MAX_RATE),
+    max_outstanding=st.none() | st.integers(1, MAX_OUTSTANDING),
 )
 ends_seen = st.lists(st.builds(ObservedEnd, times, offsets), max_size=3, unique_by=lambda end: end.position)
 ages = st.builds(
@@ -225,6 +232,7 @@ def cursors(draw: st.DrawFn) -> CursorSnapshot:
         sought=draw(st.booleans()),
         owner_seen_ms=draw(times),
         paused_ms=draw(st.none() | times),
+        limits=draw(limits),
         log=draw(st.none() | st.builds(MarkersLog, names, texts)),
         totals=draw(totals),
         breaker=draw(breakers),
@@ -268,6 +276,16 @@ def test_cursors_that_were_sought_are_read_for_ever() -> None:
 
 def test_cursors_that_name_their_markers_topic_are_read_for_ever() -> None:
     assert decode((GOLDEN / "cursor_v1_tracked.bin").read_bytes()) == TRACKED
+
+
+def test_cursors_of_a_limited_subscription_are_read_for_ever() -> None:
+    assert decode((GOLDEN / "cursor_v1_limited.bin").read_bytes()) == LIMITED
+
+
+@pytest.mark.parametrize("limits", [Limits(rate=0.0), Limits(rate=float("nan")), Limits(max_outstanding=0)])
+def test_a_cursor_with_limits_that_cannot_be_is_no_cursor(limits: Limits) -> None:
+    with pytest.raises(InvalidControlRecord, match="contradicts itself"):
+        decode(encode(replace(ONE, limits=limits)))
 
 
 def test_cursors_of_a_paused_subscription_are_read_for_ever() -> None:

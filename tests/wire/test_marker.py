@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.limits import LEAST_RATE, MAX_OUTSTANDING, MAX_RATE, NO_LIMITS, Limits
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
     Block,
@@ -36,6 +37,7 @@ from spark_cursor_source.core.marker import (
     RestoreState,
     SaveState,
     Seek,
+    SetLimits,
     Start,
     Withhold,
 )
@@ -133,6 +135,11 @@ def block(cell: Cell, offsets: OffsetSet, count: int, before: int) -> Block:
     return Block(cell=cell, offsets=offsets, behind=behind, delivery_count=count)
 
 
+limits = st.builds(
+    Limits,
+    rate=st.none() | st.floats(LEAST_RATE, MAX_RATE),
+    max_outstanding=st.none() | st.integers(1, MAX_OUTSTANDING),
+)
 markers = st.one_of(
     st.builds(
         Start,
@@ -182,6 +189,7 @@ markers = st.one_of(
     st.builds(CloseBreaker, cell=cells),
     st.builds(Pause, cell=cells),
     st.builds(EndPause, cell=cells),
+    st.builds(SetLimits, cell=cells, limits=limits),
     st.builds(Requeue, cell=cells, offsets=sets),
     st.builds(MemberLost, cell=cells, run_id=names, lost_run_id=names),
     st.builds(SaveState, cell=cells, name=names),
@@ -242,6 +250,8 @@ GOLDEN_MARKERS: dict[str, Marker] = {
     "resume": CloseBreaker(cell=CELL),
     "pause": Pause(cell=CELL),
     "end_pause": EndPause(cell=CELL),
+    "limits": SetLimits(cell=CELL, limits=Limits(rate=2.5, max_outstanding=70)),
+    "limits_removed": SetLimits(cell=CELL, limits=NO_LIMITS),
     "requeue": Requeue(cell=CELL, offsets=SOME),
     "member_lost": MemberLost(cell=CELL, run_id=RUN, lost_run_id="00000000000000000000000000000001.2"),
     "save": SaveState(cell=CELL, name="before release 7"),
@@ -280,6 +290,14 @@ def test_every_golden_marker_has_a_test() -> None:
     assert {path.stem for path in GOLDEN.glob("marker_v2_*")} == {
         f"marker_v2_{name}" for name in GOLDEN_MARKERS
     }
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(rate=0.0), Limits(rate=-1.0), Limits(rate=float("inf")), Limits(max_outstanding=0)]
+)
+def test_limits_that_cannot_be_are_no_marker(limits: Limits) -> None:
+    with pytest.raises(InvalidMarker, match="is not between"):
+        decode(CELL.key, encode(SetLimits(cell=CELL, limits=limits)))
 
 
 def test_a_million_acks_in_random_order_are_one_record() -> None:

@@ -18,6 +18,7 @@ from spark_cursor_source.client.queues.rescued_spans import RescuedSpans
 from spark_cursor_source.consumer.client_assignment import ClientAssignment
 from spark_cursor_source.consumer.client_member import ClientMember, Lost
 from spark_cursor_source.consumer.known_topics import KnownTopics
+from spark_cursor_source.consumer.limits import ConsumerLimits
 from spark_cursor_source.consumer.lost_members import LostMembers
 from spark_cursor_source.consumer.membership import GroupConfig, Membership
 from spark_cursor_source.consumer.pending import ClientRedeliveries
@@ -43,6 +44,8 @@ from spark_cursor_source.topics.redelivered import redelivered
 from spark_cursor_source.topics.redeliveries import RedeliveryLog
 from spark_cursor_source.topics.redelivery_partitions import RedeliveryPartitions
 from spark_cursor_source.topics.rescue import Rescue
+
+_UNUSED_S = 1.0  # how long an unused rate is kept: an application that is late gets no burst
 
 
 class FeedV2(Feed):
@@ -124,6 +127,7 @@ class FeedV2(Feed):
             self._starts,
             lease_ms=config.redelivery_timeout_ms,
             on_start=self._track,
+            limits=ConsumerLimits(subscription, self._cursors, longest_s=_UNUSED_S),
         )
         self._assignment = assignment
         self._look_for_announced = Pace(int(LOOK_S * 1000))
@@ -153,10 +157,9 @@ class FeedV2(Feed):
         if self._member.unread is not None:
             self._read_started()
             return
-        room = self._buffer.room
         quota = self._member.next(
             round(time.monotonic() * 1000),
-            room=room,
+            room=self._buffer.room,
             paused=paused,
             is_holding=bool(self._batcher.held),
             new_came=self._new_came,
@@ -167,8 +170,8 @@ class FeedV2(Feed):
             self._deliver_again(quota.suspects, paused, alone=True)
         else:
             came_again = self._deliver_again(quota.again, paused, alone=False)
-            if quota.new or not came_again:
-                self._deliver_new(paused, room - quota.again, 0.0 if came_again else LOOK_S)
+            if quota.most_new and (quota.new or not came_again):
+                self._deliver_new(paused, quota.most_new, 0.0 if came_again else LOOK_S)
 
     def _paused(self) -> frozenset[int]:
         return super()._paused() | self._assignment.paused

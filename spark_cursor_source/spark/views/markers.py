@@ -68,7 +68,7 @@ class MarkersReader(DataSourceReader):
         type             STRING     START, END, KEEPALIVE, RELEASE, REJECT, END_UP_TO, SEEK, HELLO,
                                     RESUME, HOLD, LOG_END, DELETE, WITHHOLD, END_LEASED, LEAVE,
                                     PAUSE, END_PAUSE, REQUEUE, MEMBER_LOST, SAVE,
-                                    RESTORE, FORGET, BLOCK
+                                    RESTORE, FORGET, BLOCK, LIMITS
         subscription     STRING     in version 1: the queue id
         topic            STRING     null in version 1, whose markers have no topic
         partition        INT
