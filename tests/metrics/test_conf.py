@@ -71,6 +71,85 @@ def test_each_panel_of_the_dashboard_has_a_place_of_its_own() -> None:
     assert len(ids) == len(set(ids))
 
 
+#: fields of Grafana's classic dashboard model that the file uses, by the part that has them
+FIELDS = {
+    "dashboard": {
+        "title",
+        "uid",
+        "tags",
+        "schemaVersion",
+        "version",
+        "editable",
+        "refresh",
+        "time",
+        "timezone",
+    }
+    | {"templating", "annotations", "links", "panels"},
+    "panel": {"id", "type", "title", "description", "datasource", "gridPos", "targets", "fieldConfig"}
+    | {"options", "transformations"},
+    "row": {"id", "type", "title", "gridPos", "collapsed", "panels"},
+    "target": {"refId", "datasource", "expr", "legendFormat", "instant", "format"},
+    "variable": {"name", "type", "label", "datasource", "query", "definition", "includeAll", "multi"}
+    | {"allValue", "current", "refresh", "sort"},
+}
+PANELS = {"row", "stat", "timeseries", "table"}  #: kinds of panels that each Grafana has
+UNITS = {"short", "bytes", "cps", "s"}
+
+
+def test_the_dashboard_has_the_fields_and_types_of_grafanas_model() -> None:
+    assert DASHBOARD.keys() <= FIELDS["dashboard"]
+    assert re.fullmatch(r"[\w-]{1,40}", DASHBOARD["uid"])
+    assert isinstance(DASHBOARD["schemaVersion"], int)
+    assert DASHBOARD["schemaVersion"] >= 36, "later than all migrations of panels that the file does not need"
+    assert DASHBOARD["time"].keys() == {"from", "to"}
+    assert re.fullmatch(r"\d+[smhd]", DASHBOARD["refresh"])
+    for panel in DASHBOARD["panels"]:
+        of_row = panel["type"] == "row"
+        assert panel["type"] in PANELS
+        assert panel.keys() <= FIELDS["row" if of_row else "panel"], panel["title"]
+        assert panel["title"]
+        place = panel["gridPos"]
+        assert place.keys() == {"h", "w", "x", "y"}
+        assert min(place["h"], place["w"]) > 0 <= min(place["x"], place["y"])
+        assert place["x"] + place["w"] <= 24
+        if of_row:
+            assert (panel["collapsed"], panel["panels"]) == (False, []), "its panels follow it"
+        else:
+            check_data_panel(panel)
+
+
+def check_data_panel(panel: dict[str, Any]) -> None:
+    assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+    references = [target["refId"] for target in panel["targets"]]
+    assert references
+    assert len(references) == len(set(references)), panel["title"]
+    for target in panel["targets"]:
+        assert target.keys() <= FIELDS["target"], panel["title"]
+        assert target["datasource"] == panel["datasource"]
+    config = panel["fieldConfig"]
+    assert config.keys() == {"defaults", "overrides"}
+    assert config["defaults"].get("unit", "short") in UNITS
+    for override in config["overrides"]:
+        assert override.keys() == {"matcher", "properties"}
+        assert all("id" in one for one in (override["matcher"], *override["properties"]))
+    for one in panel.get("transformations", ()):
+        assert one.keys() == {"id", "options"}
+
+
+def test_the_dashboard_uses_the_variables_that_it_has_and_no_others() -> None:
+    variables = DASHBOARD["templating"]["list"]
+    names = [one["name"] for one in variables]
+    assert len(names) == len(set(names))
+    of_grafana = {"__rate_interval", "__all", "__range", "__interval"}
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD)))
+    assert used - of_grafana == set(names)
+    for at, one in enumerate(variables):
+        assert one.keys() <= FIELDS["variable"]
+        assert one["type"] in {"query", "datasource"}
+        needed = set(re.findall(r"\$\{?(\w+)", json.dumps(one))) - of_grafana
+        assert needed <= set(names[:at]), "a variable uses earlier ones only"
+
+
 @promtool
 def test_promtool_takes_the_rules_and_each_fires_when_it_should() -> None:
     for command in (
