@@ -9,6 +9,7 @@ from spark_cursor_source.admin.doctor_versions import version_findings
 from spark_cursor_source.admin.findings import ERROR, INFO, WARNING, Finding
 from spark_cursor_source.admin.stats import read_stats
 from spark_cursor_source.consumer.tracker_watch import unread_markers
+from spark_cursor_source.core.limits import NO_LIMITS
 from spark_cursor_source.core.names import (
     DEFAULT_CURSORS_TOPIC,
     DEFAULT_MARKERS_TOPIC,
@@ -332,6 +333,9 @@ class _Patient:
             return
         if one.paused_ms is not None:
             yield finding(INFO, f"{name} is paused", f"since {one.paused_ms} ms", resume)
+        if one.limits != NO_LIMITS:
+            cure = f"cursorq limit --subscription {one.subscription} --rate none --max-outstanding none"
+            yield finding(INFO, f"An operator limits {name}", one.limits.words(), cure)
         if one.trouble is not None:
             cure = f"mend the cause in the evidence, then {resume}"
             yield finding(ERROR, f"Dead letters of {name} cannot be written", one.trouble, cure)

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Final, Literal, NamedTuple
 
 from spark_cursor_source.admin.tracker_channel import TRACKER_TIMEOUT_MS, open_channel
-from spark_cursor_source.core.limits import Limits, strictest
+from spark_cursor_source.core.limits import NO_LIMITS, Limits, strictest
 from spark_cursor_source.core.marker import SetLimits
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
 from spark_cursor_source.errors import InvalidArgument
@@ -82,8 +82,9 @@ def limit_subscription(
             rate=before.rate if rate == KEEP else None if rate is None else float(rate),
             max_outstanding=before.max_outstanding if max_outstanding == KEEP else max_outstanding,
         )
+        what = "remove the limits" if limits == NO_LIMITS else f"limit to {limits.words()}"
         markers = [SetLimits(cell=cell, limits=limits) for cell in cursors]
-        answers = tracker.tell(markers, what=f"limit to {limits.words()}")
+        answers = tracker.tell(markers, what=what)
     known = sum(one is not None and one.limits == limits for one in answers.values())
     log.info(
         "The operator has set the limits of the subscription. "

@@ -63,4 +63,4 @@ def limit_text(subscription: str, limited: Limited) -> str:
         return f"{subscription}: the tracker has not taken the limits; update the tracker first"
     limits = Limits(rate=limited.rate, max_outstanding=limited.max_outstanding)
     where = f"{limited.partitions} partition{'s'[: limited.partitions != 1]}"
-    return f"{subscription} has {limits.words()}, on {where}"
+    return f"{limits.told_of(subscription)}, on {where}"

@@ -49,11 +49,19 @@ class Limits:
         """Returns the limits in words.
 
         >>> Limits(rate=0.5).words(), Limits(rate=100.0, max_outstanding=7).words(), NO_LIMITS.words()
-        ('0.5 messages per second', '100 messages per second, 7 outstanding messages', 'no limits')
+        ('0.5 messages per second', '100 messages per second and 7 outstanding messages', 'no limits')
         """
         told = [] if self.rate is None else [f"{self.rate:,.12g} messages per second"]
         told += [] if self.max_outstanding is None else [f"{self.max_outstanding:,} outstanding messages"]
-        return ", ".join(told) or "no limits"
+        return " and ".join(told) or "no limits"
+
+    def told_of(self, name: str) -> str:
+        """Returns a sentence about a subscription with these limits, without its full stop.
+
+        >>> Limits(max_outstanding=7).told_of("billing"), NO_LIMITS.told_of("billing")
+        ('billing is limited to 7 outstanding messages', 'billing has no limits')
+        """
+        return f"{name} has no limits" if self == NO_LIMITS else f"{name} is limited to {self.words()}"
 
 
 NO_LIMITS = Limits()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_cursor_source.admin.limits import check_limits, limit_subscription, outstanding_of, rate_of
 from spark_cursor_source.admin.outstanding import read_cursors
-from spark_cursor_source.core.limits import Limits, strictest
+from spark_cursor_source.core.limits import NO_LIMITS, Limits, strictest
 from spark_cursor_source.ui.moves import kept
 from spark_cursor_source.ui.plans import Fields, Plan, Question, TextField
 from spark_cursor_source.ui.settings import UiSettings
@@ -28,14 +28,17 @@ class LimitActions:
             return self._question(given)
         limits = _limits_of(given)
         check_limits(limits)
-        told = (
-            "Its consumers follow within two seconds. Consumers that share it divide the limits by the "
-            "number of their partitions. What they hold now is finished and acked as usual."
-        )
+        is_limited = limits != NO_LIMITS
+        told = "On all its topics. Its consumers follow within two seconds."
+        if is_limited:
+            told += (
+                " Consumers that share it divide the limits by the number of their partitions. What they "
+                "hold now is finished and acked as usual."
+            )
         return Plan(
-            title=f"Set {limits.words()} for {name} on all its topics",
-            told="Its consumers follow within two seconds." if limits == Limits() else told,
-            button="Set the limits",
+            title=f"Limit {name} to {limits.words()}" if is_limited else f"Remove the limits of {name}",
+            told=told,
+            button="Set the limits" if is_limited else "Remove the limits",
             fields=kept(given) | {name: given[name] for name in ("rate", "max_outstanding")},
         )
 
@@ -52,7 +55,7 @@ class LimitActions:
         )
         if not done.partitions:
             return "The tracker has not taken the limits. Update the tracker first."
-        return f"{given['name']} has {limits.words()}."
+        return f"{limits.told_of(given['name'])}."
 
     def _question(self, given: Fields) -> Question:
         one, name = self._settings, given["name"]

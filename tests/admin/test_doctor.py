@@ -13,6 +13,7 @@ from spark_cursor_source.admin import DueMessages, Finding, control_topic_comman
 from spark_cursor_source.cli import main
 from spark_cursor_source.core.blocked import Blocked
 from spark_cursor_source.core.cursor import CursorSnapshot, Delayed, HeldLetters, Lease
+from spark_cursor_source.core.limits import Limits
 from spark_cursor_source.core.marker import Hello
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import InvalidArgument, UnknownSubscription
@@ -89,7 +90,7 @@ def test_what_holds_a_subscription_up_is_found(control: Control, capsys: pytest.
     store(
         control,
         replace(cursor_of(cell_of(control.queue), 2), held=((troubled, offsets((0, 1))),)),
-        replace(cursor_of(cell_of(control.queue, 1), 0), paused_ms=7),
+        replace(cursor_of(cell_of(control.queue, 1), 0), paused_ms=7, limits=Limits(rate=9.0)),
         cursor_of(cell_of("gone-topic"), 1),
     )
     findings = look(control)
@@ -98,20 +99,27 @@ def test_what_holds_a_subscription_up_is_found(control: Control, capsys: pytest.
         ("warning", "subscriptions"),
         ("warning", "subscriptions"),
         ("info", "subscriptions"),
+        ("info", "subscriptions"),
     ]
-    letters, gone, nobody, paused = findings
+    letters, gone, nobody, paused, limited = findings
     name = f"billing of {control.queue}"
     assert (letters.what, letters.evidence) == (f"Dead letters of {name} cannot be written", "too large")
     assert gone.what == "The topic of billing of gone-topic does not exist any more"
     assert (nobody.what, nobody.evidence) == (f"Nobody reads {name}", "backlog 2")
     assert paused.cure == f"cursorq resume --subscription billing --topic {control.queue}"
-    ClusterAdmin(control.config)
+    assert (limited.what, limited.evidence) == (f"An operator limits {name}", "9 messages per second")
+    assert limited.cure == "cursorq limit --subscription billing --rate none --max-outstanding none"
     with pytest.raises(UnknownSubscription):
         look(control, subscription="nobody")
     of = [f"--{name.replace('_', '-')}={topic}" for name, topic in names(control).items()]
     of += ["--bootstrap-servers", control.config["bootstrap.servers"]]
     assert main(["doctor", "--topic", control.queue, "--json", *of]) == 3
-    assert [one["severity"] for one in json.loads(capsys.readouterr().out)] == ["error", "warning", "info"]
+    assert [one["severity"] for one in json.loads(capsys.readouterr().out)] == [
+        "error",
+        "warning",
+        "info",
+        "info",
+    ]
     assert main(["doctor", "--topic", "gone-topic", *of]) == 0
     assert main(["doctor", "--topic", "gone-topic", "--strict", *of]) == 3
     assert "cure:  cursorq subscription delete --subscription billing" in capsys.readouterr().out

@@ -61,7 +61,7 @@ def test_a_running_client_obeys_a_rate_and_its_removal(rig: Rig) -> None:
     for message in receive(consumer, 100):
         message.ack_async()
     actions = [(one.author, one.action) for one in read_audit(kafka, markers_topic=rig.control.markers)]
-    assert actions == [("bob", "limit to no limits"), ("alice", "limit to 5 messages per second")]
+    assert actions == [("bob", "remove the limits"), ("alice", "limit to 5 messages per second")]
 
 
 def test_a_rate_counts_redeliveries_too(rig: Rig) -> None:
@@ -153,12 +153,12 @@ def test_the_command_sets_keeps_and_removes_limits(rig: Rig, capsys: pytest.Capt
     of = ["--subscription", "s", "--bootstrap-servers", rig.control.config["bootstrap.servers"]]
     of += ["--markers-topic", rig.control.markers, "--cursors-topic", rig.control.cursors]
     assert main(["limit", "--rate", "2.5", *of]) == 0
-    assert capsys.readouterr().out == "s has 2.5 messages per second, on 2 partitions\n"
+    assert capsys.readouterr().out == "s is limited to 2.5 messages per second, on 2 partitions\n"
     assert main(["limit", "--max-outstanding", "1000", "--json", *of]) == 0
     told = {"subscription": "s", "rate": 2.5, "max_outstanding": 1000, "partitions": 2}
     assert json.loads(capsys.readouterr().out) == told
     assert main(["limit", "--rate", "none", *of]) == 0
-    assert capsys.readouterr().out == "s has 1,000 outstanding messages, on 2 partitions\n"
+    assert capsys.readouterr().out == "s is limited to 1,000 outstanding messages, on 2 partitions\n"
     for given, why in ((["--rate", "fast"], "give messages per second, or none"), ([], "give a rate")):
         assert main(["limit", *given, *of]) != 0
         assert why in capsys.readouterr().err

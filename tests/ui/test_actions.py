@@ -221,8 +221,8 @@ def test_limits_are_asked_for_set_shown_and_removed(
     ]
     given = {"do": "limit", "rate": "2.5", "max_outstanding": ""} | moved
     shown = page.get("/confirm", params=given)
-    assert f"Set 2.5 messages per second for {name} on all its topics?" in shown.text
-    assert deed(page, shown.text) == f"{name} has 2.5 messages per second."
+    assert f"Limit {name} to 2.5 messages per second?" in shown.text
+    assert deed(page, shown.text) == f"{name} is limited to 2.5 messages per second."
     (latest, *_) = read_audit(tracked.config, subscription=name, markers_topic=tracked.markers)
     assert latest.action == "limit to 2.5 messages per second"
     assert latest.author.endswith("by cursorq ui")
@@ -230,7 +230,7 @@ def test_limits_are_asked_for_set_shown_and_removed(
     asked = page.get("/confirm", params={"do": "limit"} | moved)
     assert ' value="2.5"' in asked.text, "the present limit can be changed"
     shown = page.get("/confirm", params=given | {"rate": "", "max_outstanding": "70"})
-    assert deed(page, shown.text) == f"{name} has 70 outstanding messages."
+    assert deed(page, shown.text) == f"{name} is limited to 70 outstanding messages."
     shown = page.get("/confirm", params=given | {"rate": ""})
     assert deed(page, shown.text) == f"{name} has no limits."
     wait_until(lambda: "limit</dt>" not in page.get("/subscription", params=moved).text)

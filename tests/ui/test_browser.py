@@ -302,7 +302,9 @@ def test_limits_are_set_and_shown_with_a_keyboard(browser: Any, desk: str, tmp_p
         page.get_by_role("button", name="Set the limits").wait_for()
         picture(page, "limit", tmp_path)
         page.get_by_role("button", name="Set the limits").press("Enter")
-        page.get_by_text("newsletter has 2.5 messages per second, 70 outstanding messages.").wait_for()
+        page.get_by_text(
+            "newsletter is limited to 2.5 messages per second and 70 outstanding messages."
+        ).wait_for()
         page.goto(subscription)
         page.get_by_text("Rate limit").wait_for()
         page.get_by_text("Outstanding limit").wait_for()
