@@ -14,16 +14,20 @@ from starlette.testclient import TestClient
 from spark_cursor_source.admin import TopicMetrics, read_stats
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, Lease
+from spark_cursor_source.core.marker import Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.control_topics import DEFAULT_PARTITIONS
 from spark_cursor_source.metrics import openmetrics
 from spark_cursor_source.ui import Collector, UiSettings, create_app
 from spark_cursor_source.wire import cursor as cursor_wire
+from spark_cursor_source.wire import marker as marker_wire
 from tests.benchmarks.common import Bench
 from tests.benchmarks.report import Figure
 
 SUBSCRIPTIONS = 1_000
 OUTSTANDING = 10_000  #: of each subscription
+FAILURES = 100  #: markers with an error, of each subscription
 REQUESTS = 30
 SCRAPES = 5
 
@@ -106,8 +110,23 @@ class _Page:
             producer.produce(
                 self._settings.cursors_topic, cursor_wire.encode(cursor), cursor.cell.key, partition=0
             )
+            self._fail(producer, cursor.cell, offsets, 1 + number % 4)
             producer.poll(0)
         assert producer.flush(60) == 0
+
+    def _fail(self, producer: Producer, cell: Cell, offsets: np.ndarray, count: int) -> None:
+        for at in range(FAILURES):
+            release = Release(
+                cell=cell,
+                offsets=OffsetSet.from_offsets(offsets[at::FAILURES]),
+                delivery_count=count,
+                reason=f"BankClosed: account {at}",
+            )
+            home = cell.control_partition(DEFAULT_PARTITIONS)
+            producer.produce(
+                self._settings.markers_topic, marker_wire.encode(release), cell.key, partition=home
+            )
+            producer.poll(0)
 
     def paths(self) -> dict[str, str]:
         one = f"topic={self._topic}&name=subscription-0007"
