@@ -10,7 +10,7 @@ from spark_cursor_source.core.batch import TopicPartition
 
 QUIET_S = 0.25  #: time without news after which a query rests
 LOOK_S = 1.0  #: longest time in seconds between two looks of a query that rests
-WAIT_S = 0.1  #: longest wait in one call; Spark can stop the query only between calls
+WAIT_S = 0.2  #: longest wait in one call; Spark can stop the query only between calls
 # Spark calls an idle query again after 10 ms. A longer pause means a trigger interval, or another stream of
 # the same query, whose messages must not wait for this one.
 _PAUSE_S = 0.05

@@ -39,7 +39,9 @@ _COMMIT = "commit offsets of group"
 _JOIN = "join group"
 _DISCOVERY_MS = 5_000  # upper bound of the delay until new partitions are assigned
 _HEARTBEAT_MS = 500  # a fenced member learns of it from the heartbeat response
-_POLL_S = 0.02
+_POLL_S = 0.02  # until a request of another thread is noticed
+_IDLE_POLL_S = 0.2  # the same, for a member that had none for a while
+_IDLE_AFTER_S = 5.0
 _PAUSE_S = 0.02
 _CLOSE_S = 5.0
 _FENCED = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaError._FATAL})
@@ -96,7 +98,7 @@ class GroupMember:
         self._answers: list[tuple[str, KafkaError]] = []  # (topic, error) of the last commit
         self._committed: dict[Partition, int] = {}
         self._requests: deque[list[TopicPartition]] = deque()  # commits that the member thread has to send
-        self._heard_at = time.monotonic()
+        self._heard_at = self._busy_at = time.monotonic()
         self.is_given_up = False  #: sole member only: its session has expired and it is in no group
         self._is_doubtful = False  # this process was paused for so long that the session may have expired
         self._closing = threading.Event()
@@ -220,10 +222,12 @@ class GroupMember:
             if joined != self._wanted:
                 joined = self._wanted
                 self._subscribe(joined)
+                self._busy_at = time.monotonic()
             while self._requests:
                 self._send(self._requests.popleft())
+                self._busy_at = time.monotonic()
             try:
-                told = self._consumer.poll(_POLL_S)
+                told = self._consumer.poll(self._poll_s)
             except KafkaException as raised:
                 self._take_in(error_of(raised))
                 continue
@@ -235,6 +239,12 @@ class GroupMember:
             if self._metadata is None and self._partitions is not None:
                 self._read_metadata()
         self._consumer.close()
+
+    @property
+    def _poll_s(self) -> float:
+        # Events of the group end a poll at once. Only requests of other threads wait for its end.
+        is_idle = self._partitions is not None and time.monotonic() - self._busy_at > _IDLE_AFTER_S
+        return _IDLE_POLL_S if is_idle else _POLL_S
 
     def _read_metadata(self) -> None:
         # In this thread. In another one the call could wait forever while this one polls.
