@@ -21,14 +21,9 @@ from spark_cursor_source.options.publish import EnqueueOptions, is_enqueue
 from spark_cursor_source.options.row_origin import METADATA, RowOrigin
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.view import View, ViewOptions
-from spark_cursor_source.spark.ack_sink import options_of
-from spark_cursor_source.spark.ack_writer import AckStreamWriter, AckWriter
-from spark_cursor_source.spark.message_writer import EnqueueStreamWriter, EnqueueWriter
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from spark_cursor_source.spark.redaction import hide_secrets
 from spark_cursor_source.spark.schema import CARRIER, message_schema
-from spark_cursor_source.spark.views import view_columns, view_reader
-from spark_cursor_source.spark.views.columns import ddl
 from spark_cursor_source.spark.worker_python import check_worker_python
 
 _OF_BATCH_READS = ("view", "endingoffsets")
@@ -36,6 +31,8 @@ _OF_BATCH_READS = ("view", "endingoffsets")
 _OF_STREAMING_WRITES = ("checkpointlocation", "queryname")
 
 
+# Each planner is a process of its own. It imports this module, and not the writers and views, which take a
+# sixth of its start. They are imported where they are used.
 class CursorqDataSource(DataSource):
     """Data source ``cursorq``: streaming and batch reads and writes of queues.
 
@@ -55,6 +52,9 @@ class CursorqDataSource(DataSource):
     def schema(self) -> StructType | str:
         # Spark does not pass the kind of read, batch or stream. These options mark a batch read.
         if any(option.lower() in _OF_BATCH_READS for option in self.options):
+            from spark_cursor_source.spark.views import view_columns
+            from spark_cursor_source.spark.views.columns import ddl
+
             return ddl(view_columns(self._view_options()))
         try:
             options = self._source_options()
@@ -70,12 +70,18 @@ class CursorqDataSource(DataSource):
         return CursorqStreamReader(self._source_options())
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from spark_cursor_source.spark.views import view_reader
+
         return view_reader(self._view_options())
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         options = dict(self.options)
         if is_enqueue(options, schema.fieldNames()):
+            from spark_cursor_source.spark.message_writer import EnqueueWriter
+
             return EnqueueWriter(EnqueueOptions.parse(options), schema, overwrite=overwrite)
+        from spark_cursor_source.spark.ack_writer import AckWriter
+
         return AckWriter(AckOptions.parse(options), schema.fieldNames(), overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -83,7 +89,12 @@ class CursorqDataSource(DataSource):
             name: value for name, value in self.options.items() if name.lower() not in _OF_STREAMING_WRITES
         }
         if is_enqueue(options, schema.fieldNames()):
+            from spark_cursor_source.spark.message_writer import EnqueueStreamWriter
+
             return EnqueueStreamWriter(EnqueueOptions.parse(options), schema)
+        from spark_cursor_source.spark.ack_sink import options_of
+        from spark_cursor_source.spark.ack_writer import AckStreamWriter
+
         acks = options_of(schema, AckOptions.parse(options))
         return AckStreamWriter(acks, schema.fieldNames(), overwrite=overwrite)
 
