@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.benchmarks import (
     acks,
+    backlog,
     catch_up,
     cells,
     cursors,
@@ -23,6 +24,7 @@ from tests.benchmarks import (
     read,
     scale,
     standalone,
+    start,
     tracker,
     write,
 )
@@ -35,10 +37,12 @@ BENCHMARKS: dict[str, Callable[[Bench], list[Figure]]] = {
     "read": read.run,
     "acks": acks.run,
     "latency": latency.run,
+    "start": start.run,
     "idle": idle.run,
     "tracker": tracker.run,
     "lateness": lateness.run,
     "catch-up": catch_up.run,
+    "backlog": backlog.run,
     "scale": scale.run,
     "cursors": cursors.run,
     "write": write.run,

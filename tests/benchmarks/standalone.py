@@ -10,8 +10,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,6 +75,22 @@ def cpu_share(pid: int) -> float:
     return (used() - before) / IDLE_S
 
 
+@contextmanager
+def tracker_process(here: Bench, topics: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """``cursorq tracker`` in a process of its own, on the topics for markers, redeliveries and cursors."""
+    conf = here.scratch / f"{uuid.uuid4().hex}.toml"
+    names = "\n".join(f'{part}Topic = "{name}"' for part, name in topics.items())
+    servers = here.broker.bootstrap_servers
+    conf.write_text(f'sessionTimeout = "{SESSION_S}s"\n{names}\n[kafka]\n"bootstrap.servers" = "{servers}"\n')
+    command = [sys.executable, "-m", "spark_cursor_source.cli", "tracker", str(conf)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
 @dataclass
 class Seen:
     """Records of a topic, as they can be read."""
@@ -136,20 +152,9 @@ class Control:
     @contextmanager
     def tracker(self, count: int = 1) -> Iterator[subprocess.Popen[bytes]]:
         """``cursorq tracker`` in processes of their own; the first one."""
-        conf = self._here.scratch / f"{uuid.uuid4().hex}.toml"
-        names = "\n".join(f'{part}Topic = "{name}"' for part, name in self._topics.items())
-        conf.write_text(
-            f'sessionTimeout = "{SESSION_S}s"\n{names}\n[kafka]\n"bootstrap.servers" = "{self._servers}"\n'
-        )
-        command = [sys.executable, "-m", "spark_cursor_source.cli", "tracker", str(conf)]
-        processes = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(count)]
-        try:
-            yield processes[0]
-        finally:
-            for process in processes:
-                process.send_signal(signal.SIGTERM)
-            for process in processes:
-                process.wait(30)
+        with ExitStack() as stack:
+            started = [stack.enter_context(tracker_process(self._here, self._topics)) for _ in range(count)]
+            yield started[0]
 
     def answer_s(self) -> float:
         """From a Hello to the cursor that names its run."""
