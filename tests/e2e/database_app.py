@@ -1,10 +1,11 @@
 """A Spark process whose query writes to PostgreSQL with the code of the documentation.
 
 ``python -m tests.e2e.database_app CONFIG``, with JSON (see ``tests.e2e.sink_apps``). The process ends with
-its stdin, or where it is told to die. ``recipe`` is the section of docs/how-to/write-to-a-database.md.
-``die`` is ``amid`` (a transaction has ids and output and is not committed), ``committed`` (it is committed,
-and its task has not ended) or ``acked`` (Spark has not committed the batch). It happens in the second batch.
-With ``rival``, a file, the first task stands still before its first transaction until the file exists.
+its stdin, or where it is told to die. ``recipes`` are sections of docs/how-to/write-to-a-database.md, with
+which each batch is written one after the other. ``die`` is ``amid`` (a transaction has ids and output and is
+not committed) or ``committed`` (it is committed, and its task has not ended), with `` in `` and the recipe,
+or ``acked`` (Spark has not committed the batch). It happens in the second batch. With ``rival``, a file, the
+first task stands still before its first transaction until the file exists.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ def two_lines_of(row: Any) -> list[tuple[str, str]]:
     return [(text, "first"), (text, "second")]
 
 
-def writer_of(config: dict[str, Any]) -> Callable[[Iterator[Any]], None]:
+def writer_of(recipe: str, database: str) -> Callable[[Iterator[Any]], None]:
     """``save_rows`` of the documentation."""
-    if config["recipe"] == ONE_ROW:
-        names = names_of(code_with("python", "INSERT INTO orders"), config["database"])
+    if recipe == ONE_ROW:
+        names = names_of(code_with("python", "INSERT INTO orders"), database)
     else:
-        names = names_of(code_with("python", "def lines_of"), config["database"], lines_of=two_lines_of)
+        names = names_of(code_with("python", "def lines_of"), database, lines_of=two_lines_of)
     written: Callable[[Iterator[Any]], None] = names["save_rows"]
     return written
 
@@ -90,19 +91,22 @@ def transactions(tag: str, how: str | None, go: str | None) -> Iterator[None]:
 
 def main() -> None:
     config: dict[str, Any] = json.loads(sys.argv[1])
-    save_rows, tag, batches = writer_of(config), config["tag"], 0
+    writers = {recipe: writer_of(recipe, config["database"]) for recipe in config["recipes"]}
+    tag, batches = config["tag"], 0
+    step, _, dying = (config["die"] or "").partition(" in ")
 
     def save(batch: DataFrame, batch_id: int) -> None:
         nonlocal batches
         batches += 1
-        how = config["die"] if batches == 2 and config["die"] in ("amid", "committed") else None
         go = config["rival"]  # the first batch of a shared query may be empty
+        for recipe, save_rows in writers.items():
+            how = step if batches == 2 and recipe == dying else None
 
-        def prepared(rows: Iterator[Any]) -> None:
-            with transactions(tag, how, go):
-                save_rows(rows)
+            def prepared(rows: Iterator[Any], how: str | None = how, save_rows: Any = save_rows) -> None:
+                with transactions(tag, how, go):
+                    save_rows(rows)
 
-        batch.foreachPartition(prepared)
+            batch.foreachPartition(prepared)
 
     with local_session("cursorq database", Path.cwd()) as spark:
         spark.sparkContext.setLogLevel("ERROR")
@@ -112,7 +116,7 @@ def main() -> None:
         def write(batch: DataFrame, batch_id: int) -> None:
             sink(batch, batch_id)
             print(f"batch {batch_id} is written", flush=True)
-            if batches == 2 and config["die"] == "acked":
+            if batches == 2 and step == "acked":
                 die(tag)
 
         rows = spark.readStream.format("cursorq").options(**config["options"]).load()

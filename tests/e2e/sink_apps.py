@@ -73,7 +73,7 @@ class Apps:
             "redeliveriesTopic": control.redeliveries,
             "cursorsTopic": control.cursors,
             "leaseTimeout": "4s",
-            "maxOffsetsPerTrigger": "60",
+            "maxOffsetsPerTrigger": "40",
             "sessionTimeout": "6s",
         }
 
