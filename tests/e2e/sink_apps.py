@@ -11,7 +11,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +78,13 @@ class Apps:
         }
 
     @contextmanager
-    def running(self, die: str | None = None, *, rival: Any = None) -> Iterator[subprocess.Popen[bytes]]:
-        """A process with checkpoints of its own, so that what comes again comes with other batch ids."""
+    def running(
+        self, die: str | None = None, *, rival: Any = None, **own: Any
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """A process with checkpoints of its own, so that what comes again comes with other batch ids.
+
+        ``own`` is added to its configuration.
+        """
         self.tag = tag = uuid.uuid4().hex
         config: dict[str, Any] = {
             "options": self._options,
@@ -88,6 +93,7 @@ class Apps:
             "rival": rival,
             "tag": tag,
             **self._own,
+            **own,
         }
         work = self._directory / tag
         work.mkdir()
@@ -108,23 +114,33 @@ class Apps:
                 print((work / "log").read_text(errors="replace")[-4_000:])
 
     @contextmanager
-    def overtaken(self, go: Path) -> Iterator[int]:
-        """A task stands still until ``go`` exists, and another process writes and acks all messages.
+    def overtaken(self, *rivals: dict[str, Any], go: Path) -> Iterator[int]:
+        """Tasks stand still until ``go`` exists, and another process writes and acks all messages.
 
-        Yields how many were redelivered, while the task still stands. It goes on at the end of the block.
+        Each of ``rivals`` is what a process with such a task has in its configuration; the next one starts
+        when the task stands. Yields how many messages were redelivered, while the tasks still stand. They go
+        on at the end of the block.
         """
-        with self.running(rival=str(go)):
-            wait_until(lambda: STANDS_STILL in self.log(), STANDS_STILL)
-            log_of_first, planner = self.log_file, pids_of(self.tag, Part.PLANNER)
-            written = self.log().count("is written")
-            signal_all(planner, signal.SIGSTOP)  # a planner that lives extends the leases of its batch
-            with self.running() as second:
-                yield self.until_acked(second)
-                go.touch()
+        with ExitStack() as stack:
+            first = [stack.enter_context(self._standing(own, go)) for own in rivals]
+            yield self.until_acked(stack.enter_context(self.running()))
+            written = [log.read_text(errors="replace").count("is written") for log, _ in first]
+            go.touch()
+            for (log, planner), before in zip(first, written, strict=True):
                 signal_all(planner, signal.SIGCONT)
                 wait_until(
-                    lambda: log_of_first.read_text().count("is written") > written, "the first goes on"
+                    lambda log=log, before=before: log.read_text().count("is written") > before,
+                    "it goes on",
                 )
+
+    @contextmanager
+    def _standing(self, own: dict[str, Any], go: Path) -> Iterator[tuple[Path, set[int]]]:
+        """A process one of whose tasks stands still, as does its planner; yields its log and the planner."""
+        with self.running(rival=str(go), **own):
+            wait_until(lambda: STANDS_STILL in self.log(), STANDS_STILL)
+            planner = pids_of(self.tag, Part.PLANNER)
+            signal_all(planner, signal.SIGSTOP)  # a planner that lives extends the leases of its batch
+            yield self.log_file, planner
 
     def log(self) -> str:
         """What the latest process has written."""

@@ -140,7 +140,7 @@ def test_a_task_that_stands_still_while_its_ids_are_removed_writes_nothing(
     # second:                               writes all, acks; the ids are removed
     own = {"database": database, "recipes": [ANY_OUTPUT]}
     apps = Apps("tests.e2e.database_app", control, tmp_path, subscription_type="shared", **own)
-    with apps.overtaken(tmp_path / "go") as came_again:
+    with apps.overtaken({}, go=tmp_path / "go") as came_again:
         assert remove_old_ids(database, control) == MESSAGES
         assert select(database, "* FROM written") == Counter()
     assert_each_once(database, ANY_OUTPUT)
