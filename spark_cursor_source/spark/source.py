@@ -21,7 +21,6 @@ from spark_cursor_source.options.publish import EnqueueOptions, is_enqueue
 from spark_cursor_source.options.row_origin import METADATA, RowOrigin
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.view import View, ViewOptions
-from spark_cursor_source.spark.reader import CursorqStreamReader
 from spark_cursor_source.spark.redaction import hide_secrets
 from spark_cursor_source.spark.schema import CARRIER, message_schema
 from spark_cursor_source.spark.worker_python import check_worker_python
@@ -31,8 +30,8 @@ _OF_BATCH_READS = ("view", "endingoffsets")
 _OF_STREAMING_WRITES = ("checkpointlocation", "queryname")
 
 
-# Each planner is a process of its own. It imports this module, and not the writers and views, which take a
-# sixth of its start. They are imported where they are used.
+# Spark starts a process for the schema and another for the planner. Each imports this module and only those
+# readers and writers that it uses, because imports are most of its start.
 class CursorqDataSource(DataSource):
     """Data source ``cursorq``: streaming and batch reads and writes of queues.
 
@@ -67,6 +66,8 @@ class CursorqDataSource(DataSource):
         return message_schema(include_headers=options.include_headers, origin=RowOrigin.of(options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from spark_cursor_source.spark.reader import CursorqStreamReader
+
         return CursorqStreamReader(self._source_options())
 
     def reader(self, schema: StructType) -> DataSourceReader:
