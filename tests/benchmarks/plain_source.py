@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
+
+from tests.benchmarks.common import Bench
 
 
 class PlainSource(DataSource):
@@ -52,3 +57,11 @@ class PlainReader(DataSourceStreamReader):
         numbers = range(partition.start, partition.end)
         values = pa.array([b"lone %d" % number for number in numbers], pa.binary())
         yield pa.RecordBatch.from_arrays([values], names=["value"])
+
+
+def start_plain(here: Bench, spark: SparkSession) -> StreamingQuery:
+    """Start an idle query of a new file with one message."""
+    path = here.scratch / f"plain-{uuid.uuid4().hex[:8]}"
+    path.write_bytes(b"x")
+    stream = spark.readStream.format("plain").option("path", str(path)).load()
+    return stream.writeStream.format("noop").option("checkpointLocation", here.checkpoint()).start()

@@ -10,7 +10,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-_RATES = frozenset({"/s"})
+_MORE_IS_BETTER = frozenset({"/s", "up"})
 
 
 class Median(float):
@@ -47,7 +47,7 @@ class Figure:
 
     what: str
     value: float
-    unit: str = "s"  #: ``s``, ``ms``, ``/s``, ``MiB``, ``B``, ``%`` of a core, or nothing for a count
+    unit: str = "s"  #: ``s``, ``ms``, ``/s``, ``MiB``, ``B``, ``%`` of a core, or ``up``: a count of queries
     peer: float | None = None
     peer_is: str = ""
     goal: float | None = None  #: of the ratio if there is a peer, else of the value
@@ -63,7 +63,7 @@ class Figure:
         """
         if not self.peer or not self.value:
             return None
-        return self.value / self.peer if self.unit in _RATES else self.peer / self.value
+        return self.value / self.peer if self.unit in _MORE_IS_BETTER else self.peer / self.value
 
 
 def rate(count: int, seconds: float) -> float:
