@@ -9,7 +9,7 @@ import typer
 from spark_cursor_source.cli.cluster import Cluster, connected
 from spark_cursor_source.cli.frame import Json
 from spark_cursor_source.cli.output import print_json
-from spark_cursor_source.cli.pause import Author, Name
+from spark_cursor_source.cli.pause import Author, Name, TrackerTimeout, partitions_text
 from spark_cursor_source.core.duration import parse_duration
 from spark_cursor_source.core.limits import Limits
 
@@ -30,9 +30,7 @@ def limit(
         typer.Option(metavar="N", help="outstanding messages, at most; none: no limit"),
     ] = None,
     author: Author = None,
-    tracker_timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="how long to wait for a tracker")
-    ] = "60s",
+    tracker_timeout: TrackerTimeout = "60s",
     json: Json = False,
 ) -> None:
     """Limits the rate and the outstanding messages of a subscription, on all its topics.
@@ -62,5 +60,4 @@ def limit_text(subscription: str, limited: Limited) -> str:
     if not limited.partitions:
         return f"{subscription}: the tracker has not taken the limits; update the tracker first"
     limits = Limits(rate=limited.rate, max_outstanding=limited.max_outstanding)
-    where = f"{limited.partitions} partition{'s'[: limited.partitions != 1]}"
-    return f"{limits.told_of(subscription)}, on {where}"
+    return f"{limits.told_of(subscription)}, on {partitions_text(limited.partitions)}"

@@ -22,6 +22,7 @@ QueueTopic = Annotated[
 Author = Annotated[
     str | None, typer.Option(metavar="TEXT", help="who acts, for 'cursorq audit' (default: user@host)")
 ]
+TrackerTimeout = Annotated[str, typer.Option(metavar="TIME", help="how long to wait for a tracker")]
 
 
 @connected
@@ -30,9 +31,7 @@ def pause(
     subscription: Name,
     topic: QueueTopic = None,
     author: Author = None,
-    tracker_timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="how long to wait for a tracker")
-    ] = "60s",
+    tracker_timeout: TrackerTimeout = "60s",
     json: Json = False,
 ) -> None:
     """Pauses a subscription: its consumers lease no message until 'cursorq resume'.
@@ -88,7 +87,7 @@ def pause_text(subscription: str, paused: Paused) -> str:
     """Returns one line about the result."""
     before = f", {paused.before} of them since before" if paused.before else ""
     return (
-        f"{subscription} is paused on {_partitions(paused.paused)}{before}; go on with: "
+        f"{subscription} is paused on {partitions_text(paused.paused)}{before}; go on with: "
         f"cursorq resume --subscription {subscription}"
     )
 
@@ -97,11 +96,11 @@ def resume_text(subscription: str, resumed: Resumed) -> str:
     """Returns one line about the result."""
     told = []
     if resumed.paused:
-        told.append(f"the pause of {subscription} ends, on {_partitions(resumed.paused)}")
+        told.append(f"the pause of {subscription} ends, on {partitions_text(resumed.paused)}")
     if resumed.opened:
-        told.append(f"the breaker of {subscription} closes, on {_partitions(resumed.opened)}")
+        told.append(f"the breaker of {subscription} closes, on {partitions_text(resumed.opened)}")
     if resumed.retried:
-        where = _partitions(resumed.retried)
+        where = partitions_text(resumed.retried)
         told.append(f"its dead letters that could not be written are tried again, on {where}")
     if not told:
         return (
@@ -113,5 +112,6 @@ def resume_text(subscription: str, resumed: Resumed) -> str:
     return "; ".join(told)
 
 
-def _partitions(count: int) -> str:
+def partitions_text(count: int) -> str:
+    """Returns a number of partitions in words."""
     return f"{count} partition{'s'[: count != 1]}"

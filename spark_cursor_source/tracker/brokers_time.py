@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.errors import CursorqError, MarkersNotDurable
@@ -27,15 +27,23 @@ class BrokersTime:
     """
 
     def __init__(
-        self, options: TrackerOptions, topics: ClusterAdmin, markers_partitions: int, *, timeout_ms: int
+        self,
+        options: TrackerOptions,
+        topics: ClusterAdmin,
+        markers_partitions: int,
+        cells: Callable[[], Iterable[Cell]],
+        *,
+        timeout_ms: int,
     ) -> None:
+        """``cells`` returns the cells that can have a marker. It is called when the time is asked."""
         self._options, self._topics, self._partitions = options, topics, markers_partitions
+        self._cells = cells
         self._timeout_ms = timeout_ms
         self._ahead_ms: int | None = None  # brokers' time less the monotonic time
         self._next_ask = Deadline.after_ms(0)
 
-    def now_ms(self, cells: Iterable[Cell]) -> int:
-        """Returns the brokers' time in ms. Every ten minutes, appends a marker without effect to ``cells``.
+    def now_ms(self) -> int:
+        """Returns the brokers' time in ms. Every ten minutes, appends markers without effect.
 
         If a later marker fails, the known time advances, and the next call asks again.
 
@@ -45,7 +53,7 @@ class BrokersTime:
         """
         if self._next_ask.over:
             try:
-                self._ahead_ms = self._ask(cells)
+                self._ahead_ms = self._ask()
                 self._next_ask = Deadline.after_ms(_ASK_EVERY_MS)
             except CursorqError:
                 if self._ahead_ms is None:
@@ -53,9 +61,9 @@ class BrokersTime:
         assert self._ahead_ms is not None
         return self._ahead_ms + monotonic_ms()
 
-    def _ask(self, cells: Iterable[Cell]) -> int:
+    def _ask(self) -> int:
         topic, timeout_s = self._options.markers_topic, self._timeout_ms / 1000
-        of_partition = {cell.control_partition(self._partitions): cell for cell in cells}
+        of_partition = {cell.control_partition(self._partitions): cell for cell in self._cells()}
         leaders = {number: leader for number, (leader, _, _) in self._topics.placements(topic).items()}
         of_leader = {leaders[number]: number for number in of_partition if leaders.get(number) is not None}
         sender = MarkerSender(client_config(self._options.kafka, "producer"), topic, self._partitions)

@@ -48,7 +48,9 @@ class Rescuer:
         self._counts = counts
         self._topics = ClusterAdmin(client_config(options.kafka, "admin"), timeout_ms=_REQUEST_MS)
         self._copier = RescueCopier(options, self._topics, counts, timeout_ms=_REQUEST_MS)
-        self._time = BrokersTime(options, self._topics, markers_partitions, timeout_ms=_REQUEST_MS)
+        self._time = BrokersTime(
+            options, self._topics, markers_partitions, self._cells, timeout_ms=_REQUEST_MS
+        )
         self._lock = threading.Lock()
         self._needs: dict[str, Needs] = {}
         self._held: frozenset[str] = frozenset()  # topics with a cursor that cannot be read
@@ -124,7 +126,6 @@ class Rescuer:
             if self._is_new:
                 self._next.clear()
                 self._is_new = False
-            cells = [cell for of in self._needs.values() for one in of.values() for cell in one]
             needs = {
                 topic: {number: list(cells.values()) for number, cells in of.items()}
                 for topic, of in self._needs.items()
@@ -134,7 +135,8 @@ class Rescuer:
             self._next.clear()
             return
         copies = self._copier.begin(lambda number: number % self._markers_partitions in owned)
-        now_ms = self._time.now_ms(cells) if cells else 0
+        is_needed = any(of_partition for of in needs.values() for of_partition in of.values())
+        now_ms = self._time.now_ms() if is_needed else 0
         topics = {*needs, *copies}
         for gone in self._next.keys() - topics:
             del self._next[gone]
@@ -163,6 +165,10 @@ class Rescuer:
                 self._next[topic] = Deadline.after_ms(0 if self._copier.has_more else every_ms)
         for topic in self._checked.keys() - needs.keys():
             del self._checked[topic]
+
+    def _cells(self) -> list[Cell]:
+        with self._lock:
+            return [cell for of in self._needs.values() for cells in of.values() for cell in cells]
 
     def _pause(self, topic: str, why: CursorqError) -> None:
         failures = self._failures[topic] = self._failures.get(topic, 0) + 1
