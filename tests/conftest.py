@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["tests.kafka.fixtures", "tests.kafka.short_queue", "tests.kafka.ways"]
+pytest_plugins = ["tests.stuck", "tests.kafka.fixtures", "tests.kafka.short_queue", "tests.kafka.ways"]
 collect_ignore = ["benchmarks"]  # `make bench`; looking for doctests would import and so run them
 
 # How long an example takes says more of the machine than of the code.

@@ -178,6 +178,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
                 self.workqueue.move_to_end(next(middle, first), last=False)
             super()._assign_work_unit(node)
 
+        def remove_node(self, node: Any) -> Any:
+            """Do not run the test again with which a process ended, see ``stuck.py``."""
+            ended_with = None
+            for unit in self.assigned_work[node].values():
+                for nodeid, completed in unit.items():
+                    if not completed and ended_with is None:
+                        ended_with = nodeid
+                        unit[nodeid] = True
+            units = self.assigned_work[node]
+            self.assigned_work[node] = {file: unit for file, unit in units.items() if not all(unit.values())}
+            super().remove_node(node)
+            return ended_with
+
     if config.getvalue("dist") != "loadfile":
         return None
     config.option.loadscopereorder = False  # which would put the files with the most tests first
