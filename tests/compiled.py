@@ -16,7 +16,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, TESTS = ROOT / "spark_cursor_source", ROOT / "tests"
 #: ``pytest_plugins`` of ``conftest.py``, whose assertions are rewritten too
-PLUGINS = tuple(TESTS / "kafka" / name for name in ("fixtures.py", "short_queue.py", "ways.py"))
+PLUGINS = (
+    TESTS / "stuck.py",
+    *(TESTS / "kafka" / name for name in ("fixtures.py", "short_queue.py", "ways.py")),
+)
 
 
 def rewrite(path: Path) -> bool:

@@ -91,6 +91,11 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()
 
 
+def pytest_collection_finish() -> None:
+    """Leave out of each collection what lives as long as the process: modules and tests."""
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol() -> Iterator[None]:
     """Collect garbage here, in the main thread, if there may be much of it, or clients among it."""

@@ -253,7 +253,7 @@ def test_a_message_in_a_partition_without_a_leader_stays_open_and_holds_up_no_ot
     config = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": "0"}
     topics = ClusterAdmin(config, timeout_ms=60_000)
     topics.create_new("leaderless", 2, {"min.insync.replicas": 1}, replication=1)
-    leaders = {number: leader for number, (leader, _, _) in topics.placements("leaderless").items()}
+    leaders = leaders_of(topics, "leaderless", partitions=2)
     assert leaders[0] not in (None, leaders[1])
     for partition in leaders:
         write(cluster, "leaderless", b"x", partition=partition)
@@ -281,6 +281,17 @@ def test_a_message_in_a_partition_without_a_leader_stays_open_and_holds_up_no_ot
         # Its pause lasts 2 s or longer, as a Start says; nobody asks before it is over.
         (end,) = rows_of(tracker.reappend(due((0, 0, 42))), MarkerFormat.KMQ)
         assert end[:3] == (END, 0, 0)
+
+
+def leaders_of(topics: ClusterAdmin, topic: str, *, partitions: int) -> dict[int, int]:
+    """The leader of each partition of a new topic, once the broker that is asked has heard of all."""
+
+    def found() -> dict[int, int]:
+        placed = topics.placements(topic).items()
+        return {number: leader for number, (leader, _, _) in placed if leader is not None}
+
+    wait_until(lambda: len(found()) == partitions)
+    return found()
 
 
 # ---- an unclean election
@@ -317,6 +328,7 @@ def lose_five_of_ten(cluster: EmbeddedKafka, topic: str, read: Callable[[], obje
     """
     # 5 on both replicas ---- the follower dies ---- 5 on the leader ---- the leader dies, the follower leads
     topics = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers}, timeout_ms=60_000)
+    leaders_of(topics, topic, partitions=1)
     ((leader, replicas, _),) = topics.placements(topic).values()
     (follower,) = {*replicas} - {leader}
     for _ in range(2):

@@ -17,7 +17,7 @@ from spark_cursor_source.errors import CursorqError, NoTracker
 from spark_cursor_source.topics.cursors import check_tracked_through
 
 log = logging.getLogger(__name__)
-POLL_S = 0.05
+_POLL_S = 0.01
 REPEATS = 4  #: number of Hello retries before the run fails
 
 
@@ -168,7 +168,7 @@ class TrackerSession:
                 # A tracker that was rebuilt since may have lost the first Hello.
                 said, cells = now, still_mine(cells)
                 self._send([self._greeted[cell][1] for cell in cells if cell in self._greeted])
-            time.sleep(POLL_S)
+            time.sleep(_POLL_S)
 
     def listen(self) -> None:
         """Reads the answers that the tracker has written so far.
