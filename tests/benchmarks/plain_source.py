@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
@@ -59,9 +59,18 @@ class PlainReader(DataSourceStreamReader):
         yield pa.RecordBatch.from_arrays([values], names=["value"])
 
 
-def start_plain(here: Bench, spark: SparkSession) -> StreamingQuery:
-    """Start an idle query of a new file with one message."""
+def plain_stream(spark: SparkSession, here: Bench) -> DataFrame:
+    """The messages of a new file, of which there is one."""
     path = here.scratch / f"plain-{uuid.uuid4().hex[:8]}"
     path.write_bytes(b"x")
-    stream = spark.readStream.format("plain").option("path", str(path)).load()
-    return stream.writeStream.format("noop").option("checkpointLocation", here.checkpoint()).start()
+    return spark.readStream.format("plain").option("path", str(path)).load()
+
+
+def start_plain(here: Bench, spark: SparkSession) -> StreamingQuery:
+    """Start an idle query of a new file with one message."""
+    return (
+        plain_stream(spark, here)
+        .writeStream.format("noop")
+        .option("checkpointLocation", here.checkpoint())
+        .start()
+    )

@@ -76,10 +76,13 @@ def cpu_share(pid: int) -> float:
 
 
 @contextmanager
-def tracker_process(here: Bench, topics: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def tracker_process(
+    here: Bench, topics: Mapping[str, str], **options: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """``cursorq tracker`` in a process of its own, on the topics for markers, redeliveries and cursors."""
     conf = here.scratch / f"{uuid.uuid4().hex}.toml"
     names = "\n".join(f'{part}Topic = "{name}"' for part, name in topics.items())
+    names += "".join(f'\n{option} = "{value}"' for option, value in options.items())
     servers = here.broker.bootstrap_servers
     conf.write_text(f'sessionTimeout = "{SESSION_S}s"\n{names}\n[kafka]\n"bootstrap.servers" = "{servers}"\n')
     command = [sys.executable, "-m", "spark_cursor_source.cli", "tracker", str(conf)]

@@ -13,6 +13,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,6 +75,46 @@ def build(checkout: Path, directory: Path) -> Programs:
     run(go, "test", "-c", *overlay, "-o", "bin/suite", f"{_MODULE}/tests/functional")
     programs = module / "bin"
     return Programs(tracker=programs / "tracker", consumer=programs / "consumer", suite=programs / "suite")
+
+
+def configure(
+    directory: Path, *, servers: str, queue: str, markers: str, lease_ms: int, offsets_per_commit: int = 10
+) -> Path:
+    """The configuration file of a queue, where their suite looks for it."""
+    config = directory / "config" / "config.yaml"
+    config.parent.mkdir(exist_ok=True)
+    config.write_text(
+        f"bootstrap-servers: {servers}\n"
+        f"message-topic: {queue}\n"
+        f"marker-topic: {markers}\n"
+        f"redelivery-timeout: {lease_ms}\n"
+        "consumer-receive-buffer-capacity: 1\n"
+        "consumer-next-message-timeout: 500\n"
+        "consumer-max-messages-per-commit: 10\n"
+        "redelivery-tracker:\n"
+        "  use-now-if-no-marker-seen: 500\n"
+        f"  num-offsets-per-commit: {offsets_per_commit}\n"
+    )
+    return config
+
+
+@contextmanager
+def running(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Iterator[None]:
+    """A program that runs as long as the block, and must not end before; its output is in ``log``."""
+    whole = {**os.environ, **environment}
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, stdout=output, stderr=output, env=whole) as process,
+    ):
+        try:
+            yield
+            assert process.poll() is None, f"{command[0]} has ended: {log.read_text()[-3_000:]}"
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 def _overlay(checkout: Path, generated: Path) -> Path:

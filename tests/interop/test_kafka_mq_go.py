@@ -11,8 +11,8 @@ import os
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.metrics.table import TRACKER_PARTITIONS, Sample
 from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, decode, encode_v1
-from tests.interop.programs import NOT_NAMED, VARIABLE, CannotBuild, Programs, build
+from tests.interop.programs import NOT_NAMED, VARIABLE, CannotBuild, Programs, build, configure, running
 from tests.kafka.control_plane import read_all
 from tests.spark.harness import Bench, wait_until
 
@@ -50,25 +50,6 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
         return build(Path(checkout), tmp_path_factory.mktemp("kafka-mq-go"))
     except CannotBuild as why:
         pytest.fail(str(why), pytrace=False)
-
-
-def configure(directory: Path, *, servers: str, queue: str, markers: str, lease_ms: int) -> Path:
-    """The configuration file of a queue, where their suite looks for it."""
-    config = directory / "config" / "config.yaml"
-    config.parent.mkdir(exist_ok=True)
-    config.write_text(
-        f"bootstrap-servers: {servers}\n"
-        f"message-topic: {queue}\n"
-        f"marker-topic: {markers}\n"
-        f"redelivery-timeout: {lease_ms}\n"
-        "consumer-receive-buffer-capacity: 1\n"
-        "consumer-next-message-timeout: 500\n"
-        "consumer-max-messages-per-commit: 10\n"
-        "redelivery-tracker:\n"
-        "  use-now-if-no-marker-seen: 500\n"
-        "  num-offsets-per-commit: 10\n"
-    )
-    return config
 
 
 def run_suite(suite: Path, directory: Path, *arguments: str) -> str:
@@ -110,7 +91,7 @@ class Rig:
         """Start a program of theirs with the configuration of this queue; where its output goes."""
         log = self.bench.directory / f"{program.name}.log"
         command = [str(program), "-config", str(self.configure())]
-        self._programs.enter_context(_running(command, log, environment))
+        self._programs.enter_context(running(command, log, environment))
         return log
 
     def start_our_tracker(self, **options: str) -> StreamingQuery:
@@ -180,24 +161,6 @@ class Rig:
     @property
     def config(self) -> dict[str, str]:
         return {"bootstrap.servers": self.bench.servers}
-
-
-@contextmanager
-def _running(command: list[str], log: Path, environment: Mapping[str, str]) -> Iterator[None]:
-    whole = {**os.environ, **environment}
-    with (
-        log.open("wb") as output,
-        subprocess.Popen(command, stdout=output, stderr=output, env=whole) as process,
-    ):
-        try:
-            yield
-            assert process.poll() is None, f"{command[0]} has ended: {log.read_text()[-3_000:]}"
-        finally:
-            process.terminate()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
 
 
 @pytest.fixture

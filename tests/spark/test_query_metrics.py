@@ -23,7 +23,7 @@ from tests.spark.harness import Bench
 SHOWN = {
     "v": 1,
     "queue": {"orders": {"0": 12}},
-    "subscription": "billing",
+    "subscription": "metered",  # of no other test: the counts of handlers are those of the process
     "offsetsBehindLatest": {"sum": 30, "min": 10, "max": 20, "avg": 15.0},
     "outstanding": 7,
     "maxOutstanding": 100,
@@ -44,7 +44,7 @@ def told(samples: Any) -> dict[str, float]:
         if isinstance(one.value, Histogram)
         else one.value
         for one in samples
-        if one.labels[0] == "billing"
+        if one.labels[0] == "metered"
     }
 
 
@@ -79,7 +79,7 @@ def test_a_callback_gets_each_progress_and_its_error_is_logged(caplog: pytest.Lo
         raise ValueError(f"{progress.rows} rows")
 
     QueryMetrics(fail).onQueryProgress(event(json.dumps(SHOWN)))
-    assert "event=on_progress_failed subscription=billing why=ValueError: 4 rows" in caplog.text
+    assert "event=on_progress_failed subscription=metered why=ValueError: 4 rows" in caplog.text
 
 
 def test_the_view_of_outstanding_messages_measures_ages_by_the_clock_of_the_broker() -> None:
