@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _LOOK_S = 0.5  # poll interval of a standby that checks whether the current holder is alive
 _SETTLE_S = 1.5  # longer than the time between a standby's check and its join
 _JOIN_MS = 10_000  # the broker's join phase waits at least this long for other members
-_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 5, 100  # between two looks at the assignment; each is longer
+_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 5, 20  # between two looks at the assignment
 _PROMPT_S = 1.0  # a look that takes longer had to wait for a coordinator
 
 

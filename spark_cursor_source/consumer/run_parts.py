@@ -93,6 +93,7 @@ class RunParts:
         )
         producing, consuming = (client_config(options.kafka, role) for role in ("producer", "consumer"))
         sender = MarkerSender(producing, options.markers_topic, control.markers)
+        sender.connect()  # while the group forms
         markers = MarkerWriter(sender=sender, partitions=control.markers)
         own = options.subscription
         cursors = CursorTable(consuming, options.cursors_topic, timeout_ms=PATIENCE_MS, subscription=own)
@@ -119,7 +120,9 @@ class RunParts:
             membership=membership,
             group=group,
             session=session,
-            tracker=TrackerWatch(topics, address, fail_ms=options.fail_without_tracker_ms),
+            tracker=TrackerWatch(
+                topics, address, fail_ms=options.fail_without_tracker_ms, answers_first=True
+            ),
             assignment=assignment,
             pending=PlannedRedeliveries(announcements, places, assignment, session),
             unread=UnreadMessages(options, topics, run_id, partitions=control.redeliveries),

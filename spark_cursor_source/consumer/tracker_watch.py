@@ -34,14 +34,23 @@ def unread_markers(topics: ClusterAdmin, markers_topic: str) -> tuple[int, Mappi
 class TrackerWatch:
     """Warns once if the tracker reads no marker for ``trackerTimeout`` although markers wait.
 
-    After ``fail_ms`` without a read marker, :meth:`look` raises. Not thread-safe.
+    After ``fail_ms`` without a read marker, :meth:`look` raises. ``answers_first`` is True if the tracker has
+    to answer before the first look. That look then takes place an interval later. Not thread-safe.
     """
 
-    def __init__(self, topics: ClusterAdmin, tracker: TrackerAddress, *, fail_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        topics: ClusterAdmin,
+        tracker: TrackerAddress,
+        *,
+        fail_ms: int | None = None,
+        answers_first: bool = False,
+    ) -> None:
         self._topics = topics
         self._tracker = tracker
         self._fail_ms = fail_ms
-        self._look = Pace(max(min(tracker.timeout_ms, fail_ms or tracker.timeout_ms) // 10, 100))
+        every_ms = max(min(tracker.timeout_ms, fail_ms or tracker.timeout_ms) // 10, 100)
+        self._look = Pace(every_ms, first_after_ms=every_ms if answers_first else 0)
         self._positions: Mapping[int, int] = {}
         self._silent: Deadline | None = None  # started when the tracker stopped reading although markers wait
         self._may_ask = True

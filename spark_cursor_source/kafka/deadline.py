@@ -74,16 +74,16 @@ def growing_ms(tries: int, *, first_ms: int, longest_ms: int) -> int:
 
 
 class Pace:
-    """Interval timer for periodic work. The first call is due immediately.
+    """Interval timer for periodic work. The first call is due immediately, or after ``first_after_ms``.
 
     >>> look = Pace(60_000)
     >>> look.is_time(), look.is_time()
     (True, False)
     """
 
-    def __init__(self, every_ms: int) -> None:
+    def __init__(self, every_ms: int, *, first_after_ms: int = 0) -> None:
         self._every_ms = every_ms
-        self._next = Deadline.after_ms(0)
+        self._next = Deadline.after_ms(first_after_ms)
 
     def is_time(self) -> bool:
         """True if the work is due now. The next interval then starts."""

@@ -71,6 +71,10 @@ class MarkerProducer:
         self._next_check = Deadline.after_ms(0)
         self._local = threading.local()
 
+    def connect(self) -> None:
+        """Begin to connect to the brokers, and return at once. Otherwise the first marker waits for that."""
+        self._confirmed.open()
+
     def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> int | None:
         """Wait until the brokers have confirmed every marker that this thread has sent.
 
