@@ -17,7 +17,7 @@ from spark_cursor_source.core.member_name import MemberName
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.errors import MemberFenced, SubscriptionInUse
 from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline, growing_ms
+from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.group_admin import GroupMemberInfo
 from spark_cursor_source.kafka.group_member import SOLE, GroupMember, Partition, not_assigned
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _LOOK_S = 0.5  # poll interval of a standby that checks whether the current holder is alive
 _SETTLE_S = 1.5  # longer than the time between a standby's check and its join
 _JOIN_MS = 10_000  # the broker's join phase waits at least this long for other members
-_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 5, 20  # between two looks at the assignment
+_PAUSE_S = 0.02  # between two looks at the assignment
 _PROMPT_S = 1.0  # a look that takes longer had to wait for a coordinator
 
 
@@ -143,16 +143,13 @@ class Membership:
             SubscriptionInUse, MemberFenced, QueueIdConflict, NotAuthorized, KafkaRefused
         """
         deadline = Deadline.after_ms(max(PATIENCE_MS, 2 * self._part.session_ms + _JOIN_MS))
-        looks = 0
         while True:
-            looks += 1
             mine = self.assigned_partitions(partitions)
             if mine or self._is_settled or not partitions:
                 return mine
             if deadline.over:
                 raise not_assigned(self._part.group, self._member, deadline)
-            pause_ms = growing_ms(looks, first_ms=_FIRST_PAUSE_MS, longest_ms=_LONGEST_PAUSE_MS)
-            deadline.pause(pause_ms / 1000)
+            deadline.pause(_PAUSE_S)
 
     @contextmanager
     def steady(self) -> Iterator[None]:
