@@ -62,6 +62,15 @@ def run(here: Bench) -> list[Figure]:
     ]
 
 
+def lives(first: int, count: int) -> Iterator[tuple[int, int]]:
+    """Start and End of each message, as its number and the type; Ends come a thousand messages later."""
+    for number in range(first, first + count + 1_000):
+        if number < first + count:
+            yield number, MarkerType.START
+        if number >= first + 1_000:
+            yield number - 1_000, MarkerType.END
+
+
 class V1Load:
     """A pair of topics of kafka-mq-go, and a tracker that looks seldom, so that the markers pile up."""
 
@@ -80,12 +89,8 @@ class V1Load:
         self._batches = -1  # of the tracker that were looked at
 
     def lives(self, first: int, count: int) -> Iterator[Record]:
-        """Start and End of each message; Ends come a thousand messages later."""
-        for number in range(first, first + count + 1_000):
-            if number < first + count:
-                yield self._record(number, MarkerType.START)
-            if number >= first + 1_000:
-                yield self._record(number - 1_000, MarkerType.END)
+        """The markers of these messages, see :func:`lives`."""
+        return (self._record(number, kind) for number, kind in lives(first, count))
 
     def starts(self, first: int, count: int) -> Iterator[Record]:
         return (self._record(number, MarkerType.START) for number in range(first, first + count))

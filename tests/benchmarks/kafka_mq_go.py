@@ -16,8 +16,10 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
+from spark_cursor_source.core.marker import MAX_LEASE_MS
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, encode_v1
+from tests.benchmarks.catch_up import PAYLOAD, QUEUE_IDS, lives
 from tests.benchmarks.common import PARTITIONS, Bench
 from tests.benchmarks.report import Figure, Median
 from tests.benchmarks.standalone import Tail, at, tracker_process
@@ -26,8 +28,6 @@ from tests.interop.programs import VARIABLE, Programs, build, configure, running
 MARKERS = 1_000_000  #: of the backlog; each message has a Start and an End
 ROUNDS = 100
 LEASE_MS = 1_000
-QUEUE_IDS = 16
-PAYLOAD = b"x" * 100
 PATIENCE_S = 60
 PEER = "kafka-mq-go's tracker"
 
@@ -102,41 +102,32 @@ def until_back(tail: Tail, value: bytes, *, times: int = 1) -> float:
 
 
 def records() -> Iterator[Record]:
-    """Start and End of each message; Ends come a thousand messages later."""
-    ids = [b"queue-%d" % number for number in range(QUEUE_IDS)]
-    count = MARKERS // 2
-    for number in range(count + 1_000):
-        if number < count:
-            queue_id = ids[number % QUEUE_IDS]
-            yield (
-                number % PARTITIONS,
-                queue_id,
-                begun(number % PARTITIONS, number, PAYLOAD, 3_600_000, queue_id),
-            )
-        if number >= 1_000:
-            ended = number - 1_000
-            end = MarkerV1(
-                queue_id=ids[ended % QUEUE_IDS],
-                type=MarkerType.END,
-                partition=ended % PARTITIONS,
-                offset=ended,
-                redeliver_after_ms=0,
-                key=b"",
-                value=b"",
-            )
-            yield ended % PARTITIONS, end.queue_id, encode_v1(end)
+    """The markers of a backlog, see :func:`lives`."""
+    for number, kind in lives(0, MARKERS // 2):
+        queue_id, partition = b"queue-%d" % (number % QUEUE_IDS), number % PARTITIONS
+        is_start = kind == MarkerType.START
+        marker = MarkerV1(
+            queue_id=queue_id,
+            type=kind,
+            partition=partition,
+            offset=number,
+            redeliver_after_ms=MAX_LEASE_MS if is_start else 0,
+            key=queue_id if is_start else b"",
+            value=PAYLOAD if is_start else b"",
+        )
+        yield partition, queue_id, encode_v1(marker)
 
 
-def begun(partition: int, offset: int, value: bytes, lease_ms: int, queue_id: bytes = b"jobs") -> bytes:
+def begun(partition: int, offset: int, value: bytes, lease_ms: int) -> bytes:
     """A Start marker."""
     return encode_v1(
         MarkerV1(
-            queue_id=queue_id,
+            queue_id=b"jobs",
             type=MarkerType.START,
             partition=partition,
             offset=offset,
             redeliver_after_ms=lease_ms,
-            key=queue_id,
+            key=b"jobs",
             value=value,
         )
     )
