@@ -253,8 +253,8 @@ def test_a_message_in_a_partition_without_a_leader_stays_open_and_holds_up_no_ot
     config = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": "0"}
     topics = ClusterAdmin(config, timeout_ms=60_000)
     topics.create_new("leaderless", 2, {"min.insync.replicas": 1}, replication=1)
-    leaders = leaders_of(topics, "leaderless", partitions=2)
-    assert leaders[0] not in (None, leaders[1])
+    leaders = {number: leader for number, (leader, _) in led(topics, "leaderless", partitions=2).items()}
+    assert leaders[0] != leaders[1]
     for partition in leaders:
         write(cluster, "leaderless", b"x", partition=partition)
     options = ReappendOptions(
@@ -283,15 +283,18 @@ def test_a_message_in_a_partition_without_a_leader_stays_open_and_holds_up_no_ot
         assert end[:3] == (END, 0, 0)
 
 
-def leaders_of(topics: ClusterAdmin, topic: str, *, partitions: int) -> dict[int, int]:
-    """The leader of each partition of a new topic, once the broker that is asked has heard of all."""
+def led(topics: ClusterAdmin, topic: str, *, partitions: int) -> dict[int, tuple[int, tuple[int, ...]]]:
+    """Leader and replicas of each partition of a new topic, once the broker that is asked knows them all."""
+    found: dict[int, tuple[int, tuple[int, ...]]] = {}
 
-    def found() -> dict[int, int]:
-        placed = topics.placements(topic).items()
-        return {number: leader for number, (leader, _, _) in placed if leader is not None}
+    def all_led() -> bool:
+        for number, (leader, replicas, _) in topics.placements(topic).items():
+            if leader is not None:
+                found[number] = leader, replicas
+        return len(found) == partitions
 
-    wait_until(lambda: len(found()) == partitions)
-    return found()
+    wait_until(all_led)
+    return found
 
 
 # ---- an unclean election
@@ -328,15 +331,13 @@ def lose_five_of_ten(cluster: EmbeddedKafka, topic: str, read: Callable[[], obje
     """
     # 5 on both replicas ---- the follower dies ---- 5 on the leader ---- the leader dies, the follower leads
     topics = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers}, timeout_ms=60_000)
-    leaders_of(topics, topic, partitions=1)
-    ((leader, replicas, _),) = topics.placements(topic).values()
+    ((leader, replicas),) = led(topics, topic, partitions=1).values()
     (follower,) = {*replicas} - {leader}
     for _ in range(2):
         write(cluster, topic, *[b"x"] * 5)
         read()
         if follower in cluster.pids:
             cluster.kill(follower)
-    assert leader is not None
     cluster.kill(leader)
     cluster.start(follower)
     wait_until(lambda: cluster.leader(topic, 0) == follower)
