@@ -207,6 +207,20 @@ def sink_seconds(frame: DataFrame, here: Bench, sink: Callable[[DataFrame, int],
     return sum(float(batch["durationMs"]["triggerExecution"]) for batch in batches) / 1000
 
 
+def append(producer: Producer, topic: str, partition: int, key: bytes, value: bytes) -> tuple[int, float]:
+    """Append a record at once; its offset, and its timestamp in seconds."""
+    stored: list[tuple[int, float]] = []
+    producer.produce(
+        topic,
+        value,
+        key,
+        partition,
+        on_delivery=lambda _, message: stored.append((message.offset() or 0, message.timestamp()[1] / 1000)),
+    )
+    assert producer.flush(60) == 0
+    return stored[0]
+
+
 def medians(here: Bench, *runs: Callable[[], float], warm_up: int = 1) -> tuple[Median, ...]:
     """The median of each, run in turns, so that whatever else the machine does meets all of them alike."""
     for run in runs * warm_up:

@@ -24,7 +24,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
-from tests.benchmarks.common import Bench
+from tests.benchmarks.common import Bench, append
 from tests.benchmarks.report import Figure
 
 ROUNDS = 150
@@ -212,16 +212,9 @@ class Control:
 
     def _put(self, marker: Marker) -> float:
         """Append a marker; its append time."""
-        appended: list[int] = []
-        self._producer.produce(
-            self._topics["markers"],
-            marker_wire.encode(marker),
-            marker.cell.key,
-            marker.cell.control_partition(self._partitions),
-            on_delivery=lambda _, message: appended.append(message.timestamp()[1]),
-        )
-        self._producer.flush()
-        return appended[0] / 1000
+        partition = marker.cell.control_partition(self._partitions)
+        encoded = marker_wire.encode(marker)
+        return append(self._producer, self._topics["markers"], partition, marker.cell.key, encoded)[1]
 
     def _await_owner(self, cell: Cell, run_id: str) -> float:
         def owned() -> Seen | None:
