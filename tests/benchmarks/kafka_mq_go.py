@@ -17,9 +17,11 @@ from spark_cursor_source.core.marker import MAX_LEASE_MS
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, encode_v1
 from tests.benchmarks.catch_up import PAYLOAD, QUEUE_IDS, lives
 from tests.benchmarks.common import PARTITIONS, Bench
-from tests.benchmarks.reappend import FIRST, LEASE_MS, MARKERS, Kind, Queue, Record, Start, figures
+from tests.benchmarks.reappend import FIRST, LEASE_MS, Kind, Queue, Record, Start, figures
 from tests.benchmarks.report import Figure
 from tests.interop.programs import NOT_NAMED, VARIABLE, Programs, build, configure, running
+
+MARKERS = 1_000_000
 
 
 def run(here: Bench) -> list[Figure]:
@@ -62,7 +64,14 @@ def begun(partition: int, offset: int, value: bytes, lease_ms: int) -> Record:
     return partition, b"jobs", encode_v1(marker)
 
 
-KIND = Kind(name="kafka-mq-go", marker_format="protobuf", begun=begun, backlog=backlog, shortest_lease_ms=1)
+KIND = Kind(
+    name="kafka-mq-go",
+    marker_format="protobuf",
+    begun=begun,
+    backlog=backlog,
+    markers=MARKERS,
+    shortest_lease_ms=1,
+)
 
 
 def their_tracker(here: Bench, programs: Programs) -> Start:

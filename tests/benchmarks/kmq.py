@@ -5,10 +5,11 @@ version was found on Maven Central with all that it needs. It has the settings o
 Kafka clients that have the ``poll`` which it calls. What is measured is told in
 ``tests/benchmarks/reappend.py``.
 
-kmq's redelivery looks once a second for what is due, so its start, and with it its rate, is known to about a
-second. The Starts at the end of a backlog have no lease, or kmq would wait for another second without a
-marker. While markers arrive, kmq's clock is the time of the last marker of the same partition: about 2.5
-Starts a second while lateness is measured, besides the Ends that trackers write.
+kmq's redelivery looks for what is due as soon as it has a partition, and then once a second. So it takes a
+second with no backlog, and whole seconds with one: kmq may have taken up to a second longer than the figure
+says. Hence a backlog of 4M markers. The Starts at its end have no lease, or kmq would wait for another second
+without a marker. While markers arrive, kmq's clock is the time of the last marker of the same partition:
+about 2.5 Starts a second while lateness is measured, besides the Ends that trackers write.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ from spark_cursor_source.interop.markers_wire import kmq_end, kmq_start
 from spark_cursor_source.wire.marker import MarkerType
 from tests.benchmarks.catch_up import lives
 from tests.benchmarks.common import PARTITIONS, Bench
-from tests.benchmarks.reappend import FIRST, MARKERS, Kind, Queue, Record, Start, figures
+from tests.benchmarks.reappend import FIRST, Kind, Queue, Record, Start, figures
 from tests.benchmarks.report import Figure
 from tests.interop.programs import running
 
+MARKERS = 4_000_000
 _SOURCE = Path(__file__).with_name("KmqTracker.java")
 # Ivy itself, since Spark's resolver omits scala-library, and kmq needs another one than Spark.
 _DEPENDENCIES = """\
@@ -77,7 +79,9 @@ def begun(partition: int, offset: int, _: bytes, lease_ms: int) -> Record:
     return partition, *kmq_start(partition, offset, lease_ms)
 
 
-KIND = Kind(name="kmq", marker_format="kmq", begun=begun, backlog=backlog, shortest_lease_ms=0)
+KIND = Kind(
+    name="kmq", marker_format="kmq", begun=begun, backlog=backlog, markers=MARKERS, shortest_lease_ms=0
+)
 
 
 def their_tracker(here: Bench, command: list[str]) -> Start:

@@ -25,8 +25,7 @@ from tests.benchmarks.common import PARTITIONS, Bench, append
 from tests.benchmarks.report import Figure, Median
 from tests.benchmarks.standalone import Tail, at, tracker_process
 
-MARKERS = 1_000_000  #: of the backlog; each message has a Start and an End
-FIRST = 1_000_000  #: offset of the first message of the backlog, beyond those that are in the queue
+FIRST = 10_000_000  #: offset of the first message of the backlog, beyond those that are in the queue
 ROUNDS = 100
 ROUNDS_AFTER = 30  #: three seconds, in which markers go on arriving
 LEASE_MS = 1_000
@@ -43,29 +42,29 @@ class Kind:
     name: str
     marker_format: str  #: the option of our tracker
     begun: Callable[[int, int, bytes, int], Record]  #: Start of (partition, offset, value, lease in ms)
-    backlog: Callable[[], Iterable[Record]]
+    backlog: Callable[[], Iterable[Record]]  #: a Start and an End of each message
+    markers: int  #: of the backlog
     shortest_lease_ms: int
 
 
 def figures(here: Bench, kind: Kind, theirs: Start | None) -> list[Figure]:
     """Measure our tracker, and theirs if there is one."""
     trackers = {"ours": own_tracker(here, kind)} | ({"theirs": theirs} if theirs else {})
-    backlog = list(kind.backlog())
     seconds: dict[str, list[float]] = {name: [] for name in trackers}
     starts: dict[str, list[float]] = {name: [] for name in trackers}
     late: dict[str, list[list[float]]] = {name: [] for name in trackers}
     for _ in range(here.runs):
         for name, start in trackers.items():
             starts[name].append(back_s(Queue(here, kind), [], start))
-            seconds[name].append(back_s(Queue(here, kind), backlog, start))
+            seconds[name].append(back_s(Queue(here, kind), kind.backlog(), start))
             late[name].append(lateness_s(Queue(here, kind), start))
     rates = {
-        name: Median.of(one - Median.of(starts[name]) for one in found).of_count(MARKERS)
+        name: Median.of(one - Median.of(starts[name]) for one in found).of_count(kind.markers)
         for name, found in seconds.items()
     }
     what = f"append to the queue after the lease of a marker of {kind.name}"
     return [
-        figure(f"backlog of markers of {kind.name}", "/s", rates, kind),
+        figure(f"backlog of {kind.markers:,} markers of {kind.name}", "/s", rates, kind),
         figure(f"start of a tracker for {kind.name}, until messages are back", "s", medians(starts), kind),
         *(
             figure(
