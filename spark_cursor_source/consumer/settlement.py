@@ -60,15 +60,18 @@ class Settlement:
         if rows.num_rows == 0:
             return
         names = rows.schema.names
-        details = [name for name in ("delivery_count", *OUTCOME) if name in names]
+        action = self._options.action or AckAction.ACK
+        # An ack ends a message whatever its delivery.
+        all_ack = action is AckAction.ACK and "action" not in names
+        details = () if all_ack else [name for name in ("delivery_count", *OUTCOME) if name in names]
         keys = ["topic", "partition", *details]
         table = pa.table({name: rows.column(name) for name in (*keys, "offset")})
-        action = self._options.action or AckAction.ACK
         require_values(table, MESSAGE_ID, action.value)
         if "action" in details:
-            is_blocked = pc.equal(table.column("action"), BLOCK)
-            self._add_blocked(table.filter(is_blocked))
-            table = table.filter(pc.invert(is_blocked.fill_null(False)))
+            is_blocked = pc.equal(table.column("action"), BLOCK).fill_null(False)
+            if pc.any(is_blocked).as_py():
+                self._add_blocked(table.filter(is_blocked))
+                table = table.filter(pc.invert(is_blocked))
         for key, offsets in _grouped(table, keys):
             values = dict(zip(keys, key, strict=True))
             _check_message_ids(values["topic"], values["partition"], offsets)
@@ -107,8 +110,6 @@ class Settlement:
         return Release(cell=cell, offsets=EMPTY, delivery_count=count, delay_ms=delay_ms, reason=reason)
 
     def _add_blocked(self, rows: pa.Table) -> None:
-        if rows.num_rows == 0:
-            return  # the columns of a user's rows need not have what is read below
         columns = (rows.column(name).to_pylist() for name in (*MESSAGE_ID, "delivery_count", "reason"))
         for topic, partition, offset, count, behind in zip(*columns, strict=True):
             cell = Cell(subscription=self._options.subscription, topic=topic, partition=partition)

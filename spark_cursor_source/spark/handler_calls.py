@@ -7,13 +7,14 @@ import inspect
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Protocol
 
 import numpy as np
 
+from spark_cursor_source.consumer.action_columns import BLOCK
 from spark_cursor_source.core.duration import format_duration
 from spark_cursor_source.spark.handler_times import HandlerTimes
 from spark_cursor_source.spark.keys_in_order import KeysInOrder
@@ -89,33 +90,42 @@ class InOrder:
     """Calls the handler in the thread of the task, in row order."""
 
     def __init__(self, handling: Handling, resources: tuple[Any, ...]) -> None:
-        self._fn, self._resources, self._has_result = handling.fn, resources, handling.has_result
+        fn = handling.fn
+        # Unpacking no arguments would take as long as the call.
+        self._call = (lambda message: fn(message, *resources)) if resources else fn
+        self._has_result = handling.has_result
         self._order = KeysInOrder() if handling.in_order else None
         self.times = HandlerTimes()
 
     def submit(self, rows: Rows, indexes: Iterable[int]) -> None:
-        fn, resources, done, order = self._fn, self._resources, rows.done.append, self._order
-        clock, handled = time.perf_counter, []
+        call, done, clock = self._call, rows.done.append, time.perf_counter
+        before = len(rows.done)
         ends = [clock()]
-        for index in indexes:
-            if order is not None:
-                order.arrives(rows, index)
-                if order.blocks(rows, index):
-                    done(index)
-                    continue
-            handled.append(index)
+        for index in indexes if self._order is None else self._unblocked(rows, indexes, self._order):
             try:
-                outcome = fn(Message(rows, index), *resources)
+                outcome = call(Message(rows, index))
             except Exception as problem:  # noqa: BLE001 - whatever the handler raises concerns its row only
                 rows.odd[index] = failed(Message(rows, index), problem)
             else:
                 if outcome is not None and outcome is not True:
                     rows.odd[index] = described(outcome, has_result=self._has_result)
-            if order is not None:
-                order.ended(rows, index)
             done(index)
             ends.append(clock())
-        self.times.add([rows.action(index) for index in handled] if rows.odd else None, np.diff(ends))
+        actions = None
+        if rows.odd:
+            actions = [one for one in map(rows.action, rows.done[before:]) if one != BLOCK]
+        self.times.add(actions, np.diff(ends))
+
+    @staticmethod
+    def _unblocked(rows: Rows, indexes: Iterable[int], order: KeysInOrder) -> Iterator[int]:
+        """Yields the rows to handle. The handler of a row is done when the next one is asked for."""
+        for index in indexes:
+            order.arrives(rows, index)
+            if order.blocks(rows, index):
+                rows.done.append(index)
+                continue
+            yield index
+            order.ended(rows, index)
 
     def hold_back(self, rows: Rows, indexes: Iterable[int]) -> None:
         if self._order is not None:

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 from spark_cursor_source.errors import NoMessageColumn, UnfitMessageColumn
-from spark_cursor_source.topics.message_columns import HEADERS
+from spark_cursor_source.topics.message_columns import HEADERS, values_of
 from spark_cursor_source.topics.message_sender import ANY_PARTITION, Headers, Row
 from spark_cursor_source.wire.deliver_at import DELIVER_AT, deliver_at
 
@@ -74,10 +74,10 @@ def messages(batch: pa.RecordBatch, topic: str | None) -> Iterator[Row]:
     names = batch.schema.names
     no_key: Iterator[Any] = repeat(None)
     return zip(
-        repeat(topic) if topic is not None else _values(batch.column("topic")),
+        repeat(topic) if topic is not None else values_of(batch.column("topic")),
         _bytes(batch.column("key")) if "key" in names else no_key,
         _bytes(batch.column("value")),
-        batch.column("partition").fill_null(ANY_PARTITION).to_numpy(zero_copy_only=False).tolist()
+        values_of(batch.column("partition").fill_null(ANY_PARTITION))
         if "partition" in names
         else repeat(ANY_PARTITION),
         _headers(batch),
@@ -89,14 +89,8 @@ def _where(topic: str | None) -> tuple[str, ...]:
     return ("partition",) if topic is not None else ("topic", "partition")
 
 
-def _values(column: _Column) -> list[Any]:
-    # Much faster than to_pylist, which creates a pyarrow object for each value first.
-    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
-    return values
-
-
 def _bytes(column: _Column) -> list[Any]:
-    return _values(column.cast(pa.large_binary()))
+    return values_of(column.cast(pa.large_binary()))
 
 
 def _headers(batch: pa.RecordBatch) -> Iterator[Headers] | list[Headers]:
@@ -115,7 +109,7 @@ def _given_headers(column: _Column) -> list[Headers]:
     keys, values = column.flatten().flatten()
     if keys.null_count:
         raise UnfitMessageColumn("headers", "has a header without a key", "each header a key")
-    pairs = list(zip(_values(keys), _bytes(values), strict=True))
+    pairs = list(zip(values_of(keys), _bytes(values), strict=True))
     found: list[Headers] = []
     at = 0
     for length in column.value_lengths().to_pylist():

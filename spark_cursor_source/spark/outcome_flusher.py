@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -33,13 +34,14 @@ class OutcomeFlusher:
     """
 
     def __init__(self, options: AckOptions, markers_partitions: int, *, flush_ms: int) -> None:
-        self._options, self._markers_partitions = options, markers_partitions
+        self._options = replace(options, action=AckAction.ACK)  # of rows without the column action
+        self._markers_partitions = markers_partitions
         self._ids = outcome_ids(options)
         self._flush_s = flush_ms / 1000
         self._rows: list[tuple[Rows, int]] = []  # rows in work, and the number of their outcomes to come
         self._lock = threading.Lock()  # of the settlement that takes outcomes
         self._sending = threading.Lock()
-        self._settlement = settlement_of(options)
+        self._settlement = settlement_of(self._options)
         self._unsent: list[Any] = []
         self._failure: CursorqError | None = None
         self._stopped = threading.Event()
@@ -65,9 +67,9 @@ class OutcomeFlusher:
         with self._lock:
             waiting, self._rows = self._rows, []
             for rows, count in waiting:
-                indexes = [rows.done.popleft() for _ in range(len(rows.done))]
+                indexes = rows.take_done()
                 if indexes:
-                    self._add(rows.outcomes(indexes, self._ids))
+                    self._add(rows.settled(indexes, self._ids))
                 if count > len(indexes):
                     self._rows.append((rows, count - len(indexes)))
         if self._failure is not None:
@@ -109,9 +111,8 @@ class OutcomeFlusher:
     def _settle(self, running: list[tuple[Rows, int]], action: str, options: AckOptions) -> None:
         settlement = settlement_of(options)
         for rows, index in running:
-            row = rows.outcomes([index], self._ids)
-            words = pa.array([action])
-            settlement.add(row.set_column(row.schema.get_field_index("action"), "action", words))
+            row = rows.identified([index], self._ids)
+            settlement.add(row.append_column("action", pa.array([action])))
         settlement.send(self._markers_partitions)
 
     def leave(self, calls: Calls) -> threading.Thread:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from spark_cursor_source.core.outcome import Leave, Reject, Release
 from spark_cursor_source.errors import UnknownOutcome
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.spark.handler_log import report_failure
-from spark_cursor_source.topics.message_columns import ARROW_TYPES
+from spark_cursor_source.topics.message_columns import ARROW_TYPES, MESSAGE_COLUMNS, values_of
 from spark_cursor_source.wire.marker import MAX_REASON
 
 Handler = Callable[..., Any]
@@ -43,25 +42,32 @@ class Rows:
     """Rows of a record batch and their outcomes. Each column is converted on first access.
 
     ``odd`` has the outcomes other than a plain ack, by row index. ``done`` takes the index of each row whose
-    handler is done, from any thread.
+    handler is done, from any thread. ``lists`` has the columns that were converted.
     """
 
-    __slots__ = ("_lists", "attempt", "batch", "done", "names", "odd")
+    __slots__ = ("_taken", "attempt", "batch", "done", "lists", "names", "odd")
 
     def __init__(self, batch: pa.RecordBatch, attempt: int = 0) -> None:
         self.batch, self.attempt = batch, attempt
         self.names: list[str] = batch.schema.names
         self.odd: dict[int, Described] = {}
-        self.done: deque[int] = deque()
-        self._lists: dict[str, list[Any]] = {}
+        self.done: list[int] = []
+        self._taken = 0
+        self.lists: dict[str, list[Any]] = {}
 
     def of(self, name: str) -> list[Any]:
-        found = self._lists.get(name)
+        found = self.lists.get(name)
         if found is None:
             if name not in self.names:
                 raise AttributeError(f"a message has no field {name!r}; it has {', '.join(self.names)}")
-            found = self._lists[name] = self.batch.column(name).to_pylist()
+            found = self.lists[name] = values_of(self.batch.column(name))
         return found
+
+    def take_done(self) -> list[int]:
+        """Returns the indexes of the rows that are done since the last call. For one thread at a time."""
+        taken = self.done[self._taken :]
+        self._taken += len(taken)
+        return taken
 
     def action(self, index: int) -> str:
         """Returns the action of a row whose handler is done."""
@@ -75,14 +81,25 @@ class Rows:
         """Records that a row was not handled, because it waits for the message at offset ``behind``."""
         self.odd[index] = BLOCK, None, str(behind), None
 
+    def identified(self, indexes: Sequence[int], ids: Sequence[str]) -> pa.RecordBatch:
+        """Returns the columns ``ids`` of the rows with these indexes. All rows are returned in row order."""
+        batch = self.batch.select(ids)
+        return batch if len(indexes) == batch.num_rows else batch.take(pa.array(indexes, pa.int64()))
+
+    def settled(self, indexes: Sequence[int], ids: Sequence[str]) -> pa.RecordBatch:
+        """Returns the outcomes of the rows with these indexes, without columns of the outcome if all ack."""
+        return self.outcomes(indexes, ids) if self.odd else self.identified(indexes, ids)
+
     def outcomes(
         self, indexes: Sequence[int], ids: Sequence[str], result_type: pa.DataType | None = None
     ) -> pa.RecordBatch:
-        """Returns the outcomes of the rows with these indexes: the columns ``ids``, then the outcome."""
-        batch = self.batch.select(ids)
-        if list(indexes) != list(range(batch.num_rows)):
-            batch = batch.take(pa.array(indexes, pa.int64()))
-        arrays = batch.columns
+        """Returns the outcomes of the rows with these indexes: the columns ``ids``, then the outcome.
+
+        All rows are returned in row order.
+        """
+        if len(indexes) == self.batch.num_rows:
+            indexes = range(len(indexes))
+        arrays = self.identified(indexes, ids).columns
         if self.odd:
             described = [self.odd.get(index, _ACK) for index in indexes]
             for at, name in enumerate(OUTCOME):
@@ -128,6 +145,22 @@ class Message:
 
     def __repr__(self) -> str:
         return f"Message({self.topic}, {self.partition}, {self.offset}, delivery_count={self.delivery_count})"
+
+
+def _field(name: str) -> property:
+    def read(message: Message) -> Any:
+        rows = message._rows
+        try:
+            return rows.lists[name][message._index]
+        except KeyError:
+            return rows.of(name)[message._index]
+
+    return property(read)
+
+
+# Python looks for an attribute in the class before it calls __getattr__, which takes three times as long.
+for _name in MESSAGE_COLUMNS:
+    setattr(Message, _name, _field(_name))
 
 
 def described(outcome: Any, *, has_result: bool) -> Described:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -45,3 +46,21 @@ def message_schema(*, include_headers: bool) -> pa.Schema:
     """Returns the Arrow schema of message rows. All columns are nullable."""
     columns = message_columns(include_headers=include_headers)
     return pa.schema([(name, ARROW_TYPES[kind]) for name, kind in columns.items()])
+
+
+def values_of(column: Any) -> list[Any]:
+    """Returns the values of an Arrow column as Python objects.
+
+    >>> values_of(pa.array([b"a", None])), values_of(pa.array([1, 2])), values_of(pa.array([1, None]))
+    ([b'a', None], [1, 2], [1, None])
+    """
+    kind = column.type
+    if kind in _PLAIN or (pa.types.is_integer(kind) and not column.null_count):
+        # Much faster than to_pylist, which creates an Arrow object for each value first.
+        values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+        return values
+    found: list[Any] = column.to_pylist()
+    return found
+
+
+_PLAIN = frozenset({pa.binary(), pa.large_binary(), pa.string(), pa.large_string()})

@@ -100,7 +100,7 @@ class FeedV2(Feed):
             topic=config.message_topic,
             known=known,
             subscription=subscription,
-            watch=TrackerWatch(topics, tracker),
+            watch=TrackerWatch(topics, tracker, answers_first=True),
             lost_members=LostMembers.of(config.on_member_lost, self._cursors, self._run, membership, write),
         )
         self._reader = TailConsumer(
