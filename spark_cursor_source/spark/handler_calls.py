@@ -92,7 +92,7 @@ class InOrder:
     def __init__(self, handling: Handling, resources: tuple[Any, ...]) -> None:
         fn = handling.fn
         # Unpacking no arguments would take as long as the call.
-        self._call = (lambda message: fn(message, *resources)) if resources else fn
+        self._call: Handler = (lambda message: fn(message, *resources)) if resources else fn
         self._has_result = handling.has_result
         self._order = KeysInOrder() if handling.in_order else None
         self.times = HandlerTimes()
