@@ -27,6 +27,9 @@ _ID_PARTITION, _ID_OFFSET = 0x08, 0x10
 _KMQ_END, _KMQ_START = b"\0", b"\1"
 _LENGTH = struct.Struct(">I")
 _KMQ_KEY, _KMQ_LEASE = struct.Struct(">iq"), struct.Struct(">q")
+# The same for numpy, which decodes all keys and all Starts at once.
+_KMQ_KEYS = np.dtype([("partition", ">i4"), ("offset", ">i8")])
+_KMQ_STARTS = np.dtype([("type", "u1"), ("lease_ms", ">i8")])
 
 Row = tuple[int, int, int, int, int, int]
 _Mask = npt.NDArray[np.bool_]
@@ -116,6 +119,67 @@ def kmq_row(sequence: int, at_ms: int, key: bytes | None, value: bytes | None) -
     if lease_ms < 0:
         raise InvalidMarker("its time to redelivery is negative")
     return sequence, at_ms, START, partition, offset, lease_ms
+
+
+def usual_kmq(
+    sequences: Sequence[int],
+    times_ms: Sequence[int],
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+) -> tuple[MessageMarkers, list[int]]:
+    """Decodes kmq markers. Also returns the indexes of the records that are no kmq markers.
+
+    >>> markers, others = usual_kmq([7, 8], [0, 0], *zip(kmq_start(3, 40, 2_000), (None, b"?")))
+    >>> markers.kinds.tolist(), markers.offsets.tolist(), markers.leases_ms.tolist(), others
+    ([0], [40], [2000], [1])
+    """
+    records = pa.record_batch(
+        {
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "offset": pa.array(sequences, pa.int64()),
+        }
+    )
+    return usual_kmq_columns(records, np.asarray(times_ms, np.int64))
+
+
+def usual_kmq_columns(records: pa.RecordBatch, times_ms: Column) -> tuple[MessageMarkers, list[int]]:
+    """Does the same as :func:`usual_kmq` for the columns key, value and offset."""
+    keys, values = records.column("key"), records.column("value")
+    value_lengths = _lengths(values)
+    is_start = value_lengths == _KMQ_STARTS.itemsize
+    usual = (_lengths(keys) == _KMQ_KEYS.itemsize) & (is_start | (value_lengths == len(_KMQ_END)))
+    ids = np.frombuffer(_body(keys, usual), _KMQ_KEYS)
+    partitions, offsets = ids["partition"].astype(np.int64), ids["offset"].astype(np.int64)
+    is_start = is_start[usual]
+    types, leases_ms = np.zeros(len(ids), np.uint8), np.zeros(len(ids), np.int64)
+    starts = np.frombuffer(_body(values, usual & (value_lengths == _KMQ_STARTS.itemsize)), _KMQ_STARTS)
+    types[is_start], leases_ms[is_start] = starts["type"], starts["lease_ms"]
+    types[~is_start] = np.frombuffer(_body(values, usual & (value_lengths == len(_KMQ_END))), np.uint8)
+    is_valid = (partitions >= 0) & (offsets >= 0) & (offsets < OFFSET_LIMIT) & (leases_ms >= 0)
+    is_valid &= types == is_start  # 00 is the first byte of an End, 01 that of a Start
+    usual[usual] = is_valid
+    markers = MessageMarkers(
+        sequences=records.column("offset").to_numpy()[usual],
+        at_ms=times_ms[usual],
+        kinds=np.where(is_start[is_valid], START, END),
+        partitions=partitions[is_valid],
+        offsets=offsets[is_valid],
+        leases_ms=leases_ms[is_valid],
+    )
+    return markers, np.flatnonzero(~usual).tolist()
+
+
+def _lengths(column: pa.Array) -> Column:
+    """Returns the number of bytes of each value, -1 for a null."""
+    lengths: Column = pc.binary_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
+    return lengths
+
+
+def _body(column: pa.Array, chosen: _Mask) -> bytes | pa.Buffer:
+    """Returns the bytes of the chosen values, one after another."""
+    some = column.filter(pa.array(chosen))
+    return some.buffers()[2] or b""
 
 
 def kmq_end(partition: int, offset: int) -> tuple[bytes, bytes]:

@@ -56,6 +56,7 @@ class MarkerFold:
         self._partition = partition
         self._topic = topic
         self._reappend = reappend
+        self._is_kmq = reappend is not None and reappend.marker_format is MarkerFormat.KMQ
         self._rows: list[FoldedRow] = []
         self._ends: dict[Cell, tuple[_KindOfEnd, list[OffsetSet], int, int]] = {}
         self._kept: dict[Cell, _Kept] = {}  # last KeepAlive of each cell
@@ -85,29 +86,33 @@ class MarkerFold:
         self._gathered += len(offsets)
         self._gathered_bytes += sum(map(len, filter(None, values)))
         places: Iterable[int] = range(len(offsets))
-        if self.takes_columns:
-            columns, places = message_wire.usual_v1(offsets, times_ms, keys, values)
-            self._columns.append(columns)
-            self.kinds[_V1] += len(columns)
+        if self._reappend is not None:
+            decode = message_wire.usual_kmq if self._is_kmq else message_wire.usual_v1
+            columns, places = decode(offsets, times_ms, keys, values)
+            self._add_usual(columns)
         for at in places:
             self.add(offsets[at], times_ms[at], keys[at], values[at])
 
     @property
     def takes_columns(self) -> bool:
-        """True if most records are V1 markers."""
-        return self._reappend is not None and self._reappend.marker_format is MarkerFormat.PROTOBUF
+        """True if most records are single-message markers, which :meth:`add_columns` decodes."""
+        return self._reappend is not None
 
     def add_columns(self, records: pa.RecordBatch, times_ms: Column) -> None:
         """Adds the next records of the log, as columns of the native reader."""
         keys, values = records.column("key"), records.column("value")
         self._gathered += len(records)
         self._gathered_bytes += values.nbytes
-        columns, others = message_wire.usual_v1_columns(records, times_ms)
-        self._columns.append(columns)
-        self.kinds[_V1] += len(columns)
+        decode = message_wire.usual_kmq_columns if self._is_kmq else message_wire.usual_v1_columns
+        columns, others = decode(records, times_ms)
+        self._add_usual(columns)
         offsets = records.column("offset")
         for at in others:
             self.add(offsets[at].as_py(), int(times_ms[at]), keys[at].as_py(), values[at].as_py())
+
+    def _add_usual(self, columns: MessageMarkers) -> None:
+        self._columns.append(columns)
+        self.kinds[_KMQ if self._is_kmq else _V1] += len(columns)
 
     def add(self, offset: int, at_ms: int, key: bytes | None, value: bytes | None) -> None:
         """Adds the next record of the log."""
@@ -141,7 +146,7 @@ class MarkerFold:
         self._gathered = self._gathered_bytes = 0
 
     def _take(self, offset: int, at_ms: int, key: bytes | None, value: bytes | None) -> None:
-        if self._reappend is not None and self._reappend.marker_format is MarkerFormat.KMQ:
+        if self._is_kmq:
             self._messages.append(message_wire.kmq_row(offset, at_ms, key, value))
             self.kinds[_KMQ] += 1
             return

@@ -21,7 +21,10 @@ from spark_cursor_source.interop.markers_wire import (
     encode,
     kmq_end,
     kmq_row,
+    kmq_start,
     row_of,
+    usual_kmq,
+    usual_kmq_columns,
     usual_v1,
     usual_v1_columns,
 )
@@ -131,6 +134,50 @@ def test_numbers_survive_their_bytes(numbers: list[int]) -> None:
 
 
 # ---- kmq
+
+
+def kmq_slowly(sequence: int, key: bytes | None, value: bytes | None) -> Row | None:
+    try:
+        return kmq_row(sequence, 0, key, value)
+    except InvalidMarker:
+        return None
+
+
+_kmq_keys = st.builds(
+    kmq_end, st.integers(-(2**31), 2**31 - 1), st.sampled_from([0, 1, -1, OFFSET_LIMIT, OFFSET_LIMIT - 1])
+).map(lambda record: record[0])
+_kmq_values = st.sampled_from([b"\0", b"\1", b"\2", b""]) | st.builds(
+    lambda kind, lease_ms: kind + lease_ms.to_bytes(8, "big", signed=True),
+    st.sampled_from([b"\0", b"\1", b"\2"]),
+    st.integers(-(2**63), 2**63 - 1),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(_kmq_keys | st.none() | st.binary(max_size=13), _kmq_values | st.none())))
+def test_columns_hold_all_kmq_markers_and_nothing_else(
+    records: list[tuple[bytes | None, bytes | None]],
+) -> None:
+    keys, values = [key for key, _ in records], [value for _, value in records]
+    columns, others = usual_kmq(range(len(records)), [0] * len(records), keys, values)
+    expected = [kmq_slowly(at, *record) for at, record in enumerate(records)]
+    assert rows_of(columns) == [row for row in expected if row is not None]
+    assert others == [at for at, row in enumerate(expected) if row is None]
+
+
+def test_columns_of_a_slice_are_those_of_its_records() -> None:
+    records = [kmq_end(1, 7), kmq_start(2, 8, 50), (None, b"x"), kmq_end(0, 9)]
+    batch = pa.record_batch(
+        {
+            "key": pa.array([key for key, _ in records], pa.binary()),
+            "value": pa.array([value for _, value in records], pa.binary()),
+            "offset": pa.array(range(4), pa.int64()),
+        }
+    )
+    columns, others = usual_kmq_columns(batch[1:], np.zeros(3, np.int64))
+    assert rows_of(columns) == [(1, 0, START, 2, 8, 50), (3, 0, END, 0, 9, 0)]
+    assert others == [1]
+
 
 KEY = bytes.fromhex("00000003 0000000000000028")
 

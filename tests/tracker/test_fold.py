@@ -11,6 +11,7 @@ import pytest
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, EndUpTo, KeepAlive, Marker, Reject, Release
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.interop.markers_wire import kmq_end, kmq_start
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
 from spark_cursor_source.tracker import fold as marker_rows
 from spark_cursor_source.tracker import rows as tracker_rows
@@ -118,20 +119,39 @@ def test_no_batch_of_rows_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(sizes) < 13_000
 
 
-@NEEDS_NATIVE
-def test_columns_of_the_native_reader_are_folded_as_messages_are() -> None:
+_STARTED = wire.encode_v1(wire.MarkerV1(queue_id=b"q1", type=0, partition=3, offset=7, value=b"v"))
+_OF_KMQ = [*kmq_start(3, 7, 2_000), *kmq_end(3, 7)]
+
+
+@pytest.mark.parametrize(
+    ("marker_format", "records", "rows"),
+    [
+        pytest.param(
+            MarkerFormat.PROTOBUF,
+            [
+                (b"q1", _STARTED),
+                (CELL.key, wire.encode(end(1))),
+                (None, _STARTED),
+                (b"q1", None),
+                (CELL.key, wire.encode(end(2))),
+                (b"q1", _STARTED[:-1]),
+            ],
+            5,
+            marks=NEEDS_NATIVE,
+        ),
+        (
+            MarkerFormat.KMQ,
+            [tuple(_OF_KMQ[:2]), (None, b"\0"), tuple(_OF_KMQ[2:]), (_OF_KMQ[0], None), (_OF_KMQ[0], b"\2")],
+            4,
+        ),
+    ],
+)
+def test_columns_of_the_native_reader_are_folded_as_messages_are(
+    marker_format: MarkerFormat, records: list[tuple[bytes | None, bytes | None]], rows: int
+) -> None:
     reappend = ReappendOptions(
-        queue_topic="jobs", marker_format=MarkerFormat.PROTOBUF, max_deliveries=None, dead_letter_topic="dead"
+        queue_topic="jobs", marker_format=marker_format, max_deliveries=None, dead_letter_topic="dead"
     )
-    started = wire.encode_v1(wire.MarkerV1(queue_id=b"q1", type=0, partition=3, offset=7, value=b"v"))
-    records = [
-        (b"q1", started),
-        (CELL.key, wire.encode(end(1))),
-        (None, started),
-        (b"q1", None),
-        (CELL.key, wire.encode(end(2))),
-        (b"q1", started[:-1]),
-    ]
     keys, values = [key for key, _ in records], [value for _, value in records]
     times_ms = list(range(1_000, 1_000 + len(records)))
     columns = pa.record_batch(
@@ -141,12 +161,15 @@ def test_columns_of_the_native_reader_are_folded_as_messages_are() -> None:
             "offset": pa.array(range(len(records)), pa.int64()),
         }
     )
-    by_message, by_column = MarkerFold(0, "markers", reappend), MarkerFold(0, "markers", reappend)
+    one_by_one, by_message, by_column = (MarkerFold(0, "markers", reappend) for _ in range(3))
+    for at, (key, value) in enumerate(records):
+        one_by_one.add(at, times_ms[at], key, value)
     by_message.add_all(range(len(records)), times_ms, keys, values)
     by_column.add_columns(columns, np.array(times_ms))
     expected = list(by_message.rows())
-    assert list(by_column.rows()) == expected
-    assert len(expected) == 5
+    assert list(by_column.rows()) == list(one_by_one.rows()) == expected
+    assert by_column.kinds == by_message.kinds == one_by_one.kinds
+    assert len(expected) == rows
 
 
 def test_a_marker_that_is_not_folded_goes_on_with_the_bytes_of_its_record() -> None:
