@@ -103,11 +103,7 @@ def _added(fold: MarkerFold, consumer: AnyConsumer, topic: str, task: MarkersSli
     between = task.read_between
     if isinstance(consumer, NativeConsumer):
         for batch in read_columns(consumer, *where, headers=False):
-            append_ms = batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000
-            if between is not None:
-                earliest, latest = between
-                append_ms[(append_ms < earliest) | (append_ms > latest)] = latest
-            fold.add_columns(batch, append_ms)
+            fold.add_columns(batch, between)
             yield
         return
     for messages in read_range(consumer, *where):

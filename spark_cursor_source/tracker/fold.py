@@ -98,8 +98,12 @@ class MarkerFold:
         """True if most records are single-message markers, which :meth:`add_columns` decodes."""
         return self._reappend is not None
 
-    def add_columns(self, records: pa.RecordBatch, times_ms: Column) -> None:
-        """Adds the next records of the log, as columns of the native reader."""
+    def add_columns(self, records: pa.RecordBatch, read_between: tuple[int, int] | None) -> None:
+        """Adds the next records of the log, as columns of the native reader. See :meth:`add_messages`."""
+        times_ms: Column = records.column("timestamp").cast(pa.int64()).to_numpy() // 1000
+        if read_between is not None:
+            earliest, latest = read_between
+            times_ms[(times_ms < earliest) | (times_ms > latest)] = latest
         keys, values = records.column("key"), records.column("value")
         self._gathered += len(records)
         self._gathered_bytes += values.nbytes

@@ -28,6 +28,7 @@ from spark_cursor_source.topics.tracker_progress import (
     is_replica,
     read_progress,
 )
+from spark_cursor_source.tracker.backlog import MarkerBacklog
 from spark_cursor_source.tracker.claim import claim_partitions, fence_replicas
 from spark_cursor_source.tracker.counts import TrackerCounts
 from spark_cursor_source.tracker.decisions import DecisionLog, carry_out
@@ -132,6 +133,7 @@ class Replica:
             # noticed after this time.
             settings={"fetch.wait.max.ms": "100"},
         )
+        self._backlog = MarkerBacklog({}, options.markers_topic, {})
         try:
             claimed = self._claim(member, take_over)
             own = client_config(options.kafka, "producer")
@@ -155,7 +157,9 @@ class Replica:
         """
         self._look_around()
         wait_s = self._wait_s(self._pace.left_s(most=most_s) if self._has_news() else most_s)
-        if (room := self._room()) > 0:
+        if self._room() > 0 and self._backlog.partitions:
+            self._read_backlog()
+        elif (room := min(_AT_ONCE, self._room())) > 0:
             if self._read(room, wait_s):  # the first record comes alone
                 self._read(room, 0)
         else:
@@ -191,6 +195,7 @@ class Replica:
     def close(self) -> None:
         """Closes the clients. The uncommitted state is dropped."""
         self._at.rescue(())
+        self._backlog.close()
         self._tail.close()
         self._outbox.close()
 
@@ -236,7 +241,12 @@ class Replica:
         waiting = {n: cell for n, cell in at.waiting().items() if n in self.partitions}
         if waiting:
             at.watch.ask_time(waiting)
-        self._tail.follow({n: one.position for n, one in of.items()})
+        if options.reappend is not None:
+            config = client_config(options.kafka, "consumer") | {"isolation.level": "read_committed"}
+            spans = {n: (one.position, one.first_new) for n, one in of.items()}
+            self._backlog = MarkerBacklog(config, options.markers_topic, spans)
+        behind = self._backlog.partitions
+        self._tail.follow({n: one.position for n, one in of.items() if n not in behind})
         log.info(
             "The tracker continues from the cursors. event=tracker_assigned topic=%s partitions=%s cells=%d",
             options.markers_topic,
@@ -255,6 +265,21 @@ class Replica:
             raise MarkersGone(early.topic, early.partition, early.position, (0, early.end)) from early
         self._take_in(found)
         return bool(found)
+
+    def _read_backlog(self) -> None:
+        """Takes in markers that were there at the start, as many as the next batch may contain."""
+        while self._room() > 0 and self._backlog.partitions:
+            number, records = self._backlog.read()
+            one = self._of[number]
+            if records is None:
+                self._tail.follow({number: one.position})
+                continue
+            one.fold.add_columns(records, self._at.clocks.read_between([number]).get(number))
+            one.rows += one.fold.ready()
+            if not one.moved:
+                one.oldest_ms = records.column("timestamp")[0].value // 1000
+            one.moved = True
+            one.position = records.column("offset")[-1].as_py() + 1
 
     def _take_in(self, found: Iterable[Fetched]) -> None:
         clocks, read_at = self._at.clocks, monotonic_ms()
@@ -281,7 +306,7 @@ class Replica:
     def _room(self) -> int:
         """Returns the number of markers that the next batch may still contain."""
         waiting = sum(one.fold.gathered + len(one.rows) for one in self._of.values())
-        return min(_AT_ONCE, max(0, self._options.max_markers_per_trigger - waiting))
+        return max(0, self._options.max_markers_per_trigger - waiting)
 
     def _wait_s(self, most_s: float) -> float:
         now = self._at.clocks.now(monotonic_ms())
@@ -299,10 +324,11 @@ class Replica:
         return self._settle_after.over and bool(self._due(self._at.clocks.now(monotonic_ms())))
 
     def _due(self, now: dict[int, int]) -> set[int]:
+        """Returns the partitions with a due event. None is due before its backlog is read."""
         return {
             n
-            for n, one in self._of.items()
-            if n in now and (event_ms := one.next_event_ms()) is not None and event_ms < now[n]
+            for n in now.keys() & self._of.keys() - self._backlog.partitions
+            if (event_ms := self._of[n].next_event_ms()) is not None and event_ms < now[n]
         }
 
     def _settled(self) -> dict[int, int]:

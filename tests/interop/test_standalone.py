@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 
+from spark_cursor_source.errors import ReadStalled
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop.lease_tables import LeaseTables
 from spark_cursor_source.interop.markers_wire import kmq_end, kmq_start
+from spark_cursor_source.kafka import range_consumer
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.range_consumer import read_columns
 from spark_cursor_source.topics.cursors import CursorTable
-from spark_cursor_source.tracker import Tracker
+from spark_cursor_source.tracker import Tracker, backlog
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, encode_v1
 from tests.kafka.control_plane import Control, produce, read_all
 from tests.kafka.tracker_thread import options_of
+from tests.kafka.ways import NEEDS_NATIVE
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -65,3 +73,48 @@ def test_a_message_whose_lease_runs_out_is_appended_again_by_whichever_tracker_r
         wait_until(lambda: len(read_all(control.config, control.queue)) == 3)
         wait_until(lambda: open_leases(control) == 0)
     assert [one.value() for one in read_all(control.config, control.queue)] == [b"0", b"1", b"1"]
+
+
+@NEEDS_NATIVE
+@pytest.mark.parametrize("marker_format", ["protobuf", "kmq"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_backlog_is_read_by_the_native_reader_and_what_comes_then_too(
+    control: Control, topics: ClusterAdmin, tmp_path: Path, marker_format: str, fails: bool
+) -> None:
+    # 400 messages are started and all but the last are acked | a tracker starts | another message is started
+    topics.create({control.queue: (1, {})})
+    produce(control.config, control.queue, [{"key": b"mails", "value": b"%d" % n} for n in range(401)])
+
+    def mark(*markers: tuple[bytes, bytes]) -> None:
+        produce(control.config, control.markers, [{"key": key, "value": value} for key, value in markers])
+
+    mark(
+        *(start(marker_format, number) for number in range(400)),
+        *(end(marker_format, number) for number in range(399)),
+    )
+    options = options_of(
+        control, tmp_path, redelivery="reappend", queueTopic=control.queue, markerFormat=marker_format
+    )
+    rows = []
+
+    def columns(*where: Any, **how: Any) -> Iterator[pa.RecordBatch]:
+        for batch in read_columns(*where, **how):
+            rows.append(batch.num_rows)
+            yield batch
+            if fails:
+                raise ReadStalled(control.markers, 0, 0, 0, 0, "said by the test")
+
+    with (
+        patch.object(backlog, "LEAST", 1),
+        patch.object(backlog, "read_columns", columns),
+        patch.object(range_consumer, "COLUMN_ROWS", 100),
+        Tracker(options),
+    ):
+        wait_until(lambda: len(read_all(control.config, control.queue)) == 402)
+        mark(start(marker_format, 400))
+        wait_until(lambda: len(read_all(control.config, control.queue)) == 403)
+        wait_until(lambda: open_leases(control) == 0)
+    copies = read_all(control.config, control.queue)[401:]
+    assert [one.value() for one in copies] == [b"399", b"400"]
+    assert rows[0] == 100
+    assert fails or sum(rows) == 799

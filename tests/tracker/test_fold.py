@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -159,13 +158,14 @@ def test_columns_of_the_native_reader_are_folded_as_messages_are(
             "key": pa.array(keys, pa.binary()),
             "value": pa.array(values, pa.binary()),
             "offset": pa.array(range(len(records)), pa.int64()),
+            "timestamp": pa.array(times_ms, pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
         }
     )
     one_by_one, by_message, by_column = (MarkerFold(0, "markers", reappend) for _ in range(3))
     for at, (key, value) in enumerate(records):
         one_by_one.add(at, times_ms[at], key, value)
     by_message.add_all(range(len(records)), times_ms, keys, values)
-    by_column.add_columns(columns, np.array(times_ms))
+    by_column.add_columns(columns, None)
     expected = list(by_message.rows())
     assert list(by_column.rows()) == list(one_by_one.rows()) == expected
     assert by_column.kinds == by_message.kinds == one_by_one.kinds
