@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pyarrow as pa
 
@@ -47,8 +47,10 @@ class MarkerBacklog:
             self._batches = self._records(consumer, number)
         try:
             batch = next(self._batches, None)
-        except ReadError:
+        except ReadError as why:
             batch = None
+            with suppress(ReadError):  # the pool closes a consumer whose block ends with an error
+                self._open.__exit__(type(why), why, why.__traceback__)
         if batch is None:
             del self._spans[number]
             self.close()
