@@ -101,6 +101,76 @@ def test_acks_that_are_told_late_are_written_once_and_a_thousand_are_few_markers
     assert "ack_write_retrying" in caplog.text
 
 
+def test_a_flush_waits_for_the_write_in_progress_and_no_longer(make_batcher: MakeBatcher) -> None:
+    # the ack is taken by the thread, and nothing else is to be written
+    writing, go_on = threading.Event(), threading.Event()
+
+    def write(markers: Sequence[Marker]) -> None:
+        writing.set()
+        assert go_on.wait(20)
+
+    batcher = make_batcher(write, timeout_ms=5_000)
+    message(batcher, 0).ack_async()
+    assert writing.wait(20)
+    with pytest.raises(NotSettled):
+        batcher.flush(50)
+    with ThreadPoolExecutor(1) as beside:
+        flushed = beside.submit(batcher.flush, None)
+        time.sleep(0.05)
+        assert not flushed.done()
+        go_on.set()
+        flushed.result(20)
+    batcher.flush(0)
+
+
+def test_a_flush_does_not_wait_for_an_extension_of_leases(make_batcher: MakeBatcher) -> None:
+    writing, go_on = threading.Event(), threading.Event()
+
+    def write(markers: Sequence[Marker]) -> None:
+        writing.set()
+        assert go_on.wait(20)
+
+    batcher = make_batcher(write, lease_ms=100)
+    batcher.track(CELL, OffsetSet.of((0, 1)), run_id="run")
+    message(batcher, 7).ack_async()  # wakes the thread, which then rests until the extension is due
+    go_on.set()
+    batcher.flush(None)
+    go_on.clear()
+    writing.clear()
+    assert writing.wait(20)
+    try:
+        batcher.flush(0)
+    finally:
+        go_on.set()
+
+
+def test_a_flush_waits_for_a_write_whose_lateness_was_told_before(make_batcher: MakeBatcher) -> None:
+    reachable = threading.Event()
+
+    def write(markers: Sequence[Marker]) -> None:
+        if not reachable.is_set():
+            raise MarkersNotDurable("markers", 1, "no answer")
+
+    batcher = make_batcher(write, timeout_ms=300)
+    message(batcher, 0).ack_async()
+    with pytest.raises(NotSettled):
+        batcher.flush(5_000)
+    with pytest.raises(NotSettled, match="after 100 ms"):
+        batcher.flush(100)
+    reachable.set()
+    batcher.flush(5_000)
+
+
+def test_a_refused_write_that_was_told_is_no_error_of_a_flush(make_batcher: MakeBatcher) -> None:
+    def write(markers: Sequence[Marker]) -> None:
+        raise NotAuthorized("markers", "write markers", ())
+
+    batcher = make_batcher(write)
+    with pytest.raises(NotAuthorized):
+        message(batcher, 0).ack()
+    batcher.flush(None)
+
+
 def test_no_keep_alive_speaks_after_what_gives_back(make_batcher: MakeBatcher) -> None:
     # write: ack of 0 .......... | KeepAlive that is due, Release of 1: the other way round V1 markers would
     # said:      Release of 1      have the lease begin anew, since what gives back is a KeepAlive there

@@ -65,6 +65,8 @@ class AckBatcher:
         self._acks: dict[Cell, Acks] = {}
         self._settled: list[Settling] = []
         self._written: Future[None] = Future()  # completes with the settlements since the last write began
+        self._in_progress: Future[None] = Future()  # completes when the last settlements taken are stored
+        self._in_progress.set_result(None)
         self._idle = True
         self._work, self._urgent = threading.Event(), threading.Event()
         self._leases: Leases[str] = Leases(lease_ms=lease_ms)
@@ -118,16 +120,18 @@ class AckBatcher:
             raise NotSettled(waited_ms, str(late)) from late
 
     def flush(self, timeout_ms: int | None) -> None:
-        """Waits until all settlements queued before this call are stored."""
+        """Waits until all settlements queued before this call are stored.
+
+        Raises the errors of :meth:`wait_for`.
+        """
         with self._lock:
-            nothing = (
-                self._idle and not self._settled and not any(acks.offsets for acks in self._acks.values())
-            )
-            written = self._written
-            if not nothing:
+            written = self._in_progress
+            if self._has_work():
+                written = self._written
                 self._wake()
-        if not nothing:
-            self.wait_for(written, timeout_ms)
+            elif written.done():
+                return
+        self.wait_for(written, timeout_ms)
 
     def track(self, cell: Cell, offsets: OffsetSet, *, run_id: str, delivery_count: int = 1) -> None:
         """Starts to extend the leases of these messages."""
@@ -215,8 +219,9 @@ class AckBatcher:
             else:
                 if self._observer is not None:
                     self._observer.written(markers)
-            if not written.done():
-                written.set_result(None)
+            for future in (written, self._in_progress):
+                if not future.done():
+                    future.set_result(None)
             self._forget(markers)
             return
 
@@ -224,8 +229,9 @@ class AckBatcher:
         """Reports markers that are not retried: to their future, or to close() if the future is completed."""
         if (written.done() or self._closed) and not all(isinstance(marker, KeepAlive) for marker in markers):
             self._given_up = problem
-        if not written.done():
-            written.set_exception(problem)
+        for future in (written, self._in_progress):
+            if not future.done():
+                future.set_exception(problem)
 
     def _rest(self) -> None:
         """Waits until a settlement is queued or the next lease extension is due."""
@@ -256,7 +262,7 @@ class AckBatcher:
             extended = keep_alives(self._leases.due(now_ms()), lease_ms=self._lease_ms)
             written = self._written
             if settled or acked:
-                self._written = Future()
+                self._written, self._in_progress = Future(), Future()
                 self._idle = False
         ends = [End(cell=cell, offsets=OffsetSet.from_offsets(offsets)) for cell, offsets in acked]
         if not settled and not ends:
