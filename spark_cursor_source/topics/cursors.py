@@ -64,6 +64,10 @@ class CursorTable:
         self.torn: set[Cell] = set()  #: cells whose cursor could not be read at the last :meth:`changes`
         self.topic_id = ""  #: id of the topic at the last refresh; a recreated topic has another id
 
+    def connect(self, timeout_s: float) -> None:
+        """Open a connection for the first read of records. Failures are ignored."""
+        self._reader.connect(self._topic, timeout_s)
+
     def refresh(self) -> bool:
         """Read up to the last stable offset. Return True if new records were read.
 

@@ -47,6 +47,7 @@ _REFRESH_MS = 5_000  # interval of the check for a recreated cursors topic
 _SETTLE_MS = 1_000  # limit of the wait for the last markers before a deadline is judged
 _AGAIN_MS = 100  # pause after an open transaction has hidden markers
 _AT_ONCE = 5_000
+_CONNECT_S = 1.0
 _WAIT_S = 0.02
 
 
@@ -221,6 +222,8 @@ class Replica:
     def _resume(self, progress: TrackerProgress) -> dict[int, _Partition]:
         at, options = self._at, self._options
         at.cursors.refresh_all(Deadline.after_ms(PATIENCE_MS))
+        # Without cursors nothing was read. The first read would then open a connection while leases expire.
+        at.cursors.connect(_CONNECT_S)
         at.look()
         at.check_markers_topic()
         first = at.first_positions(progress.next_markers)
