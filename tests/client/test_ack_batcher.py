@@ -33,6 +33,19 @@ CELL = Cell(subscription="s", topic="t", partition=0)
 MakeBatcher = Callable[..., AckBatcher]
 
 
+class HeldWrite:
+    """A write that ends when the test lets it."""
+
+    def __init__(self) -> None:
+        self.written: list[Marker] = []
+        self.writing, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, markers: Sequence[Marker]) -> None:
+        self.written.extend(markers)
+        self.writing.set()
+        assert self.go_on.wait(20)
+
+
 @pytest.fixture
 def make_batcher() -> Iterator[MakeBatcher]:
     """``make_batcher(write, timeout_ms=20_000, lease_ms=60_000)``: one that works until the test ends."""
@@ -103,45 +116,35 @@ def test_acks_that_are_told_late_are_written_once_and_a_thousand_are_few_markers
 
 def test_a_flush_waits_for_the_write_in_progress_and_no_longer(make_batcher: MakeBatcher) -> None:
     # the ack is taken by the thread, and nothing else is to be written
-    writing, go_on = threading.Event(), threading.Event()
-
-    def write(markers: Sequence[Marker]) -> None:
-        writing.set()
-        assert go_on.wait(20)
-
+    write = HeldWrite()
     batcher = make_batcher(write, timeout_ms=5_000)
     message(batcher, 0).ack_async()
-    assert writing.wait(20)
+    assert write.writing.wait(20)
     with pytest.raises(NotSettled):
         batcher.flush(50)
     with ThreadPoolExecutor(1) as beside:
         flushed = beside.submit(batcher.flush, None)
         time.sleep(0.05)
         assert not flushed.done()
-        go_on.set()
+        write.go_on.set()
         flushed.result(20)
     batcher.flush(0)
 
 
 def test_a_flush_does_not_wait_for_an_extension_of_leases(make_batcher: MakeBatcher) -> None:
-    writing, go_on = threading.Event(), threading.Event()
-
-    def write(markers: Sequence[Marker]) -> None:
-        writing.set()
-        assert go_on.wait(20)
-
+    write = HeldWrite()
     batcher = make_batcher(write, lease_ms=100)
     batcher.track(CELL, OffsetSet.of((0, 1)), run_id="run")
     message(batcher, 7).ack_async()  # wakes the thread, which then rests until the extension is due
-    go_on.set()
+    write.go_on.set()
     batcher.flush(None)
-    go_on.clear()
-    writing.clear()
-    assert writing.wait(20)
+    write.go_on.clear()
+    write.writing.clear()
+    assert write.writing.wait(20)
     try:
         batcher.flush(0)
     finally:
-        go_on.set()
+        write.go_on.set()
 
 
 def test_a_flush_waits_for_a_write_whose_lateness_was_told_before(make_batcher: MakeBatcher) -> None:
@@ -174,23 +177,16 @@ def test_a_refused_write_that_was_told_is_no_error_of_a_flush(make_batcher: Make
 def test_no_keep_alive_speaks_after_what_gives_back(make_batcher: MakeBatcher) -> None:
     # write: ack of 0 .......... | KeepAlive that is due, Release of 1: the other way round V1 markers would
     # said:      Release of 1      have the lease begin anew, since what gives back is a KeepAlive there
-    written: list[Marker] = []
-    writing, go_on = threading.Event(), threading.Event()
-
-    def write(markers: Sequence[Marker]) -> None:
-        written.extend(markers)
-        writing.set()
-        go_on.wait(20)
-
+    write = HeldWrite()
     batcher = make_batcher(write, lease_ms=300)
     batcher.track(CELL, OffsetSet.of((0, 2)), run_id="r")
     message(batcher, 0).ack_async()
-    assert writing.wait(20)
+    assert write.writing.wait(20)
     time.sleep(0.15)
     batcher.settle(Release(cell=CELL, offsets=OffsetSet.of((1, 2)), delivery_count=1, delay_ms=0))
-    go_on.set()
+    write.go_on.set()
     batcher.flush(None)
-    of_it = [type(one) for one in written if isinstance(one, (KeepAlive, Release)) and 1 in one.offsets]
+    of_it = [type(one) for one in write.written if isinstance(one, (KeepAlive, Release)) and 1 in one.offsets]
     assert of_it[-2:] == [KeepAlive, Release]
 
 
