@@ -23,12 +23,15 @@ class MarkerBacklog:
     without it, and so finds the error too. Not thread-safe.
     """
 
-    def __init__(self, config: Mapping[str, str], topic: str, spans: Mapping[int, tuple[int, int]]) -> None:
-        """``spans`` has the position and the end of each partition. Only large backlogs are read."""
+    def __init__(self, config: Mapping[str, str], topic: str) -> None:
         self._config, self._topic = config, topic
-        self._spans = {number: span for number, span in spans.items() if span[1] - span[0] >= LEAST}
+        self._spans: dict[int, tuple[int, int]] = {}
         self._open = ExitStack()
         self._batches: Generator[pa.RecordBatch] | None = None
+
+    def begin(self, spans: Mapping[int, tuple[int, int]]) -> None:
+        """Reads large backlogs. ``spans`` has the position and the end of each partition."""
+        self._spans = {number: span for number, span in spans.items() if span[1] - span[0] >= LEAST}
 
     @property
     def partitions(self) -> frozenset[int]:

@@ -134,7 +134,7 @@ class Replica:
             # noticed after this time.
             settings={"fetch.wait.max.ms": "100"},
         )
-        self._backlog = MarkerBacklog({}, options.markers_topic, {})
+        self._backlog = MarkerBacklog(consumer | {"isolation.level": "read_committed"}, options.markers_topic)
         try:
             claimed = self._claim(member, take_over)
             own = client_config(options.kafka, "producer")
@@ -245,9 +245,7 @@ class Replica:
         if waiting:
             at.watch.ask_time(waiting)
         if options.reappend is not None:
-            config = client_config(options.kafka, "consumer") | {"isolation.level": "read_committed"}
-            spans = {n: (one.position, one.first_new) for n, one in of.items()}
-            self._backlog = MarkerBacklog(config, options.markers_topic, spans)
+            self._backlog.begin({n: (one.position, one.first_new) for n, one in of.items()})
         behind = self._backlog.partitions
         self._tail.follow({n: one.position for n, one in of.items() if n not in behind})
         log.info(
