@@ -1,7 +1,75 @@
 #include "columns.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- blocks: large memory that is used again, because the kernel clears each page of new memory */
+
+enum {
+    LEAST_BLOCK = 1 << 16,    /* malloc itself uses smaller memory again */
+    MOST_KEPT_BLOCKS = 16,    /* two batches of columns */
+    MOST_KEPT_BYTES = 1 << 25 /* four batches of the largest usual size */
+};
+
+typedef struct {
+    uint8_t *data;
+    size_t capacity;
+} Block;
+
+static struct {
+    atomic_flag in_use; /* who finds it set does without kept blocks: nobody waits, and a fork cannot block */
+    int count;
+    size_t bytes;
+    Block blocks[MOST_KEPT_BLOCKS];
+} kept = {.in_use = ATOMIC_FLAG_INIT};
+
+/* Returns the smallest kept block with this capacity, or one without data. */
+static Block take_kept(size_t capacity) {
+    Block best = {NULL, 0};
+    int best_at = -1;
+    if (atomic_flag_test_and_set(&kept.in_use)) {
+        return best;
+    }
+    for (int at = 0; at < kept.count; at++) {
+        size_t size = kept.blocks[at].capacity;
+        if (size >= capacity && (best_at < 0 || size < best.capacity)) {
+            best_at = at;
+            best = kept.blocks[at];
+        }
+    }
+    if (best_at >= 0) {
+        kept.blocks[best_at] = kept.blocks[--kept.count];
+        kept.bytes -= best.capacity;
+    }
+    atomic_flag_clear(&kept.in_use);
+    return best;
+}
+
+static Block new_block(size_t capacity) {
+    Block block = {NULL, capacity};
+    if (capacity >= LEAST_BLOCK) {
+        Block found = take_kept(capacity);
+        if (found.data != NULL) {
+            return found;
+        }
+    }
+    block.data = malloc(capacity);
+    return block;
+}
+
+/* Keeps a block, or frees it if there are enough. */
+static void free_block(Block block) {
+    if (block.capacity >= LEAST_BLOCK && !atomic_flag_test_and_set(&kept.in_use)) {
+        if (kept.count < MOST_KEPT_BLOCKS && block.capacity <= MOST_KEPT_BYTES - kept.bytes) {
+            kept.blocks[kept.count++] = block;
+            kept.bytes += block.capacity;
+            block.data = NULL;
+        }
+        atomic_flag_clear(&kept.in_use);
+    }
+    free(block.data);
+}
 
 /* ---- buffers */
 
@@ -16,12 +84,16 @@ static int buffer_reserve(Buffer *buffer, size_t more) {
     if (capacity < buffer->size + more) {
         capacity = buffer->size + more;
     }
-    uint8_t *data = realloc(buffer->data, capacity);
-    if (data == NULL) {
+    Block grown = new_block(capacity);
+    if (grown.data == NULL) {
         return -1;
     }
-    buffer->data = data;
-    buffer->capacity = capacity;
+    if (buffer->size > 0) { /* memcpy takes no null pointer */
+        memcpy(grown.data, buffer->data, buffer->size);
+    }
+    free_block((Block){buffer->data, buffer->capacity});
+    buffer->data = grown.data;
+    buffer->capacity = grown.capacity;
     return 0;
 }
 
@@ -29,7 +101,7 @@ static int buffer_add(Buffer *buffer, const void *data, size_t size) {
     if (buffer_reserve(buffer, size) < 0) {
         return -1;
     }
-    if (size > 0) { /* memcpy takes no null pointer */
+    if (size > 0) {
         memcpy(buffer->data + buffer->size, data, size);
         buffer->size += size;
     }
@@ -37,7 +109,7 @@ static int buffer_add(Buffer *buffer, const void *data, size_t size) {
 }
 
 static void buffer_free(Buffer *buffer) {
-    free(buffer->data);
+    free_block((Block){buffer->data, buffer->capacity});
     memset(buffer, 0, sizeof *buffer);
 }
 
@@ -225,6 +297,7 @@ enum { MOST_BUFFERS = 3, MOST_CHILDREN = 6 };
 /* What an exported array owns. */
 typedef struct {
     const void *buffers[MOST_BUFFERS];
+    size_t capacities[MOST_BUFFERS];
     struct ArrowArray *children[MOST_CHILDREN];
     struct ArrowArray children_of_it[MOST_CHILDREN];
 } ArrayOwned;
@@ -238,7 +311,7 @@ static void release_array(struct ArrowArray *array) {
         }
     }
     for (int64_t number = 0; number < array->n_buffers; number++) {
-        free((void *)owned->buffers[number]);
+        free_block((Block){(uint8_t *)owned->buffers[number], owned->capacities[number]});
     }
     free(owned);
     array->release = NULL;
@@ -263,14 +336,11 @@ static int export_array(struct ArrowArray *array, int64_t length, int64_t n_buff
     return 0;
 }
 
-/* Hands one buffer over, without the room that it did not need. */
+/* Hands one buffer over. */
 static void move_buffer(struct ArrowArray *array, int number, Buffer *buffer) {
-    uint8_t *data = buffer->data;
-    if (buffer->size > 0 && buffer->capacity - buffer->size > buffer->size / 8) {
-        uint8_t *smaller = realloc(data, buffer->size);
-        data = smaller != NULL ? smaller : data;
-    }
-    array->buffers[number] = data;
+    ArrayOwned *owned = array->private_data;
+    owned->buffers[number] = buffer->data;
+    owned->capacities[number] = buffer->capacity;
     memset(buffer, 0, sizeof *buffer);
 }
 

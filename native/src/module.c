@@ -435,7 +435,7 @@ static int take_messages(Consumer *self, Range *range, Records *records, Event *
     return range->position < range->stop;
 }
 
-/* Receives what is there, and only without any row waits for a first message. */
+/* Receives what is there, and waits only if nothing is. */
 static int receive(Consumer *self, int wait_ms) {
     ssize_t count = rk.rd_kafka_consume_batch_queue(self->queue, 0, self->messages, AT_ONCE);
     if (count <= 0 && wait_ms > 0) {
@@ -452,7 +452,8 @@ static int read_range(Consumer *self, Range *range, Records *records, Event *eve
         if (more <= 0) {
             return more;
         }
-        if (records->rows >= range->most_rows || !receive(self, records->rows == 0 ? range->wait_ms : 0)) {
+        /* Waiting with rows in hand is cheaper than many small batches, which would be joined afterwards. */
+        if (records->rows >= range->most_rows || !receive(self, range->wait_ms)) {
             return 0;
         }
     }

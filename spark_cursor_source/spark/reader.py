@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -26,6 +27,7 @@ from spark_cursor_source.core.read_report import ReportTo
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.errors import InvalidOption
 from spark_cursor_source.interop.planner import planner_for
+from spark_cursor_source.kafka.collector import exempt_loaded_modules
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.source import AckMode, Ordering, SourceOptions
@@ -155,6 +157,8 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, LeasedSlices):
             raise TypeError(f"a {type(partition).__name__} is no partition of cursorq")
+        if TaskContext.get() is not None:
+            exempt_loaded_modules()
         options = self._options
         if options.marker_version is MarkerVersion.V1:
             # The planner filtered queue ids when it wrote the Starts. The tracker redelivers messages from
