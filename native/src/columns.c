@@ -73,10 +73,7 @@ static void free_block(Block block) {
 
 /* ---- buffers */
 
-static int buffer_reserve(Buffer *buffer, size_t more) {
-    if (more <= buffer->capacity - buffer->size) {
-        return 0;
-    }
+static int buffer_grow(Buffer *buffer, size_t more) {
     if (more > SIZE_MAX / 4 || buffer->size > SIZE_MAX / 4) {
         return -1;
     }
@@ -97,8 +94,9 @@ static int buffer_reserve(Buffer *buffer, size_t more) {
     return 0;
 }
 
-static int buffer_add(Buffer *buffer, const void *data, size_t size) {
-    if (buffer_reserve(buffer, size) < 0) {
+/* Inline, so that the copy of a number is a store and not a call. */
+static inline int buffer_add(Buffer *buffer, const void *data, size_t size) {
+    if (size > buffer->capacity - buffer->size && buffer_grow(buffer, size) < 0) {
         return -1;
     }
     if (size > 0) {

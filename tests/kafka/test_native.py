@@ -6,11 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import InvalidOption, NativeReaderUnavailable
@@ -18,6 +20,7 @@ from spark_cursor_source.kafka import native
 from spark_cursor_source.kafka.config_roles import reader_config
 from spark_cursor_source.kafka.consumers import borrowed_fastest_consumer, close_idle_consumers
 from spark_cursor_source.kafka.native import SWITCH, NativeConsumer, open_native_consumer
+from tests.conftest import CreateTopic
 from tests.kafka.everything import END, fill
 from tests.kafka.ways import NEEDS_NATIVE
 from tests.logged import events
@@ -193,3 +196,45 @@ def test_thousands_of_batches_leave_no_memory_behind(broker: EmbeddedKafka) -> N
     read(3_000)
     consumer.close()
     assert resident_bytes() - before < 24 << 20
+
+
+@NEEDS_NATIVE
+@pytest.mark.broker
+def test_memory_that_is_used_again_is_not_that_of_columns_that_are_still_there(
+    broker: EmbeddedKafka, create_topic: CreateTopic
+) -> None:
+    messages, at_once, threads = 4_000, 500, 4  # a batch has 100,000 bytes of values: memory that is kept
+    topic = create_topic()
+    values = [b"%08d" % number * 25 for number in range(messages)]
+    servers = {"bootstrap.servers": broker.bootstrap_servers}
+    producer = Producer(servers)
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+    wrong: list[int] = []
+
+    def read() -> None:
+        consumer = raw(reader_config(servers))
+        held: dict[int, pa.RecordBatch] = {}
+        for _ in range(10):
+            assert consumer.assign(topic, 0, 0) == 0
+            for start in range(0, messages, at_once):
+                position = start
+                while position < start + at_once:
+                    first = position
+                    batch, position, _ = consumer.read(
+                        0, first, start + at_once, at_once, 1 << 20, 5_000, False
+                    )
+                    held[first] = pa.record_batch(batch)  # what was held of it before is free now
+            wrong.extend(
+                first
+                for first, batch in held.items()
+                if batch.column("value").to_pylist() != values[first : first + batch.num_rows]
+                or batch.column("offset").to_pylist() != list(range(first, first + batch.num_rows))
+            )
+        consumer.close()
+
+    with ThreadPoolExecutor(threads) as readers:
+        for done in [readers.submit(read) for _ in range(threads)]:
+            done.result(timeout=60)
+    assert not wrong
