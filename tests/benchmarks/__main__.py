@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tests.benchmarks import (
@@ -70,17 +71,30 @@ def main() -> None:
     given = parser.parse_args()
     names = given.names or (QUICK if given.quick else tuple(BENCHMARKS))
     runs = QUICK_RUNS if given.quick else given.runs
-    found: dict[str, list[Figure]] = {}
-    for name in names:
-        print(f"{name} ...", file=sys.stderr, flush=True)
-        with without_broker(runs=runs) if name in IN_MEMORY else bench(runs=runs) as here:
-            found[name] = BENCHMARKS[name](here)
+    found, failed = _measured(names, runs)
     if given.json == "-":
         print(to_json(found, runs=runs))
-        return
-    if given.json:
-        Path(given.json).write_text(to_json(found, runs=runs), encoding="utf-8")
-    print_report(found, runs=runs)
+    else:
+        if given.json:
+            Path(given.json).write_text(to_json(found, runs=runs), encoding="utf-8")
+        print_report(found, runs=runs)
+    if failed:
+        sys.exit(f"These benchmarks failed, and their errors are above: {', '.join(failed)}.")
+
+
+def _measured(names: Iterable[str], runs: int) -> tuple[dict[str, list[Figure]], list[str]]:
+    """The figures of the benchmarks, and the names of those that failed: the others of an hour are not lost."""
+    found: dict[str, list[Figure]] = {}
+    failed = []
+    for name in names:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        try:
+            with without_broker(runs=runs) if name in IN_MEMORY else bench(runs=runs) as here:
+                found[name] = BENCHMARKS[name](here)
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+    return found, failed
 
 
 if __name__ == "__main__":
