@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def _measured(names: Iterable[str], runs: int) -> tuple[dict[str, list[Figure]], list[str]]:
-    """The figures of the benchmarks, and the names of those that failed: the others of an hour are not lost."""
+    """The figures of the benchmarks, and the names of those that failed, which cost no other its figures."""
     found: dict[str, list[Figure]] = {}
     failed = []
     for name in names:
@@ -91,7 +91,7 @@ def _measured(names: Iterable[str], runs: int) -> tuple[dict[str, list[Figure]],
         try:
             with without_broker(runs=runs) if name in IN_MEMORY else bench(runs=runs) as here:
                 found[name] = BENCHMARKS[name](here)
-        except Exception:
+        except Exception:  # noqa: BLE001  # whatever it is, it is printed
             traceback.print_exc()
             failed.append(name)
     return found, failed
