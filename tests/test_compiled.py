@@ -1,11 +1,25 @@
-"""What is compiled ahead is what pytest looks for: otherwise nothing fails, and all takes longer."""
+"""What is compiled ahead is what Python and pytest look for; otherwise all takes longer and nothing fails."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from tests import conftest
-from tests.compiled import PLUGINS, ROOT, rewrite
+from tests.compiled import PLUGINS, ROOT, compile_archive, rewrite, spark_archives
+
+#: imports what each Python process of Spark imports, and prints what was compiled for it
+IMPORT = """\
+import sys
+compiled = []
+sys.addaudithook(lambda event, args: event == "compile" and compiled.append(args[1]))
+import pyspark.daemon, pyspark.worker, pyspark.sql.streaming.python_streaming_source_runner
+assert ".zip" in pyspark.__file__, pyspark.__file__
+print(*[name for name in compiled if name and ".zip" in str(name)])
+"""
 
 
 def test_a_file_with_rewritten_assertions_is_found_and_not_rewritten_again(tmp_path: Path) -> None:
@@ -18,3 +32,22 @@ def test_a_file_with_rewritten_assertions_is_found_and_not_rewritten_again(tmp_p
 def test_the_plugins_of_the_suite_are_compiled_too() -> None:
     names = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in PLUGINS}
     assert names == set(conftest.pytest_plugins)
+
+
+def test_processes_of_spark_compile_nothing_of_a_compiled_archive(tmp_path: Path) -> None:
+    archives = [Path(shutil.copy(one, tmp_path)) for one in spark_archives()]
+    assert {one.name.split("-")[0] for one in archives} == {"py4j", "pyspark.zip"}
+    for one in archives:
+        compile_archive(one)
+        assert not compile_archive(one)
+    path = os.pathsep.join(map(str, archives))
+    ran = subprocess.run(
+        [sys.executable, "-c", IMPORT],
+        env=os.environ | {"PYTHONPATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ran.stdout.strip() == ""
