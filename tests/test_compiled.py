@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
+import zipimport
 from pathlib import Path
 
 from tests import conftest
@@ -51,3 +53,22 @@ def test_processes_of_spark_compile_nothing_of_a_compiled_archive(tmp_path: Path
         check=True,
     )
     assert ran.stdout.strip() == ""
+
+
+def test_the_commands_of_the_tuning_guide_add_bytecode(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "how-to" / "tune.md").read_text(encoding="utf-8")
+    commands = guide.split("## Start queries faster")[1].split("```bash\n")[1].split("```")[0]
+    library = tmp_path / "pyspark" / "python" / "lib"
+    library.mkdir(parents=True)
+    (tmp_path / "pyspark" / "__init__.py").touch()
+    for name, package in (("pyspark.zip", "one"), ("py4j-0-src.zip", "other")):
+        with zipfile.ZipFile(library / name, "w") as archive:
+            archive.writestr(f"{package}/__init__.py", "VALUE = 1\n")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "PYTHONPATH": str(tmp_path)}
+    subprocess.run(["bash", "-euc", commands], cwd=tmp_path, env=environment, timeout=60, check=True)
+    assert sorted(one.name for one in tmp_path.iterdir() if one.name != "__pycache__") == ["pyspark"]
+    for name, package in (("pyspark.zip", "one"), ("py4j-0-src.zip", "other")):
+        importer = zipimport.zipimporter(str(library / name))
+        assert importer.get_source(package) == "VALUE = 1\n"
+        assert importer.get_filename(package).endswith("__init__.pyc")
