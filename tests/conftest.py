@@ -45,6 +45,7 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 _PATH = [str(ROOT), str(ROOT / "tests" / "warm"), os.environ.get("PYTHONPATH")]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATH))
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # else each Python process that imports numpy spins for 0.1 s of CPU
 use_archive()
 
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
