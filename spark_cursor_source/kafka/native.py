@@ -75,9 +75,9 @@ class NativeConsumer:
     ) -> tuple[pa.RecordBatch | None, int, tuple[KafkaError, int, int] | None]:
         """Read records of the assigned partition with ``start <= offset < stop``.
 
-        Waits up to ``wait_s`` for the first one. Returns the columns of what is there, the next offset, and
-        an event as ``(error, partition, offset)``, which ends the columns. They have at most ``rows`` rows,
-        and more than ``size`` bytes only in a single row.
+        Returns the columns, the next offset, and an event as ``(error, partition, offset)`` or None. The
+        columns end at ``stop``, at an event, when no record comes for ``wait_s``, or when they are full. They
+        have at most ``rows`` rows, and more than ``size`` bytes only in a single row.
         """
         found, past, event = self._consumer.read(
             partition, start, stop, rows=rows, bytes=size, wait_ms=round(wait_s * 1000), headers=headers
