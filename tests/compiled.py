@@ -57,22 +57,21 @@ def spark_archives() -> list[Path]:
 def compile_archive(archive: Path) -> bool:
     """Put bytecode beside the sources of an archive; False if it is there."""
     with tempfile.TemporaryDirectory(dir=archive.parent) as directory:
+        files = f"{directory}/files"
         with zipfile.ZipFile(archive) as sources:
             if any(name.endswith(".pyc") for name in sources.namelist()):
                 return False
-            sources.extractall(Path(directory, "files"))
+            sources.extractall(files)
         compileall.compile_dir(
-            Path(directory, "files"),
+            files,
             quiet=1,
             rx=_NOT_IMPORTED,
             legacy=True,  # beside the source, where the import of an archive looks for it
-            stripdir=str(Path(directory, "files")),
+            stripdir=files,
             prependdir=str(archive),
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         )
-        Path(shutil.make_archive(str(Path(directory, "whole")), "zip", Path(directory, "files"))).replace(
-            archive
-        )
+        Path(shutil.make_archive(f"{directory}/whole", "zip", files)).replace(archive)
     return True
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import InvalidOption, NativeReaderUnavailable
@@ -21,6 +20,7 @@ from spark_cursor_source.kafka.config_roles import reader_config
 from spark_cursor_source.kafka.consumers import borrowed_fastest_consumer, close_idle_consumers
 from spark_cursor_source.kafka.native import SWITCH, NativeConsumer, open_native_consumer
 from tests.conftest import CreateTopic
+from tests.kafka.control_plane import produce
 from tests.kafka.everything import END, fill
 from tests.kafka.ways import NEEDS_NATIVE
 from tests.logged import events
@@ -207,10 +207,7 @@ def test_memory_that_is_used_again_is_not_that_of_columns_that_are_still_there(
     topic = create_topic()
     values = [b"%08d" % number * 25 for number in range(messages)]
     servers = {"bootstrap.servers": broker.bootstrap_servers}
-    producer = Producer(servers)
-    for value in values:
-        producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0
+    produce(servers, topic, ({"value": value} for value in values))
     wrong: list[int] = []
 
     def read() -> None:
