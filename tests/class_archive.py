@@ -52,11 +52,14 @@ def make_archive() -> None:
         local_session._END_S = 120.0
 
         def collect(df: DataFrame, batch_id: int) -> None:
-            df.mapInArrow(lambda batches: batches, "value BIGINT").collect()
+            df.persist()
+            df.mapInArrow(lambda batches: batches, "value BIGINT").groupBy("value").count().collect()
+            df.unpersist()
 
         with local_session.local_session("classes", Path(directory)) as spark:
             spark.sparkContext.setLogLevel("ERROR")
-            stream = spark.readStream.format("rate").option("rowsPerSecond", 5).load().select("value")
+            rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 8).load()
+            stream = rows.select("value")
             writer = stream.writeStream.foreachBatch(collect).trigger(availableNow=True)
             query = writer.option("checkpointLocation", f"{directory}/checkpoint").start()
             query.awaitTermination(60)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 SHOWN = 10
-BROKERS = frozenset({"guarded_broker", "mortal_broker"})
+BROKERS = frozenset({"guarded_broker", "mortal_broker", "short_broker"})
 GARAGE = "garage"  #: keeps a Spark process that waits, as long as the next file needs one
 E2E = "tests/e2e/"
 WITH_SESSION = frozenset({"tests/docs/test_examples.py", "tests/e2e/test_notebook.py"})

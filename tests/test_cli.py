@@ -17,7 +17,7 @@ from spark_cursor_source.cli import main
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from tests.conftest import as_in_a_terminal
-from tests.kafka.control_plane import new_control, produce
+from tests.kafka.control_plane import control_on, produce
 from tests.kafka.tracker_thread import running_tracker
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -141,7 +141,7 @@ def test_cursorq_demo_refuses_what_it_cannot_do_before_anything_is_started(
 def test_a_subscription_is_administered_from_its_creation_to_its_end(
     broker: EmbeddedKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    control = new_control({"bootstrap.servers": broker.bootstrap_servers})
+    control = control_on(broker).create()
     ClusterAdmin(control.config).create({control.queue: (2, {})})
     produce(control.config, control.queue, [{"value": b"v", "timestamp": 1_000 + at} for at in range(9)])
     cluster = ["--bootstrap-servers", broker.bootstrap_servers, "--markers-topic", control.markers]

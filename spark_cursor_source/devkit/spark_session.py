@@ -14,6 +14,10 @@ from pyspark.sql import SparkSession
 from spark_cursor_source.spark.classic import gateway_of
 
 _END_S = 30.0
+#: writes checkpoints without starting a process for each look at a file: see docs/how-to/tune.md
+CHECKPOINT_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 #: options for a short-lived JVM on few cores: the second compiler would cost more time than it saves
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -55,6 +59,7 @@ def local_session(
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", str(cores))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.sql.streaming.checkpointFileManagerClass", CHECKPOINT_MANAGER)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()

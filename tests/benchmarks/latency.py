@@ -1,7 +1,8 @@
 """(c) From produce to foreachBatch for a lone message, against Spark's Kafka source and one without Kafka.
 
 A plain Python source, which reads no Kafka, shows how much of the time is Spark's own. The same is measured
-with Unix sockets between the JVM and Python. Over TCP, a worker gets a small batch in two parts, 40 ms apart.
+with the settings that docs/how-to/tune.md recommends: checkpoints through FileSystem, then also
+Unix sockets between the JVM and Python.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_cursor_source as cursorq
+from spark_cursor_source.devkit.spark_session import CHECKPOINT_MANAGER
 from tests.benchmarks.common import Bench, spark_session
 from tests.benchmarks.plain_source import PlainSource
 from tests.benchmarks.read import stream
@@ -30,12 +32,16 @@ def run(here: Bench) -> list[Figure]:
     as_it_comes = _took(here, ("cursorq", "kafka", "plain"))
     if here.runs == 1:  # the quick run
         return [_figure(f"{what}, p50", as_it_comes, peer, 0.5) for peer in _PEERS]
-    with_sockets = _took(here, ("cursorq", "plain"), spark_python_unix_domain_socket_enabled="true")
+    checkpoints = {"spark_sql_streaming_checkpointFileManagerClass": CHECKPOINT_MANAGER}
+    sockets = {"spark_python_unix_domain_socket_enabled": "true"}
+    with_checkpoints = _took(here, ("cursorq", "plain"), **checkpoints)
+    with_both = _took(here, ("cursorq", "plain"), **checkpoints, **sockets)
     return [
         _figure(f"{what}, p50", as_it_comes, "kafka", 0.5),
         _figure(f"{what}, p95", as_it_comes, "kafka", 0.95),
         _figure(f"{what}, p50", as_it_comes, "plain", 0.5),
-        _figure(f"{what}, Unix sockets, p50", with_sockets, "plain", 0.5),
+        _figure(f"{what}, FileSystem checkpoints, p50", with_checkpoints, "plain", 0.5),
+        _figure(f"{what}, FileSystem checkpoints and Unix sockets, p50", with_both, "plain", 0.5),
     ]
 
 

@@ -6,19 +6,14 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from spark_cursor_source.client import Client, QueueConsumer, QueueMessage, Service, ServiceConfig
-from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.topics.cursors import CursorTable
-from spark_cursor_source.tracker import Tracker
-from tests.kafka.control_plane import Control, new_control
+from tests.kafka.control_plane import new_control
+from tests.kafka.queue_rig import QueueRig
 from tests.waiting import PATIENCE_S, wait_until
 
 OpenClient = Callable[..., Client]
@@ -65,41 +60,8 @@ def stream(client: Client) -> str:
     return name
 
 
-@dataclass
-class Rig:
-    """A queue topic, its control topics, and what a test opens on them, which ends with the test."""
-
-    control: Control
-    partitions: int
-    stack: ExitStack = field(default_factory=ExitStack)
-
-    def __post_init__(self) -> None:
-        self.topics = ClusterAdmin(self.control.config)
-        self.topics.create({self.topic: (self.partitions, {})})
-        self._tail = CursorTable(self.control.config, self.control.cursors)
-        self.stack.callback(self._tail.close)
-
-    @property
-    def topic(self) -> str:
-        return self.control.queue
-
-    def recreate(self) -> None:
-        """Delete the queue topic, and create it again."""
-        self.topics.delete(self.topic)
-        wait_until(lambda: not self.topics.existing([self.topic]))
-        self.topics.create({self.topic: (self.partitions, {})})
-
-    def tracker(self, **options: object) -> None:
-        """Run a tracker until the test ends."""
-        names = {
-            "markersTopic": self.control.markers,
-            "redeliveriesTopic": self.control.redeliveries,
-            "cursorsTopic": self.control.cursors,
-        }
-        servers = {"kafka.bootstrap.servers": self.control.config["bootstrap.servers"]}
-        self.stack.enter_context(
-            Tracker({"trigger": "50ms", "takeOver": "true", **servers, **names, **options})
-        )
+class Rig(QueueRig):
+    """A queue and its clients."""
 
     def service(self, **more: Any) -> Service:
         settings: dict[str, Any] = {
@@ -122,25 +84,6 @@ class Rig:
         with self.service().queue(id, subscription="s").producer() as producer:
             acks = [producer.send(payload) for payload in payloads]
         return [(ack.partition, ack.offset or 0) for ack in acks]
-
-    def cursor(self, partition: int = 0, subscription: str = "s") -> CursorSnapshot | None:
-        self._tail.refresh()
-        return self._tail.get(Cell(subscription=subscription, topic=self.topic, partition=partition))
-
-    def cursors(self, subscription: str = "s") -> list[CursorSnapshot]:
-        found = [self.cursor(partition, subscription) for partition in range(self.partitions)]
-        return [one for one in found if one is not None]
-
-    def all_acked(self, count: int, subscription: str = "s") -> None:
-        """Wait until the tracker has read the acks of so many messages, and knows of no other."""
-
-        def done() -> bool:
-            cursors = self.cursors(subscription)
-            return sum(one.totals.acked for one in cursors) >= count and not any(
-                one.outstanding for one in cursors
-            )
-
-        wait_until(done)
 
 
 def receive(consumer: QueueConsumer, count: int, *, seconds: float = PATIENCE_S) -> list[QueueMessage]:

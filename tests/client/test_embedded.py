@@ -47,16 +47,7 @@ def test_consumers_with_an_embedded_tracker_share_one(make_rig: Callable[..., Ri
 def test_a_query_with_an_embedded_tracker_reads_without_another_one(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(1)
     rig.send(b"first")
-    options = {
-        "kafka.bootstrap.servers": rig.control.config["bootstrap.servers"],
-        "subscribe": rig.topic,
-        "subscription": "s",
-        "startingOffsets": "earliest",
-        "markersTopic": rig.control.markers,
-        "redeliveriesTopic": rig.control.redeliveries,
-        "cursorsTopic": rig.control.cursors,
-        "tracker": "embedded",
-    }
+    options = rig.source_options | {"startingOffsets": "earliest", "tracker": "embedded"}
     reader = CursorqStreamReader(SourceOptions.parse(options))
     try:
         start = reader.initialOffset()

@@ -45,18 +45,11 @@ def test_client_tracker_and_topics_show_what_became_of_the_messages(make_rig: Ca
     rig = make_rig(2)  # without a tracker: the one below is alone, and so counts every marker
     control = rig.control
     names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
-    options = {
-        "kafka.bootstrap.servers": control.config["bootstrap.servers"],
-        "trigger": "20ms",
-        "markersTopic": control.markers,
-        "redeliveriesTopic": control.redeliveries,
-        "cursorsTopic": control.cursors,
-    }
     service = rig.service()
     topics = rig.stack.enter_context(
         TopicMetrics(control.config, redeliveries_topic=control.redeliveries, **names)
     )
-    tracker = rig.stack.enter_context(Tracker(options, metrics_port=0))
+    tracker = rig.stack.enter_context(Tracker(control.options(trigger="20ms"), metrics_port=0))
     client = rig.stack.enter_context(serve_metrics(service, port=0))
     exporter = rig.stack.enter_context(serve_metrics(topics, port=0))
     rig.send(*(b"%d" % number for number in range(5)))

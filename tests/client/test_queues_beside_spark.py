@@ -24,16 +24,7 @@ def test_a_client_and_a_spark_query_share_a_subscription(
     rig = make_rig(2)
     rig.tracker()
     cursorq.register(spark)
-    options = {
-        "kafka.bootstrap.servers": rig.control.config["bootstrap.servers"],
-        "subscribe": rig.topic,
-        "subscription": "s",
-        "subscriptionType": "shared",
-        "sessionTimeout": "6s",
-        "markersTopic": rig.control.markers,
-        "redeliveriesTopic": rig.control.redeliveries,
-        "cursorsTopic": rig.control.cursors,
-    }
+    options = rig.source_options | {"subscriptionType": "shared", "sessionTimeout": "6s"}
     by_query: list[Id] = []
     by_client: list[Id] = []
 

@@ -16,6 +16,7 @@ from spark_cursor_source.errors import QueueTopicRecreated, TopicGone, TopicNotF
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.tracker.embedded import EmbeddedTracker
 from tests.client.conftest import Rig, ids, receive
+from tests.kafka.control_plane import PARTITIONS
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -134,9 +135,6 @@ def test_a_consumer_goes_on_when_the_cursors_topic_is_created_again(make_rig: Ca
 
 
 def write(rig: Rig, *markers: Marker) -> None:
-    partitions = rig.topics.ensure_control(
-        markers=rig.control.markers, redeliveries=rig.control.redeliveries, cursors=rig.control.cursors
-    ).markers
-    with closing(MarkerSender(rig.control.config, rig.control.markers, partitions)) as sender:
+    with closing(MarkerSender(rig.control.config, rig.control.markers, PARTITIONS)) as sender:
         sender.send(markers)
         sender.flush()

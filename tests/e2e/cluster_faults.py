@@ -28,7 +28,7 @@ def _cell(ledger: Ledger) -> Cell:
 
 def _control_leader(name: str) -> Find:
     def find(ledger: Ledger) -> int | None:
-        topic = ledger.queue.control[name]
+        topic = ledger.queue.control.names[name]
         count = ledger.queue.topics.describe([topic])[topic].partitions
         return ledger.broker.leader(topic, _cell(ledger).control_partition(count))
 
@@ -48,7 +48,7 @@ def _group_coordinator(ledger: Ledger) -> int | None:
 
 
 def _transaction_coordinator(ledger: Ledger) -> int | None:
-    return ledger.broker.transaction_coordinator(tracker_group(ledger.queue.control["markersTopic"]))
+    return ledger.broker.transaction_coordinator(tracker_group(ledger.queue.control.markers))
 
 
 ROLES: dict[str, Find] = {

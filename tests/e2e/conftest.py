@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import pytest
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from tests.e2e.harness import App, Field, Garage, SparkGarage, Verdict
+from tests.kafka.control_plane import control_on
 
 AWAY_S = 120.0
 #: those of this session, by the name of their fixture
@@ -51,27 +51,17 @@ def shared_tracker(
     """The tracker of all tests that do not kill theirs, without Spark."""
     directory = tmp_path_factory.mktemp("shared")
     field = Field(
-        servers=broker.bootstrap_servers,
         directory=directory,
         garage=plain_garage,
         topic="",
         subscription="",
-        control=control_topics("shared"),
+        control=control_on(broker, "shared"),
     )
     tracker = field.tracker()
     yield tracker
     failures = tracker.events("failed")
     field.close()
     assert not failures
-
-
-def control_topics(name: str) -> dict[str, str]:
-    """Names of control topics."""
-    return {
-        "markersTopic": f"e2e-{name}-markers",
-        "redeliveriesTopic": f"e2e-{name}-redeliveries",
-        "cursorsTopic": f"e2e-{name}-cursors",
-    }
 
 
 @pytest.fixture(scope="session")
@@ -117,12 +107,11 @@ def outage(plain_garage: Garage, tmp_path_factory: pytest.TempPathFactory) -> It
         )
         start_s = time.monotonic() - began
         queue = Field(
-            servers=broker.bootstrap_servers,
             directory=tmp_path_factory.mktemp("outage"),
             garage=plain_garage,
             topic="orders",
             subscription="s",
-            control=control_topics("outage"),
+            control=control_on(broker, "outage"),
         )
         processes.callback(queue.close)
         queue.topics.create({queue.topic: (2, {})})
@@ -153,12 +142,11 @@ def make_plain_queue(
         directory = tmp_path / str(len(made))
         directory.mkdir()
         queue = Field(
-            servers=broker.bootstrap_servers,
             directory=directory,
             garage=plain_garage,
             topic=beside.topic if beside else create_topic(partitions),
             subscription=subscription,
-            control=beside.control if beside else control_topics(uuid.uuid4().hex[:8]),
+            control=beside.control if beside else control_on(broker),
         )
         made.append(queue)
         return queue
@@ -188,12 +176,11 @@ def make_queue(
         if not own_tracker:
             request.getfixturevalue("shared_tracker")
         queue = Field(
-            servers=broker.bootstrap_servers,
             directory=tmp_path,
             garage=plain_garage if own_tracker else garage,
             topic=create_topic(partitions),
             subscription=subscription,
-            control=control_topics(uuid.uuid4().hex[:8] if own_tracker else "shared"),
+            control=control_on(broker) if own_tracker else control_on(broker, "shared"),
             trackers=garage if own_tracker else None,
         )
         made.append(queue)

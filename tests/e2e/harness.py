@@ -47,6 +47,7 @@ from tests import waiting
 from tests.e2e import plain_app, processes
 from tests.e2e.processes import Part
 from tests.forked import start_forked
+from tests.kafka.control_plane import Control
 from tests.kafka.topic_records import TopicRecords
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -342,17 +343,16 @@ class App:
 class Field:
     """A queue topic, its control topics, and the apps of one test."""
 
-    servers: str
+    control: Control
     directory: Path
     garage: Garage
     topic: str
     subscription: str
-    control: dict[str, str]
     trackers: Garage | None = None  #: where a tracker comes from, if not from the same garage
     apps: list[App] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._config = {"bootstrap.servers": self.servers}
+        self._config = self.control.config
         self.topics = ClusterAdmin(self._config)
         # Of its own: in a group with a member of a moment ago, the next one waits until that one is given up.
         self.group_prefix = f"cursorq-{uuid.uuid4().hex[:8]}"
@@ -396,16 +396,14 @@ class Field:
         return self._app(
             self.garage,
             role="consumer",
-            options={
-                "kafka.bootstrap.servers": self.servers,
-                "subscribe": self.topic,
-                "subscription": self.subscription,
-                "groupIdPrefix": self.group_prefix,
-                "leaseTimeout": "60s",
-                "trackerTimeout": f"{TIMEOUT_S:.0f}s",
-                **self.control,
-                **{name: str(value) for name, value in options.items()},
-            },
+            options=self.control.options(
+                subscribe=self.topic,
+                subscription=self.subscription,
+                groupIdPrefix=self.group_prefix,
+                leaseTimeout="60s",
+                trackerTimeout=f"{TIMEOUT_S:.0f}s",
+            )
+            | {name: str(value) for name, value in options.items()},
             checkpoint=str(directory / "checkpoint"),
             gate=str(directory / "gate"),
             leave=str(directory / "leave"),
@@ -428,13 +426,8 @@ class Field:
         return self._app(
             self.trackers or self.garage,
             role="tracker",
-            options={
-                "kafka.bootstrap.servers": self.servers,
-                "checkpointLocation": str(directory / "checkpoint"),
-                "trigger": "200ms",
-                **self.control,
-                **options,
-            },
+            options=self.control.options(checkpointLocation=str(directory / "checkpoint"), trigger="200ms")
+            | options,
             events=str(directory / "events"),
             die_at=die_at and {"step": die_at[0], "batch": die_at[1]},
             bug=bug,
@@ -490,7 +483,7 @@ class Field:
         """Ack from outside, as any job may."""
         cell = Cell(subscription=self.subscription, topic=self.topic, partition=partition)
         if self._sender is None:
-            markers = self.control["markersTopic"]
+            markers = self.control.markers
             self._sender = MarkerSender(
                 self._config, markers, self.topics.describe([markers])[markers].partitions
             )
@@ -508,7 +501,7 @@ class Field:
     def markers(self, kind: type[Any] = object) -> list[Marked]:
         """The markers of this queue and subscription."""
         found = []
-        for message in self.records(self.control["markersTopic"]):
+        for message in self.records(self.control.markers):
             marker = marker_wire.decode(message.key(), message.value())
             assert not isinstance(marker, marker_wire.MarkerV1)
             if isinstance(marker, kind) and self._is_ours(marker.cell):
@@ -520,7 +513,7 @@ class Field:
         """Every cursor of this queue since it was last deleted; compaction is far away in these tests."""
         values: defaultdict[int, dict[bytes, bytes]] = defaultdict(dict)
         found: list[Told] = []
-        for message in self.records(self.control["cursorsTopic"]):
+        for message in self.records(self.control.cursors):
             key, value = message.key(), message.value()
             values[message.partition()][key] = value
             cell = Cell.from_key(key)
@@ -538,7 +531,7 @@ class Field:
     def announcements(self) -> list[Announced]:
         """What the tracker has announced for this queue."""
         found = []
-        for message in self.records(self.control["redeliveriesTopic"]):
+        for message in self.records(self.control.redeliveries):
             redeliver = redelivery_wire.decode(message.value())
             if self._is_ours(redeliver.cell):
                 found.append(Announced(message.timestamp()[1], redeliver))

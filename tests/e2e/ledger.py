@@ -26,6 +26,7 @@ from spark_cursor_source.devkit.spark_session import python_environment
 from tests.e2e import processes
 from tests.e2e.harness import ROOT, App, Field, Garage, SparkGarage, Verdict
 from tests.e2e.processes import Part
+from tests.kafka.control_plane import control_on
 
 LEASE_S = 2
 MAX_DELIVERIES = 8
@@ -106,9 +107,7 @@ class Ledger:
     def _producing(self) -> Iterator[None]:
         """Messages of every kind, each once, all the time."""
         ended, kinds = threading.Event(), random.Random(self.seed)
-        producer = Producer(
-            {"bootstrap.servers": self.queue.servers, "enable.idempotence": True, "log_level": 0}
-        )
+        producer = Producer(self.queue.control.config | {"enable.idempotence": True, "log_level": 0})
 
         def produce() -> None:
             while not ended.wait(0.1):
@@ -275,19 +274,14 @@ def new_queue(
     """The ledger's queue and control topics, on a broker of its own; its tracker is of the same garage or of
     ``trackers``."""
     queue = Field(
-        servers=broker.bootstrap_servers,
         directory=directory,
         garage=garage,
         trackers=trackers,
         topic="ledger",
         subscription="s",
-        control={
-            "markersTopic": "ledger-markers",
-            "redeliveriesTopic": "ledger-redeliveries",
-            "cursorsTopic": "ledger-cursors",
-        },
+        control=control_on(broker, "ledger"),
     )
-    queue.topics.create({queue.topic: (PARTITIONS, {}), queue.control["cursorsTopic"]: (8, KEPT)})
+    queue.topics.create({queue.topic: (PARTITIONS, {}), queue.control.cursors: (8, KEPT)})
     return queue
 
 

@@ -64,18 +64,14 @@ class Apps:
         self._app, self._own = app, own
         self._control, self._directory = control, directory
         self._environment = {} if submit_args is None else {"PYSPARK_SUBMIT_ARGS": submit_args}
-        self._options = {
-            "kafka.bootstrap.servers": control.config["bootstrap.servers"],
-            "subscribe": control.queue,
-            "subscription": "s",
-            "subscriptionType": subscription_type,
-            "markersTopic": control.markers,
-            "redeliveriesTopic": control.redeliveries,
-            "cursorsTopic": control.cursors,
-            "leaseTimeout": "4s",
-            "maxOffsetsPerTrigger": "40",
-            "sessionTimeout": "6s",
-        }
+        self._options = control.options(
+            subscribe=control.queue,
+            subscription="s",
+            subscriptionType=subscription_type,
+            leaseTimeout="4s",
+            maxOffsetsPerTrigger="40",
+            sessionTimeout="6s",
+        )
 
     @contextmanager
     def running(

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from tests.e2e.conftest import control_topics
 from tests.e2e.harness import Field, Garage
+from tests.kafka.control_plane import control_on
 
 pytestmark = [pytest.mark.e2e, pytest.mark.broker, pytest.mark.timeout(900)]
 
@@ -23,12 +23,11 @@ def queue(mortal: EmbeddedKafka, plain_garage: Garage, tmp_path: Path) -> Iterat
     admin = AdminClient({"bootstrap.servers": mortal.bootstrap_servers, "log_level": "0"})
     admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])[topic].result(timeout=20)
     made = Field(
-        servers=mortal.bootstrap_servers,
         directory=tmp_path,
         garage=plain_garage,  # with Spark in the ledger
         topic=topic,
         subscription="s",
-        control=control_topics("mortal"),
+        control=control_on(mortal, "mortal"),
     )
     yield made
     made.close()

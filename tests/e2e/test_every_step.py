@@ -69,4 +69,4 @@ def _die(consumer: App, before: Sequence[str]) -> None:
 def _abort(queue: Field, partition: int) -> None:
     """Messages that nobody will ever see, in the middle of the queue."""
     aborted = {"value": b"aborted", "partition": partition}
-    transaction({"bootstrap.servers": queue.servers}, [(queue.topic, aborted)] * 2, commit=False)
+    transaction(queue.control.config, [(queue.topic, aborted)] * 2, commit=False)

@@ -168,7 +168,7 @@ def test_a_markers_topic_that_is_created_again_stops_the_tracker_and_the_next_on
     consumer.until(queue.all_settled, "all is acked")
     consumer.kill_tree()
     tracker.kill_tree()
-    delete_topic(queue.control["markersTopic"])
+    delete_topic(queue.control.markers)
     tracker.start()
     assert "Set new topics in markersTopic" in tracker.until_failed()
     another = queue.tracker(takeOver=True)
@@ -215,7 +215,7 @@ def _add_partition(queue: Field, admin: AdminClient, count: int) -> None:
 
 def _truncate_markers(queue: Field, admin: AdminClient) -> None:
     """As retention would, at its worst."""
-    topic = queue.control["markersTopic"]
+    topic = queue.control.markers
     count = queue.topics.describe([topic])[topic].partitions
     ends = queue.topics.end_offsets([(topic, number) for number in range(count)], committed=False)
     wanted = [TopicPartition(topic, number, end) for (_, number), end in ends.items() if end]
@@ -224,13 +224,13 @@ def _truncate_markers(queue: Field, admin: AdminClient) -> None:
 
 
 def _start_from_elsewhere(queue: Field, offsets: OffsetSet, *, timestamp_ms: int) -> None:
-    topic = queue.control["markersTopic"]
+    topic = queue.control.markers
     wait_until(lambda: queue.topics.existing([topic]), "the tracker has made its topics")
     cell = Cell(subscription=queue.subscription, topic=queue.topic, partition=0)
     run_id = "elsewhere"
     hello = Hello(cell=cell, run_id=run_id, position=0)
     start = Start(cell=cell, offsets=offsets, lease_ms=3_000, delivery_count=1, run_id=run_id)
-    producer = Producer({"bootstrap.servers": queue.servers})
+    producer = Producer(queue.control.config)
     for marker in (hello, start):
         producer.produce(
             topic,

@@ -122,9 +122,9 @@ def test_the_order_of_each_key_survives_kills_of_the_parts_of_a_spark_query(
     make_queue: MakeQueue,
 ) -> None:
     queue = make_queue(2)
-    consumer = queue.consumer(per_row=True, restarts=99, **SETTINGS)
+    consumer = queue.consumer(per_row=True, restarts=99, **SETTINGS | {"maxOffsetsPerTrigger": 60})
     queue.produce(["plain", "crash"], keys=["a"])
-    with queue.producing(VALUES, every_s=1.0, keys=KEYS):
+    with queue.producing(VALUES, every_s=3.0, keys=KEYS):
         consumer.until_seen(15)
         consumer.process.kill(Part.WORKER)
         consumer.until_seen(30)

@@ -90,7 +90,7 @@ def test_a_ledger_that_lacks_what_was_said_of_one_message_is_found_out(run: Run,
     # The same run, and a log from which these records of one message were dropped.
     queue = run.ledger.queue
     again = next(one for one, why in run.verdict.duplicates.items() if why == ("redelivery",))
-    markers, redeliveries = queue.control["markersTopic"], queue.control["redeliveriesTopic"]
+    markers, redeliveries = queue.control.markers, queue.control.redeliveries
     letter = queue.dead_letters()[0].id
     topic, is_dropped = {
         "ends": (markers, lambda one: again in _of_marker(one, End)),

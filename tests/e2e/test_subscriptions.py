@@ -177,7 +177,7 @@ def test_messages_of_a_key_go_to_one_task_in_order_while_the_assignment_lasts(
     wait_until(lambda: len(queue.topics.group_members(queue.group)) == 2, "both are there")
     wait_until(lambda: all(m.partitions for m in queue.topics.group_members(queue.group)), "both have one")
     keys = [f"key {number}".encode() for number in range(12)]
-    producer = Producer({"bootstrap.servers": queue.servers, "enable.idempotence": True})
+    producer = Producer(queue.control.config | {"enable.idempotence": True})
     for _ in range(20):
         for key in keys:
             producer.produce(queue.topic, b"plain", key=key, partition=crc32(key) % 2)
@@ -288,8 +288,8 @@ def test_a_query_runs_on_when_its_subscription_is_deleted_by_force(make_plain_qu
 
 def _subscriptions(queue: Field) -> Subscriptions:
     return Subscriptions(
-        {"bootstrap.servers": queue.servers},
-        markers_topic=queue.control["markersTopic"],
-        cursors_topic=queue.control["cursorsTopic"],
+        queue.control.config,
+        markers_topic=queue.control.markers,
+        cursors_topic=queue.control.cursors,
         group_id_prefix=queue.group_prefix,
     )

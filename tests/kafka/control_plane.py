@@ -27,6 +27,7 @@ from spark_cursor_source.core.cursor import Available, CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter, Decision, Redeliver
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker.outbox import Outbox, tracker_group
 from spark_cursor_source.wire import cursor as cursor_wire
@@ -62,6 +63,35 @@ class Control:
     @property
     def queue(self) -> str:
         return f"queue-{self.name}"
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The options that name these topics."""
+        return {
+            "markersTopic": self.markers,
+            "redeliveriesTopic": self.redeliveries,
+            "cursorsTopic": self.cursors,
+        }
+
+    def create(self, partitions: int = PARTITIONS) -> Control:
+        """Create the topics that do not exist, with so many partitions."""
+        ClusterAdmin(self.config).ensure_control(
+            markers=self.markers,
+            redeliveries=self.redeliveries,
+            cursors=self.cursors,
+            partitions=partitions,
+        )
+        return self
+
+    def options(self, **more: Any) -> dict[str, Any]:
+        """Options of a source, a sink or a tracker of these topics; names in ``more`` are Spark's."""
+        return {**{f"kafka.{name}": value for name, value in self.config.items()}, **self.names, **more}
+
+
+def control_on(broker: EmbeddedKafka, name: str | None = None) -> Control:
+    """Control topics of this name on a broker, or of a new name; they need not exist."""
+    config = {"bootstrap.servers": broker.bootstrap_servers}
+    return Control(config=config, name=name or uuid.uuid4().hex[:12])
 
 
 def login(user: str, password: str) -> dict[str, str]:
@@ -109,11 +139,7 @@ def bind_bob(
 
 def new_control(config: dict[str, str]) -> Control:
     """Control topics of a test's own, which are there."""
-    names = Control(config=config, name=uuid.uuid4().hex[:12])
-    ClusterAdmin(config).ensure_control(
-        markers=names.markers, redeliveries=names.redeliveries, cursors=names.cursors
-    )
-    return names
+    return Control(config=config, name=uuid.uuid4().hex[:12]).create()
 
 
 class EncodingOutbox(Outbox):

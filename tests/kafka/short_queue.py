@@ -16,8 +16,8 @@ from confluent_kafka import Producer
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from tests.client.conftest import Rig
-from tests.conftest import READY_S, ROOT, end_clients
-from tests.kafka.control_plane import new_control, read_all
+from tests.conftest import READY_S, RESTING, ROOT, end_clients
+from tests.kafka.control_plane import control_on, read_all
 from tests.waiting import wait_until
 
 #: retention is looked at often, and what it takes is gone at once
@@ -38,41 +38,22 @@ MakeShort = Callable[..., "ShortRig"]
 class ShortRig(Rig):
     """A queue topic of short retention, its control topics, and what a test opens on them."""
 
-    def create(self, **settings: object) -> None:
-        """Create the queue topic again, with these settings."""
-        self.topics.delete(self.topic)
-        wait_until(lambda: not self.topics.existing([self.topic]))
-        self.topics.create({self.topic: (self.partitions, {**SHORT, **settings})})
-
     @property
     def rescue_topic(self) -> str:
         return f"rescue-{self.control.name}"
 
     @property
-    def tracker_options(self) -> dict[str, str]:
-        return {
-            "kafka.bootstrap.servers": self.control.config["bootstrap.servers"],
-            "trigger": "50ms",
-            "sessionTimeout": "2s",
-            "markersTopic": self.control.markers,
-            "redeliveriesTopic": self.control.redeliveries,
-            "cursorsTopic": self.control.cursors,
-            "rescueTopic": self.rescue_topic,
-            **RESCUE,
-        }
+    def tracker_options(self) -> dict[str, Any]:
+        return self.control.options(
+            trigger="50ms", sessionTimeout="2s", rescueTopic=self.rescue_topic, **RESCUE
+        )
 
     @property
-    def source_options(self) -> dict[str, str]:
-        """The options of a query of subscription ``s``."""
-        return {
-            "kafka.bootstrap.servers": self.control.config["bootstrap.servers"],
-            "subscribe": self.topic,
-            "subscription": "s",
-            "markersTopic": self.control.markers,
-            "redeliveriesTopic": self.control.redeliveries,
-            "cursorsTopic": self.control.cursors,
-            "rescueTopic": self.rescue_topic,
-        }
+    def source_options(self) -> dict[str, Any]:
+        return super().source_options | {"rescueTopic": self.rescue_topic}
+
+    def recreate(self, **settings: object) -> None:
+        super().recreate(**(SHORT | settings))
 
     def tracker(self, **options: object) -> None:
         super().tracker(**(RESCUE | {"rescueTopic": self.rescue_topic} | options))
@@ -143,8 +124,9 @@ class ShortRig(Rig):
 
 
 @pytest.fixture(scope="session")
-def short_broker() -> Iterator[EmbeddedKafka]:
+def short_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedKafka]:
     with EmbeddedKafka(properties=PROPERTIES, ready_timeout_s=READY_S) as running:
+        request.config.stash[RESTING]["short_broker"] = running
         yield running
         end_clients()
 
@@ -155,10 +137,10 @@ def make_short(short_broker: EmbeddedKafka) -> Iterator[MakeShort]:
     with ExitStack() as stack:
 
         def make(partitions: int = 1, **settings: object) -> ShortRig:
-            control = new_control({"bootstrap.servers": short_broker.bootstrap_servers})
+            control = control_on(short_broker).create()
             rig = ShortRig(control, partitions)
             stack.enter_context(rig.stack)
-            rig.create(**{name.replace("_", "."): value for name, value in settings.items()})
+            rig.recreate(**{name.replace("_", "."): value for name, value in settings.items()})
             return rig
 
         yield make

@@ -12,15 +12,7 @@ from tests.kafka.control_plane import Control
 
 def options_of(control: Control, checkpoint: Path, **options: object) -> dict[str, object]:
     """The options of a tracker of these control topics."""
-    return {
-        **{f"kafka.{name}": value for name, value in control.config.items()},
-        "checkpointLocation": str(checkpoint),
-        "trigger": "50ms",
-        "markersTopic": control.markers,
-        "redeliveriesTopic": control.redeliveries,
-        "cursorsTopic": control.cursors,
-        **options,
-    }
+    return control.options(checkpointLocation=str(checkpoint), trigger="50ms", **options)
 
 
 @contextmanager

@@ -10,11 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
 from tests.spark.control import Control
 from tests.spark.desk import Desk, MakeDesk
-from tests.spark.harness import CONTROL, POLICIES, Bench
+from tests.spark.harness import POLICIES, Bench, suite_control
 
 
 @pytest.fixture(scope="session")
@@ -23,18 +22,8 @@ def tracker(broker: EmbeddedKafka) -> Iterator[Tracker]:
 
     It is one without Spark. Spark's own is under test where it is killed, refused or superseded.
     """
-    ClusterAdmin({"bootstrap.servers": broker.bootstrap_servers}).ensure_control(
-        markers=CONTROL["markersTopic"],
-        redeliveries=CONTROL["redeliveriesTopic"],
-        cursors=CONTROL["cursorsTopic"],
-    )
-    options = {
-        "kafka.bootstrap.servers": broker.bootstrap_servers,
-        "trigger": "100ms",
-        "subscriptions": POLICIES,
-        **CONTROL,
-    }
-    with Tracker(options) as running:
+    control = suite_control(broker.bootstrap_servers).create()
+    with Tracker(control.options(trigger="100ms", subscriptions=POLICIES)) as running:
         yield running
 
 

@@ -19,6 +19,7 @@ from spark_cursor_source.kafka.range_consumer import read_range
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
+from tests.kafka import control_plane
 
 PARTITIONS = 2
 
@@ -32,18 +33,8 @@ class Control:
         self.create_topic = create_topic
         self.config = {"bootstrap.servers": servers}
         self.topics = ClusterAdmin(self.config)
-        suffix = uuid.uuid4().hex[:8]
-        self.names = {
-            "markersTopic": f"markers-{suffix}",
-            "redeliveriesTopic": f"redeliveries-{suffix}",
-            "cursorsTopic": f"cursors-{suffix}",
-        }
-        self.topics.ensure_control(
-            markers=self.names["markersTopic"],
-            redeliveries=self.names["redeliveriesTopic"],
-            cursors=self.names["cursorsTopic"],
-            partitions=PARTITIONS,
-        )
+        self._control = control_plane.Control(self.config, uuid.uuid4().hex[:8]).create(PARTITIONS)
+        self.names = self._control.names
         # Idempotent, or a new topic's first refusal could put the second message before the first.
         self._producer = Producer({**self.config, "linger.ms": 5, "enable.idempotence": True})
         self._sender = MarkerSender(self.config, self.names["markersTopic"], PARTITIONS)
@@ -54,9 +45,7 @@ class Control:
 
     def options(self, **more: object) -> dict[str, str]:
         """Options of a view, a source or a write; names in ``more`` are Spark's."""
-        servers = self.config["bootstrap.servers"]
-        given = {name: str(value) for name, value in more.items()}
-        return {"kafka.bootstrap.servers": servers, **self.names, **given}
+        return self._control.options(**{name: str(value) for name, value in more.items()})
 
     def view(self, view: str, **more: object) -> DataFrame:
         return self.spark.read.format("cursorq").options(**self.options(view=view, **more)).load()

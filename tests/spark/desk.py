@@ -9,42 +9,23 @@ from typing import Any
 import pyarrow as pa
 
 from spark_cursor_source.consumer.planner import Planner
-from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker
-from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.reader import CursorqStreamReader, LeasedSlices
-from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import MarkerSender
-from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.wire import marker as marker_wire
-from tests.kafka.control_plane import new_control, produce, read_all
+from tests.kafka.control_plane import PARTITIONS, new_control, produce, read_all
+from tests.kafka.queue_rig import QueueRig
 from tests.waiting import wait_until
 
 
-class Desk:
+class Desk(QueueRig):
     """A queue, its control topics, a tracker, and readers that are asked as Spark asks them."""
 
     def __init__(self, servers: str, stack: ExitStack, partitions: int, tracker: dict[str, object]) -> None:
-        self.control = new_control({"bootstrap.servers": servers})
-        ClusterAdmin(self.control.config).create({self.queue: (partitions, {})})
-        self._stack = stack
-        self._given: dict[str, object] = {
-            "kafka.bootstrap.servers": servers,
-            "markersTopic": self.control.markers,
-            "redeliveriesTopic": self.control.redeliveries,
-            "cursorsTopic": self.control.cursors,
-        }
-        stack.enter_context(Tracker({"trigger": "50ms", **self._given, **tracker}))
-        self._tail = CursorTable(self.control.config, self.control.cursors)
-        stack.callback(self._tail.close)
-        partitions = (
-            ClusterAdmin(self.control.config)
-            .describe([self.control.markers])[self.control.markers]
-            .partitions
-        )
-        self._sender = MarkerSender(self.control.config, self.control.markers, partitions)
+        super().__init__(new_control({"bootstrap.servers": servers}), partitions, stack)
+        self.tracker(**tracker)
+        self._sender = MarkerSender(self.control.config, self.control.markers, PARTITIONS)
         stack.callback(self._sender.close)
 
     @property
@@ -54,30 +35,22 @@ class Desk:
     def reader(self, **more: object) -> CursorqStreamReader:
         """One run of a query."""
         reader = CursorqStreamReader(self.options(**more))
-        self._stack.callback(reader.stop)
+        self.stack.callback(reader.stop)
         return reader
 
     def planner(self, **more: object) -> Planner:
         """The same, of which a test asks more than Spark does."""
         planner = Planner(self.options(**more))
-        self._stack.callback(planner.close)
+        self.stack.callback(planner.close)
         return planner
 
     def options(self, **more: object) -> SourceOptions:
-        given = self._given | {"subscribe": self.queue, "subscription": "s", "groupIdPrefix": self.queue}
-        return SourceOptions.parse({k: str(v) for k, v in (given | more).items()})
+        given = self.source_options | {"groupIdPrefix": self.queue} | more
+        return SourceOptions.parse({name: str(value) for name, value in given.items()})
 
     def put(self, *values: bytes, partition: int = 0, **record: Any) -> None:
         records = [{"value": value, "partition": partition} | record for value in values]
         produce(self.control.config, self.queue, records)
-
-    def recreate(self) -> None:
-        """Delete the queue topic, and create it again."""
-        topics = ClusterAdmin(self.control.config)
-        was = topics.describe([self.queue])[self.queue]
-        topics.delete(self.queue)
-        wait_until(lambda: not topics.existing([self.queue]))
-        topics.create({self.queue: (was.partitions, {})})
 
     def say(self, *markers: Marker) -> None:
         """Write markers as a sink does."""
@@ -90,17 +63,6 @@ class Desk:
 
     def _records(self) -> list[Any]:
         return read_all(self.control.config, self.control.markers)
-
-    def cell(self, partition: int = 0) -> Cell:
-        return Cell(subscription="s", topic=self.queue, partition=partition)
-
-    def cursor(self, partition: int = 0) -> CursorSnapshot | None:
-        self._tail.refresh()
-        return self._tail.get(self.cell(partition))
-
-    def until(self, condition: Callable[[CursorSnapshot], Any], partition: int = 0) -> None:
-        """Wait until the cursor of a partition is so."""
-        wait_until(lambda: (one := self.cursor(partition)) is not None and condition(one))
 
 
 class Query:

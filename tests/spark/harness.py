@@ -24,15 +24,11 @@ from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import offset_json
 from tests import waiting
+from tests.kafka.control_plane import Control
 from tests.kafka.topic_records import TopicRecords
 from tests.spark.plain_query import PlainQuery
 
 TIMEOUT_S = 240.0
-CONTROL = {
-    "markersTopic": "suite-markers",
-    "redeliveriesTopic": "suite-redeliveries",
-    "cursorsTopic": "suite-cursors",
-}
 #: subscriptions whose messages the suite's tracker treats in a way of their own; all others have its defaults
 POLICIES = {
     "one-delivery": {"maxDeliveries": 1},
@@ -43,6 +39,11 @@ POLICIES = {
     "short-lived-kept": {"messageTtl": "3s", "expiredTo": "dead-letters"},
     "guarded": {"breaker": "2/1m", "breakerPause": "none"},
 }
+
+
+def suite_control(servers: str) -> Control:
+    """The control topics that the tests of running queries share."""
+    return Control(config={"bootstrap.servers": servers}, name="suite")
 
 
 def wait_until(
@@ -151,11 +152,12 @@ class Bench:
     queries: list[StreamingQuery | PlainQuery] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._config = {"bootstrap.servers": self.servers}
+        self.control = suite_control(self.servers)
+        self._config = self.control.config
         # Of its own: in a group with a member of a moment ago, the next one waits until that one is given up.
         self.group_prefix = f"cursorq-{self.directory.name}"
         self.topics = ClusterAdmin(self._config)
-        self._cursors = CursorTable(self._config, CONTROL["cursorsTopic"])
+        self._cursors = CursorTable(self._config, self.control.cursors)
         self._records = TopicRecords(self._config, self.topics)
         self._lock = threading.Lock()
 
@@ -170,15 +172,10 @@ class Bench:
     def options(self, topic: str | None, subscription: str = "s", **more: object) -> dict[str, str]:
         """Options of a source and its sink; names in ``more`` are Spark's."""
         named = {"subscribe": topic} if topic is not None else {}
-        return {
-            "kafka.bootstrap.servers": self.servers,
-            "subscription": subscription,
-            "groupIdPrefix": self.group_prefix,
-            "leaseTimeout": "60s",
-            **CONTROL,
-            **named,
-            **{name: str(value) for name, value in more.items()},
-        }
+        given = self.control.options(
+            subscription=subscription, groupIdPrefix=self.group_prefix, leaseTimeout="60s"
+        )
+        return given | named | {name: str(value) for name, value in more.items()}
 
     def produce(self, topic: str, records: Iterable[Any], *, partition: int = 0) -> None:
         """Write records: values, or dicts of what ``Producer.produce`` takes."""
@@ -291,7 +288,7 @@ class Bench:
     def markers(self, topic: str, subscription: str | None = None, kind: type[Any] = object) -> list[Marked]:
         """The markers of a topic's cells, in the order of their log."""
         found = []
-        for message in self.records(CONTROL["markersTopic"]):
+        for message in self.records(self.control.markers):
             try:
                 marker = marker_wire.decode(message.key(), message.value())
             except marker_wire.InvalidMarker:

@@ -90,7 +90,7 @@ def test_several_actions_on_a_batch_read_kafka_once_if_it_is_persisted(
 ) -> None:
     # Each read ends the control record of the transaction, which nobody can ack: its Ends count the reads.
     topic = bench.create_topic()
-    transaction({"bootstrap.servers": bench.servers}, [(topic, {"value": b"%d" % n}) for n in range(5)])
+    transaction(bench.control.config, [(topic, {"value": b"%d" % n}) for n in range(5)])
     options = bench.options(topic)
     found: list[Any] = []
 

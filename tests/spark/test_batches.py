@@ -215,7 +215,7 @@ def test_partitions_that_are_added_while_it_runs_are_read_from_their_beginning(b
     bench.produce(topic, [b"before"])
     seen = bench.plain(options, lambda row: Leave() if row.partition and row.delivery_count == 1 else None)
     bench.until(lambda: bench.group(topic) == 1, "the query is there")
-    admin = AdminClient({"bootstrap.servers": bench.servers})
+    admin = AdminClient(bench.control.config)
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result(timeout=20)
     # librdkafka producers may not know the new partitions at once
     bench.until(lambda: len(bench.ends(topic)) == 3, "the partitions are there")

@@ -11,7 +11,7 @@ from spark_cursor_source import AckSink
 from spark_cursor_source.admin import read_stuck
 from spark_cursor_source.core.outcome import Release
 from spark_cursor_source.spark.per_row import Message
-from tests.spark.harness import CONTROL, Bench
+from tests.spark.harness import Bench
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -35,10 +35,10 @@ def test_the_view_names_what_a_message_waits_for_until_an_operator_acks_it(bench
     found = sorted((row.offset, row.state, row.delivery_count, row.behind) for row in rows.collect())
     assert found == [(0, "delayed", 1, None), *((offset, "blocked", 0, 0) for offset in (1, 3, 4))]
     stuck = read_stuck(
-        {"bootstrap.servers": bench.servers},
+        bench.control.config,
         topic=topic,
-        markers_topic=CONTROL["markersTopic"],
-        cursors_topic=CONTROL["cursorsTopic"],
+        markers_topic=bench.control.markers,
+        cursors_topic=bench.control.cursors,
     )
     first = stuck.oldest[0]
     assert (first.offset, first.key_order, first.reason) == (0, "blocks 3 messages", "not now")

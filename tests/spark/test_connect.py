@@ -104,14 +104,7 @@ def test_a_tracker_stops_during_a_batch_and_one_that_is_bounded_ends_by_itself(
     ClusterAdmin(config).create({bounded.queue: (1, {})})
     produce(config, bounded.cursors, [{"key": cell.key, "value": cursor_wire.encode(leased)}])
     told = [
-        {
-            "kafka.bootstrap.servers": broker.bootstrap_servers,
-            "checkpointLocation": str(tmp_path / control.name),
-            "markersTopic": control.markers,
-            "redeliveriesTopic": control.redeliveries,
-            "cursorsTopic": control.cursors,
-            "backoff": "0s",
-        }
+        control.options(checkpointLocation=str(tmp_path / control.name), backoff="0s")
         for control in (endless, bounded)
     ]
     said = json.loads(run_client(TRACKER_APP, (json.dumps(told),), tmp_path))

@@ -12,7 +12,7 @@ from spark_cursor_source import AckSink, Reject, Release
 from spark_cursor_source.cli import main
 from tests.kafka.control_plane import transaction
 from tests.logged import events
-from tests.spark.harness import CONTROL, Bench, Seen
+from tests.spark.harness import Bench, Seen
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -29,7 +29,7 @@ def test_messages_expire_while_no_consumer_runs_and_the_next_one_sees_none_of_th
         return Release(delay="10m") if message.offset == 1 else None
 
     bench.drain(options, AckSink.per_row(handle, options))
-    transaction({"bootstrap.servers": bench.servers}, [(topic, {"value": b"aborted"})] * 2, commit=False)
+    transaction(bench.control.config, [(topic, {"value": b"aborted"})] * 2, commit=False)
     # Their producer's clock is not believed.
     written = time.monotonic()
     bench.produce(topic, [{"value": b"%d" % n, "timestamp": 1_000_000} for n in (5, 6, 7)])
@@ -113,7 +113,7 @@ def test_a_breaker_holds_dead_letters_that_come_too_fast_until_it_is_told_to_clo
     assert events([opened])[0].startswith("breaker_opened subscription=guarded ")
     query.stop()
     told = ["resume", "--subscription", "guarded", "--topic", topic, "--bootstrap-servers", bench.servers]
-    names = ["--markers-topic", CONTROL["markersTopic"], "--cursors-topic", CONTROL["cursorsTopic"]]
+    names = ["--markers-topic", bench.control.markers, "--cursors-topic", bench.control.cursors]
     assert main([*told, *names]) == 0
     assert capsys.readouterr().out == "the breaker of guarded closes, on 2 partitions\n"
     bench.until_acked(topic, {0: 3, 1: 1}, "guarded")

@@ -23,7 +23,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import MarkerSender
-from tests.kafka.control_plane import Control, new_control, produce
+from tests.kafka.control_plane import Control, control_on, produce
 from tests.kafka.tracker_thread import running_tracker
 from tests.spark.harness import logged, wait_until
 
@@ -43,7 +43,7 @@ def mortal() -> Iterator[EmbeddedKafka]:
 @pytest.fixture
 def control(mortal: EmbeddedKafka, tmp_path: Path) -> Iterator[Control]:
     """A queue of ten messages with keys, and its tracker."""
-    made = new_control({"bootstrap.servers": mortal.bootstrap_servers})
+    made = control_on(mortal).create()
     ClusterAdmin(made.config).create({made.queue: (1, {})})
     produce(made.config, made.queue, [{"key": b"q", "value": b"%d" % n} for n in range(10)])
     with running_tracker(made, tmp_path / "tracker"):

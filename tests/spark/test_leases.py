@@ -13,7 +13,7 @@ import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import KeepAlive, Release
-from tests.spark.harness import CONTROL, Bench, Seen
+from tests.spark.harness import Bench, Seen
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -24,8 +24,8 @@ def test_no_row_reaches_user_code_before_its_start_is_durable(bench: Bench) -> N
     for partition in (0, 1):
         bench.produce(topic, [b"x"] * 2, partition=partition)
     options = bench.options(topic)
-    before = bench.ends(CONTROL["markersTopic"])
-    servers, markers_topic = bench.servers, CONTROL["markersTopic"]
+    before = bench.ends(bench.control.markers)
+    servers, markers_topic = bench.servers, bench.control.markers
     cell_of = {p: Cell(subscription="s", topic=topic, partition=p) for p in (0, 1)}
     found: list[tuple[int, int, str]] = []
 

@@ -9,7 +9,7 @@ import pytest
 
 import spark_cursor_source as cursorq
 from spark_cursor_source.admin import limit_subscription
-from tests.spark.harness import CONTROL, Bench, Seen
+from tests.spark.harness import Bench, Seen
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -18,10 +18,10 @@ RATE = 10
 
 def limit(bench: Bench, subscription: str, **limits: float | None) -> None:
     limit_subscription(
-        {"bootstrap.servers": bench.servers},
+        bench.control.config,
         subscription,
-        markers_topic=CONTROL["markersTopic"],
-        cursors_topic=CONTROL["cursorsTopic"],
+        markers_topic=bench.control.markers,
+        cursors_topic=bench.control.cursors,
         **limits,  # type: ignore[arg-type]
     )
 

@@ -19,7 +19,7 @@ from spark_cursor_source.errors import QueueTopicEndsEarlier
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.wire import marker as marker_wire
 from tests.kafka.control_plane import read_all, transaction
-from tests.spark.harness import CONTROL, Bench
+from tests.spark.harness import Bench
 from tests.spark.plain_query import PlainQuery
 
 pytestmark = pytest.mark.broker
@@ -46,7 +46,7 @@ def test_transactions_leave_no_hole_for_ever_wherever_they_end(bench: Bench) -> 
     # 0-2 committed, 3 control, 4-5 aborted, 6 control, 7 plain, 8-9 aborted, 10 control: the end of the log
     topic = bench.create_topic()
     options = bench.options(topic)
-    config = {"bootstrap.servers": bench.servers}
+    config = bench.control.config
     transaction(config, [(topic, {"value": b"%d" % number}) for number in range(3)])
     transaction(config, [(topic, {"value": b"%d" % number}) for number in range(2)], commit=False)
     bench.produce(topic, [b"plain"])
@@ -82,7 +82,7 @@ def test_a_compacted_queue_leaves_no_hole_for_ever(bench: Bench) -> None:
         bench.produce(topic, [{"key": b"%d" % (number % 3), "value": b"x"} for number in range(9)])
         time.sleep(0.2)  # so that the next ones begin a segment
     left: list[int] = []
-    config = {"bootstrap.servers": bench.servers}
+    config = bench.control.config
 
     def compacted() -> bool:
         bench.produce(topic, [{"key": b"z", "value": b"x"}])  # rolls the segment
@@ -157,7 +157,7 @@ def acked_queue(bench: Bench, size: int) -> tuple[str, PlainQuery]:
 
 
 def create_again(bench: Bench, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bench.servers})
+    admin = AdminClient(bench.control.config)
     admin.delete_topics([topic])[topic].result(timeout=20)
 
     def created() -> bool:
@@ -175,7 +175,7 @@ def test_what_is_no_marker_is_quarantined_and_the_tracker_goes_on(
     # rubbish in the partition of the very cell -- S, End: the cursor is as if it were not there
     topic = bench.create_topic()
     cell = Cell(subscription="s", topic=topic, partition=0)
-    count = bench.topics.describe([CONTROL["markersTopic"]])[CONTROL["markersTopic"]].partitions
+    count = bench.topics.describe([bench.control.markers])[bench.control.markers].partitions
     at = cell.control_partition(count)
     good = marker_wire.encode(
         Start(cell=cell, offsets=OffsetSet.of((0, 9)), lease_ms=1000, delivery_count=1, run_id="x")
@@ -193,10 +193,10 @@ def test_what_is_no_marker_is_quarantined_and_the_tracker_goes_on(
         (cell.key, good + b"\x92\x01\x00"),  # offsets again, empty
         (b"queue", bytes.fromhex("1001 1a020803")),  # an End of version 1, and no queueTopic
     ]
-    producer = Producer({"bootstrap.servers": bench.servers})
+    producer = Producer(bench.control.config)
     with caplog.at_level(logging.WARNING):
         for key, value in rubbish:
-            producer.produce(CONTROL["markersTopic"], value, key, partition=at)
+            producer.produce(bench.control.markers, value, key, partition=at)
         assert producer.flush(30) == 0
         bench.produce(topic, [b"x"] * 3)
         options = bench.options(topic)
@@ -206,5 +206,5 @@ def test_what_is_no_marker_is_quarantined_and_the_tracker_goes_on(
     assert bench.cursor(topic).totals.delivered == 3
     logged = [one.getMessage() for one in caplog.records if "marker_quarantined" in one.getMessage()]
     assert len(logged) == len(rubbish)
-    assert all(f"{CONTROL['markersTopic']} partition {at} offset " in line for line in logged)
+    assert all(f"{bench.control.markers} partition {at} offset " in line for line in logged)
     assert any("version 7 is unknown" in line for line in logged)

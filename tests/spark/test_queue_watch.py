@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,7 +23,7 @@ from spark_cursor_source.tracker.tracked_cells import TrackedCells
 from spark_cursor_source.tracker.watch import QueueWatch
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
-from tests.kafka.control_plane import Control, produce, read_all
+from tests.kafka.control_plane import Control, control_on, produce, read_all
 
 pytestmark = pytest.mark.broker
 
@@ -36,16 +35,7 @@ class Watched:
         self.control = control
         self.topics = ClusterAdmin(control.config)
         self.topics.create({control.queue: (2, {})})
-        self.options = TrackerOptions.parse(
-            {
-                "kafka": control.config,
-                "checkpointLocation": "cp",
-                "markersTopic": control.markers,
-                "redeliveriesTopic": control.redeliveries,
-                "cursorsTopic": control.cursors,
-                **given,
-            }
-        )
+        self.options = TrackerOptions.parse(control.options(checkpointLocation="cp", **given))
         self.partitions = self.topics.describe([control.markers])[control.markers].partitions
         self.watch = QueueWatch(self.options, self.topics, self.partitions)
 
@@ -85,10 +75,7 @@ class Watched:
 
 @pytest.fixture
 def watched(broker: EmbeddedKafka) -> Iterator[Callable[..., Watched]]:
-    control = Control(config={"bootstrap.servers": broker.bootstrap_servers}, name=uuid.uuid4().hex[:12])
-    ClusterAdmin(control.config).ensure_control(
-        markers=control.markers, redeliveries=control.redeliveries, cursors=control.cursors
-    )
+    control = control_on(broker).create()
     made: list[Watched] = []
 
     def make(**given: Any) -> Watched:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,16 @@ from spark_cursor_source import AckSink
 from spark_cursor_source.core.marker import End
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import AckedBySource, MissingColumns, UnknownOption
-from tests.spark.harness import CONTROL, Bench, Seen, start_patiently, wait_until
+from tests.kafka.control_plane import control_on
+from tests.spark.harness import Bench, Seen, start_patiently, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
 @pytest.fixture
-def own_control() -> dict[str, str]:
-    """Control topics of a test's own, which the suite's tracker knows nothing of."""
-    name = f"own-{uuid.uuid4().hex[:8]}"
-    return {option: f"{name}-{option.removesuffix('Topic')}" for option in CONTROL}
+def own_control(broker: EmbeddedKafka) -> dict[str, str]:
+    """Names of control topics of a test's own, which the suite's tracker knows nothing of."""
+    return control_on(broker).names
 
 
 @pytest.fixture
@@ -131,7 +130,7 @@ def test_messages_that_retention_took_before_their_ack_are_data_loss(bench: Benc
     options = bench.options(topic, leaseTimeout="1s")
     seen = Seen()
     bench.drain(options, seen)
-    admin = AdminClient({"bootstrap.servers": bench.servers})
+    admin = AdminClient(bench.control.config)
     for future in admin.delete_records([TopicPartition(topic, 0, 3)]).values():
         future.result(timeout=20)
     bench.until(lambda: (c := bench.cursor(topic)) is not None and c.available, "the leases are over")
@@ -149,7 +148,7 @@ def test_messages_that_retention_took_before_their_ack_are_data_loss(bench: Benc
 def test_a_new_subscription_begins_with_what_retention_has_left(bench: Bench) -> None:
     topic = bench.create_topic()
     bench.produce(topic, [b"x"] * 5)
-    admin = AdminClient({"bootstrap.servers": bench.servers})
+    admin = AdminClient(bench.control.config)
     for future in admin.delete_records([TopicPartition(topic, 0, 3)]).values():
         future.result(timeout=20)
     options = bench.options(topic)

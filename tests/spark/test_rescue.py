@@ -175,7 +175,7 @@ def test_a_topic_that_is_created_again_delivers_none_of_the_old_messages(
     rig.produce(5)
     rig.until_removed(5)
     assert len(rig.copies()) == 5
-    rig.create()
+    rig.recreate()
     rig.produce(1)
     query = run_query(rig, failOnDataLoss="false")
     until_rows(query, 1)

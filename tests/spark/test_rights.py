@@ -92,9 +92,7 @@ class Guarded:
 
     def options(self) -> dict[str, str]:
         return {
-            "markersTopic": self.control.markers,
-            "redeliveriesTopic": self.control.redeliveries,
-            "cursorsTopic": self.control.cursors,
+            **self.control.names,
             **{f"kafka.{name}": value for name, value in self.kafka().items()},
         }
 

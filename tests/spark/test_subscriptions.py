@@ -9,7 +9,7 @@ import pytest
 from spark_cursor_source.admin.stats import read_stats
 from spark_cursor_source.admin.subscriptions import LATEST, Subscriptions, at_offsets
 from spark_cursor_source.core.cursor import CursorSnapshot
-from tests.spark.harness import CONTROL, Bench
+from tests.spark.harness import Bench
 
 pytestmark = pytest.mark.broker
 
@@ -22,9 +22,9 @@ def bench(plain_bench: Bench) -> Bench:
 
 def open_subscriptions(bench: Bench) -> Subscriptions:
     return Subscriptions(
-        {"bootstrap.servers": bench.servers},
-        markers_topic=CONTROL["markersTopic"],
-        cursors_topic=CONTROL["cursorsTopic"],
+        bench.control.config,
+        markers_topic=bench.control.markers,
+        cursors_topic=bench.control.cursors,
         group_id_prefix=bench.group_prefix,
     )
 
@@ -39,10 +39,10 @@ def test_a_subscription_is_created_read_described_and_deleted(bench: Bench) -> N
         seen = bench.plain(options)
         bench.until_acked(topic, 10, "made")
         (stats,) = read_stats(
-            {"bootstrap.servers": bench.servers},
+            bench.control.config,
             topic=topic,
-            markers_topic=CONTROL["markersTopic"],
-            cursors_topic=CONTROL["cursorsTopic"],
+            markers_topic=bench.control.markers,
+            cursors_topic=bench.control.cursors,
             group_id_prefix=bench.group_prefix,
         ).subscriptions
         (consumer,) = stats.consumers

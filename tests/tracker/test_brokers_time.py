@@ -29,9 +29,6 @@ def test_the_time_is_asked_with_one_marker_for_each_leader_and_then_goes_on(
     control: Control, tmp_path: Path
 ) -> None:
     clock = clock_of(control, tmp_path, [cell_of(f"q{number}") for number in range(20)])
-    ClusterAdmin(control.config).ensure_control(
-        markers=control.markers, redeliveries=control.redeliveries, cursors=control.cursors
-    )
     before_ms = int(time.time() * 1000)
     first_ms = clock.now_ms()
     assert before_ms - 5 <= first_ms <= int(time.time() * 1000) + 5  # the broker runs on this machine
@@ -43,9 +40,6 @@ def test_a_known_time_goes_on_while_the_brokers_confirm_no_marker(
     control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(brokers_time, "_ASK_EVERY_MS", 0)
-    ClusterAdmin(control.config).ensure_control(
-        markers=control.markers, redeliveries=control.redeliveries, cursors=control.cursors
-    )
     clock = clock_of(control, tmp_path, [cell_of("q")])
     known_ms = clock.now_ms()
 

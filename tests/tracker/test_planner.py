@@ -66,16 +66,7 @@ def planner(control: Control) -> Iterator[MakePlanner]:
 
 
 def options_of(control: Control, **given: Any) -> TrackerOptions:
-    return TrackerOptions.parse(
-        {
-            "kafka": control.config,
-            "checkpointLocation": "cp",
-            "markersTopic": control.markers,
-            "redeliveriesTopic": control.redeliveries,
-            "cursorsTopic": control.cursors,
-            **given,
-        }
-    )
+    return TrackerOptions.parse(control.options(checkpointLocation="cp", **given))
 
 
 def home(cell: Cell) -> int:

@@ -40,16 +40,7 @@ class DiedError(Exception):
 
 
 def options_of(control: Control, checkpoint: Path, **given: object) -> TrackerOptions:
-    return TrackerOptions.parse(
-        {
-            "kafka": control.config,
-            "checkpointLocation": str(checkpoint),
-            "markersTopic": control.markers,
-            "redeliveriesTopic": control.redeliveries,
-            "cursorsTopic": control.cursors,
-            **given,
-        }
-    )
+    return TrackerOptions.parse(control.options(checkpointLocation=str(checkpoint), **given))
 
 
 def run(options: TrackerOptions, *, step: Callable[[str], None], until: Callable[[], bool]) -> None:

@@ -22,7 +22,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.ui import Collector, UiSettings, create_app
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
-from tests.kafka.control_plane import PARTITIONS, Control, cell_of, new_control, offsets, produce
+from tests.kafka.control_plane import PARTITIONS, Control, cell_of, control_on, offsets, produce
 from tests.waiting import wait_until
 
 Open = Callable[..., TestClient]
@@ -43,7 +43,7 @@ def settings_of(control: Control, **more: object) -> UiSettings:
 @pytest.fixture(scope="module")
 def queue(broker: EmbeddedKafka) -> Control:
     """Ten messages of a queue, of which `billing` has one in each state, and `<b>&` all unread."""
-    control = new_control({"bootstrap.servers": broker.bootstrap_servers})
+    control = control_on(broker).create()
     ClusterAdmin(control.config).create({control.queue: (1, {}), f"{control.queue}-billing-DLQ": (1, {})})
     values = [b'{"order": 17, "name": "<script>alert(1)</script>"}', b"plain", b"\xff\x00", *[b"x"] * 7]
     headers = [("trace", b"t-1"), ("bad", b"\xff")]

@@ -15,7 +15,7 @@ from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.ui import Collector, create_app
-from tests.kafka.control_plane import Control, new_control, produce
+from tests.kafka.control_plane import Control, control_on, produce
 from tests.ui.conftest import settings_of
 from tests.waiting import wait_until
 
@@ -28,16 +28,9 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 @pytest.fixture(scope="module")
 def tracked(broker: EmbeddedKafka) -> Iterator[Control]:
     """A subscription `billing` of a queue, whose tracker runs."""
-    control = new_control({"bootstrap.servers": broker.bootstrap_servers})
+    control = control_on(broker).create()
     ClusterAdmin(control.config).create({control.queue: (1, {})})
-    options = {
-        "kafka.bootstrap.servers": broker.bootstrap_servers,
-        "trigger": "20ms",
-        "takeOver": "true",
-        "markersTopic": control.markers,
-        "redeliveriesTopic": control.redeliveries,
-        "cursorsTopic": control.cursors,
-    }
+    options = control.options(trigger="20ms", takeOver="true")
     names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
     with Tracker(options), Subscriptions(control.config, **names) as subscriptions:
         subscriptions.create("billing", control.queue, EARLIEST)

@@ -24,7 +24,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.ui import Collector, UiSettings, create_app
 from tests.conftest import ROOT
-from tests.kafka.control_plane import Control, new_control, produce
+from tests.kafka.control_plane import Control, control_on, produce
 from tests.ui.conftest import settings_of
 from tests.waiting import wait_until
 
@@ -45,8 +45,7 @@ SAMPLES = 40  #: of the curves in the pictures
 @contextmanager
 def shop(broker: EmbeddedKafka) -> Iterator[Control]:
     """A queue with four partitions that two subscriptions read, and one that nobody reads."""
-    control = new_control({"bootstrap.servers": broker.bootstrap_servers})
-    names = {"redeliveriesTopic": control.redeliveries, "cursorsTopic": control.cursors}
+    control = control_on(broker).create()
     ClusterAdmin(control.config).create({TOPIC: (4, {}), QUIET: (2, {})})
     pick = random.Random(5)
     orders = [
@@ -56,9 +55,7 @@ def shop(broker: EmbeddedKafka) -> Iterator[Control]:
     produce(control.config, TOPIC, orders)
     produce(control.config, QUIET, [{"value": b"mail %d" % at, "partition": at % 2} for at in range(60)])
     with ExitStack() as stack:
-        servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
-        tracker = {"trigger": "50ms", "takeOver": "true", "markersTopic": control.markers}
-        stack.enter_context(Tracker(tracker | servers | names))
+        stack.enter_context(Tracker(control.options(trigger="50ms", takeOver="true")))
         with Subscriptions(
             control.config, markers_topic=control.markers, cursors_topic=control.cursors
         ) as subscriptions:
