@@ -41,7 +41,7 @@ from spark_cursor_source.options.source import AckMode, Ordering
 from spark_cursor_source.spark.ack_batch import ack_batch
 from spark_cursor_source.spark.actions import SETTLED_SCHEMA, markers_of, markers_partitions, run_action
 from spark_cursor_source.spark.bisected import DELIVERY, BatchFunction, BisectedCalls
-from spark_cursor_source.spark.classic import reads_a_source, rows_read
+from spark_cursor_source.spark.classic import reads_a_source, recognizable_stop, rows_read
 from spark_cursor_source.spark.handler_calls import Handling
 from spark_cursor_source.spark.handler_times import count_handler_times
 from spark_cursor_source.spark.handling import handle, handle_and_settle
@@ -81,6 +81,10 @@ class BatchSink(ABC):
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Processes one micro-batch. Spark calls this foreachBatch function."""
+        with recognizable_stop(batch):
+            self._process(batch, batch_id)
+
+    def _process(self, batch: DataFrame, batch_id: int) -> None:
         # All checks run before the batch is processed. After a later failure, the retried batch would repeat
         # what was done.
         options = options_of_batch(batch, self._options)
@@ -322,6 +326,10 @@ class PerRowSink:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Processes one micro-batch. Spark calls this foreachBatch function."""
+        with recognizable_stop(batch):
+            self._process(batch, batch_id)
+
+    def _process(self, batch: DataFrame, batch_id: int) -> None:
         options = options_of_batch(batch, self._options)
         ids = outcome_ids(options)
         in_order = ordering(batch.schema, options) is Ordering.KEY

@@ -7,6 +7,8 @@ answers for one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from traceback import format_exception
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -45,6 +47,20 @@ def reads_a_source(batch: DataFrame) -> bool | None:
 
 
 def _scans(batch: DataFrame) -> list[Any] | None:
+    query = _query_of(batch)
+    if query is None:
+        return None
+    from py4j.protocol import Py4JError  # the client of Spark Connect does not install it
+
+    try:
+        leaves = _leaves(query.lastExecution().executedPlan())
+        return [leaf for leaf in leaves if leaf.getClass().getSimpleName() == "MicroBatchScanExec"]
+    except (AttributeError, Py4JError, TypeError):
+        return None  # internals of another version of Spark
+
+
+def _query_of(batch: DataFrame) -> Any:
+    """Returns the JVM's object for the query of a foreachBatch function. None as in ``reads_a_source``."""
     sc: Any = getattr(batch.sparkSession, "_sc", None)
     if sc is None or (query_id := sc.getLocalProperty("sql.streaming.queryId")) is None:
         return None
@@ -52,9 +68,7 @@ def _scans(batch: DataFrame) -> list[Any] | None:
 
     try:
         shared = batch.sparkSession._jsparkSession.sharedState()
-        query = shared.activeStreamingQueries().get(sc._jvm.java.util.UUID.fromString(query_id))
-        leaves = _leaves(query.lastExecution().executedPlan())
-        return [leaf for leaf in leaves if leaf.getClass().getSimpleName() == "MicroBatchScanExec"]
+        return shared.activeStreamingQueries().get(sc._jvm.java.util.UUID.fromString(query_id))
     except (AttributeError, Py4JError, TypeError):
         return None  # internals of another version of Spark
 
@@ -70,6 +84,40 @@ def _leaves(plan: Any) -> Iterator[Any]:
             yield from _leaves(leaf.plan())
         else:
             yield leaf
+
+
+_INTERRUPTIONS = ("InterruptedException", "InterruptedIOException", "ClosedByInterruptException")
+
+
+@contextmanager
+def recognizable_stop(batch: DataFrame) -> Iterator[None]:
+    """Shortens the error with which Spark interrupts a foreachBatch function, if its query is being stopped.
+
+    Spark looks in the text of this error for an interruption. Its regular expression overflows the stack in a
+    text of some thousand characters, such as a Java stack trace. Then Spark logs StackOverflowError instead
+    of ending the query quietly. Does nothing with Spark Connect.
+    """
+    try:
+        yield
+    except Exception as error:
+        if (group := _stopped_job_group(batch, error)) is None:
+            raise
+        from py4j.protocol import Py4JError  # the client of Spark Connect does not install it
+
+        # Spark takes these words for a cancelled job.
+        summary = f"org.apache.spark.SparkException: job group {group} is cancelled, as the query is stopped"
+        raise Py4JError(summary) from None
+
+
+def _stopped_job_group(batch: DataFrame, error: BaseException) -> str | None:
+    """Returns the job group of the query, if it is being stopped and the error is its interruption."""
+    query = _query_of(batch)
+    if query is None or query.isActive():
+        return None
+    text = "".join(format_exception(error))
+    group: str | None = batch.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
+    interrupted = any(name in text for name in _INTERRUPTIONS)
+    return group if group is not None and (interrupted or ("cancelled" in text and group in text)) else None
 
 
 def drop_checkpoint(rows: DataFrame) -> None:

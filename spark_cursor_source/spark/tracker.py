@@ -17,7 +17,7 @@ from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.reappend import Redelivery
 from spark_cursor_source.options.tracker import NONE, TrackerOptions
-from spark_cursor_source.spark.classic import gateway_of
+from spark_cursor_source.spark.classic import gateway_of, recognizable_stop
 from spark_cursor_source.spark.redaction import hide_secrets
 from spark_cursor_source.spark.tracker_source import POLICIES, SUBSCRIPTIONS, MarkerDataSource
 from spark_cursor_source.spark.tracker_state import TrackerProcessor
@@ -134,7 +134,7 @@ class TrackerBatch:
 
     def __call__(self, decided: DataFrame, batch_id: int) -> None:
         """Executes one micro-batch. Spark calls this foreachBatch function."""
-        with self._lock:
+        with self._lock, recognizable_stop(decided):
             try:
                 self._carry_out(decided, batch_id)
             except BaseException:

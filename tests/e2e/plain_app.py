@@ -148,6 +148,7 @@ class _Decided:
     """The rows of a batch, as a DataFrame gives them."""
 
     rows: list[Row]
+    sparkSession: None = None
 
     def collect(self) -> list[Row]:
         return self.rows
