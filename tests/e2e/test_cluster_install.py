@@ -75,7 +75,10 @@ class StandaloneCluster:
         for name in ("worker-1", "worker-2"):
             work = ["--work-dir", str(self._directory / name), self.url]
             self._jobs.run(name, [*worker, *work], DAEMON)
-        self._jobs.until(lambda: self._jobs.log("master").count("Registering worker") == 2, "two workers")
+        # The master refuses a worker that comes before its election, which tries again later.
+        registered = "Successfully registered with master"
+        for name in ("worker-1", "worker-2"):
+            self._jobs.until(lambda name=name: registered in self._jobs.log(name), f"{name} is registered")
 
     @property
     def url(self) -> str:

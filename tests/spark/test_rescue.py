@@ -205,17 +205,18 @@ def test_a_tracker_that_is_killed_and_replaced_under_load_loses_nothing(
     make_short: MakeShort, run_query: RunQuery, tmp_path: Path
 ) -> None:
     # 600 messages in 24 s, and no query; every 6 s another tracker joins, and the one before is killed once
-    # messages are copied again: on a busy machine a takeover may take longer than 6 s
-    rig = make_short(2, retention_ms=30_000)
-    conf = tmp_path / "tracker.toml"
+    # messages are copied again: on a busy machine a takeover may take longer than 6 s, and a tracker may be
+    # silent for longer than a session of 2 s, which starts another takeover
+    rig = make_short(2, retention_ms=40_000)
+    conf, patient = tmp_path / "tracker.toml", {"rescueBefore": "36s", "sessionTimeout": "6s"}
     with ExitStack() as stack:
-        current = stack.enter_context(rig.tracker_process(conf, rescueBefore="26s"))
+        current = stack.enter_context(rig.tracker_process(conf, **patient))
         subscribe(rig, run_query)
         load = rig.load(600, 24.0)
         kills = copied = 0
         while load.is_alive() or kills < 3:
             before = current
-            current = stack.enter_context(rig.tracker_process(conf, rescueBefore="26s"))
+            current = stack.enter_context(rig.tracker_process(conf, **patient))
             load.join(6)
             wait_until(lambda so_far=copied: so_far < (found := len(rig.copies())) or found == 600)
             copied = len(rig.copies())
