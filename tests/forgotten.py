@@ -12,16 +12,21 @@ TRIES = 3  #: of tests that kill a broker amid transactions; one of them fails i
 FAULT = f"KAFKA-20734: the broker has forgotten the end of a transaction {TRIES} times"
 
 
-def is_forgotten(broker: EmbeddedKafka, topic: str, partition: int) -> bool:
-    """True if the broker has dropped the marker that ends a transaction in this partition.
+def forgotten(broker: EmbeddedKafka) -> set[str]:
+    """The partitions, as ``topic-0``, in which a broker has dropped the marker that ends a transaction.
 
     Kafka 4.3.1 does, as KAFKA-20734 says, if it starts after a crash and the coordinator looks for the leader
     of a partition while there is none: the transaction is over for the coordinator, and open for ever in the
     partition.
     """
-    log = broker.log_path.read_text(errors="replace")
-    dropped = re.findall(r"find leader endpoint for partitions \w*Set\(([^)]*)\)", log)
-    return f"{topic}-{partition}" in ", ".join(dropped).split(", ")
+    logs = "\n".join(broker.log_tail(1_000_000, broker=number) for number in broker.pids)
+    dropped = re.findall(r"find leader endpoint for partitions \w*Set\(([^)]*)\)", logs)
+    return {partition for partitions in dropped for partition in partitions.split(", ")}
+
+
+def is_forgotten(broker: EmbeddedKafka, topic: str, partition: int) -> bool:
+    """True if a broker has dropped the marker that ends a transaction in this partition."""
+    return f"{topic}-{partition}" in forgotten(broker)
 
 
 def offsets_are_forgotten(broker: EmbeddedKafka, group: str) -> bool:

@@ -26,6 +26,7 @@ from spark_cursor_source.devkit.spark_session import python_environment
 from tests.e2e import processes
 from tests.e2e.harness import ROOT, App, Field, Garage, SparkGarage, Verdict
 from tests.e2e.processes import Part
+from tests.forgotten import forgotten
 from tests.kafka.control_plane import control_on
 
 LEASE_S = 2
@@ -101,6 +102,7 @@ class Ledger:
                 if not app.process.alive:
                     app.restart()
             assert time.monotonic() < until, f"{what}: {self.told} {self.consumer.events('failed')[-2:]}"
+            assert not (open_for_ever := forgotten(self.broker)), f"{what}: {open_for_ever} (KAFKA-20734)"
             time.sleep(0.5)
 
     @contextmanager

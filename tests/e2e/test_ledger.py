@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from spark_cursor_source.wire import redelivery as redelivery_wire
 from tests.e2e.cluster_faults import ROLE_FAULTS, leaders_elected, two_brokers_away
 from tests.e2e.harness import Field, Garage, MessageId, Verdict, ids_of
 from tests.e2e.ledger import FAULTS, Ledger, check, new_queue, report
+from tests.forgotten import FAULT, TRIES, forgotten
 
 pytestmark = [pytest.mark.e2e, pytest.mark.broker, pytest.mark.timeout(900)]
 
@@ -35,13 +37,31 @@ class Run:
 @pytest.fixture(scope="module")
 def run(garage: Garage, plain_garage: Garage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Its query is Spark's. Its tracker is not: what befalls Spark's own is in ``test_tracker_killed``."""
-    with EmbeddedKafka(properties={"auto.create.topics.enable": False}) as broker:
-        queue = new_queue(broker, garage, tmp_path_factory.mktemp("ledger"), trackers=plain_garage)
-        try:
-            ledger = Ledger(broker, queue, SEED)
-            yield Run(ledger, ledger.run(lambda: True))
-        finally:
-            queue.close()
+    for _ in range(TRIES):
+        with (
+            new_broker() as broker,
+            closing(
+                new_queue(broker, garage, tmp_path_factory.mktemp("ledger"), trackers=plain_garage)
+            ) as queue,
+        ):
+            if (done := completed(Ledger(broker, queue, SEED))) is not None:
+                yield done
+                return
+    pytest.xfail(FAULT)
+
+
+def new_broker(brokers: int = 1) -> EmbeddedKafka:
+    return EmbeddedKafka(brokers=brokers, properties={"auto.create.topics.enable": False})
+
+
+def completed(ledger: Ledger) -> Run | None:
+    """The run to its end; None if a broker has left a transaction open for ever meanwhile."""
+    try:
+        return Run(ledger, ledger.run(lambda: True))
+    except AssertionError:
+        if not forgotten(ledger.broker):
+            raise
+    return None
 
 
 @pytest.mark.spark
@@ -69,16 +89,16 @@ def test_a_ledger_on_a_cluster_is_right_whichever_brokers_die_or_stand_still(
         two_brokers_away,
         leaders_elected,
     ]
-    with EmbeddedKafka(brokers=3, properties={"auto.create.topics.enable": False}) as broker:
-        queue = new_queue(broker, plain_garage, tmp_path)
-        try:
+    for number in range(TRIES):
+        (directory := tmp_path / str(number)).mkdir()
+        with new_broker(3) as broker, closing(new_queue(broker, plain_garage, directory)) as queue:
             ledger = Ledger(broker, queue, SEED, away_s=2.0, faults=faults, may_end=lambda fault: False)
-            verdict = ledger.run(lambda: True)
-            print(report(ledger, verdict))
-            check(verdict, queue)
-            assert not ledger.ended
-        finally:
-            queue.close()
+            if (done := completed(ledger)) is not None:
+                print(report(ledger, done.verdict))
+                check(done.verdict, queue)
+                assert not ledger.ended
+                return
+    pytest.xfail(FAULT)
 
 
 # ---- and a wrong one is wrong
