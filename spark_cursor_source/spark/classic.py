@@ -7,7 +7,7 @@ answers for one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from traceback import format_exception
 from typing import Any
 
@@ -100,7 +100,10 @@ def recognizable_stop(batch: DataFrame) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if (group := _stopped_job_group(batch, error)) is None:
+        group = None
+        with suppress(Exception):  # the JVM may be gone
+            group = _stopped_job_group(batch, error)
+        if group is None:
             raise
         from py4j.protocol import Py4JError  # the client of Spark Connect does not install it
 
