@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 import spark_cursor_source as cursorq
+from spark_cursor_source.spark.classic import recognizable_stop
 from tests.spark.harness import Bench
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -51,3 +52,13 @@ def test_a_query_that_is_stopped_amid_a_batch_is_stopped_and_has_not_failed(
     query.stop()
     assert query.exception() is None
     assert query.status["message"] == "Stopped"
+
+
+def test_an_error_in_a_batch_whose_session_is_gone_stays_as_it_is() -> None:
+    class Gone:
+        @property
+        def sparkSession(self) -> Any:
+            raise ConnectionError("the JVM has ended")
+
+    with pytest.raises(ValueError, match="mine"), recognizable_stop(Gone()):  # type: ignore[arg-type]
+        raise ValueError("mine")
