@@ -352,12 +352,11 @@ class Field:
     apps: list[App] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._config = self.control.config
-        self.topics = ClusterAdmin(self._config)
+        self.topics = ClusterAdmin(self.control.config)
         # Of its own: in a group with a member of a moment ago, the next one waits until that one is given up.
         self.group_prefix = f"cursorq-{uuid.uuid4().hex[:8]}"
         self._sender: MarkerSender | None = None
-        self._records = TopicRecords(self._config, self.topics)
+        self._records = TopicRecords(self.control.config, self.topics)
 
     @property
     def group(self) -> str:
@@ -449,7 +448,7 @@ class Field:
         """Append messages to the queue; ``timestamp_ms`` is what a producer takes for the time, if not 0.
 
         The messages have the ``keys`` in turn."""
-        producer = Producer({**self._config, "linger.ms": 5, "enable.idempotence": True})
+        producer = Producer({**self.control.config, "linger.ms": 5, "enable.idempotence": True})
         for value, key in zip(values, cycle(keys), strict=False):
             producer.produce(self.topic, value.encode(), key, partition=partition, timestamp=timestamp_ms)
         assert producer.flush(60) == 0
@@ -485,7 +484,7 @@ class Field:
         if self._sender is None:
             markers = self.control.markers
             self._sender = MarkerSender(
-                self._config, markers, self.topics.describe([markers])[markers].partitions
+                self.control.config, markers, self.topics.describe([markers])[markers].partitions
             )
         self._sender.send([End(cell=cell, offsets=OffsetSet.from_offsets(sorted(offsets)))])
         self._sender.flush()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -42,7 +42,7 @@ class Control:
     """The control topics of one test."""
 
     config: dict[str, str]
-    name: str
+    name: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
 
     @property
     def markers(self) -> str:
@@ -88,10 +88,9 @@ class Control:
         return {**{f"kafka.{name}": value for name, value in self.config.items()}, **self.names, **more}
 
 
-def control_on(broker: EmbeddedKafka, name: str | None = None) -> Control:
+def control_on(broker: EmbeddedKafka, *name: str) -> Control:
     """Control topics of this name on a broker, or of a new name; they need not exist."""
-    config = {"bootstrap.servers": broker.bootstrap_servers}
-    return Control(config=config, name=name or uuid.uuid4().hex[:12])
+    return Control({"bootstrap.servers": broker.bootstrap_servers}, *name)
 
 
 def login(user: str, password: str) -> dict[str, str]:
@@ -139,7 +138,7 @@ def bind_bob(
 
 def new_control(config: dict[str, str]) -> Control:
     """Control topics of a test's own, which are there."""
-    return Control(config=config, name=uuid.uuid4().hex[:12]).create()
+    return Control(config).create()
 
 
 class EncodingOutbox(Outbox):

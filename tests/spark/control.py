@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -33,7 +32,7 @@ class Control:
         self.create_topic = create_topic
         self.config = {"bootstrap.servers": servers}
         self.topics = ClusterAdmin(self.config)
-        self._control = control_plane.Control(self.config, uuid.uuid4().hex[:8]).create(PARTITIONS)
+        self._control = control_plane.Control(self.config).create(PARTITIONS)
         self.names = self._control.names
         # Idempotent, or a new topic's first refusal could put the second message before the first.
         self._producer = Producer({**self.config, "linger.ms": 5, "enable.idempotence": True})

@@ -153,12 +153,11 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.control = suite_control(self.servers)
-        self._config = self.control.config
         # Of its own: in a group with a member of a moment ago, the next one waits until that one is given up.
         self.group_prefix = f"cursorq-{self.directory.name}"
-        self.topics = ClusterAdmin(self._config)
-        self._cursors = CursorTable(self._config, self.control.cursors)
-        self._records = TopicRecords(self._config, self.topics)
+        self.topics = ClusterAdmin(self.control.config)
+        self._cursors = CursorTable(self.control.config, self.control.cursors)
+        self._records = TopicRecords(self.control.config, self.topics)
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -180,7 +179,7 @@ class Bench:
     def produce(self, topic: str, records: Iterable[Any], *, partition: int = 0) -> None:
         """Write records: values, or dicts of what ``Producer.produce`` takes."""
         # Idempotent, or a new topic's first refusal could put the second message before the first.
-        producer = Producer({**self._config, "linger.ms": 5, "enable.idempotence": True})
+        producer = Producer({**self.control.config, "linger.ms": 5, "enable.idempotence": True})
         for record in records:
             given = record if isinstance(record, dict) else {"value": record}
             producer.produce(topic, **({"partition": partition} | given))
