@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from spark_cursor_source.consumer.ack_check import check_acks
 from spark_cursor_source.consumer.action_columns import BLOCK, LEAVE, MESSAGE_ID, OUTCOME, require_values
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import Block, End, KeepAlive, Leave, Reject, Release
+from spark_cursor_source.core.marker import Block, End, KeepAlive, Leave, Reject, Release, of_topics
 from spark_cursor_source.core.names import why_no_topic
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.outcome import check_delay_ms
@@ -146,7 +146,7 @@ class Settlement:
         check_acked(self._options, markers)
         config, topic = client_config(self._options.kafka, "producer"), self._options.markers_topic
         with borrowed_producer(MarkerSender, config, topic, markers_partitions) as sender:
-            sender.send([*blocks, *markers])
+            sender.send(of_topics([*blocks, *markers], self._options.topic_ids))
             sender.flush()
         self._fold.clear()
         self._blocked.clear()

@@ -10,6 +10,7 @@ other messages at the same offsets.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from spark_cursor_source.core.cell import Cell
@@ -314,14 +315,20 @@ Marker = (
 OfTopic = Start | End | KeepAlive | Release | Reject
 
 
-def of_topic(marker: Marker, topic_id: str) -> Marker:
-    """Returns the marker with the id of its queue topic, if it is a marker of single messages.
+def of_topics(markers: Iterable[Marker], topic_ids: Mapping[str, str]) -> Iterator[Marker]:
+    """Yields the markers. Those of single messages have the id of their queue topic, if it is given.
 
     >>> cell = Cell(subscription="s", topic="t", partition=0)
-    >>> of_topic(End(cell=cell, offsets=OffsetSet.of((3, 5))), "id-1").topic_id
+    >>> (end,) = of_topics([End(cell=cell, offsets=OffsetSet.of((3, 5)))], {"t": "id-1"})
+    >>> end.topic_id
     'id-1'
     """
-    return replace(marker, topic_id=topic_id) if isinstance(marker, OfTopic) else marker
+    for marker in markers:
+        topic_id = topic_ids.get(marker.cell.topic)
+        if topic_id is not None and isinstance(marker, OfTopic):
+            yield replace(marker, topic_id=topic_id)
+        else:
+            yield marker
 
 
 #: names of the markers, as operators see them

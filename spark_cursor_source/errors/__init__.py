@@ -134,6 +134,7 @@ from spark_cursor_source.errors.tracker import (
     StreamsTopicUnfit,
     TrackerFenced,
     TrackerOwnedByAnother,
+    TrackerProgressLost,
     TrackerSilent,
     WireError,
 )
@@ -241,6 +242,7 @@ __all__ = [
     "TrackedElsewhere",
     "TrackerFenced",
     "TrackerOwnedByAnother",
+    "TrackerProgressLost",
     "TrackerSilent",
     "UnfitColumn",
     "UnfitMessageColumn",

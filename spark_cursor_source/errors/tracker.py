@@ -27,6 +27,17 @@ class TrackerOwnedByAnother(KafkaFailure):
         )
 
 
+class TrackerProgressLost(KafkaFailure):
+    """Raised when the brokers have committed less progress of a tracker than its checkpoint holds."""
+
+    markers_topic: str
+    template = (
+        "The brokers have lost progress that the tracker of markers topic '{markers_topic}' had committed "
+        "(after a crash, see KAFKA-20734, or from a backup), so its checkpoint is ahead of the cursors. Use "
+        "a new checkpointLocation with takeOver=true, which starts from the cursors and loses nothing."
+    )
+
+
 class TrackerFenced(KafkaFailure):
     """Raised when another tracker for the same topics was started later."""
 

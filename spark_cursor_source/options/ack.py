@@ -95,6 +95,8 @@ class AckOptions:
     subscription_type: SubscriptionType = same_option(SourceOptions, "subscription_type")
     #: A sink uses it to hold back the messages of a key behind one that it has not acked.
     ordering: Ordering = same_option(SourceOptions, "ordering")
+    #: No option. Ids of the queue topics by name, as of the batch whose rows are settled. Empty: unknown.
+    topic_ids: Mapping[str, str] = field(default_factory=dict, metadata=read_by(lambda _: {}))
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> AckOptions:

@@ -19,7 +19,7 @@ from spark_cursor_source.consumer.action_columns import (
 )
 from spark_cursor_source.consumer.settlement import check_acked
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import End
+from spark_cursor_source.core.marker import End, of_topics
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions
@@ -71,7 +71,7 @@ def write_acks(acks: Sequence[End], options: AckOptions) -> int:
         config = client_config(options.kafka, "producer")
         partitions = markers_partitions(options)
         with borrowed_producer(MarkerSender, config, options.markers_topic, partitions) as sender:
-            sender.send(acks)
+            sender.send(of_topics(acks, options.topic_ids))
             sender.flush()
     return sum(len(ack.offsets) for ack in acks)
 

@@ -39,7 +39,13 @@ from spark_cursor_source.options.ack import AckAction, AckOptions, check_settled
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.source import AckMode, Ordering
 from spark_cursor_source.spark.ack_batch import ack_batch
-from spark_cursor_source.spark.actions import SETTLED_SCHEMA, markers_of, markers_partitions, run_action
+from spark_cursor_source.spark.actions import (
+    SETTLED_SCHEMA,
+    markers_of,
+    markers_partitions,
+    run_action,
+    topic_ids_of,
+)
 from spark_cursor_source.spark.bisected import DELIVERY, BatchFunction, BisectedCalls
 from spark_cursor_source.spark.classic import reads_a_source, recognizable_stop, rows_read
 from spark_cursor_source.spark.handler_calls import Handling
@@ -402,7 +408,7 @@ def report_dropped(batch: DataFrame, settled: int) -> bool:
 
 
 def options_of_batch(batch: DataFrame, given: AckOptions | None) -> AckOptions:
-    """Returns the sink options for a batch, like :func:`options_of`.
+    """Returns the sink options for a batch, like :func:`options_of`, with the ids of its queue topics.
 
     Raises:
         AckedBySource: the rows were acked before, by the source of another query that has stored them.
@@ -412,7 +418,7 @@ def options_of_batch(batch: DataFrame, given: AckOptions | None) -> AckOptions:
     if options.ack_mode is AckMode.BATCH and reads_a_source(batch) is False:
         mode, version = options.ack_mode.value, options.marker_version.value
         raise AckedBySource(mode, version, "AckSink in a query that does not read the queue itself")
-    return options
+    return replace(options, topic_ids=topic_ids_of(batch))
 
 
 def options_of(schema: StructType, given: AckOptions | None) -> AckOptions:

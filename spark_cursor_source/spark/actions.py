@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -11,14 +13,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_cursor_source.consumer.action_columns import ActionColumns
-from spark_cursor_source.errors import OptionsNotCarried
+from spark_cursor_source.errors import InvalidOffset, OptionsNotCarried
 from spark_cursor_source.kafka.admin import ClusterAdmin, meet_brokers
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.rights import DESCRIBE, WRITE
 from spark_cursor_source.options.ack import AckOptions
+from spark_cursor_source.spark.classic import ends_of_sources
 from spark_cursor_source.spark.schema import origin_of
 from spark_cursor_source.spark.settling import settle
+from spark_cursor_source.wire import offset_json
 
 SETTLED_SCHEMA = "settled BIGINT, handler_times STRING"
 
@@ -74,9 +78,23 @@ def _options(df: DataFrame, given: Mapping[str, str] | None, **extra: str) -> Ac
         if origin is None:
             raise OptionsNotCarried(())
         given = origin.sink_options()
-    parsed = AckOptions.parse({**given, **extra}).settling_each()
+    parsed = replace(AckOptions.parse({**given, **extra}).settling_each(), topic_ids=topic_ids_of(df))
     # The rows may be acked for another subscription. The cursors topic then shows whether it exists.
     return replace(parsed, cursors_topic=None) if origin is not None and origin.is_of(parsed) else parsed
+
+
+def topic_ids_of(df: DataFrame) -> Mapping[str, str]:
+    """Returns the ids of the queue topics by name, as of the batch that a foreachBatch function processes.
+
+    After a topic is deleted and created again, a late ack must not end a message of the new topic. Empty
+    outside of foreachBatch and with Spark Connect. A topic that two sources know by different ids is omitted.
+    """
+    known: dict[str, set[str]] = {}
+    for end in ends_of_sources(df):
+        with suppress(InvalidOffset, ValueError):  # another source
+            for topic, topic_id in offset_json.decode(json.loads(end)).topic_ids.items():
+                known.setdefault(topic, set()).add(topic_id)
+    return {topic: ids.pop() for topic, ids in known.items() if len(ids) == 1}
 
 
 def run_action(df: DataFrame, options: AckOptions) -> int:

@@ -46,6 +46,14 @@ def reads_a_source(batch: DataFrame) -> bool | None:
     return None if scans is None else bool(scans)
 
 
+def ends_of_sources(batch: DataFrame) -> list[str]:
+    """Returns the JSON of the end offset of each stream that the query of a foreachBatch function reads.
+
+    Empty where :func:`reads_a_source` knows nothing.
+    """
+    return [str(scan.end().json()) for scan in _scans(batch) or ()]
+
+
 def _scans(batch: DataFrame) -> list[Any] | None:
     query = _query_of(batch)
     if query is None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_cursor_source.core.tracker_offset import TrackerOffset, limit_markers
-from spark_cursor_source.errors import TrackerOwnedByAnother
+from spark_cursor_source.errors import TrackerOwnedByAnother, TrackerProgressLost
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline, Pace
 from spark_cursor_source.kafka.transaction import end_transactions
@@ -92,6 +92,7 @@ class TrackerPlanner:
         Raises:
             TrackerOwnedByAnother: another tracker has committed progress, and the option to take over is not
                 set.
+            TrackerProgressLost: the brokers have committed less progress than this checkpoint holds.
             MarkersGone: markers were removed before they were read.
             MarkersTopicRecreated: the cursors refer to an earlier markers topic of this name.
         """
@@ -139,8 +140,8 @@ class TrackerPlanner:
         """Returns the inputs of a batch's tasks.
 
         Raises:
-            TrackerOwnedByAnother: see :meth:`latest_offset`, which Spark does not call before a replayed
-                batch.
+            TrackerOwnedByAnother, TrackerProgressLost: see :meth:`latest_offset`, which Spark does not call
+                before a replayed batch.
         """
         self._check_owner(start, known=end)
         if self._was_decided_otherwise(end):
@@ -218,6 +219,9 @@ class TrackerPlanner:
             # Digests are compared too, because a batch caused only by the passing of time moves no position.
             other = bool(done.identity) and done.identity.partition(".")[0] not in batches
             beyond = any(at > known.next.get(p, 0) for p, at in done.next_markers.items())
+            behind = any(at < start.next.get(p, 0) for p, at in done.next_markers.items())
+            if ours and other and behind and not beyond:
+                raise TrackerProgressLost(self._options.markers_topic)
             if not ours or beyond or other:
                 raise TrackerOwnedByAnother(self._options.markers_topic, done.query_id or "", stale=True)
         elif not ours and not self._options.take_over:

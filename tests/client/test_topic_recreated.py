@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 
 import pytest
 
 from spark_cursor_source.client import QueueConsumer
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker import Delete, Hello, Marker, Start
+from spark_cursor_source.core.marker import Delete, Hello, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import QueueTopicRecreated, TopicGone, TopicNotFound
-from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.tracker.embedded import EmbeddedTracker
 from tests.client.conftest import Rig, ids, receive
-from tests.kafka.control_plane import PARTITIONS
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -87,8 +84,7 @@ def test_a_late_ack_of_a_deleted_topic_ends_no_message_of_the_new_one(make_rig: 
     cell = Cell(subscription="s", topic=rig.topic, partition=0)
     new = rig.topics.describe([rig.topic])[rig.topic].topic_id
     leased = OffsetSet.of((0, 5))
-    write(
-        rig,
+    rig.control.write(
         Delete(cell=cell),
         Hello(cell=cell, run_id="run", position=0, topic_id=new),
         Start(cell=cell, offsets=leased, lease_ms=600_000, delivery_count=1, run_id="run"),
@@ -132,9 +128,3 @@ def test_a_consumer_goes_on_when_the_cursors_topic_is_created_again(make_rig: Ca
     for message in messages:
         message.ack()
     rig.all_acked(10)
-
-
-def write(rig: Rig, *markers: Marker) -> None:
-    with closing(MarkerSender(rig.control.config, rig.control.markers, PARTITIONS)) as sender:
-        sender.send(markers)
-        sender.flush()

@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,6 @@ from spark_cursor_source.core.marker import End, Hello
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NoSuchMessages, NotOfSubscription, UnknownSubscription
-from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.wire import cursor as wire
 from tests.kafka.control_plane import PARTITIONS, Control, cell_of, cursor_of, login, produce
@@ -113,9 +112,7 @@ def test_a_cursors_topic_that_is_not_there_knows_nobody(control: Control, queue:
 
 def say_hello(control: Control, cell: Cell) -> None:
     """What a query says before its first batch."""
-    with closing(MarkerSender(control.config, control.markers, PARTITIONS)) as sender:
-        sender.send([Hello(cell=cell, run_id="run", position=0)])
-        sender.flush()
+    control.write(Hello(cell=cell, run_id="run", position=0))
 
 
 def test_the_first_ack_of_a_new_subscription_waits_for_the_tracker(

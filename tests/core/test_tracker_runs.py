@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spark_cursor_source.core.cursor import Available
-from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release, Start, of_topic
+from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release, Start, of_topics
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.poison import MAX_ANNOUNCED
 from spark_cursor_source.core.policy import StepBackoff
@@ -120,11 +120,11 @@ def test_a_late_marker_of_a_deleted_topic_changes_nothing_in_the_cell_of_the_new
     log.hello(A, topic_id="new")
     log.start(offsets((0, 3)), at=1)
     before = log.state
-    log.append(of_topic(late, "old"), 2)
+    log.append(*of_topics([late], {CELL.topic: "old"}), 2)
     after = log.state
     assert getattr(after.totals, counted) == messages
     assert replace(after, totals=before.totals, next_marker=before.next_marker) == before
-    log.append(of_topic(late, "new"), 3)
+    log.append(*of_topics([late], {CELL.topic: "new"}), 3)
     assert replace(log.state, totals=before.totals, next_marker=before.next_marker) != before
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,11 +25,13 @@ from confluent_kafka.admin import (
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import Available, CursorSnapshot
+from spark_cursor_source.core.marker import Marker
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter, Decision, Redeliver
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.tracker.outbox import Outbox, tracker_group
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
@@ -82,6 +85,13 @@ class Control:
             partitions=partitions,
         )
         return self
+
+    def write(self, *markers: Marker) -> None:
+        """Append markers, as a member of a subscription does."""
+        count = ClusterAdmin(self.config).describe([self.markers])[self.markers].partitions
+        with closing(MarkerSender(self.config, self.markers, count)) as sender:
+            sender.send(markers)
+            sender.flush()
 
     def options(self, **more: Any) -> dict[str, Any]:
         """Options of a source, a sink or a tracker of these topics; names in ``more`` are Spark's."""

@@ -176,6 +176,13 @@ class Bench:
         )
         return given | named | {name: str(value) for name, value in more.items()}
 
+    def recreate(self, topic: str) -> str:
+        """Delete a topic and create it again with one partition. Return its new id."""
+        self.topics.delete(topic)
+        waiting.wait_until(lambda: not self.topics.existing([topic]))
+        self.topics.create({topic: (1, {})})
+        return self.topics.describe([topic])[topic].topic_id
+
     def produce(self, topic: str, records: Iterable[Any], *, partition: int = 0) -> None:
         """Write records: values, or dicts of what ``Producer.produce`` takes."""
         # Idempotent, or a new topic's first refusal could put the second message before the first.

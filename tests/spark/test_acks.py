@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from pyspark.sql import functions as F
 import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink, Leave, Release
 from spark_cursor_source import Reject as Rejected
-from spark_cursor_source.core.marker import End, EndLeased, EndUpTo, Reject
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.marker import Delete, End, EndLeased, EndUpTo, Hello, Reject, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from tests.kafka.control_plane import transaction
 from tests.spark.harness import Bench, Seen
@@ -344,3 +347,48 @@ def test_a_sink_whose_rows_do_not_say_their_source_is_checked_before_its_functio
     bench.begin(anew.writeStream.foreachBatch(AckSink(handle, options)).trigger(availableNow=True))
     bench.until_acked(topic, 3)
     assert called
+
+
+@pytest.mark.parametrize("sink", ["AckSink", "per_row", "ack"])
+def test_a_late_ack_of_a_deleted_topic_ends_no_message_of_the_new_one(bench: Bench, sink: str) -> None:
+    # S(0-4, 1) | the topic is created again, another query begins it anew: S(0-4, 1) | acks of the first five
+    topic = bench.create_topic()
+    bench.produce(topic, [b"old"] * 5)
+    options = bench.options(topic, failOnDataLoss="false")
+    cell, leased = Cell(subscription="s", topic=topic, partition=0), OffsetSet.of((0, 5))
+
+    def handed_over(batch: DataFrame, batch_id: int) -> None:
+        if batch_id:
+            return
+        assert batch.persist().count() == 5
+        new = bench.recreate(topic)
+        bench.control.write(
+            Delete(cell=cell),
+            Hello(cell=cell, run_id="another", position=0, topic_id=new),
+            Start(cell=cell, offsets=leased, lease_ms=600_000, delivery_count=1, run_id="another"),
+        )
+
+    def then(settle: Callable[[DataFrame, int], object]) -> Callable[[DataFrame, int], None]:
+        def process(batch: DataFrame, batch_id: int) -> None:
+            handed_over(batch, batch_id)
+            settle(batch, batch_id)
+
+        return process
+
+    sinks = {
+        "AckSink": AckSink(handed_over),
+        "per_row": then(AckSink.per_row(lambda message: None)),
+        "ack": then(lambda batch, _: cursorq.ack(batch)),
+    }
+
+    query = bench.start(options, sinks[sink])
+
+    def settled() -> CursorSnapshot | None:
+        cursor = bench.cursor(topic)
+        ends = cursor is not None and cursor.totals.unknown_ends + cursor.totals.acked == 5
+        return cursor if ends else None
+
+    cursor = bench.until(settled, "the acks are read")
+    query.stop()
+    assert (cursor.totals.acked, cursor.totals.unknown_ends) == (0, 5)
+    assert [offsets for _, offsets in cursor.leases] == [leased]

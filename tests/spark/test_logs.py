@@ -8,7 +8,6 @@ from contextlib import closing
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 
 from spark_cursor_source.consumer.source_topics import SourceTopics
 from spark_cursor_source.core.batch import SourceOffset
@@ -103,7 +102,7 @@ def test_a_queue_topic_that_was_deleted_and_created_again_is_detected(bench: Ben
     # By a query that runs on, and by one that is started again: their positions mean other messages now.
     topic, query = acked_queue(bench, 5)
     query.stop()
-    create_again(bench, topic)
+    bench.recreate(topic)
     options = bench.options(topic)
     bench.produce(topic, [b"y"] * 8)
     again = bench.plain(options)
@@ -116,7 +115,7 @@ def test_a_queue_topic_that_was_created_again_is_no_place_for_its_old_subscripti
     # Without the checkpoint: the cursor knows the topic's id.
     topic, query = acked_queue(bench, 5)
     query.stop()
-    create_again(bench, topic)
+    bench.recreate(topic)
     options = bench.options(topic)
     bench.produce(topic, [b"y"] * 3)
     text = bench.failure(bench.plain(options, checkpoint="another"))
@@ -140,7 +139,7 @@ def test_a_queue_topic_that_was_created_again_is_no_place_for_its_old_subscripti
 
 def test_a_queue_topic_that_is_created_again_while_the_query_runs_is_detected(bench: Bench) -> None:
     topic, query = acked_queue(bench, 2)
-    create_again(bench, topic)
+    bench.recreate(topic)
     text = bench.failure(query)
     # The query may have looked just when there was none.
     assert "QueueTopicRecreated" in text or "TopicNotFound" in text
@@ -154,19 +153,6 @@ def acked_queue(bench: Bench, size: int) -> tuple[str, PlainQuery]:
     query = bench.plain(options)
     bench.until_acked(topic, size)
     return topic, query
-
-
-def create_again(bench: Bench, topic: str) -> None:
-    admin = AdminClient(bench.control.config)
-    admin.delete_topics([topic])[topic].result(timeout=20)
-
-    def created() -> bool:
-        if topic in bench.topics.existing([topic]):
-            return False
-        bench.topics.create({topic: (1, {})})
-        return True
-
-    bench.until(created, "the topic is created again")
 
 
 def test_what_is_no_marker_is_quarantined_and_the_tracker_goes_on(

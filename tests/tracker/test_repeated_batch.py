@@ -12,7 +12,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from spark_cursor_source.core.marker import End, Hello, Start
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.errors import TrackerOwnedByAnother
+from spark_cursor_source.errors import TrackerOwnedByAnother, TrackerProgressLost
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.tracker_source import MarkerStreamReader
@@ -114,6 +114,27 @@ def test_a_checkpoint_of_before_a_batch_that_only_time_has_made_is_refused(
         closing(TrackerPlanner(options)) as planner,
         pytest.raises(TrackerOwnedByAnother, match="has continued"),
     ):
+        planner.latest_offset(start)
+
+
+@pytest.mark.broker
+def test_a_checkpoint_whose_progress_the_brokers_have_lost_is_refused(
+    control: Control, tmp_path: Path
+) -> None:
+    # markers 0, 1 | a batch up to 1 is committed | the checkpoint has a batch up to 2
+    cell = cell_of(control.queue)
+    control.write(*[Hello(cell=cell, run_id="run", position=0)] * 2)
+    options, home = options_of(control, tmp_path), cell.control_partition(PARTITIONS)
+    with closing(TrackerPlanner(options)) as planner:
+        start = planner.latest_offset(planner.initial_offset())
+    assert start.next[home] == 2
+    outbox = outbox_of(control, start.tracker_id, policy_for=options.policy_for)
+    outbox.open(take_over=False)
+    outbox.carry_out(
+        0, decisions=[], cursors=[], next_markers={**start.next, home: 1}, identity="before.policies"
+    )
+    outbox.close()
+    with closing(TrackerPlanner(options)) as planner, pytest.raises(TrackerProgressLost, match="takeOver"):
         planner.latest_offset(start)
 
 

@@ -11,7 +11,7 @@ from spark_cursor_source.client.queues.feed_v1 import FeedV1
 from spark_cursor_source.client.queues.feed_v2 import FeedV2
 from spark_cursor_source.client.queues.producer import QueueProducer
 from spark_cursor_source.consumer.known_topics import KnownTopics
-from spark_cursor_source.core.marker import Marker, of_topic
+from spark_cursor_source.core.marker import Marker, of_topics
 from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.interop.sender import MarkerSenderV1, in_v1
 from spark_cursor_source.kafka.admin import ClusterAdmin
@@ -123,11 +123,11 @@ class Queue:
             cursors=config.cursors_topic,
         )
         sender = MarkerSender(client_config(config.kafka, "producer"), config.marker_topic, control.markers)
-        topic_id = known.ids[config.message_topic]
+        ids = {config.message_topic: known.ids[config.message_topic]}
 
         def write(markers: Sequence[Marker]) -> int | None:
             # The id at the start of the consumer: after a deletion, late acks must not end new messages.
-            sender.send([of_topic(marker, topic_id) for marker in markers])
+            sender.send(of_topics(markers, ids))
             return sender.flush(config.timeout_ms / 1000)
 
         counts = self._consumer_counts()
