@@ -66,6 +66,7 @@ def _die_inside_a_batch(queue: Field, tracker: App, consumer: App, deaths: Seque
     assert sorted(verdict.duplicates) == [(0, first + after) for first in firsts for after in (2, 3)]
     if deaths[0][0] == "transaction":
         assert not verdict.copied_twice
+        assert len(tracker.events("skipped")) == len(deaths), "it has recognized each batch that it repeated"
 
 
 def test_a_tracker_that_was_away_for_many_leases_brings_nothing_back_that_was_acked(

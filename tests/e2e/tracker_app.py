@@ -16,6 +16,7 @@ from tests.e2e.spark_app import record
 
 def run(spark: SparkSession, config: dict[str, Any]) -> None:
     """Run the tracker until it fails."""
+    _note_skipped(config)
     if config["die_at"] is not None:
         prepare_death(config["tag"], **config["die_at"])
     query = cursorq.start_tracker(spark, config["options"])
@@ -28,6 +29,19 @@ def run(spark: SparkSession, config: dict[str, Any]) -> None:
 
 def _note(config: dict[str, Any], event: str, **facts: object) -> None:
     record(config["events"], event=event, run=str(config["run"]), at=time.time(), **facts)
+
+
+def _note_skipped(config: dict[str, Any]) -> None:
+    """Write down each batch that an earlier run has executed."""
+    carry_out = Outbox.carry_out
+
+    def noting(self: Outbox, batch_id: int, **what: Any) -> bool:
+        done = carry_out(self, batch_id, **what)
+        if not done:
+            _note(config, "skipped", batch=batch_id)
+        return done
+
+    Outbox.carry_out = noting  # type: ignore[method-assign]
 
 
 def prepare_death(tag: str | None, step: str, batch: int) -> None:
