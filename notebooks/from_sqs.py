@@ -10,14 +10,14 @@
 # MAGIC | --- | --- |
 # MAGIC | queue | topic and `subscription`; several subscriptions can read one topic |
 # MAGIC | visibility timeout | lease: `leaseTimeout`, `redelivery_timeout_ms`. A living consumer extends it. |
-# MAGIC | `SendMessage`, `DelaySeconds` | `producer.send`; in Spark `df.write` with a column `deliver_at` |
+# MAGIC | `SendMessage`, `DelaySeconds` | `producer.send`; in Spark `df.write` with a column `deliverAt` |
 # MAGIC | `ReceiveMessage` | `consumer.receive` |
 # MAGIC | `DeleteMessage` | `message.ack` |
 # MAGIC | `ChangeMessageVisibility(0)`, or to `n` seconds | `message.nack(0)`, `message.nack(n * 1000)`; `message.extend` |
 # MAGIC | `ApproximateReceiveCount` | `delivery_count`, which is exact |
 # MAGIC | `maxReceiveCount` and a dead-letter queue | `maxDeliveries` of the tracker, topic `{topic}-{subscription}-DLQ` |
 # MAGIC | redrive to source | `admin.redrive` |
-# MAGIC | FIFO queue with message groups | `subscriptionType=key_shared`: the messages of a key go to one consumer |
+# MAGIC | FIFO queue with message groups | `ordering=key`: the messages of a key are handled in their order |
 # MAGIC | Lambda, `ReportBatchItemFailures` | `AckSink.per_row`, see below |
 # MAGIC | messages are gone when deleted | messages stay until Kafka's retention, and can be read again |
 # MAGIC

@@ -23,7 +23,7 @@ from spark_cursor_source.kafka.append_watch import AppendWatch
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.rights import DESCRIBE, READ, of_consumer
-from spark_cursor_source.options.source import SourceOptions
+from spark_cursor_source.options.source import Ordering, SourceOptions
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.topics.redeliveries import RedeliveryLog
@@ -83,6 +83,7 @@ class RunParts:
                 cursors=options.cursors_topic,
                 streams=options.streams_topic,
                 queues=options.topics.names,
+                reads_markers=options.ordering is Ordering.KEY,
             ),
             group=options.group,
         )

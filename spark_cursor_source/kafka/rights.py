@@ -40,11 +40,17 @@ _MAY_BE_MADE = frozenset(
 
 
 def of_consumer(
-    *, markers: str, redeliveries: str, cursors: str, streams: str, queues: Collection[str]
+    *,
+    markers: str,
+    redeliveries: str,
+    cursors: str,
+    streams: str,
+    queues: Collection[str],
+    reads_markers: bool = False,
 ) -> Rights:
     """Return the rights to read a queue under a subscription and to ack."""
     return dict.fromkeys(queues, (DESCRIBE, READ)) | {
-        markers: (*_MADE, WRITE),
+        markers: (*_MADE, READ, WRITE) if reads_markers else (*_MADE, WRITE),
         redeliveries: (CREATE, DESCRIBE, READ),
         cursors: (*_MADE, READ),
         streams: (DESCRIBE, READ),

@@ -17,7 +17,7 @@ from spark_cursor_source.errors import InvalidOffset, OptionsNotCarried
 from spark_cursor_source.kafka.admin import ClusterAdmin, meet_brokers
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
-from spark_cursor_source.kafka.rights import DESCRIBE, WRITE
+from spark_cursor_source.kafka.rights import DESCRIBE, READ, WRITE
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.spark.classic import ends_of_sources
 from spark_cursor_source.spark.schema import origin_of
@@ -124,7 +124,7 @@ def counted(settled: int, handler_times: str | None = None) -> pa.RecordBatch:
 
 def markers_partitions(options: AckOptions) -> int:
     """Returns the partition count of the markers topic, which is fixed. The result is cached per process."""
-    return _markers_partitions(_admin_config(options), options.markers_topic)
+    return _markers_partitions(_admin_config(options), options.markers_topic, (DESCRIBE, WRITE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +137,14 @@ class Markers:
 
 
 def markers_of(options: AckOptions) -> Markers:
-    """Returns the markers topic with its present ends."""
-    partitions, topic = markers_partitions(options), options.markers_topic
-    ends = _admin(_admin_config(options)).end_offsets(
-        [(topic, number) for number in range(partitions)], committed=True
-    )
+    """Returns the markers topic with its present ends.
+
+    Raises:
+        NotAuthorized: a right is missing. The next attempt of a task reads the markers of this one.
+    """
+    config, topic = _admin_config(options), options.markers_topic
+    partitions = _markers_partitions(config, topic, (DESCRIBE, READ, WRITE))
+    ends = _admin(config).end_offsets([(topic, number) for number in range(partitions)], committed=True)
     return Markers(
         options=options, partitions=partitions, positions={number: end for (_, number), end in ends.items()}
     )
@@ -157,7 +160,7 @@ def _admin(config: tuple[tuple[str, str], ...]) -> ClusterAdmin:
 
 
 @lru_cache(maxsize=64)
-def _markers_partitions(config: tuple[tuple[str, str], ...], topic: str) -> int:
+def _markers_partitions(config: tuple[tuple[str, str], ...], topic: str, rights: tuple[str, ...]) -> int:
     topics = _admin(config)
-    topics.check_rights({topic: (DESCRIBE, WRITE)})
+    topics.check_rights({topic: rights})
     return topics.describe([topic])[topic].partitions

@@ -32,13 +32,20 @@ def check_columns(schema: StructType, *, topic: str | None) -> None:
 
     Raises:
         NoMessageColumn: the column value is missing, or neither option nor column gives the topic.
-        UnfitMessageColumn: a column has the wrong type.
+        UnfitMessageColumn: a column has the wrong type, or its name differs only in case or underscores.
     """
     has = tuple(schema.fieldNames())
     if "value" not in has:
         raise NoMessageColumn("value", has, "rename the column of the payload to value, STRING or BINARY")
     if topic is None and "topic" not in has:
         raise NoMessageColumn("topic", has, "give the option topic, or a column topic")
+    for other in set(has) - set(_TYPES):
+        # An ignored `deliver_at` would send the message without its delay.
+        meant = _SPELLINGS.get(_letters(other))
+        if meant is not None and meant not in has:
+            raise UnfitMessageColumn(
+                other, f"is read only if it is named {meant}", "it that name, or drop it"
+            )
     for name, (fits, wanted) in _TYPES.items():
         if name in has and not fits(schema[name].dataType):
             raise UnfitMessageColumn(name, f"is a {schema[name].dataType.simpleString()}", wanted)
@@ -138,6 +145,13 @@ _TYPES: dict[str, tuple[Callable[[DataType], bool], str]] = {
     "headers": (_is_headers, f"an {HEADERS}"),
     DELIVER_AT: (_is(TimestampType), "a TIMESTAMP"),
 }
+
+
+def _letters(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+_SPELLINGS = {_letters(name): name for name in _TYPES}
 
 #: names of all columns of a message
 MESSAGE_ROW = tuple(_TYPES)

@@ -64,6 +64,12 @@ def test_rows_that_can_be_sent(columns: dict[str, DataType], topic: str | None) 
     ("columns", "topic", "error", "message"),
     [
         (
+            {"value": StringType(), "deliver_at": TimestampType()},
+            "t",
+            UnfitMessageColumn,
+            "column 'deliver_at' is read only if it is named deliverAt. Give it that name, or drop it.",
+        ),
+        (
             {"key": StringType()},
             "t",
             NoMessageColumn,

@@ -29,9 +29,11 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.publish import EnqueueOptions
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.tracker import TrackerOptions
+from spark_cursor_source.spark.actions import markers_of
 from spark_cursor_source.spark.message_writer import EnqueueWriter
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from spark_cursor_source.spark.tracker_source import MarkerStreamReader
@@ -96,8 +98,8 @@ class Guarded:
             **{f"kafka.{name}": value for name, value in self.kafka().items()},
         }
 
-    def source(self) -> DataSourceStreamReader:
-        options = {**self.options(), "subscribe": self.control.queue, "subscription": "s"}
+    def source(self, **more: str) -> DataSourceStreamReader:
+        options = {**self.options(), "subscribe": self.control.queue, "subscription": "s", **more}
         return CursorqStreamReader(SourceOptions.parse(options))
 
     def tracker(self) -> DataSourceStreamReader:
@@ -161,6 +163,22 @@ def test_a_query_that_lacks_a_right_names_it_before_any_row_is_delivered(
         guarded.run(guarded.source())
     assert f"--operation {operation} --topic {name}" in refused.value.acls
     assert f"--operation {operation} --topic {name}" in str(refused.value)
+
+
+def test_a_query_in_key_order_that_may_not_read_the_markers_says_so_too(guarded: Guarded) -> None:
+    guarded.deny(ResourceType.TOPIC, guarded.control.markers, AclOperation.READ)
+    with pytest.raises(NotAuthorized, match=f"--operation Read --topic {guarded.control.markers}"):
+        guarded.run(guarded.source(ordering="key"))
+
+
+def test_a_sink_of_handlers_that_may_not_read_the_markers_says_so_before_it_calls_one(
+    guarded: Guarded,
+) -> None:
+    # Only a later attempt of a task reads them.
+    guarded.deny(ResourceType.TOPIC, guarded.control.markers, AclOperation.READ)
+    options = AckOptions.parse({**guarded.options(), "subscription": "s"})
+    with pytest.raises(NotAuthorized, match=f"--operation Read --topic {guarded.control.markers}"):
+        markers_of(options)
 
 
 def test_a_query_that_lacks_the_right_to_its_group_names_it_too(guarded: Guarded) -> None:
