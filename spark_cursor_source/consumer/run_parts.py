@@ -76,17 +76,16 @@ class RunParts:
         """
         topics = ClusterAdmin(client_config(options.kafka, "admin"), timeout_ms=PATIENCE_MS).meet()
         # Checked before the first delivery. A right found missing later would stop the query halfway.
-        topics.check_rights(
-            of_consumer(
-                markers=options.markers_topic,
-                redeliveries=options.redeliveries_topic,
-                cursors=options.cursors_topic,
-                streams=options.streams_topic,
-                queues=options.topics.names,
-                reads_markers=options.ordering is Ordering.KEY,
-            ),
-            group=options.group,
+        rights = of_consumer(
+            markers=options.markers_topic,
+            redeliveries=options.redeliveries_topic,
+            cursors=options.cursors_topic,
+            streams=options.streams_topic,
+            queues=options.topics.names,
         )
+        if options.ordering is Ordering.KEY:
+            rights[options.markers_topic] += (READ,)
+        topics.check_rights(rights, group=options.group)
         control = topics.ensure_control(
             markers=options.markers_topic,
             redeliveries=options.redeliveries_topic,

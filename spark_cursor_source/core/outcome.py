@@ -28,6 +28,12 @@ def check_delay_ms(delay_ms: int) -> int:
 class Release:
     """Releases the message; it is available again after ``delay`` (Pulsar's negative acknowledgement).
 
+    Without ``delay``, it is available at once. ``reason`` has at most 500 characters. An exception of the
+    handler uses the tracker's backoff instead.
+
+    Raises:
+        InvalidDuration, InvalidOption: ``delay`` is no duration, or above 12 h.
+
     >>> Release(delay="30s").delay_ms
     30000
     >>> Release().delay_ms
@@ -44,14 +50,21 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Sends the message to the dead-letter topic now."""
+    """Sends the message to the dead-letter topic now. ``reason`` has at most 500 characters.
+
+    >>> Reject("negative amount").reason
+    'negative amount'
+    """
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Makes no decision: the lease goes on until another job acks the message or the lease expires."""
+    """Makes no decision: the lease goes on until another job acks the message or the lease expires.
+
+    Nothing extends the lease after the batch. With ``ackMode=batch``, the source does not ack the message.
+    """
 
 
 Outcome = Release | Reject | Leave | bool | None

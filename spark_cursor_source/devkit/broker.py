@@ -60,11 +60,18 @@ class EmbeddedKafka:
 
     Example::
 
+        from confluent_kafka import Producer
+
+        from spark_cursor_source.devkit import EmbeddedKafka, ensure_topic
+
         with EmbeddedKafka(properties={"auto.create.topics.enable": False}) as broker:
             producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
         with EmbeddedKafka(brokers=3) as cluster:
-            cluster.kill(cluster.leader("orders", 0))
+            ensure_topic({"bootstrap.servers": cluster.bootstrap_servers}, "orders", partitions=1)
+            leader = cluster.leader("orders", 0)
+            assert leader is not None  # kill(None) would kill all brokers
+            cluster.kill(leader)
     """
 
     def __init__(

@@ -18,7 +18,22 @@ FLUSH_TIMEOUT_MS = 60_000
 
 
 def ensure_topic(kafka: Mapping[str, str], topic: str, *, partitions: int) -> int:
-    """Creates the topic if it does not exist. Returns its partition count."""
+    """Creates the topic if it does not exist. Returns its partition count.
+
+    A new topic has ``partitions`` partitions, and three replicas where there are three brokers. An existing
+    topic is not changed.
+
+    Example::
+
+        from spark_cursor_source.devkit import ensure_topic, send_messages
+
+        kafka = {"bootstrap.servers": "broker:9092"}
+        ensure_topic(kafka, "orders", partitions=2)
+        send_messages(kafka, "orders", [(b"customer-1", b"an order")])
+
+    Raises:
+        KafkaUnavailable, NotAuthorized, KafkaRefused
+    """
     topics = ClusterAdmin(client_config(kafka, "admin"))
     topics.create({topic: (partitions, {})})
     return topics.describe([topic])[topic].partitions
@@ -36,7 +51,7 @@ def send_messages(
     Each message gets the ``headers``.
 
     Raises:
-        MessagesNotDurable: not all messages are confirmed.
+        MessagesNotDurable: not all messages are confirmed within 60 s.
     """
     confirmed = ConfirmedProducer(
         {"linger.ms": "20", **client_config(kafka, "producer")}, patience_ms=FLUSH_TIMEOUT_MS

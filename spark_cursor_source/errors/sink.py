@@ -69,10 +69,12 @@ class UnknownOutcome(SinkError):
 
 
 class UnknownAction(SinkError):
-    """Raised when a value of the column ``action`` is none of ack, release, reject, extend."""
+    """Raised when a value of the column ``action`` is none of ack, release, reject, extend and leave."""
 
     action: str
-    template = "Action '{action}' is none of ack, release, reject and extend. Correct the column action."
+    template = (
+        "Action '{action}' is none of ack, release, reject, extend and leave. Correct the column action."
+    )
 
 
 class HandlerNotPicklable(SinkError):

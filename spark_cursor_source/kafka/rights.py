@@ -40,17 +40,11 @@ _MAY_BE_MADE = frozenset(
 
 
 def of_consumer(
-    *,
-    markers: str,
-    redeliveries: str,
-    cursors: str,
-    streams: str,
-    queues: Collection[str],
-    reads_markers: bool = False,
+    *, markers: str, redeliveries: str, cursors: str, streams: str, queues: Collection[str]
 ) -> Rights:
     """Return the rights to read a queue under a subscription and to ack."""
     return dict.fromkeys(queues, (DESCRIBE, READ)) | {
-        markers: (*_MADE, READ, WRITE) if reads_markers else (*_MADE, WRITE),
+        markers: (*_MADE, WRITE),
         redeliveries: (CREATE, DESCRIBE, READ),
         cursors: (*_MADE, READ),
         streams: (DESCRIBE, READ),

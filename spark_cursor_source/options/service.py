@@ -48,8 +48,9 @@ _POSITIVE = number(1, 2**31 - 1)
 class ServiceConfig:
     """Configuration of the queues and consumers of a service.
 
-    The first seven fields are those of kafka-mq-go, and the last four of these have its defaults. An invalid
-    field raises InvalidArgument when the object is created.
+    The fields from ``bootstrap_servers`` to ``consumer_max_messages_per_commit`` have the names of
+    kafka-mq-go, and its defaults. Times are in ms. An invalid field raises InvalidArgument when the object is
+    created.
 
     >>> config = ServiceConfig(bootstrap_servers="b:9092", message_topic="jobs")
     >>> config.redelivery_timeout_ms, config.consumer_receive_buffer_capacity, config.marker_format.value

@@ -187,7 +187,7 @@ class SourceOptions:
         doc="a batch waits until so many messages are there",
     )
     max_trigger_delay_ms: int = option(
-        "maxTriggerDelay", kinds.duration(), default="15m", doc="but no longer than this"
+        "maxTriggerDelay", kinds.duration(), default="15m", doc="longest wait for `minOffsetsPerTrigger`"
     )
     min_partitions: int | None = option(
         "minPartitions", kinds.integer(), default=None, doc="at least so many Spark partitions a batch"

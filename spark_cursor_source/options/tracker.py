@@ -45,7 +45,7 @@ POLICY = (
     Option("backoff.min", "of a growing backoff: the first wait"),
     Option("backoff.max", "of a growing backoff: the longest wait"),
     Option("backoff.multiplier", "of a growing backoff: the factor from one wait to the next", default="2"),
-    Option("backoffJitter", "by which part of itself (0 to 1) that wait may be shorter", default="0"),
+    Option("backoffJitter", "largest part (0 to 1) by which that wait is shortened at random", default="0"),
     Option(
         "deadLetterTopic",
         "template of the names of the dead-letter topics",

@@ -32,12 +32,21 @@ def ack(df: DataFrame, options: Mapping[str, str] | None = None) -> int:
 
     ``df`` has the columns topic, partition and offset. Rows of a source carry its ``options``, except
     secrets. Any job may ack at any time, regardless of the lease holder, as in Pulsar's individual
-    acknowledgement. Acking an acked message has no effect.
+    acknowledgement. Acking an acked message has no effect. V1 markers also need the column key.
+
+    Example::
+
+        import spark_cursor_source as cursorq
+
+        options = {"kafka.bootstrap.servers": "broker:9092", "subscription": "billing"}
+        done = spark.createDataFrame([("orders", 0, 17)], "topic STRING, partition INT, offset BIGINT")
+        cursorq.ack(done, options)
 
     Raises:
         MissingColumns, NullMessageId: a row does not identify its message.
+        OptionsNotCarried: no options are given, and the rows do not carry all options of their source.
         UnknownSubscription, NotOfSubscription, NoSuchMessages: the message to ack does not exist.
-        MarkersNotDurable: the broker did not store the markers. The leases continue.
+        MarkersNotDurable: the brokers did not confirm the markers. The leases continue.
     """
     return run_action(df, _options(df, options, action="ack"))
 
@@ -45,9 +54,15 @@ def ack(df: DataFrame, options: Mapping[str, str] | None = None) -> int:
 def release(
     df: DataFrame, options: Mapping[str, str] | None = None, delay: str | None = None, reason: str = ""
 ) -> int:
-    """Releases the message of every row immediately, or after ``delay`` (such as "30s").
+    """Releases the message of every row immediately, or after ``delay`` (such as "30s", at most 12 h).
 
-    A release applies only to the delivery given by the column ``delivery_count``. Returns the number of rows.
+    A release applies only to the delivery given by the column ``delivery_count``. If that delivery has no
+    lease any more, the release has no effect and counts in ``unknown_settlements``. ``reason`` has at most
+    500 characters. Returns the number of rows. The releases are durable on return.
+
+    Raises:
+        InvalidDuration, InvalidOption: ``delay`` is no duration, or above 12 h.
+        MissingColumns, NullMessageId, OptionsNotCarried, MarkersNotDurable: see :func:`ack`.
     """
     extra = {"delay": delay or "0s"} | ({"reason": reason} if reason else {})
     return run_action(df, _options(df, options, action="release", **extra))
@@ -56,17 +71,28 @@ def release(
 def reject(df: DataFrame, options: Mapping[str, str] | None = None, reason: str = "") -> int:
     """Moves the message of every row to the dead letters immediately.
 
-    A reject applies only to the delivery given by the column ``delivery_count``. Returns the number of rows.
+    A reject applies only to the delivery given by the column ``delivery_count``. If that delivery has no
+    lease any more, the reject has no effect and counts in ``unknown_settlements``. ``reason`` has at most
+    500 characters. Returns the number of rows. The rejects are durable on return.
+
+    Raises:
+        RejectRefused: V1 markers have no dead letters.
+        MissingColumns, NullMessageId, OptionsNotCarried, MarkersNotDurable: see :func:`ack`.
     """
     extra = {"reason": reason} if reason else {}
     return run_action(df, _options(df, options, action="reject", **extra))
 
 
 def extend(df: DataFrame, options: Mapping[str, str] | None = None, lease: str | None = None) -> int:
-    """Extends the lease of every row's message to ``lease`` (default ``leaseTimeout``) from now.
+    """Extends the lease of every row's message to ``lease`` (1s to 12h; default ``leaseTimeout``) from now.
 
-    An extension applies only to the delivery given by the column ``delivery_count``. Returns the number of
-    rows.
+    An extension applies only to the delivery given by the column ``delivery_count``. If that delivery has no
+    lease any more, it has no effect and counts in ``unknown_settlements``. Returns the number of rows. The
+    extensions are durable on return.
+
+    Raises:
+        InvalidDuration, InvalidOption: ``lease`` is no duration, or out of bounds.
+        MissingColumns, NullMessageId, OptionsNotCarried, MarkersNotDurable: see :func:`ack`.
     """
     extra = {"lease": lease} if lease else {}
     return run_action(df, _options(df, options, action="extend", **extra))

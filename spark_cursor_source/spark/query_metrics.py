@@ -35,15 +35,15 @@ class QueueProgress:
     name: str | None  #: ``queryName``
     batch_id: int
     rows: int  #: rows that the batch has read
-    batch_ms: int  #: time of the batch
+    batch_ms: int  #: duration of the batch in ms
     behind: int | None  #: offsets to the ends of all partitions, unread gaps included; None: unknown
     max_behind: int | None  #: the same for the partition that is farthest behind
     outstanding: int | None  #: delivered and not acked, on the partitions of this query; None: unknown
-    max_outstanding: int | None  #: the option; None: no limit
+    max_outstanding: int | None  #: the smaller of the option and the operator's limit; None: no limit
     oldest_outstanding_ms: int | None  #: time since the first delivery of the oldest of these messages
     tracker_silent_ms: int | None  #: time since a tracker last read a marker, if above ``trackerTimeout``
     handler_calls: int  #: calls of per_row handlers of this subscription since the driver began
-    handler_mean_ms: float | None  #: their mean time; None: no call
+    handler_mean_ms: float | None  #: their mean time in ms; None: no call
 
 
 class QueryMetrics(StreamingQueryListener):
@@ -58,9 +58,11 @@ class QueryMetrics(StreamingQueryListener):
         import spark_cursor_source as cursorq
         from spark_cursor_source.metrics import serve_metrics
 
-        metrics = cursorq.QueryMetrics()
+        metrics = cursorq.QueryMetrics(on_progress=print)
         spark.streams.addListener(metrics)
-        server = serve_metrics(metrics, port=0)  # close() it with the session
+        server = serve_metrics(metrics, port=0)  # http://127.0.0.1:<port>/metrics; server.port has the port
+
+        # Before the session ends:
         server.close()
         spark.streams.removeListener(metrics)
     """

@@ -113,7 +113,8 @@ def register(spark: SparkSession) -> None:
     the installation early. It also makes Spark redact secret Kafka options in plans, UI and event log.
 
     Raises:
-        PythonWithoutPackage: ``PYSPARK_PYTHON`` is not set, or names a Python without this package.
+        PythonWithoutPackage: the Python that Spark starts (``PYSPARK_PYTHON``, or else ``python3``) cannot
+            import this package. This is not checked with Spark Connect.
     """
     check_worker_python(spark)
     hide_secrets(spark)

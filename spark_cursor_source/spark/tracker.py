@@ -41,15 +41,24 @@ def start_tracker(spark: SparkSession, options: Mapping[str, object]) -> Streami
 
     The tracker runs in its own session, so that its settings (RocksDB state, few state partitions) do not
     affect other queries. With ``trigger=availableNow`` the query ends when it has read the markers that were
-    there at its start, and has executed what is due then. ``options`` are those of :class:`TrackerOptions`,
-    flat or nested.
+    there at its start, and has executed what is due then. ``options`` are the options of the tracker, flat or
+    nested as in a TOML file. The brokers and ``checkpointLocation`` are required.
+
+    Returns the running query; ``stop()`` ends it. The query ends with TrackerOwnedByAnother or
+    TrackerProgressLost if another tracker owns this markers topic, see ``takeOver``.
+
+    Example::
+
+        import spark_cursor_source as cursorq
+
+        kafka = {"kafka.bootstrap.servers": "broker:9092"}
+        tracker = cursorq.start_tracker(spark, kafka | {"checkpointLocation": "/checkpoints/tracker"})
+        tracker.stop()
 
     Raises:
-        UnknownOption, InvalidOption, MissingOption: an option is not valid for :class:`TrackerOptions`.
-        UnknownKafkaOption, RefusedKafkaOption, ConflictingOptions: an option of the Kafka clients is not
+        UnknownOption, InvalidOption, MissingOption, ConflictingOptions, RefusedKafkaOption: an option is not
             valid. A running tracker of this checkpoint continues.
         PythonWithoutPackage: Spark would start a Python without this package.
-        TrackerOwnedByAnother (by the query): another tracker owns this markers topic; see ``takeOver``.
     """
     parsed = TrackerOptions.parse(options)
     client_config(parsed.kafka, "producer")  # raises for invalid Kafka options before the query starts

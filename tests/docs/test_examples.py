@@ -90,7 +90,10 @@ class Reader:
 
     def adapted(self, code: str) -> str:
         """The code with this broker, this page's own names, and a directory for checkpoints."""
-        code = code.replace("broker:9092", self._servers).replace("/checkpoints/", f"{self._directory}/")
+        code = code.replace("broker:9092", self._servers).replace("localhost:9092", self._servers)
+        code = code.replace("/tmp/checkpoints/", "/checkpoints/").replace(
+            "/checkpoints/", f"{self._directory}/"
+        )
         return re.sub(r'"(orders|jobs|billing|mails)\b', lambda name: f'"{self.own(name[1])}', code)
 
     def subscribe(self) -> None:

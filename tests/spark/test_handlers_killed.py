@@ -55,6 +55,8 @@ def test_a_killed_worker_executor_and_driver_repeat_about_what_was_not_flushed(
         app.wait(30)
         app = begin(bench, topic, tmp_path, tag)
         assert app.wait(240) == 0, (tmp_path / "log").read_text(errors="replace")[-4_000:]
+        # Spark's end tells the last worker to end, and does not wait for it.
+        wait_until(lambda: any(tmp_path.glob("closed-*")), "a worker closes its resources")
     finally:
         kill_tree(tag)
     bench.until_acked(topic, COUNT)

@@ -120,7 +120,12 @@ class QueueMessage:
         """Acks the message without waiting. Acks of a few milliseconds are written together.
 
         The future completes when the brokers have stored the ack. All acks of one write share a future.
-        The consumer's ``flush()`` and ``close()`` wait for all pending acks.
+        It fails with NotAuthorized or KafkaRefused if the brokers refuse the ack, and stays open while they
+        are unavailable: the consumer tries again. The consumer's ``flush()`` and ``close()`` wait for all
+        pending acks.
+
+        Raises:
+            AlreadySettled, ClientClosed
         """
         self._settle(_ACKED)
         delivery = self.delivery
