@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import Producer
 
 from spark_cursor_source.admin.subscriptions import EARLIEST, Subscriptions
 from spark_cursor_source.client import QueueConsumer, QueueMessage, Service, ServiceConfig
@@ -57,6 +59,23 @@ def test_a_consumer_with_another_queue_id_is_refused(rig: Rig) -> None:
     receive(mails, 1)
     with pytest.raises(QueueIdConflict, match=r"reads queueId=orders, .* queueId=mails"):
         rig.consumer("orders").receive(30_000)
+
+
+def test_the_messages_of_a_key_are_in_the_partition_that_other_producers_choose(rig: Rig) -> None:
+    keys = [random.randbytes(length) for length in range(24)]
+    others = Producer({**rig.control.config, "partitioner": "murmur2_random"})
+    for key in keys:
+        others.produce(rig.topic, b"other", key)
+    assert others.flush(30) == 0
+    with rig.service().queue(subscription="s").producer() as producer:
+        own = {key: producer.send(b"own", key=key).partition for key in keys}
+    found = {
+        one.key(): one.partition()
+        for one in read_all(rig.control.config, rig.topic)
+        if one.value() == b"other"
+    }
+    assert len(set(own.values())) > 1
+    assert own == found
 
 
 def test_a_message_is_what_was_sent(rig: Rig) -> None:

@@ -9,6 +9,7 @@ from spark_cursor_source.client.streams.parts import StreamParts
 from spark_cursor_source.client.streams.publish import OnAck, Outgoing
 from spark_cursor_source.client.streams.receipts import Ack, AckPolicy, Headers
 from spark_cursor_source.core.closing import ClosedAtExit
+from spark_cursor_source.core.murmur2 import partition_of
 from spark_cursor_source.errors import ClientClosed, CursorqError, InvalidArgument, KafkaUnavailable
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
@@ -20,7 +21,10 @@ from spark_cursor_source.options.service import ServiceConfig
 
 
 class QueueProducer(ClosedAtExit):
-    """Appends messages to the queue topic with the queue id as key, distributed over all partitions.
+    """Appends messages to the queue topic.
+
+    The messages of a queue with an id have the id as key, and are spread over all partitions. In a queue
+    without an id, the messages of a key are in one partition, so that their order can be kept.
 
     Threads may share a producer; forked processes may not.
 
@@ -127,7 +131,7 @@ class QueueProducer(ClosedAtExit):
             headers=tuple(headers),
             correlation_id=None,
             partition=None,
-            partitioner=_any_partition,
+            partitioner=_by_key if self._queue_id is None else _any_partition,
             ack_policy=AckPolicy.ALL,
             expected_offset=None,
         )
@@ -147,6 +151,11 @@ class QueueProducer(ClosedAtExit):
             self._changed.notify_all()
 
 
-def _any_partition(_: bytes | None, __: bytes | None, partitions: int) -> int:
-    """Returns a random partition. Like kafka-mq-go, the partition does not depend on the key."""
+def _any_partition(key: bytes | None, value: bytes | None, partitions: int) -> int:
+    """Returns a random partition. In kafka-mq-go too, the messages of a queue id are in all partitions."""
     return random.randrange(partitions)
+
+
+def _by_key(key: bytes | None, value: bytes | None, partitions: int) -> int:
+    """Returns the partition of the key, which Java and Spark choose too, or a random one without a key."""
+    return random.randrange(partitions) if key is None else partition_of(key, partitions)
