@@ -39,6 +39,17 @@ class NothingReceived(ClientError):
     )
 
 
+class ConsumerFailed(ClientError):
+    """Raised when a thread of a consumer ended with an unexpected error, which is the cause of this error."""
+
+    error: str
+    why: str
+    template = (
+        "The consumer failed with an unexpected {error}: {why}. Report it with the traceback in the log, and "
+        "open another consumer. Messages whose ack is not stored are delivered again."
+    )
+
+
 class NotSettled(ClientError):
     """Raised when the brokers have not confirmed acks or the like in time; they may be stored anyway.
 

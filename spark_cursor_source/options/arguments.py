@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -50,10 +51,16 @@ def check_arguments(config: Any) -> None:
 
 
 def check_number(argument: str, value: int, *, least: int, most: int) -> int:
-    """Return a number between ``least`` and ``most``."""
-    if not least <= value <= most:
+    """Return a whole number between ``least`` and ``most``. Those of other libraries become an int."""
+    try:
+        whole = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        whole = None
+    if whole is None:
+        raise InvalidArgument(argument, value, "it is not a whole number")
+    if not least <= whole <= most:
         raise InvalidArgument(argument, value, f"it is not in {least} to {most}")
-    return value
+    return whole
 
 
 def unchecked(argument: str, value: Any) -> Any:

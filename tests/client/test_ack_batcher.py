@@ -16,11 +16,13 @@ from spark_cursor_source.client.queues.ack_batcher import AckBatcher
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.message import Delivery
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import End, KeepAlive, Marker, Release
+from spark_cursor_source.core.marker import End, KeepAlive, Marker, Reject, Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import (
     AlreadySettled,
     ClientClosed,
+    ConsumerFailed,
+    InvalidArgument,
     KafkaUnavailable,
     MarkersNotDurable,
     NotAuthorized,
@@ -66,6 +68,70 @@ def make_batcher() -> Iterator[MakeBatcher]:
 def message(batcher: AckBatcher, offset: int) -> QueueMessage:
     record = Message(topic="t", partition=0, offset=offset)
     return QueueMessage(record, Delivery(batcher, CELL, 1, lease_ms=60_000))
+
+
+@pytest.mark.parametrize(
+    ("argument", "call"),
+    [
+        ("delay_ms", lambda one: one.nack(0.5 * 1000)),
+        ("delay_ms", lambda one: one.nack(True)),
+        ("delay_ms", lambda one: one.nack("5")),
+        ("reason", lambda one: one.nack(reason=None)),
+        ("reason", lambda one: one.reject(None)),
+        ("reason", lambda one: one.reject(b"text")),
+        ("lease_ms", lambda one: one.extend(30.0 * 1000)),
+        ("lease_ms", lambda one: one.extend("5")),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_and_leaves_the_message_to_be_settled(
+    argument: str, call: Callable[[QueueMessage], None], make_batcher: MakeBatcher
+) -> None:
+    written: list[Marker] = []
+    one = message(make_batcher(written.extend), 1)
+    with pytest.raises(InvalidArgument, match=f"^The argument {argument}="):
+        call(one)
+    one.ack()
+    assert written == [End(cell=CELL, offsets=OffsetSet.of((1, 2)))]
+
+
+def test_a_caught_exception_may_be_the_reason(make_batcher: MakeBatcher) -> None:
+    written: list[Marker] = []
+    batcher = make_batcher(written.extend)
+    message(batcher, 1).reject(ValueError("no such customer"))
+    message(batcher, 2).nack(reason=KeyError("id"))
+    assert [one.reason for one in written if isinstance(one, (Reject, Release))] == [
+        "no such customer",
+        "'id'",
+    ]
+
+
+def test_an_unexpected_error_of_the_thread_fails_all_that_was_settled_and_every_later_call(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    writing, go_on = threading.Event(), threading.Event()
+
+    def write(markers: Sequence[Marker]) -> None:
+        writing.set()
+        assert go_on.wait(20)
+        raise TypeError("not text")
+
+    batcher = AckBatcher(write, lease_ms=60_000, timeout_ms=20_000)
+    batcher.start()
+    taken = message(batcher, 1).ack_async()
+    assert writing.wait(20)
+    queued = message(batcher, 2).ack_async()
+    go_on.set()
+    for future in (taken, queued):
+        assert isinstance(future.exception(20), ConsumerFailed)
+    for call in (message(batcher, 3).ack, message(batcher, 4).nack, batcher.check, lambda: batcher.flush(0)):
+        with pytest.raises(ConsumerFailed, match="unexpected TypeError: not text") as raised:
+            call()
+        assert isinstance(raised.value.__cause__, TypeError)
+    with pytest.raises(NotSettled, match="unexpected TypeError: not text"):
+        batcher.close()
+    assert "event=ack_thread_failed" in caplog.text
+    with pytest.raises(ClientClosed):
+        message(batcher, 5).ack()
 
 
 def test_of_threads_that_settle_a_message_in_two_ways_one_wins(make_batcher: MakeBatcher) -> None:

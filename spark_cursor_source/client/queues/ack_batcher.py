@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
+from spark_cursor_source.client.queues.failure import as_own_error
 from spark_cursor_source.consumer.lease_extender import now_ms
 from spark_cursor_source.consumer.leases import Leased, Leases, keep_alives
 from spark_cursor_source.core.cell import Cell
@@ -67,11 +68,13 @@ class AckBatcher:
         self._written: Future[None] = Future()  # completes with the settlements since the last write began
         self._in_progress: Future[None] = Future()  # completes when the last settlements taken are stored
         self._in_progress.set_result(None)
+        self._taken = self._in_progress  # completes with the settlements taken last
         self._idle = True
         self._work, self._urgent = threading.Event(), threading.Event()
         self._leases: Leases[str] = Leases(lease_ms=lease_ms)
         self._closed = False
         self._given_up: CursorqError | None = None  # error of dropped settlements, for close() to report
+        self._failed: CursorqError | None = None  # unexpected error that ended the thread
         self._thread = threading.Thread(target=self._run, name="cursorq-ack-batcher", daemon=True)
 
     def start(self) -> None:
@@ -86,8 +89,7 @@ class AckBatcher:
     def ack(self, acks: Acks, offset: int) -> Future[None]:
         """Queues the ack of an offset. The future completes when the brokers have stored the ack."""
         with self._lock:
-            if self._closed:
-                raise ClientClosed
+            self.check()
             acks.offsets.append(offset)
             if self._idle:
                 self._wake()
@@ -96,19 +98,25 @@ class AckBatcher:
     def settle(self, settlement: Settling) -> Future[None]:
         """Queues any other settlement. The future completes when the brokers have stored the settlement."""
         with self._lock:
-            if self._closed:
-                raise ClientClosed
+            self.check()
             self._settled.append(settlement)
             if self._idle:
                 self._wake()
             return self._written
+
+    def check(self) -> None:
+        """Raises ClientClosed after :meth:`close`, and ConsumerFailed after the writing thread has failed."""
+        if self._closed:
+            raise ClientClosed
+        if self._failed is not None:
+            raise self._failed.with_traceback(None)  # a shared error's traceback grows with each raise
 
     def wait_for(self, written: Future[None], timeout_ms: int | None) -> None:
         """Waits for a future of :meth:`ack` or :meth:`settle`, and makes the thread write without lingering.
 
         Raises:
             NotSettled: the timeout passed first. The thread retries until the consumer is closed.
-            MarkersPartitionsChanged, TopicNotFound, NotAuthorized, KafkaRefused
+            MarkersPartitionsChanged, TopicNotFound, NotAuthorized, KafkaRefused, ConsumerFailed
         """
         self._urgent.set()
         waited_ms = self._timeout_ms if timeout_ms is None else timeout_ms
@@ -125,6 +133,8 @@ class AckBatcher:
         Raises the errors of :meth:`wait_for`.
         """
         with self._lock:
+            if self._failed is not None:
+                raise self._failed.with_traceback(None)
             written = self._in_progress
             if self._has_work():
                 written = self._written
@@ -175,6 +185,22 @@ class AckBatcher:
         self._work.set()
 
     def _run(self) -> None:
+        try:
+            self._write_until_closed()
+        except Exception as why:  # noqa: BLE001 - a thread that ends silently would lose all later acks
+            self._fail(why)
+
+    def _fail(self, why: Exception) -> None:
+        """Fails all settlements that are not stored, and all later calls."""
+        log.error("The thread of acks failed. event=ack_thread_failed error=%r", why, exc_info=why)
+        failed = as_own_error(why)
+        with self._lock:
+            self._failed = self._given_up = failed
+            pending = [one for one in (self._taken, self._written, self._in_progress) if not one.done()]
+        for future in pending:
+            future.set_exception(failed)
+
+    def _write_until_closed(self) -> None:
         while True:
             closing = self._closed  # read first: this round then includes all settlements before the close
             written, markers = self._take()
@@ -260,7 +286,7 @@ class AckBatcher:
                 if acks.offsets:
                     acks.offsets = []
             extended = keep_alives(self._leases.due(now_ms()), lease_ms=self._lease_ms)
-            written = self._written
+            written = self._taken = self._written
             if settled or acked:
                 self._written, self._in_progress = Future(), Future()
                 self._idle = False

@@ -6,6 +6,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 
 from spark_cursor_source.client.queues.ack_batcher import AckBatcher
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
@@ -106,7 +107,8 @@ class Feed(ABC):
         finally:
             # In finally: after any error, even an unexpected one, receivers must not wait forever.
             self._buffer.end(fatal)
-            self._withdraw(lambda _: True)
+            with suppress(CursorqError):  # the ack thread has failed: the leases expire
+                self._withdraw(lambda _: True)
             if not self._closing.is_set():
                 self.close()  # otherwise no member would read these partitions
 
@@ -115,6 +117,7 @@ class Feed(ABC):
         pause_s = _LEAST_PAUSE_S
         while not self._closing.is_set():
             try:
+                self._batcher.check()  # otherwise messages would be leased that nobody can settle
                 self._step()
             except _PASSING as trouble:
                 if self._buffer.trouble is None:

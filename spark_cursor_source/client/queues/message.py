@@ -14,6 +14,7 @@ from spark_cursor_source.core.marker import MAX_LEASE_MS, KeepAlive, Reject, Rel
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import AlreadySettled, InvalidArgument, RejectRefused
 from spark_cursor_source.kafka.tail_consumer import Record
+from spark_cursor_source.options.arguments import check_number
 
 GIVEN_BACK = "no consumer has received it"
 _ACKED, _RELEASED, _REJECTED = "acked", "given back", "rejected"
@@ -46,7 +47,7 @@ class QueueMessage:
 
     Any thread may ack, release or reject a message. Each call returns when the brokers have stored the
     settlement. If they have not, the call raises NotSettled, NotAuthorized or KafkaRefused. After the
-    consumer is closed, calls raise ClientClosed.
+    consumer is closed, calls raise ClientClosed. After the consumer has failed, they raise ConsumerFailed.
 
     Example::
 
@@ -132,34 +133,43 @@ class QueueMessage:
         offset: int = self._record.offset()  # type: ignore[assignment]  # only an unsent Record has None
         return delivery.batcher.ack(delivery.acks, offset)
 
-    def nack(self, delay_ms: int | None = None, *, reason: str = "", timeout_ms: int | None = None) -> None:
+    def nack(
+        self, delay_ms: int | None = None, *, reason: str | Exception = "", timeout_ms: int | None = None
+    ) -> None:
         """Releases the message for redelivery after ``delay_ms``, or after the tracker's backoff if None.
 
         ``delay_ms`` is at most 12 h. A delay of 0 is kafka-mq-go's Interrupt. ``reason`` is kept for the dead
-        letter. V1 trackers have no backoff: with V1 markers and None, the lease is left to expire.
+        letter; of an exception, its text. V1 trackers have no backoff: with V1 markers and None, the lease is
+        left to expire.
 
         Raises:
+            InvalidArgument: ``delay_ms`` is not a whole number of at most 12 h, or ``reason`` is not text.
             AlreadySettled: the message was acked, rejected or released before.
         """
         if delay_ms is not None:
-            _check_ms("delay_ms", delay_ms, least=0)
+            delay_ms = _check_ms("delay_ms", delay_ms, least=0)
+        text = _text(reason)
         self._settle(_RELEASED)
         cell, offsets, count = self._named()
-        release = Release(cell=cell, offsets=offsets, delivery_count=count, delay_ms=delay_ms, reason=reason)
+        release = Release(cell=cell, offsets=offsets, delivery_count=count, delay_ms=delay_ms, reason=text)
         self._write(release, timeout_ms)
 
-    def reject(self, reason: str = "", *, timeout_ms: int | None = None) -> None:
+    def reject(self, reason: str | Exception = "", *, timeout_ms: int | None = None) -> None:
         """Moves the message to the dead letters immediately, with the reason. This is kafka-mq-go's Nack.
 
+        The reason of an exception is its text.
+
         Raises:
+            InvalidArgument: ``reason`` is not text.
             AlreadySettled: the message was acked, rejected or released before.
             RejectRefused: the consumer uses V1 markers, which have no reject.
         """
         if not self.delivery.can_reject:
             raise RejectRefused
+        text = _text(reason)
         self._settle(_REJECTED)
         cell, offsets, count = self._named()
-        self._write(Reject(cell=cell, offsets=offsets, delivery_count=count, reason=reason), timeout_ms)
+        self._write(Reject(cell=cell, offsets=offsets, delivery_count=count, reason=text), timeout_ms)
 
     def extend(self, lease_ms: int | None = None, *, timeout_ms: int | None = None) -> None:
         """Extends the lease to ``lease_ms`` from now (default: the consumer's lease time, at most 12 h).
@@ -168,10 +178,11 @@ class QueueMessage:
         and never shortens a lease.
 
         Raises:
+            InvalidArgument: ``lease_ms`` is not a whole number of at most 12 h.
             AlreadySettled: the message is settled and has no lease.
         """
         if lease_ms is not None:
-            _check_ms("lease_ms", lease_ms, least=1)
+            lease_ms = _check_ms("lease_ms", lease_ms, least=1)
         if self._settled is not None:
             raise AlreadySettled(str(self), self._settled)
         cell, offsets, count = self._named()
@@ -227,6 +238,16 @@ def unreceived(cell: Cell, offsets: OffsetSet, delivery_count: int, *, began_ms:
     return back
 
 
-def _check_ms(argument: str, value: int, *, least: int) -> None:
-    if not least <= value <= MAX_LEASE_MS:
-        raise InvalidArgument(argument, value, f"it is not in {least} to {MAX_LEASE_MS}, which is 12 h")
+# The arguments are checked in the caller's thread: in the ack thread, a wrong type would fail all messages.
+
+
+def _check_ms(argument: str, value: int, *, least: int) -> int:
+    return check_number(argument, value, least=least, most=MAX_LEASE_MS)
+
+
+def _text(reason: str | Exception) -> str:
+    if isinstance(reason, BaseException):
+        return str(reason)
+    if not isinstance(reason, str):
+        raise InvalidArgument("reason", reason, "it is neither text nor an exception")
+    return reason
