@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -132,6 +133,32 @@ def test_an_unexpected_error_of_the_thread_fails_all_that_was_settled_and_every_
     assert "event=ack_thread_failed" in caplog.text
     with pytest.raises(ClientClosed):
         message(batcher, 5).ack()
+
+
+def test_a_caller_that_gives_up_its_wait_cancels_no_other_ack_of_the_write(
+    make_batcher: MakeBatcher,
+) -> None:
+    write = HeldWrite()
+    batcher = make_batcher(write)
+    message(batcher, 0).ack_async()
+    assert write.writing.wait(20)  # the next acks share a future
+
+    async def ack(offset: int, limit_s: float) -> None:
+        await asyncio.wait_for(asyncio.wrap_future(message(batcher, offset).ack_async()), limit_s)
+
+    async def both() -> list[BaseException | None]:
+        patient = asyncio.ensure_future(ack(2, 20))
+        (hasty,) = await asyncio.gather(ack(1, 0.05), return_exceptions=True)
+        write.go_on.set()
+        return [hasty, *await asyncio.gather(patient, return_exceptions=True)]
+
+    hasty, patient = asyncio.run(both())
+    assert isinstance(hasty, TimeoutError)
+    assert patient is None
+    future = message(batcher, 3).ack_async()
+    assert not future.cancel()
+    message(batcher, 4).ack()
+    assert sorted(offset for one in write.written for offset in one.offsets) == [0, 1, 2, 3, 4]
 
 
 def test_of_threads_that_settle_a_message_in_two_ways_one_wins(make_batcher: MakeBatcher) -> None:

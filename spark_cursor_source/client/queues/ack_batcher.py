@@ -65,8 +65,8 @@ class AckBatcher:
         self._lock = threading.Lock()
         self._acks: dict[Cell, Acks] = {}
         self._settled: list[Settling] = []
-        self._written: Future[None] = Future()  # completes with the settlements since the last write began
-        self._in_progress: Future[None] = Future()  # completes when the last settlements taken are stored
+        self._written = _shared()  # completes with the settlements since the last write began
+        self._in_progress = _shared()  # completes when the last settlements taken are stored
         self._in_progress.set_result(None)
         self._taken = self._in_progress  # completes with the settlements taken last
         self._idle = True
@@ -288,11 +288,11 @@ class AckBatcher:
             extended = keep_alives(self._leases.due(now_ms()), lease_ms=self._lease_ms)
             written = self._taken = self._written
             if settled or acked:
-                self._written, self._in_progress = Future(), Future()
+                self._written, self._in_progress = _shared(), _shared()
                 self._idle = False
         ends = [End(cell=cell, offsets=OffsetSet.from_offsets(offsets)) for cell, offsets in acked]
         if not settled and not ends:
-            written = Future()  # a future that no caller waits for: these markers are only KeepAlives
+            written = _shared()  # a future that no caller waits for: these markers are only KeepAlives
         fold = SettlingFold(OffsetSet.union)
         for settling in settled:
             fold.add(settling, settling.offsets)
@@ -304,3 +304,10 @@ class AckBatcher:
             for marker in markers:
                 if isinstance(marker, (End, Release, Reject)):
                     self._leases.remove(marker.cell, marker.offsets)
+
+
+def _shared() -> Future[None]:
+    """Returns a future that cannot be cancelled: whoever gives up waiting leaves it to the others."""
+    future: Future[None] = Future()
+    future.set_running_or_notify_cancel()
+    return future

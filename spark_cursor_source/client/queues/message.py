@@ -120,10 +120,10 @@ class QueueMessage:
     def ack_async(self) -> Future[None]:
         """Acks the message without waiting. Acks of a few milliseconds are written together.
 
-        The future completes when the brokers have stored the ack. All acks of one write share a future.
-        It fails with NotAuthorized or KafkaRefused if the brokers refuse the ack, and stays open while they
-        are unavailable: the consumer tries again. The consumer's ``flush()`` and ``close()`` wait for all
-        pending acks.
+        The future completes when the brokers have stored the ack. All acks of one write share a future, so it
+        cannot be cancelled. It fails with NotAuthorized or KafkaRefused if the brokers refuse the ack, and
+        stays open while they are unavailable: the consumer tries again. The consumer's ``flush()`` and
+        ``close()`` wait for all pending acks.
 
         Raises:
             AlreadySettled, ClientClosed
