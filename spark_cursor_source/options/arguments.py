@@ -68,6 +68,13 @@ def unchecked(argument: str, value: Any) -> Any:
     return value
 
 
+def true_or_false(argument: str, value: bool) -> bool:
+    """Return True or False. The text "false" would count as true."""
+    if not isinstance(value, bool):
+        raise InvalidArgument(argument, value, "it is not True or False")
+    return value
+
+
 def number(least: int, most: int) -> Check:
     """Return the check of whole numbers between ``least`` and ``most``."""
 

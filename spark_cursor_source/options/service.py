@@ -25,6 +25,7 @@ from spark_cursor_source.options.arguments import (
     choice,
     name,
     number,
+    true_or_false,
     unchecked,
 )
 from spark_cursor_source.options.kafka import KafkaOptions
@@ -127,10 +128,10 @@ class ServiceConfig:
         doc="or `read_uncommitted`: read open and aborted transactions too",
     )
     delayed_delivery: bool = argument(
-        unchecked, default=True, doc="whether `deliverAt` and `deliverAfter` delay a message; V2 only"
+        true_or_false, default=True, doc="whether `deliverAt` and `deliverAfter` delay a message; V2 only"
     )
     fail_on_data_loss: bool = argument(
-        unchecked,
+        true_or_false,
         default=True,
         doc="whether a consumer ends with an error when unacked messages are gone, or only logs the loss",
     )

@@ -85,3 +85,19 @@ def test_a_consumer_whose_ack_thread_fails_ends_with_its_error(
     with pytest.raises(NotSettled, match="unexpected TypeError: not text"):
         consumer.close()
     assert "event=consumer_stopped" in caplog.text
+
+
+def test_an_unexpected_error_of_a_fetch_ends_a_loop_over_the_consumer_with_that_error(
+    make_consumer: MakeConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    def step(feed: Feed) -> None:
+        raise TypeError("not a number")
+
+    with make_consumer(deliver(1, 2), step) as consumer:
+        with pytest.raises(ConsumerFailed, match="unexpected TypeError: not a number") as raised:
+            list(consumer)
+        assert isinstance(raised.value.__cause__, TypeError)
+        with pytest.raises(ConsumerFailed):
+            consumer.receive()
+    (told,) = [record for record in caplog.records if "event=consumer_stopped" in record.getMessage()]
+    assert told.exc_info is not None

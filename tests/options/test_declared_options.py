@@ -94,6 +94,11 @@ def test_each_field_of_a_service_is_declared_once_with_a_meaning() -> None:
         ("group_id_prefix", "a,b"),
         ("isolation", "serializable"),
         ("timeout_ms", 0),
+        ("redelivery_timeout_ms", 0.5 * 60_000),
+        ("consumer_receive_buffer_capacity", True),
+        ("session_timeout_ms", "10000"),
+        ("delayed_delivery", "false"),
+        ("fail_on_data_loss", 0),
     ],
 )
 def test_a_field_of_a_service_is_checked(field: str, value: object) -> None:

@@ -67,7 +67,8 @@ class QueueConsumer(ClosedAtExit):
             NothingReceived: no message arrived because brokers are unavailable or no tracker runs. The
                 consumer retries.
             ClientClosed
-            DataLoss, NotAuthorized, QueueTopicRecreated and others: the consumer has failed permanently.
+            DataLoss, NotAuthorized, QueueTopicRecreated, ConsumerFailed and others: the consumer has failed
+                permanently.
         """
         buffer = self._buffer
         try:

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from spark_cursor_source.client.queues.ack_batcher import AckBatcher
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
+from spark_cursor_source.client.queues.failure import as_own_error
 from spark_cursor_source.client.queues.message import Delivery, QueueMessage, releases
 from spark_cursor_source.client.streams.keeper import FOLLOW_S
 from spark_cursor_source.consumer.known_topics import KnownTopics
@@ -101,11 +102,15 @@ class Feed(ABC):
         fatal: CursorqError | None = None
         try:
             self._fetch()
-        except CursorqError as why:
-            log.error("The consumer stops because of an error. event=consumer_stopped error=%s", why)
-            fatal = why
+        except Exception as why:
+            # Any error: without one, receivers would take the end of the buffer for a close.
+            fatal = as_own_error(why)
+            log.error(
+                "The consumer stops because of an error. event=consumer_stopped error=%s",
+                fatal,
+                exc_info=None if fatal is why else why,
+            )
         finally:
-            # In finally: after any error, even an unexpected one, receivers must not wait forever.
             self._buffer.end(fatal)
             with suppress(CursorqError):  # the ack thread has failed: the leases expire
                 self._withdraw(lambda _: True)
