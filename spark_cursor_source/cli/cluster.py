@@ -18,6 +18,8 @@ from spark_cursor_source.core.names import (
     DEFAULT_REDELIVERIES_TOPIC,
 )
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX
+from spark_cursor_source.kafka.config_file import read_properties_file
+from spark_cursor_source.kafka.config_names import native_name
 from spark_cursor_source.options.kafka import CONFIG_FILE, KafkaOptions
 
 DEFAULT_SERVERS = "localhost:9092"
@@ -45,7 +47,7 @@ class _Shared(NamedTuple):
 
 
 _SHARED = (
-    _Shared("bootstrap-servers", f"host:port,… (default: as in the file, or {DEFAULT_SERVERS})"),
+    _Shared("bootstrap-servers", f"host:port,… (default: as in --config-file, or {DEFAULT_SERVERS})"),
     _Shared("config-file", "a properties file with what else the Kafka clients need, such as passwords"),
     _Shared("markers-topic", f"default: {DEFAULT_MARKERS_TOPIC}"),
     _Shared("redeliveries-topic", f"default: {DEFAULT_REDELIVERIES_TOPIC}"),
@@ -88,26 +90,46 @@ def cluster_of(
 ) -> Cluster:
     """Returns the cluster of options by key, of ``more`` client options ``name=value``, and of a profile.
 
-    Given values beat ``CURSORQ_KAFKA_…`` variables, which beat the profile.
+    Given values beat ``CURSORQ_…`` variables, which beat the profile. The options in a properties file beat
+    those that stand lower than the name of the file.
 
     Raises:
         UnknownProfile, ProfileUnreadable
+        KafkaConfigFileUnreadable: the file must be read here to know what it beats.
     """
+    profile = profile or os.environ.get(_PROFILE.variable) or None
     known = read_profile(profile, [one.key for one in _SHARED])
-    values = known | {key: value for key, value in given.items() if value is not None}
-    kafka = {name: str(value) for name, value in known.get("kafka", {}).items()}
-    kafka |= _named(known, _SERVERS, CONFIG_FILE) | _of_environment() | _named(given, _SERVERS, CONFIG_FILE)
-    kafka |= dict(_pair(one) for one in more)
+    variables = {one.key: os.environ[one.variable] for one in _SHARED if os.environ.get(one.variable)}
+    flags = {key: value for key, value in given.items() if value is not None}
+    kafka = _merged(
+        {name: str(value) for name, value in known.get("kafka", {}).items()} | _named(known),
+        _of_environment() | _named(variables),
+        _named(flags) | dict(_pair(one) for one in more),
+    )
     if not kafka.keys() & {_SERVERS, CONFIG_FILE}:
         kafka[_SERVERS] = DEFAULT_SERVERS
+    values = known | variables | flags
     names = {one.parameter: values[one.key] for one in _SHARED[2:] if one.key in values}
     return Cluster(kafka=KafkaOptions(kafka), **names)
 
 
-def _named(values: Mapping[str, Any], *options: str) -> dict[str, str]:
-    """Returns those of the client options that have a key of their own."""
-    keys = {option: option.replace(".", "-") for option in options}
-    return {option: values[key] for option, key in keys.items() if values.get(key) is not None}
+def _merged(*levels: Mapping[str, str]) -> dict[str, str]:
+    """Merges client options, the lowest level first. What the chosen properties file sets is left to it."""
+    lowered = [{name.lower(): value for name, value in level.items()} for level in levels]
+    chosen = max((at for at, level in enumerate(lowered) if CONFIG_FILE in level), default=None)
+    merged: dict[str, str] = {}
+    for at, level in enumerate(lowered):
+        if at == chosen and merged:
+            in_file = {native_name(name) for name in read_properties_file(level[CONFIG_FILE])}
+            merged = {name: value for name, value in merged.items() if native_name(name) not in in_file}
+        merged |= level
+    return merged
+
+
+def _named(values: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the client options that have a key of their own."""
+    keys = {option: option.replace(".", "-") for option in (_SERVERS, CONFIG_FILE)}
+    return {option: values[key] for option, key in keys.items() if key in values}
 
 
 def _of_environment() -> dict[str, str]:
@@ -145,8 +167,6 @@ def _parameter(one: _Shared) -> inspect.Parameter:
     option = typer.Option(
         f"--{one.key}",
         help=one.help,
-        envvar=one.variable,
-        show_envvar=False,
         metavar=_metavar(one),
         rich_help_panel=PANEL,
     )

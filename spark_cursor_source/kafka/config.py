@@ -18,10 +18,10 @@ from spark_cursor_source.kafka.config_names import (
     PRODUCER_ONLY,
     REFUSED,
     REFUSED_PREFIXES,
-    RENAMED,
     SUGGESTIBLE,
     TRANSLATED,
     is_secret,
+    native_name,
 )
 from spark_cursor_source.kafka.interruptible import INTERRUPTIBLE
 from spark_cursor_source.kafka.token_login import PROVIDER, with_login, with_token_callback
@@ -107,8 +107,7 @@ def _with_file(kafka: Mapping[str, str]) -> dict[str, str]:
 def _renamed(options: Mapping[str, str]) -> dict[str, str]:
     renamed: dict[str, tuple[str, str]] = {}
     for option, value in options.items():
-        given = option.lower()
-        name = RENAMED.get(given, given)
+        given, name = option.lower(), native_name(option)
         origin, before = renamed.setdefault(name, (given, value))
         if before != value:
             both = (f"kafka.{origin}", f"kafka.{given}")

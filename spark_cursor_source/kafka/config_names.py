@@ -179,6 +179,15 @@ _SECRET = re.compile(
 _PUBLIC = frozenset({"sasl.oauthbearer.client.credentials.client.id", "https.ca.pem", "ssl.ca.pem"})
 
 
+def native_name(name: str) -> str:
+    """Returns librdkafka's name of an option.
+
+    >>> native_name("Fetch.Max.Wait.Ms")
+    'fetch.wait.max.ms'
+    """
+    return RENAMED.get(name.lower(), name.lower())
+
+
 def is_secret(name: str) -> bool:
     """True if an option's value must not be shown.
 

@@ -12,6 +12,7 @@ import pytest
 from spark_cursor_source.cli import main
 from spark_cursor_source.cli.cluster import Cluster, cluster_of
 from spark_cursor_source.errors import ProfileUnreadable, UnknownProfile
+from spark_cursor_source.kafka.config import client_config
 
 PROFILES = """
 [profile.default]
@@ -58,6 +59,70 @@ def test_the_command_line_beats_the_environment_which_beats_the_profile(
     assert cluster_of({}, profile="prod").kafka["security.protocol"] == "SSL"
     told = cluster_of({"bootstrap-servers": "b:1"}, ["security.protocol=PLAINTEXT"], "prod")
     assert (servers(told), told.kafka["security.protocol"]) == ("b:1", "PLAINTEXT")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """The path of a properties file with brokers."""
+    path = tmp_path / "staging.properties"
+    path.write_text("metadata.broker.list=staging:9092\nsecurity.protocol=SSL\n")
+    return str(path)
+
+
+def connection(cluster: Cluster) -> dict[str, str]:
+    """Returns the brokers, the protocol and the user with which a client would be opened."""
+    opened = client_config(cluster.kafka)
+    names = ("bootstrap.servers", "security.protocol", "sasl.username")
+    return {name: opened[name] for name in names if name in opened}
+
+
+def test_what_a_file_of_the_command_line_or_the_environment_sets_beats_the_profile(
+    profiles: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiles.write_text(
+        """
+        [profile.default]
+        bootstrap-servers = "local:9092"
+        kafka = { "Security.Protocol" = "SASL_SSL", "sasl.username" = "me" }
+        """
+    )
+    staging = {"bootstrap.servers": "staging:9092", "security.protocol": "SSL", "sasl.username": "me"}
+    assert connection(cluster_of({"config-file": file})) == staging
+    assert connection(cluster_of({}, [f"Config.File={file}"])) == staging
+    told = cluster_of({"config-file": file, "bootstrap-servers": "b:1"}, ["security.protocol=PLAINTEXT"])
+    assert connection(told) == staging | {"bootstrap.servers": "b:1", "security.protocol": "PLAINTEXT"}
+    monkeypatch.setenv("CURSORQ_CONFIG_FILE", file)
+    assert connection(cluster_of({})) == staging
+    monkeypatch.setenv("CURSORQ_BOOTSTRAP_SERVERS", "of-environment:1")
+    assert servers(cluster_of({})) == "of-environment:1"
+
+
+def test_what_a_file_of_the_command_line_sets_beats_the_environment(
+    profiles: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CURSORQ_BOOTSTRAP_SERVERS", "of-environment:1")
+    monkeypatch.setenv("CURSORQ_KAFKA_SECURITY_PROTOCOL", "PLAINTEXT")
+    monkeypatch.setenv("CURSORQ_CONFIG_FILE", "/of-environment")
+    assert connection(cluster_of({"config-file": file})) == {
+        "bootstrap.servers": "staging:9092",
+        "security.protocol": "SSL",
+    }
+
+
+def test_the_brokers_of_the_profile_count_where_a_file_names_none(profiles: Path, tmp_path: Path) -> None:
+    passwords = tmp_path / "passwords.properties"
+    passwords.write_text("sasl.username=me\n")
+    told = cluster_of({"config-file": str(passwords)}, profile="prod")
+    assert connection(told) == {
+        "bootstrap.servers": "prod:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.username": "me",
+    }
+
+
+def test_a_file_of_the_profile_is_for_what_the_profile_does_not_set(profiles: Path, file: str) -> None:
+    profiles.write_text(f'[profile.default]\nbootstrap-servers = "local:9092"\nconfig-file = "{file}"\n')
+    assert connection(cluster_of({})) == {"bootstrap.servers": "local:9092", "security.protocol": "SSL"}
 
 
 def test_variables_and_flags_reach_a_verb(
