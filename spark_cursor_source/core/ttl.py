@@ -43,8 +43,11 @@ class MessageAges:
     expired_below: int = 0  #: every message below it is older than the TTL
 
     def of_ttl(self, ttl_ms: int | None) -> MessageAges:
-        """Returns the same ages with another TTL."""
-        return MessageAges() if ttl_ms is None else replace(self, ttl_ms=ttl_ms)
+        """Returns the same ages with another TTL. A longer TTL forgets what the shorter one covered."""
+        if ttl_ms is None:
+            return MessageAges()
+        longer = self.ttl_ms is not None and ttl_ms > self.ttl_ms
+        return replace(self, ttl_ms=ttl_ms, expired_below=0 if longer else self.expired_below)
 
     def seen(self, at_ms: int, position: int) -> MessageAges:
         """Returns a copy with a new observed end of the log, at a time not before the previous one.

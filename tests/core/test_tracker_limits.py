@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_cursor_source.core.breaker import BreakerPolicy
@@ -127,6 +129,35 @@ def test_a_seek_back_brings_no_message_back_that_is_too_old() -> None:
     log.seek(3, at=62)
     log.advance(62)
     assert (log.state.read_position, log.state.totals.expired) == (10, 17)
+
+
+@pytest.mark.parametrize("short", [TTL, TTL_KEPT])
+def test_a_longer_ttl_holds_for_the_messages_that_were_leased_when_the_shorter_was_over(
+    short: RedeliveryPolicy,
+) -> None:
+    # 0 L(10) S(0-10)   61 too old, but leased | TTL 1,000 s: 62 R   1,000 0 to 10 expire
+    log = Log(policy=short)
+    log.start(offsets((0, 10)), at=0, lease=300)
+    log.log_end(10, at=0)
+    log.advance(61)
+    log.resume_with(replace(short, message_ttl_ms=1_000_000))
+    log.release(offsets((0, 10)), at=62)
+    assert log.advance(62) == [redeliver(offsets((0, 10)), 1)]
+    log.log_end(10, at=63)
+    log.advance(1_063)
+    assert log.state.outstanding == offsets((0, 10))
+    log.advance(1_063.001)
+    assert (log.state.outstanding, log.state.totals.expired) == (EMPTY, 10)
+
+
+def test_a_seek_back_under_a_longer_ttl_brings_back_what_is_not_too_old_for_it() -> None:
+    log = Log(policy=TTL)
+    log.log_end(10, at=0)
+    log.advance(61)
+    log.resume_with(replace(TTL, message_ttl_ms=1_000_000))
+    log.seek(0, at=62)
+    log.advance(62)
+    assert (log.state.read_position, log.state.totals.expired) == (0, 10)
 
 
 def test_without_a_ttl_the_end_of_the_log_is_nothing_to_a_tracker() -> None:

@@ -47,6 +47,20 @@ def test_another_ttl_holds_for_what_was_seen_before() -> None:
     assert (known.next_ms, known.expire(1_001).expired_below) == (1_000, 10)
 
 
+def test_a_longer_ttl_holds_for_what_was_too_old_before() -> None:
+    # 0 end 10   30 end 25   61 the first ten are too old, and the TTL is doubled
+    longer = ages((0, 10), (30_000, 25)).expire(TTL_MS + 1).of_ttl(2 * TTL_MS)
+    assert longer.expire(TTL_MS + 1).expired_below == 0
+    assert longer.expire(30_000 + 2 * TTL_MS).expired_below == 0
+    assert longer.expire(30_001 + 2 * TTL_MS).expired_below == 25
+    assert ages((0, 10)).expire(TTL_MS + 1).of_ttl(TTL_MS).expired_below == 10, "the same TTL"
+
+
+def test_the_end_of_a_log_whose_messages_were_all_too_old_tells_anew_under_a_longer_ttl() -> None:
+    longer = ages((0, 10)).expire(TTL_MS + 1).of_ttl(2 * TTL_MS).seen(TTL_MS + 1, 10)
+    assert longer.next_ms == 3 * TTL_MS + 1
+
+
 def test_expiry_in_portions_is_due_again_at_once() -> None:
     known = ages((0, 10), (30_000, 25)).expire(100_000, at_most=4)
     assert (known.expired_below, known.next_ms) == (4, 30_000 + TTL_MS)

@@ -178,7 +178,10 @@ class Log:
         return state
 
     def restart(self, *, max_deliveries: int | None) -> None:
-        self.policy = RedeliveryPolicy(max_deliveries=max_deliveries, backoff=self.policy.backoff)
+        self.resume_with(RedeliveryPolicy(max_deliveries=max_deliveries, backoff=self.policy.backoff))
+
+    def resume_with(self, policy: RedeliveryPolicy) -> None:
+        self.policy = policy
         self.tracker = CellTracker.resume(self.state, cell=CELL, policy=self.policy)
 
 
