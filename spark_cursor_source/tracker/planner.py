@@ -152,6 +152,8 @@ class TrackerPlanner:
             )
             return [AllCursors(partitions=self._at.partitions, reset=self._at.partitions)]
         identity, rewrite = self._identity(end), end.rewrites(start)
+        # The first batch has work in all partitions, so it commits progress. The checkpoint of a tracker that
+        # took over without a commit would be refused at the next start.
         slices: list[MarkersSlice | AllCursors] = [
             MarkersSlice(
                 partition=p,
@@ -164,7 +166,7 @@ class TrackerPlanner:
                 rewrite=rewrite,
             )
             for p, stop in end.next.items()
-            if stop > start.next.get(p, 0) or p in end.settled or rewrite
+            if stop > start.next.get(p, 0) or p in end.settled or rewrite or not start.resumed
         ]
         return slices if start.resumed else [AllCursors(partitions=self._at.partitions), *slices]
 

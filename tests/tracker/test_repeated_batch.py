@@ -17,6 +17,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.spark.tracker_source import MarkerStreamReader
 from spark_cursor_source.spark.tracker_state import TrackerProcessor
+from spark_cursor_source.topics.tracker_progress import read_progress
 from spark_cursor_source.tracker.fold import MarkerFold
 from spark_cursor_source.tracker.planner import TrackerPlanner
 from spark_cursor_source.tracker.rows import Decided, FoldedRow, cursor_row, reset_row, tick_row
@@ -96,6 +97,30 @@ def test_a_batch_that_is_repeated_under_a_lower_limit_loses_no_message(
 def record_of(marker: Hello) -> dict[str, object]:
     home = marker.cell.control_partition(PARTITIONS)
     return {"key": marker.cell.key, "value": marker_wire.encode(marker), "partition": home}
+
+
+@pytest.mark.broker
+def test_a_tracker_that_took_over_with_nothing_to_do_owns_the_progress_and_goes_on_with_its_checkpoint(
+    control: Control, topics: ClusterAdmin, tmp_path: Path
+) -> None:
+    # the checkpoint of tracker a is lost | b takes over, and finishes a batch without markers | b again
+    control.write(Hello(cell=cell_of(control.queue), run_id="run", position=0))
+    run_batches(options_of(control, tmp_path / "a"), 1)
+    of_a = read_progress(topics, control.markers)
+    run_batches(options_of(control, tmp_path / "b", takeOver=True), 1)
+    of_b = read_progress(topics, control.markers)
+    assert of_b.query_id not in (None, of_a.query_id)
+    assert of_b.next_markers == of_a.next_markers
+    control.write(Hello(cell=cell_of(control.queue), run_id="run", position=0))
+    run_batches(options_of(control, tmp_path / "b"), 1)
+    now = read_progress(topics, control.markers)
+    assert (now.query_id, now.batch_id) == (of_b.query_id, 1)
+
+
+def run_batches(options: TrackerOptions, count: int) -> None:
+    """Run a tracker until it has finished so many more batches."""
+    steps: list[str] = []
+    run(options, step=steps.append, until=lambda: steps.count("log the commit") == count)
 
 
 @pytest.mark.broker
