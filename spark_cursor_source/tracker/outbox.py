@@ -127,6 +127,7 @@ class Outbox:
         self._strays: dict[bytes, dict[bytes, set[int]]] = {}
         self._log = MarkersLog(markers_topic, "")  # the topic id is set by open()
         self._progress: TrackerProgress | None = None
+        self._before: TrackerProgress | None = None  # the progress at open()
         self._fenced = False
         self.copied = 0  #: dead letters written since the outbox was created
         self.lost = 0  #: dead letters without a copy because the message was no longer in its topic
@@ -178,7 +179,7 @@ class Outbox:
         self._find_parts(deadline)
         if self._reappender is not None:
             self._reappender.connect()
-        self._progress = progress
+        self._progress = self._before = progress
         return progress
 
     def carry_out(
@@ -224,6 +225,9 @@ class Outbox:
             return False
         if self._fenced:
             raise TrackerFenced(tracker_group(self._markers_topic))
+        if dead_letters or due:
+            # Copies are outside the transaction, so no fence stops those of a tracker that was replaced.
+            self._check_replaced(batch_id)
         withheld = self.copy(dead_letters).withheld
         ends = self._reappender.reappend(due) if self._reappender is not None and due else []
         deadline = Deadline.after_ms(self._patience_ms)
@@ -323,19 +327,25 @@ class Outbox:
         return now
 
     def _check_alone(self, now: TrackerProgress, batch_id: int) -> None:
-        assert self._progress is not None
-        expected = {(self._progress.query_id, self._progress.batch_id), (self._query_id, batch_id)}
-        # A restarting broker may return an older commit of this tracker.
-        own_before = now.query_id == self._query_id and now.batch_id < batch_id
+        """Checks that the committed progress of each partition is this tracker's, or from before it."""
+        assert self._before is not None
+        # A restarting broker may return an older commit.
+        own = now.query_id == self._query_id and now.batch_id <= batch_id
+        before = (now.query_id, now.batch_id) == (self._before.query_id, self._before.batch_id)
         # Missing offsets do not prove another tracker: brokers expire the offsets of a group that was idle
         # for a week.
         nobody = now.query_id is None
-        if not nobody and not own_before and (now.query_id, now.batch_id) not in expected:
+        # The partitions of a share may have gone to several trackers, of which one has the latest batch.
+        others = any(
+            owner not in (None, self._query_id, self._before.owners.get(number))
+            for number, owner in now.owners.items()
+        )
+        if others or not (nobody or own or before):
             self._producer.discard()
             raise TrackerFenced(tracker_group(self._markers_topic))
 
     def _check_replaced(self, batch_id: int) -> None:
-        """Checks after a long pause whether another tracker took over, if the brokers respond."""
+        """Checks whether another tracker took over, if the brokers respond."""
         topics = self._topics.within(Deadline.after_ms(_LOOK_MS))
         try:
             now = self._progress_before_fencing(topics)

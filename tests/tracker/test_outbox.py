@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,8 @@ from spark_cursor_source.errors import (
 )
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.cursors import CursorTable
-from spark_cursor_source.topics.tracker_progress import metadata, read_progress
-from spark_cursor_source.tracker.outbox import Outbox, tracker_group
+from spark_cursor_source.topics.tracker_progress import REPLICA, metadata, read_progress
+from spark_cursor_source.tracker.outbox import Outbox, Share, tracker_group
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import redelivery as wire
 from tests.forgotten import FAULT, TRIES, offsets_are_forgotten
@@ -541,6 +542,69 @@ def test_a_tracker_that_lost_its_producer_does_not_push_its_successor_out(
     assert successor.carry_out(3, **batch) is True
 
 
+def test_a_tracker_whose_partitions_several_others_have_got_repeats_nothing(
+    control: Control, new_outbox: MakeOutbox
+) -> None:
+    # first: batches 0 to 4 of partitions 0 and 1 -- its producer is thrown away -- batch 5: fenced
+    # second: gets partition 0, batch 0    a third gets partition 1, and has had nothing to do
+
+    def share(*partitions: int) -> Share:
+        return Share(frozenset(partitions), member.consumer_group_metadata)
+
+    with closing(Consumer({**control.config, "group.id": tracker_group(control.markers)})) as member:
+        first = new_outbox(control, f"{REPLICA}first", share=share(0, 1))
+        second = new_outbox(control, f"{REPLICA}second", share=share(0))
+        batch: dict[str, Any] = {"decisions": [], "cursors": []}
+        first.open(take_over=False)
+        for number in range(5):
+            first.carry_out(number, next_markers={0: number, 1: number}, **batch)
+        second.open(take_over=False)
+        second.carry_out(0, next_markers={0: 50}, **batch)
+        first._producer.discard()
+        with pytest.raises(TrackerFenced):
+            first.carry_out(5, next_markers={0: 5, 1: 5}, **batch)
+        assert progress(control)[1] == {0: 50, 1: 4}
+        assert second.carry_out(1, next_markers={0: 51}, **batch) is True
+
+
+def test_a_tracker_that_was_replaced_copies_no_dead_letter(
+    control: Control, new_outbox: MakeOutbox, queue: Cell
+) -> None:
+    # first: batch 0 -------------------------------- batch 1, the same dead letter: fenced
+    # successor:       batch 0, with a dead letter
+    first, successor = new_outbox(control, "first"), new_outbox(control, "successor")
+    batch: dict[str, Any] = {"decisions": [dead_letter_of(queue, (0, 1))], "cursors": [], "next_markers": {}}
+    first.open(take_over=False)
+    first.carry_out(0, decisions=[], cursors=[], next_markers={})
+    successor.open(take_over=True)
+    successor.carry_out(0, **batch)
+    for _ in range(2):
+        with pytest.raises(TrackerFenced):
+            first.carry_out(1, **batch)
+    assert dead(control) == [b"value 0"]
+
+
+def test_a_tracker_that_is_shown_the_commit_from_before_its_first_is_not_fenced(
+    control: Control, new_outbox: MakeOutbox, queue: Cell
+) -> None:
+    earlier, outbox = new_outbox(control, "earlier"), new_outbox(control)
+    earlier.open(take_over=False)
+    earlier.carry_out(0, decisions=[], cursors=[], next_markers={})
+    outbox.open(take_over=True)
+    outbox.carry_out(0, decisions=[], cursors=[], next_markers={})
+    commit_again(control, "earlier", 0)
+    letters = [dead_letter_of(queue, (0, 1))]
+    assert outbox.carry_out(1, decisions=letters, cursors=[], next_markers={}) is True
+
+
+def commit_again(control: Control, query_id: str, batch_id: int) -> None:
+    """Commit as this batch, so that the broker shows the progress of then."""
+    text = metadata(query_id, batch_id, PARTITIONS)
+    before = [TopicPartition(control.markers, number, 0, text) for number in range(PARTITIONS)]
+    with closing(Consumer({**control.config, "group.id": tracker_group(control.markers)})) as member:
+        member.commit(offsets=before, asynchronous=False)
+
+
 def test_a_tracker_whose_own_last_commit_is_shown_late_is_not_fenced(
     control: Control, new_outbox: MakeOutbox
 ) -> None:
@@ -550,11 +614,7 @@ def test_a_tracker_whose_own_last_commit_is_shown_late_is_not_fenced(
     for number in range(2):
         outbox.carry_out(number, decisions=[], cursors=[], next_markers={})
     outbox._producer.discard()
-    member = Consumer({**control.config, "group.id": tracker_group(control.markers)})
-    text = metadata("query", 0, PARTITIONS)
-    before = [TopicPartition(control.markers, number, 0, text) for number in range(PARTITIONS)]
-    member.commit(offsets=before, asynchronous=False)
-    member.close()
+    commit_again(control, "query", 0)
     assert outbox.carry_out(2, decisions=[], cursors=[], next_markers={}) is True
 
 
