@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from spark_cursor_source.consumer.settled_since import SettledSince
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.errors import CursorqError
 from spark_cursor_source.interop.settled_since import SettledSinceV1
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.marker_format import MarkerVersion
@@ -78,7 +77,7 @@ def handle_and_settle(
     except BaseException:
         # What the handlers have done is done: without its marker, it would be done again.
         flusher.stop()
-        with suppress(CursorqError):
+        with suppress(Exception):
             flusher.flush()
         raise
     finally:

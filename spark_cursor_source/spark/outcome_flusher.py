@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from spark_cursor_source.consumer.action_columns import LEAVE
 from spark_cursor_source.core.marker import MAX_LEASE_MS
-from spark_cursor_source.errors import CursorqError
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline, Pace
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.options.source import AckMode
@@ -43,7 +42,7 @@ class OutcomeFlusher:
         self._sending = threading.Lock()
         self._settlement = settlement_of(self._options)
         self._unsent: list[Any] = []
-        self._failure: CursorqError | None = None
+        self._failure: Exception | None = None  # of outcomes that no marker can express
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self.settled = 0  #: outcomes that are confirmed
@@ -64,22 +63,9 @@ class OutcomeFlusher:
         Raises:
             NullMessageId, InvalidMessageId: a row identifies no message.
         """
-        with self._lock:
-            waiting, self._rows = self._rows, []
-            for rows, count in waiting:
-                indexes = rows.take_done()
-                if indexes:
-                    self._add(rows.settled(indexes, self._ids))
-                if count > len(indexes):
-                    self._rows.append((rows, count - len(indexes)))
+        self._take()
         if self._failure is not None:
             raise self._failure
-
-    def _add(self, outcomes: pa.RecordBatch) -> None:
-        try:
-            self._settlement.add(outcomes)
-        except CursorqError as problem:
-            self._failure = self._failure or problem
 
     def flush(self) -> None:
         """Writes all outcomes. They are durable on return.
@@ -87,8 +73,31 @@ class OutcomeFlusher:
         Raises:
             MarkersNotDurable: the markers are not confirmed. They are kept for the next flush.
             UnknownSubscription, NotOfSubscription, NoSuchMessages
+            NullMessageId, InvalidMessageId: a row identifies no message. The other outcomes are written.
         """
-        self.collect()
+        self._write()
+        if self._failure is not None:
+            raise self._failure
+
+    def _take(self) -> None:
+        with self._lock:
+            waiting, self._rows = self._rows, []
+            for rows, count in waiting:
+                indexes = rows.take_done()
+                if indexes:
+                    self._add(rows, indexes)
+                if count > len(indexes):
+                    self._rows.append((rows, count - len(indexes)))
+
+    def _add(self, rows: Rows, indexes: list[int]) -> None:
+        try:
+            self._settlement.add(rows.settled(indexes, self._ids))
+        except Exception as problem:  # noqa: BLE001 - other rows are settled all the same; the task raises it
+            self._failure = self._failure or problem
+
+    def _write(self) -> None:
+        """Writes all outcomes that markers can express."""
+        self._take()
         with self._sending:
             with self._lock:
                 if self._settlement.settled:
@@ -147,35 +156,33 @@ class OutcomeFlusher:
     def _run(self, calls: Calls) -> None:
         while not self._stopped.wait(self._flush_s):
             calls.give_up_overdue()
-            self._tried(self.flush)
+            self._tried(self._write)
 
     def _follow(self, calls: Calls) -> None:
         until = Deadline.after_ms(MAX_LEASE_MS)
         extension = Pace(self._options.lease_ms // _EXTENSIONS)
         extension.is_time()
         while not self._is_over(calls):
-            self._tried(self.flush)
+            self._tried(self._write)
             if extension.is_time() and not until.over:
                 self._tried(lambda: self.extend(calls.running()))
         until = Deadline.after_ms(PATIENCE_MS)
-        while not self._tried(self.flush) and not until.over:
+        while not self._tried(self._write) and not until.over:
             time.sleep(self._flush_s)
+        if self._failure is not None:
+            _report_straggler(self._failure)
 
     def _is_over(self, calls: Calls) -> bool:
         try:
             return calls.finish(self._flush_s)
         except BaseException as problem:  # noqa: BLE001 - no task is left that it could fail
-            log.warning(
-                "A handler that ran on after its batch has failed. Its message is redelivered when its lease "
-                "expires. event=straggler_failed why=%s: %s",
-                *(type(problem).__name__, problem),
-            )
+            _report_straggler(problem)
             return True
 
     def _tried(self, write: Callable[[], None]) -> bool:
         try:
             write()
-        except CursorqError as problem:
+        except Exception as problem:  # noqa: BLE001 - the last flush of the task raises it, if it persists
             log.warning(
                 "Outcomes could not be written. They are kept and written again. "
                 "event=outcomes_not_flushed why=%s",
@@ -183,3 +190,11 @@ class OutcomeFlusher:
             )
             return False
         return True
+
+
+def _report_straggler(problem: BaseException) -> None:
+    log.warning(
+        "A handler that ran on after its batch has failed. Its message is redelivered when its lease "
+        "expires. event=straggler_failed why=%s: %s",
+        *(type(problem).__name__, problem),
+    )

@@ -14,7 +14,7 @@ from spark_cursor_source.errors import UnknownOutcome
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.spark.handler_log import report_failure
 from spark_cursor_source.topics.message_columns import ARROW_TYPES, MESSAGE_COLUMNS, values_of
-from spark_cursor_source.wire.marker import MAX_REASON
+from spark_cursor_source.wire.marker import kept
 
 Handler = Callable[..., Any]
 Described = tuple[str, int | None, str | None, Any]  #: action, delay, reason and result of an outcome
@@ -173,9 +173,9 @@ def described(outcome: Any, *, has_result: bool) -> Described:
         case False:
             return AckAction.RELEASE.value, 0, None, None
         case Release():
-            return AckAction.RELEASE.value, outcome.delay_ms, outcome.reason, None
+            return AckAction.RELEASE.value, outcome.delay_ms, _reason(outcome.reason), None
         case Reject():
-            return AckAction.REJECT.value, None, outcome.reason, None
+            return AckAction.REJECT.value, None, _reason(outcome.reason), None
         case Leave():
             return LEAVE, None, None, None
     if not has_result:
@@ -198,4 +198,15 @@ def failed(message: Message, problem: BaseException) -> Described:
 
 def release_for(problem: BaseException) -> Described:
     """Returns a release after the tracker's backoff, with the exception as reason."""
-    return AckAction.RELEASE.value, None, f"{type(problem).__name__}: {problem}"[:MAX_REASON], None
+    return AckAction.RELEASE.value, None, _reason(problem), None
+
+
+def _reason(given: Any) -> str:
+    """Returns a reason as text that Arrow and a marker can hold, whatever the handler gave or raised."""
+    if given is None:
+        return ""
+    try:
+        text = f"{type(given).__name__}: {given}" if isinstance(given, BaseException) else str(given)
+    except Exception:  # noqa: BLE001 - __str__ is code of the handler too, and concerns its row only
+        text = type(given).__name__
+    return kept(text)

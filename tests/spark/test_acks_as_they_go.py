@@ -226,6 +226,40 @@ def test_a_flush_that_fails_keeps_its_outcomes_and_fails_the_task_at_its_end(mar
     assert written(markers) == []
 
 
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_a_reason_that_is_no_utf8_costs_no_other_message_its_outcome(
+    markers: Markers, concurrency: int
+) -> None:
+    def handle(message: Any) -> None:
+        time.sleep(0.02)
+        if message.offset == 3:
+            raise ValueError("unknown customer \ud800")
+
+    assert run(markers, handle, rows(20), concurrency=concurrency) == 20
+    assert ended(markers) == OffsetSet.of((0, 3), (4, 20))
+    (release,) = written(markers, ReleaseMarker)
+    assert release.reason == "ValueError: unknown customer ?"
+
+
+def test_an_outcome_without_a_marker_fails_each_flush_and_the_others_are_written(markers: Markers) -> None:
+    flusher = OutcomeFlusher(markers.options, markers.partitions, flush_ms=FLUSH_MS)
+    batches = [Rows(rows(2, first)) for first in (0, 2, 4, 6)]
+    batches[1].odd[0] = "release", "soon", None, None  # type: ignore[assignment]
+    for batch in batches:
+        flusher.follow(batch, 2)
+    for batch in batches[:3]:
+        batch.done += [0, 1]
+    flusher.start(calls_of(Handling(fn=lambda message: None), ()))
+    wait_until(lambda: len(ended(markers)) == 4, "0, 1, 4 and 5 are acked")
+    batches[3].done += [0, 1]
+    wait_until(lambda: len(ended(markers)) == 6, "6 and 7 are acked: the flushes go on")
+    flusher.stop()
+    for fail in (flusher.collect, flusher.flush):
+        with pytest.raises(pa.ArrowInvalid):
+            fail()
+    assert ended(markers) == OffsetSet.of((0, 2), (4, 8))
+
+
 def test_a_straggler_stays_leased_and_settles_when_its_handler_returns(markers: Markers) -> None:
     # This process is no worker of Spark that lives on, so the flusher is told to leave, as a task there does.
     released = threading.Event()

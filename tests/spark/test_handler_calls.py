@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -214,6 +215,46 @@ def test_threads_end_with_the_task_and_a_given_up_one_when_it_returns() -> None:
 def test_what_is_no_outcome_fails_the_task(concurrency: int) -> None:
     with pytest.raises(UnknownOutcome):
         outcomes(rows(5), lambda message: 42, concurrency=concurrency)
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def lone_surrogate() -> Any:
+    raise ValueError("unknown customer " + json.loads('"\\ud800"'))
+
+
+def speechless() -> Any:
+    raise Speechless
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_reason_that_is_no_text_concerns_its_own_message(concurrency: int) -> None:
+    answers: list[Callable[[], Any]] = [
+        lambda: Reject(ValueError("negative amount")),  # type: ignore[arg-type]
+        lambda: Release(reason=404),  # type: ignore[arg-type]
+        lambda: Reject(None),  # type: ignore[arg-type]
+        lambda: Reject(json.loads('"\\ud800!"')),
+        lambda: Reject(Speechless()),  # type: ignore[arg-type]
+        lone_surrogate,
+        speechless,
+        lambda: Reject("x" * 600),
+        lambda: None,
+    ]
+    found = outcomes(rows(len(answers)), lambda message: answers[message.offset](), concurrency=concurrency)
+    assert [(one["action"], one["reason"]) for one in found] == [
+        ("reject", "ValueError: negative amount"),
+        ("release", "404"),
+        ("reject", ""),
+        ("reject", "?!"),
+        ("reject", "Speechless"),
+        ("release", "ValueError: unknown customer ?"),
+        ("release", "Speechless"),
+        ("reject", "x" * 500),
+        ("ack", None),
+    ]
 
 
 def test_an_exit_of_a_handler_fails_the_task() -> None:
