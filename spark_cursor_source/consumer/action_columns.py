@@ -63,9 +63,10 @@ class ActionColumns:
 
     used: tuple[str, ...]
     constants: Mapping[str, Any]
+    may_block: bool = False  #: the rows are outcomes of a handler, of which some wait for another message
 
     @classmethod
-    def of(cls, options: AckOptions, columns: Sequence[str]) -> ActionColumns:
+    def of(cls, options: AckOptions, columns: Sequence[str], *, may_block: bool = False) -> ActionColumns:
         """Returns the columns that a settlement with these options reads from rows with ``columns``.
 
         Raises:
@@ -86,14 +87,14 @@ class ActionColumns:
             used.append(delay)
         else:
             constants["delay_ms"] = options.delay_ms or 0
-        return cls(used=tuple(used), constants=constants)
+        return cls(used=tuple(used), constants=constants, may_block=may_block)
 
     def read(self, rows: pa.RecordBatch) -> pa.Table:
         """Returns the columns of a settlement, in their types. ``delay`` becomes ``delay_ms``.
 
         Raises:
             UnfitColumn: a column has an unsuitable type or value.
-            UnknownAction: an action is null.
+            UnknownAction: an action is null, or ``block`` in rows that are no outcomes.
         """
         found: dict[str, _Column] = {}
         for name in self.used:
@@ -102,6 +103,8 @@ class ActionColumns:
                 found["delay_ms" if name == "delay" else name] = _READ.get(name, _cast_to(name))(column)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError, InvalidDuration) as cause:
                 raise UnfitColumn(name, str(column.type), str(cause)) from cause
+        if "action" in found and not self.may_block and pc.any(pc.equal(found["action"], BLOCK)).as_py():
+            raise UnknownAction(BLOCK)
         for name, value in self.constants.items():
             found[name] = pa.repeat(pa.scalar(value, ARROW_TYPES[ACTION_COLUMNS[name]]), rows.num_rows)
         return pa.table(found)

@@ -72,6 +72,8 @@ class Settlement:
             if pc.any(is_blocked).as_py():
                 self._add_blocked(table.filter(is_blocked))
                 table = table.filter(pc.invert(is_blocked))
+                if not table.num_rows:
+                    return
         for key, offsets in _grouped(table, keys):
             values = dict(zip(keys, key, strict=True))
             _check_message_ids(values["topic"], values["partition"], offsets)

@@ -127,7 +127,7 @@ def run_action(df: DataFrame, options: AckOptions) -> int:
     """Settles every row of ``df`` with the action of the options or of the column ``action``."""
     meet_brokers(options.kafka)
     partitions = markers_partitions(options)
-    columns = ActionColumns.of(options, df.columns)
+    columns = ActionColumns.of(options, df.columns, may_block=True)
 
     def settle_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield counted(settle(batches, columns, options, partitions))

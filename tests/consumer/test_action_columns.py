@@ -62,6 +62,7 @@ def test_an_option_wins_over_a_column_and_a_release_without_a_delay_is_for_now()
     [
         ({"topic": ["t"], "partition": [1]}, MissingColumns, "ack needs the columns offset"),
         ({**ROW, "action": [None]}, UnknownAction, "null"),
+        ({**ROW, "action": ["Block"], "reason": ["1"]}, UnknownAction, "'block' is none of"),
         ({**ROW, "partition": [2**40]}, UnfitColumn, "Column 'partition' of type int64"),
         ({**ROW, "delay": ["soon"]}, UnfitColumn, "'soon' is not a duration"),
     ],

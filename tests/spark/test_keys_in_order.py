@@ -134,3 +134,17 @@ def test_blocked_rows_become_markers_that_name_what_they_wait_for() -> None:
     (release,) = settlement.markers()
     assert list(release.offsets) == [3, 4]
     assert settlement.settled == 6
+
+
+def test_a_batch_of_which_every_row_waits_becomes_one_marker() -> None:
+    options = AckOptions.parse({"kafka.bootstrap.servers": "b:1", "subscription": "s"})
+    running = calls(lambda message: False, KINDS[0])
+    settlement = settlement_of(options)
+    for rows in (rows_of((3, b"a"), (4, b"a")), rows_of((5, b"a"), (6, b"a"))):
+        running.submit(rows, range(2))
+        settlement.add(rows.outcomes(range(2), ("topic", "partition", "offset", "delivery_count")))
+    (block,) = settlement.blocks()  # type: ignore[union-attr]
+    assert (list(block.offsets), block.behind) == ([4, 5, 6], (3, 3, 3))
+    (release,) = settlement.markers()
+    assert list(release.offsets) == [3]
+    assert settlement.settled == 4
