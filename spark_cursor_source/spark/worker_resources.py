@@ -54,10 +54,17 @@ def worker_loop() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
     with _lock:
         if _loop is None:
             loop = asyncio.new_event_loop()
-            thread = threading.Thread(target=loop.run_forever, name="cursorq-handler-loop", daemon=True)
+            thread = threading.Thread(target=_run, args=(loop,), name="cursorq-handler-loop", daemon=True)
             thread.start()
             _loop = loop, thread
         return _loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    # asyncio ends the loop when a task raises one of these. The handlers that run would then never return.
+    while not loop.is_closed():
+        with suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()
 
 
 def outlive_idleness(thread: threading.Thread) -> None:

@@ -265,6 +265,39 @@ def test_an_exit_of_a_handler_fails_the_task() -> None:
         outcomes(rows(2), leave, concurrency=2)
 
 
+async def exit_in_the_loop() -> None:
+    raise SystemExit(3)
+
+
+def test_an_exit_in_the_event_loop_fails_its_task_and_the_loop_serves_the_next_one() -> None:
+    async def leave(message: Any) -> None:
+        await asyncio.gather(exit_in_the_loop(), asyncio.sleep(0))
+
+    async def stop_the_loop(message: Any) -> None:
+        asyncio.get_running_loop().stop()
+
+    async def answer(message: Any) -> None:
+        await asyncio.sleep(0.001)
+
+    with pytest.raises(SystemExit):
+        outcomes(rows(2), leave, concurrency=2)
+    for handler in (stop_the_loop, answer):
+        assert [one["action"] for one in outcomes(rows(2), handler, concurrency=2)] == ["ack", "ack"]
+
+
+def test_an_exit_while_resources_are_opened_in_the_event_loop_fails_the_task() -> None:
+    async def handle_it(message: Any, it: str) -> None: ...
+
+    @asynccontextmanager
+    async def session() -> Any:
+        await exit_in_the_loop()
+        yield
+
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            outcomes(rows(2), handle_it, resources=session, name="exit", concurrency=2)
+
+
 def test_resources_are_opened_once_in_a_process_and_handed_to_each_call() -> None:
     opened: list[int] = []
 
