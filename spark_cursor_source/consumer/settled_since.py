@@ -8,7 +8,16 @@ from typing import Any
 
 from spark_cursor_source.consumer.marker_follower import MarkerFollower
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import Block, End, EndUpTo, Leave, Marker, Reject, Release
+from spark_cursor_source.core.marker import (
+    Block,
+    End,
+    EndUpTo,
+    Leave,
+    Marker,
+    Reject,
+    Release,
+    is_of_another_topic,
+)
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.wire.marker import MarkerV1
@@ -18,16 +27,23 @@ class SettledSince:
     """Deliveries of a subscription that markers after given positions have settled.
 
     ``positions`` are offsets of the partitions of the markers topic. Each partition is read once, and later
-    only what has been appended since.
+    only what has been appended since. ``topic_ids`` are the ids of the queue topics by name, if known: late
+    markers of deleted topics of these names are skipped.
 
     Raises:
         KafkaUnavailable, NotAuthorized, TopicNotFound
     """
 
     def __init__(
-        self, config: Mapping[str, Any], topic: str, subscription: str, positions: Mapping[int, int]
+        self,
+        config: Mapping[str, Any],
+        topic: str,
+        subscription: str,
+        positions: Mapping[int, int],
+        topic_ids: Mapping[str, str],
     ) -> None:
         self._subscription, self._partitions = subscription, len(positions)
+        self._topic_ids = topic_ids
         self._markers = MarkerFollower(config, topic, positions)
         self._ended: dict[Cell, OffsetSet] = {}
         self._given_back: dict[tuple[Cell, int], OffsetSet] = {}
@@ -60,6 +76,10 @@ class SettledSince:
         return {cell.control_partition(self._partitions) for cell in cells}
 
     def _add(self, marker: Marker | MarkerV1) -> None:
+        if isinstance(marker, MarkerV1):
+            return
+        if is_of_another_topic(marker, self._topic_ids.get(marker.cell.topic)):
+            return
         match marker:
             case End(cell=cell, offsets=offsets):
                 self._ended[cell] = self._ended.get(cell, EMPTY) | offsets

@@ -26,6 +26,7 @@ from spark_cursor_source.core.marker import (
     Release,
     Requeue,
     Start,
+    is_of_another_topic,
 )
 from spark_cursor_source.core.offsets import EMPTY, OFFSET_LIMIT, OffsetSet
 
@@ -43,7 +44,8 @@ class UnfinishedMessages:
     """Messages of a cell that may not have ended, as the planner of its owner knows them.
 
     It begins with the tracker's answer to the owner's Hello, and takes in the markers since. It has all
-    messages that have not ended. It may have others for a while, which the tracker ended by itself.
+    messages that have not ended. It may have others for a while: a marker that the tracker may ignore, such
+    as a late one of an earlier delivery, ends nothing here until a cursor shows that it did.
     """
 
     def __init__(self, answer: CursorSnapshot) -> None:
@@ -51,13 +53,16 @@ class UnfinishedMessages:
         self.blocked = answer.blocked.offsets  #: those that wait behind another one
         self.next_marker = answer.next_marker  #: the first marker that is not taken in
         self._read_position = answer.read_position
-        self._given_back = EMPTY  # released, left or blocked since their last Start
+        self._owner, self._topic_id = answer.owner, answer.topic_id
+        self._given_back = EMPTY  # released, left, blocked or rejected since their last Start
 
     def apply(self, marker: Marker, *, marker_offset: int) -> None:
         """Takes in a marker of the cell, in log order. Skips one that is included."""
         if marker_offset < self.next_marker:
             return
         self.next_marker = marker_offset + 1
+        if is_of_another_topic(marker, self._topic_id):
+            return
         match marker:
             case Start(offsets=offsets):
                 self.offsets |= offsets.starting_at(self._read_position)  # a Start revives nothing
@@ -67,17 +72,15 @@ class UnfinishedMessages:
                 self.blocked -= offsets
             case End(offsets=offsets):
                 self._end(offsets)
-            case EndLeased(offsets=offsets):
+            case EndLeased(offsets=offsets, run_id=run_id) if run_id == self._owner:
                 self._end(offsets - self._given_back)
             case EndUpTo(position=position):
                 self._end(OffsetSet.of((self.offsets.first or 0, position)))
                 self._read_position = max(self._read_position, position)
-            case Reject(offsets=offsets):
-                self._end(offsets)
             case Block(offsets=offsets):
                 self._given_back |= offsets & self.offsets
                 self.blocked |= offsets & self.offsets
-            case Release(offsets=offsets) | Leave(offsets=offsets):
+            case Release(offsets=offsets) | Leave(offsets=offsets) | Reject(offsets=offsets):
                 self._given_back |= offsets & self.offsets
             case Requeue(offsets=offsets):
                 self.offsets |= offsets

@@ -331,6 +331,13 @@ def of_topics(markers: Iterable[Marker], topic_ids: Mapping[str, str]) -> Iterat
             yield marker
 
 
+def is_of_another_topic(marker: object, topic_id: str | None) -> bool:
+    """True for a late marker of messages of a deleted topic: their offsets name other messages now."""
+    if not isinstance(marker, OfTopic) or marker.topic_id is None or topic_id is None:
+        return False
+    return marker.topic_id != topic_id
+
+
 #: names of the markers, as operators see them
 KINDS: dict[type[Marker], str] = {
     Start: "START",

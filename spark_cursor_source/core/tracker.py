@@ -107,7 +107,6 @@ from spark_cursor_source.core.marker import (
     Leave,
     Marker,
     MemberLost,
-    OfTopic,
     OpenBreaker,
     Pause,
     Reject,
@@ -119,6 +118,7 @@ from spark_cursor_source.core.marker import (
     SetLimits,
     Start,
     Withhold,
+    is_of_another_topic,
 )
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.poison import isolation_groups
@@ -269,19 +269,15 @@ class CellTracker:
         self._exists = self._exists or isinstance(marker, (Hello, Seek))
         if not self._exists:
             return
-        if self._is_of_another_topic(marker):
+        if is_of_another_topic(marker, self._topic_id):
+            self._count_ignored(marker)
             return
         self._take_in(marker, at_ms)
         if isinstance(marker, (Hello, Start, KeepAlive, End, EndLeased, EndUpTo, MemberLost)):
             run = marker.run_id
             self._owner_seen_ms = at_ms if run and run == self._owner else self._owner_seen_ms
 
-    def _is_of_another_topic(self, marker: Marker) -> bool:
-        """True for a late marker of messages of a deleted topic: their offsets name other messages now."""
-        if not isinstance(marker, OfTopic) or marker.topic_id is None or self._topic_id is None:
-            return False
-        if marker.topic_id == self._topic_id:
-            return False
+    def _count_ignored(self, marker: Marker) -> None:
         match marker:
             case Start():
                 self._tally["overlapped"] += len(marker.offsets)
@@ -289,7 +285,6 @@ class CellTracker:
                 self._tally["unknown_ends"] += len(marker.offsets)
             case KeepAlive() | Release() | Reject():
                 self._tally["unknown_settlements"] += len(marker.offsets)
-        return True
 
     def _take_in(self, marker: Marker, at_ms: int) -> None:
         match marker:

@@ -19,9 +19,14 @@ class SettledSinceV1(SettledSince):
     """
 
     def __init__(
-        self, config: Mapping[str, Any], topic: str, subscription: str, positions: Mapping[int, int]
+        self,
+        config: Mapping[str, Any],
+        topic: str,
+        subscription: str,
+        positions: Mapping[int, int],
+        topic_ids: Mapping[str, str],
     ) -> None:
-        super().__init__(config, topic, subscription, positions)
+        super().__init__(config, topic, subscription, positions, topic_ids)
         self._acked: dict[int, set[int]] = {}
 
     def __call__(self, cell: Cell, delivery_count: int) -> OffsetSet:

@@ -113,7 +113,9 @@ class _EarlierAttempt:
         if attempt:
             config = client_config(options.kafka, "consumer")
             kind = SettledSinceV1 if options.marker_version is MarkerVersion.V1 else SettledSince
-            self._settled = kind(config, options.markers_topic, options.subscription, markers.positions)
+            self._settled = kind(
+                config, options.markers_topic, options.subscription, markers.positions, options.topic_ids
+            )
 
     def left(self, batch: pa.RecordBatch) -> Sequence[int]:
         """Returns the indexes of the rows to handle."""

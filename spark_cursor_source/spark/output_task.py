@@ -158,6 +158,7 @@ class _Writer:
             options.markers_topic,
             options.subscription,
             markers.positions,
+            options.topic_ids,
         )
 
     def write(self, piece: pa.RecordBatch) -> int:

@@ -27,6 +27,7 @@ from spark_cursor_source.core.marker import (
     EndUpTo,
     Hello,
     Leave,
+    Marker,
     Reject,
     Release,
     Requeue,
@@ -124,7 +125,7 @@ def test_an_ack_a_seek_and_a_start_end_the_wait() -> None:
 
 
 def marker_log(*markers: object) -> UnfinishedMessages:
-    start = CursorSnapshot(cell=CELL, read_position=0, next_marker=0)
+    start = CursorSnapshot(cell=CELL, read_position=0, next_marker=0, owner="r")
     unfinished = UnfinishedMessages(start)
     for at, marker in enumerate(markers):
         unfinished.apply(marker, marker_offset=at)  # type: ignore[arg-type]
@@ -139,8 +140,6 @@ def test_a_planner_knows_what_has_not_ended() -> None:
     held = offsets((0, 9))
     assert marker_log(started(held), End(cell=CELL, offsets=offsets(1, 2))).offsets == held - offsets(1, 2)
     assert marker_log(started(held), EndUpTo(cell=CELL, position=4)).offsets == offsets((4, 9))
-    reject = Reject(cell=CELL, offsets=offsets(3), delivery_count=1)
-    assert marker_log(started(held), reject).offsets == held - offsets(3)
     requeue = Requeue(cell=CELL, offsets=offsets(20))
     assert marker_log(requeue).offsets == offsets(20)
 
@@ -158,6 +157,39 @@ def test_the_end_of_a_batch_ends_what_was_not_given_back_since_its_start() -> No
     again = started(offsets(0, 2), 2)
     end_again = EndLeased(cell=CELL, offsets=offsets(0, 2), run_id="r", delivery_count=2)
     assert marker_log(*markers, end, again, end_again).offsets == offsets(1)
+
+
+def test_a_rejected_message_has_ended_when_a_cursor_says_so() -> None:
+    held = offsets((0, 3))
+    reject = Reject(cell=CELL, offsets=offsets(1), delivery_count=1)
+    end = EndLeased(cell=CELL, offsets=held, run_id="r", delivery_count=1)
+    unfinished = marker_log(started(held), reject, end)
+    assert unfinished.offsets == offsets(1), "the tracker ignores a Reject that comes late"
+    unfinished.see(CursorSnapshot(cell=CELL, read_position=3, next_marker=3))
+    assert unfinished.offsets == EMPTY
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        Reject(cell=log_cell, offsets=offsets(0), delivery_count=1),
+        Reject(cell=log_cell, offsets=offsets(0), delivery_count=2, topic_id="deleted"),
+        End(cell=log_cell, offsets=offsets(0), topic_id="deleted"),
+        EndLeased(cell=log_cell, offsets=offsets(0), run_id=A, delivery_count=1),
+    ],
+    ids=["delivery", "topic of a Reject", "topic of an End", "run"],
+)
+def test_a_late_marker_that_the_tracker_ignores_ends_nothing_for_the_planner_either(late: Marker) -> None:
+    log = Log()
+    log.hello(A, topic_id="present")
+    log.start(offsets(0), at=0)
+    log.advance(61)
+    log.hello(B, topic_id="present")
+    log.start(offsets(0), at=62, count=2, run=B)
+    planner = UnfinishedMessages(log.state)
+    planner.apply(late, marker_offset=log.end)
+    log.append(late, at=63)
+    assert log.state.outstanding == planner.offsets == offsets(0)
 
 
 def test_a_marker_that_the_answer_includes_changes_nothing() -> None:

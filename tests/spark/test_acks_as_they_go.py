@@ -173,6 +173,26 @@ def test_a_later_attempt_skips_what_this_delivery_came_to_and_nothing_else(
     assert seen == [0, 1, 2]
 
 
+def test_a_later_attempt_skips_nothing_because_of_late_markers_of_a_deleted_topic(
+    markers: Markers, second_attempt: None
+) -> None:
+    # 0 acked and 1 rejected as messages of the deleted topic, 2 acked as a message of the present one
+    sender = MarkerSender({"bootstrap.servers": markers.options.kafka["bootstrap.servers"]}, *topic(markers))
+    sender.send(
+        [
+            End(cell=CELL, offsets=OffsetSet.of((0, 1)), topic_id="deleted"),
+            RejectMarker(cell=CELL, offsets=OffsetSet.of((1, 2)), delivery_count=1, topic_id="deleted"),
+            End(cell=CELL, offsets=OffsetSet.of((2, 3)), topic_id="present"),
+        ]
+    )
+    sender.flush()
+    sender.close()
+    seen: list[int] = []
+    options = replace(markers.options, topic_ids={CELL.topic: "present"})
+    run(replace(markers, options=options), lambda message: seen.append(message.offset), rows(4))
+    assert seen == [0, 1, 3]
+
+
 def test_a_later_attempt_skips_what_v1_markers_have_acked(
     config: dict[str, str], second_attempt: None
 ) -> None:
