@@ -33,6 +33,7 @@ class Assignment:
     def __init__(self, subscription: str, membership: Membership, run: TrackerSession) -> None:
         self._subscription, self._membership, self._run = subscription, membership, run
         self._held: frozenset[TopicPartition] = frozenset()
+        self._revoked: frozenset[TopicPartition] = frozenset()  # since their Hello, even if assigned again
         self._next: dict[TopicPartition, int] = {}
         self._paused_cells: frozenset[Cell] = frozenset()  # paused by an operator, at the last look
         self._limits = NO_LIMITS  # of the subscription, set by an operator, at the last look
@@ -112,8 +113,17 @@ class Assignment:
         self._next |= found
         return found
 
+    def _kept(self, assigned: AbstractSet[TopicPartition]) -> frozenset[TopicPartition]:
+        """Returns the held partitions that this member has had all the time since their Hello.
+
+        One that went to another member and came back must begin anew: the other member may have read it.
+        """
+        self._revoked = (self._revoked | self._membership.take_revoked()) & self._held
+        return (self._held & assigned) - self._revoked
+
     def _give_up(self, gone: Collection[TopicPartition]) -> None:
         self._held -= frozenset(gone)
+        self._revoked -= frozenset(gone)
         self._run.give_up([self.cell(*tp) for tp in gone])
         for tp in gone:
             self._next.pop(tp, None)
@@ -164,7 +174,7 @@ class PartitionAssignment(Assignment):
         self._paused &= held & paused
         held -= self._paused
         ids = self._queue.topic_ids
-        self._give_up(self._held - held)
+        self._give_up(self._held - self._kept(held))
         # Known positions belong to a deleted topic, so the partition starts again with a new Hello.
         self._give_up([tp for tp in self._held if self._topic_ids[tp[0]] != ids.get(tp[0])])
         if (new := held - self._held) and not self._adopt(new, start):
@@ -208,8 +218,9 @@ class PartitionAssignment(Assignment):
             self._give_up({tp})
 
     def still_owned(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
-        """Returns the given partitions that are still assigned. Releases all partitions that were revoked."""
-        self._give_up(self._held - self._membership.assigned_partitions(self._queue.partitions))
+        """Returns the given partitions that are still held. Releases all partitions that were revoked."""
+        assigned = self._membership.assigned_partitions(self._queue.partitions)
+        self._give_up(self._held - self._kept(assigned))
         return self._held & frozenset(partitions)
 
     def _still_mine(self, cells: Sequence[Cell]) -> Sequence[Cell]:

@@ -73,11 +73,11 @@ class ClientAssignment(Assignment):
         return self.cell(self._topic, number)
 
     def still_held(self) -> frozenset[TopicPartition]:
-        """Returns the held partitions that the group assigns to this consumer now."""
-        return self._held & self._membership.assigned_partitions(self._partitions)
+        """Returns the held partitions that the group has not taken away."""
+        return self._kept(self._membership.assigned_partitions(self._partitions))
 
     def lost(self) -> frozenset[TopicPartition]:
-        """Returns the held partitions that were sought or belong to another member now.
+        """Returns the held partitions that were sought, or that the group has taken away.
 
         Raises:
             TopicNotFound, QueueTopicRecreated: the topic was deleted, and perhaps created again.
@@ -91,7 +91,7 @@ class ClientAssignment(Assignment):
             self._look_for_commands(self._partitions)
         if self._look.is_time() or not self._held:
             self._assigned = self._membership.assigned_partitions(self._partitions)
-            lost |= self._held - self._assigned
+            lost |= self._held - self._kept(self._assigned)
         if self._lost_members is not None:
             self._lost_members.look(self.cell(*tp) for tp in self._held - lost)
         return lost

@@ -91,6 +91,10 @@ class Membership:
             self._handle_fencing(fenced)
             return frozenset()
 
+    def take_revoked(self) -> frozenset[Partition]:
+        """Returns the partitions that left this query since the last call, also those that have come back."""
+        return frozenset() if self._member is None else self._member.take_revoked()
+
     def _may_read(self, partitions: Collection[Partition]) -> bool:
         """True if the group's other members leave room for this one. Checks their queue ids once.
 

@@ -89,6 +89,7 @@ class GroupMember:
         self._lock = threading.Condition(threading.RLock())  # guards the fields below
         self._wanted: frozenset[str] = frozenset()
         self._partitions: frozenset[Partition] | None = None
+        self._revoked: frozenset[Partition] = frozenset()  # since the last take_revoked
         self._rebalances = 0  # number of changes of the assignment
         self._hides_once = False  # the next look at the assignment finds it lost
         self._metadata: Any = None  # None after each rebalance until the member thread has read it
@@ -123,6 +124,15 @@ class GroupMember:
                 self._hides_once = False
                 return None
             return self._partitions
+
+    def take_revoked(self) -> frozenset[Partition]:
+        """Return the partitions that left this member since the last call, also those that have come back.
+
+        Another member may have read a partition that came back.
+        """
+        with self._lock:
+            revoked, self._revoked = self._revoked, frozenset()
+            return revoked
 
     def metadata(self) -> Any:
         """Return the group metadata of this member, the fence of a transactional commit of offsets.
@@ -293,7 +303,9 @@ class GroupMember:
             self._rebalances += 1
             self._metadata = None
             if not self._sole and self._partitions is not None:  # a sole member keeps all until it leaves
-                self._partitions -= {(place.topic, place.partition) for place in taken}
+                revoked = {(place.topic, place.partition) for place in taken}
+                self._partitions -= revoked
+                self._revoked |= revoked
         log.info(
             "Partitions were revoked. event=partitions_revoked group=%s partitions=%d",
             self._group,
@@ -303,6 +315,7 @@ class GroupMember:
     def _on_lost(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         self._rebalances += 1
         self._metadata = None
+        self._revoked |= {(place.topic, place.partition) for place in taken}
         self._partitions = None  # also for threads inside steady, because another member may own them already
         if self._sole:
             # Unsubscribe before the unassign. Otherwise the consumer would rejoin and fence its successor.

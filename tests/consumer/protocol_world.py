@@ -80,6 +80,9 @@ class World:
     )
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     assigned: set[int] = field(default_factory=lambda: set(range(PARTITIONS)))
+    revoked: set[int] = field(default_factory=set)  # since the front's last look
+    #: the front stands still between what it finds and what it does about it, as this decides
+    standstills: Random | None = None
     paused: set[int] = field(default_factory=set)
     trouble: str | None = None  # of the client's next write: its markers are "lost" or "unconfirmed"
     runs: int = 0  # of the front end
@@ -125,10 +128,27 @@ class World:
         """The group takes partitions away or gives them back. Another member may use one meanwhile."""
         number = chance.randrange(PARTITIONS)
         if number in self.assigned:
-            self.assigned.discard(number)
+            self.revoke(number)
             if chance.random() < 0.7:
                 self.use_elsewhere(number, chance)
         else:
+            self.assigned.add(number)
+
+    def revoke(self, number: int) -> None:
+        self.assigned.discard(number)
+        self.revoked.add(number)
+
+    def stand_still(self) -> None:
+        """The front does nothing for a while: a partition may go to another member and come back."""
+        chance = self.standstills
+        if chance is None or chance.random() < 0.8:
+            return
+        if any(isinstance(marker, Pause) for marker, _ in self.log[self.read :]):
+            return  # the front obeys a pause from its next look on
+        number = chance.randrange(PARTITIONS)
+        if number in self.assigned:
+            self.revoke(number)
+            self.use_elsewhere(number, chance)
             self.assigned.add(number)
 
     def take_over(self, chance: Random) -> None:
@@ -448,6 +468,11 @@ class Group:
 
     wait_for_assignment = assigned_partitions
 
+    def take_revoked(self) -> frozenset[TopicPartition]:
+        revoked = frozenset((TOPIC, number) for number in self._world.revoked)
+        self._world.revoked.clear()
+        return revoked
+
     @contextmanager
     def steady(self) -> Iterator[None]:
         yield
@@ -601,6 +626,7 @@ class SparkFront:
             return
         if end == self._start:
             return
+        self._world.stand_still()
         batch = self._phase.content(self._start, end)
         self._batch = self._starts.write(batch.deliveries, alone=batch.alone)
         self._world.judge(self._batch)
@@ -821,6 +847,7 @@ class ClientFront:
             return
         wanted = {number: self._wanted(number, some) - foreign for number, some in fetched.items()}
         ours = {number: some for number, some in wanted.items() if some}
+        self._world.stand_still()
         self._drop(self._member.start_new(ours)[1])
         for number, offsets in fetched.items():
             self._assignment.examined(number, (offsets.last or 0) + 1)

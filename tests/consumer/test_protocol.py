@@ -91,8 +91,10 @@ def test_all_is_started_once_for_each_announcement_and_only_by_its_owner_whateve
         messages = chance.choice([1, 3, 6])
         world = World(messages=messages, policy=policy, foreign=foreign & set(range(messages)))
         world.releases = chance.random() < 0.5
+        world.standstills = chance
         member = front(world)
         live(world, member, chance, steps=chance.randrange(120))
+        world.standstills = None
         finish(world, member, chance)
         again, alone = again + world.started_again, alone + world.started_alone
         released, restored = released + world.released_leases, restored + world.restored
@@ -110,9 +112,10 @@ def test_a_query_handles_no_message_before_an_earlier_one_of_its_key_whatever_ha
         world = World(messages=chance.choice([2, 4, 6]), policy=policy)
         world.releases = chance.random() < 0.5
         world.outcome = lambda chance=chance: chance.choice(["ack", "ack", "release", "leave"])  # type: ignore[misc]
+        world.standstills = chance
         query = OrderedFront(world)
         live(world, query, chance, steps=chance.randrange(120), happenings=WITHOUT_MOVES)
-        world.outcome = lambda: "ack"
+        world.outcome, world.standstills = lambda: "ack", None
         finish(world, query, chance)
         blocked += query.blocked
     assert blocked > 300

@@ -106,6 +106,31 @@ def test_a_late_refusal_does_not_undo_the_assignment_of_a_member_that_has_joined
         member.close()
 
 
+def test_a_member_is_told_once_of_a_partition_that_has_gone_and_come_back(
+    config: dict[str, str], topics: ClusterAdmin, group: str
+) -> None:
+    # first: 0, 1 ---- second joins: 0 or 1 goes ---- second leaves: it comes back
+    topics.create({group: (2, {})})
+    first, second = (
+        GroupMember(config, group, name_member(SubscriptionType.SHARED, name), session_ms=6_000)
+        for name in ("one", "two")
+    )
+    try:
+        first.subscribe([group])
+        wait_until(lambda: len(first.partitions or ()) == 2)
+        assert first.take_revoked() == frozenset()
+        second.subscribe([group])
+        wait_until(lambda: bool(second.partitions))
+        gone = second.partitions
+        second.close()
+        wait_until(lambda: len(first.partitions or ()) == 2)
+        assert first.take_revoked() == gone
+        assert first.take_revoked() == frozenset()
+    finally:
+        second.close()
+        first.close()
+
+
 @pytest.mark.parametrize("code", [KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION])
 def test_a_member_whose_commit_is_refused_amid_a_rebalance_knows_its_partitions_after_it(
     config: dict[str, str], topics: ClusterAdmin, group: str, monkeypatch: pytest.MonkeyPatch, code: int
