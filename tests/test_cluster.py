@@ -266,6 +266,8 @@ def test_a_message_in_a_partition_without_a_leader_stays_open_and_holds_up_no_ot
     tracker = Reappender(config, topics, options, markers_topic="markers", patience_ms=20_000)
     cluster.kill(leaders[0])
     wait_until(lambda: cluster.leader("leaderless", 0) is None)
+    asked = [("leaderless", 0), ("leaderless", 1), ("nowhere", 0)]
+    wait_until(lambda: topics.without_leader(asked) == {("leaderless", 0)})
     with closing(tracker):
         again, end = rows_of(tracker.reappend(due((0, 0, 40), (1, 0, 41))), MarkerFormat.KMQ)
         assert (again[:3], end[:3]) == ((START, 0, 0), (END, 1, 0))

@@ -37,6 +37,7 @@ from spark_cursor_source.kafka.control_topics import (
     ensure_markers_topic,
     ensure_rescue_topic,
     ensure_streams_topic,
+    has_no_leader,
     topic_settings,
 )
 from spark_cursor_source.kafka.deadline import Deadline
@@ -353,6 +354,19 @@ class ClusterAdmin:
             return self.end_offsets(there, committed=committed)
         except (TopicNotFound, TopicGone):  # a topic was deleted after the check above
             return self.existing_ends(there, committed=committed)
+
+    def without_leader(self, partitions: Collection[Partition]) -> set[Partition]:
+        """Return those of the partitions that exist and have no leader."""
+        found, _ = describe_topics(
+            self._calls, sorted({topic for topic, _ in partitions}), deadline=self._deadline()
+        )
+        leaderless = {
+            (name, part.id)
+            for name, described in found.items()
+            for part in described.partitions
+            if has_no_leader(part)
+        }
+        return leaderless.intersection(partitions)
 
     def beginning_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return the offset of the first remaining record of each partition."""

@@ -295,7 +295,7 @@ def await_leaders(calls: AdminRequests, topics: Sequence[str], *, deadline: Dead
         leaderless = [
             name
             for name, description in found.items()
-            if not description.partitions or any(_has_no_leader(part) for part in description.partitions)
+            if not description.partitions or any(has_no_leader(part) for part in description.partitions)
         ]
         if not missing and not leaderless:
             return {name: len(description.partitions) for name, description in found.items()}
@@ -308,7 +308,8 @@ def await_leaders(calls: AdminRequests, topics: Sequence[str], *, deadline: Dead
         deadline.pause(_POLL_S)
 
 
-def _has_no_leader(partition: Any) -> bool:
+def has_no_leader(partition: Any) -> bool:
+    """Return whether librdkafka's description of a partition names no leader."""
     return partition.leader is None or partition.leader.id < 0
 
 

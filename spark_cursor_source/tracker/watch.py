@@ -20,15 +20,20 @@ from spark_cursor_source.errors import MarkersNotDurable, NotAuthorized
 from spark_cursor_source.interop.markers_wire import kmq_end
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.rights import WRITE
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions, subscription_of
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.tracker.marker_clocks import monotonic_ms
+from spark_cursor_source.tracker.queue_ends import QueueEnds
 from spark_cursor_source.tracker.tracked_cells import TrackedCells
 from spark_cursor_source.wire import marker as marker_wire
 
 log = logging.getLogger(__name__)
+
+AGAIN_MS = 10_000  #: pause after ends that could not be read, and after markers that were not confirmed
+_CONFIRM_S = 5.0  # all other work of the tracker waits for a look
 
 
 class QueueWatch:
@@ -41,6 +46,9 @@ class QueueWatch:
         self._sender = MarkerSender(config, options.markers_topic, markers_partitions)
         self._next_looks = EventTimes[Cell]()  # in ms of the monotonic clock, for cells with a TTL
         self._looked: set[Cell] = set()
+        self._ends = QueueEnds(topics)
+        self._next_write = Deadline.after_ms(0)
+        self._is_unwritten = False  # the last markers were not confirmed
 
     def note(self, changed: Mapping[Cell, CursorSnapshot | None]) -> None:
         """Takes in changed cursors. The log ends of new cells with a TTL are observed at the next look.
@@ -62,15 +70,25 @@ class QueueWatch:
         *,
         partitions: Collection[int] | None = None,
     ) -> None:
-        """Writes the required markers. Returns after the broker has confirmed them.
+        """Writes the required markers. Returns after the broker has confirmed them, or after some seconds.
 
+        Markers that are not confirmed, and ends that cannot be read, are tried again at a later look.
         ``now_ms`` is the broker time by markers partition, for partitions whose clocks are accurate. With
         ``partitions``, other trackers observe the queues of the cells in other markers partitions.
         """
-        markers: list[Marker] = [*self._log_ends(cells, partitions), *self._trips(cells, now_ms)]
-        if markers:
+        if not self._next_write.over:
+            return
+        ends = list(self._log_ends(cells, partitions))
+        markers: list[Marker] = [*ends, *self._trips(cells, now_ms)]
+        if not markers:
+            return
+        try:
             self._sender.send(markers)
-            self._sender.flush()
+            self._sender.flush(_CONFIRM_S)
+        except MarkersNotDurable as why:
+            self._write_later(ends, why)
+        else:
+            self._is_unwritten = False
 
     def ask_time(self, waiting: Mapping[int, Cell | None]) -> bool:
         """Appends a marker without effect to each partition in ``waiting``, to learn the broker time.
@@ -117,11 +135,29 @@ class QueueWatch:
         if not due:
             return
         # Committed ends: a hanging transaction can make messages look younger, but never older.
-        ends = self._topics.existing_ends([(cell.topic, cell.partition) for cell in due], committed=True)
+        ends, unknown = self._ends.look((cell.topic, cell.partition) for cell in due)
         for cell, ttl_ms in due.items():
+            if (cell.topic, cell.partition) in unknown:
+                self._next_looks.set(cell, now + AGAIN_MS)
+                continue
             end, cursor, first = ends.get((cell.topic, cell.partition)), cells.cursor(cell), self._first(cell)
             if end is not None and cursor is not None and _is_news(cursor, end, ttl_ms, first=first):
                 yield EndOffsetObserved(cell=cell, position=end)
+
+    def _write_later(self, ends: Collection[EndOffsetObserved], why: MarkersNotDurable) -> None:
+        """Makes the next look observe the same ends again. Open breakers are in the cursors anyway."""
+        for one in ends:
+            self._next_looks.set(one.cell, 0)
+            self._looked.discard(one.cell)
+        self._next_write = Deadline.after_ms(AGAIN_MS)
+        if not self._is_unwritten:
+            self._is_unwritten = True
+            log.warning(
+                "The brokers do not confirm the markers of a tracker, so messages expire late and breakers "
+                "open late. They are written again. event=queue_ends_unwritten topic=%s why=%s",
+                self._options.markers_topic,
+                why,
+            )
 
     def _first(self, cell: Cell) -> bool:
         """Tells whether the end of a cell's log was never observed before, and is now."""
