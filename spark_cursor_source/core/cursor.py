@@ -46,6 +46,17 @@ class Available(NamedTuple):
     grouped: bool = False
 
 
+def is_over(wait: Delayed | Available, max_deliveries: int | None) -> bool:
+    """True if no deliveries are left; suspects that died in a group have one more, each alone.
+
+    >>> [is_over(Available(count, died=True, grouped=True), 2) for count in (1, 2, 3)]
+    [False, False, True]
+    """
+    if max_deliveries is None or wait.delivery_count < max_deliveries:
+        return False
+    return not (wait.grouped and wait.delivery_count == max_deliveries)
+
+
 class HeldLetters(NamedTuple):
     """Attributes shared by dead letters that are held together, by the breaker or after a failed write."""
 
@@ -178,8 +189,9 @@ class CursorSnapshot:
     def next_event_ms(self) -> int | None:
         """Broker time of the next expiry of a lease, delay, message or breaker pause; None if none is set.
 
-        The next retry of dead letters that could not be written counts too. While the breaker is open, leases
-        and messages do not expire and dead letters are not retried.
+        The next retry of dead letters that could not be written counts too. Available messages without a
+        delivery left are due at once, that is at 0. While the breaker is open, leases and messages do not
+        expire, dead letters are not retried, and available messages stay.
         """
         times: list[int | None] = [delay.due_ms for delay, _ in self.delayed]
         if self.breaker.is_open:
@@ -188,6 +200,7 @@ class CursorSnapshot:
             times += [lease.deadline_ms for lease, _ in self.leases]
             times += [held.retry_ms for held, _ in self.held if held.tries]
             times.append(self.ages.next_ms)
+            times += [0 for wait, _ in self.available if is_over(wait, self.max_deliveries)]
         return min((time for time in times if time is not None), default=None)
 
     @property

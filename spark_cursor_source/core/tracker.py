@@ -81,6 +81,7 @@ from spark_cursor_source.core.cursor import (
     Lease,
     SavedState,
     Totals,
+    is_over,
 )
 from spark_cursor_source.core.delivery_times import UNKNOWN, FirstDeliveries
 from spark_cursor_source.core.lease_groups import (
@@ -846,9 +847,7 @@ class CellTracker:
         return min((offsets.first for offsets in groups if offsets.first is not None), default=None)
 
     def _is_over(self, wait: Delayed | Available) -> bool:
-        """True if no deliveries are left; suspects that died in a group have one more, each alone."""
-        count = wait.delivery_count
-        return self._policy.exhausted(count) and not (wait.grouped and count == self._policy.max_deliveries)
+        return is_over(wait, self._policy.max_deliveries)
 
     def _died(self, lease: Lease) -> bool:
         return lease.run_id != (self._owner or "")

@@ -6,8 +6,11 @@ Timelines: ``S`` Start, ``E`` End, ``K`` KeepAlive, ``R`` Release, ``X`` Reject,
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from spark_cursor_source.core.breaker import Breaker, BreakerPolicy
 from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, Lease
 from spark_cursor_source.core.marker import (
     MAX_LEASE_MS,
@@ -23,7 +26,7 @@ from spark_cursor_source.core.tracker import (
     CellTracker,
     DeadLetter,
 )
-from tests.core.timeline import CELL, A, B, Log, dead, delivered_times, offsets, redeliver
+from tests.core.timeline import BEGINNING, CELL, A, B, Log, dead, delivered_times, offsets, redeliver
 
 # ---- unseen
 
@@ -540,7 +543,24 @@ def test_what_is_available_above_a_lowered_limit_is_a_dead_letter_and_never_anno
     log.hello(B, at=10)
     assert log.advance(None) == [], "nobody may deliver it, and its End may be in the rest of the log"
     assert log.state.outstanding == offsets(0)
+    assert log.state.next_event_ms == 0, "it is due as soon as the log is read out"
     assert log.advance(11) == [dead(offsets(0), 2, MAX_DELIVERIES)]
+    assert log.state.next_event_ms is None
+
+
+def test_only_what_is_available_without_a_delivery_left_is_due_at_once() -> None:
+    waiting = Available(2, died=True)
+    cursor = replace(BEGINNING, read_position=1, available=((waiting, offsets(0)),), max_deliveries=2)
+    suspects = ((waiting._replace(grouped=True), offsets(0)),)
+    opened = Breaker().opened("trip", 1, BreakerPolicy(limit=1))
+    assert cursor.next_event_ms == 0
+    assert replace(cursor, max_deliveries=1).next_event_ms == 0
+    assert replace(cursor, available=suspects).next_event_ms is None, "each has one more delivery, alone"
+    assert replace(cursor, available=suspects, max_deliveries=1).next_event_ms == 0
+    assert replace(cursor, breaker=opened).next_event_ms == 0, "the pause begins when it is seen"
+    assert replace(cursor, breaker=opened.seen(5, BreakerPolicy(limit=1, pause_ms=9))).next_event_ms == 14
+    for most in (3, None):
+        assert replace(cursor, max_deliveries=most).next_event_ms is None
 
 
 def test_what_is_leased_above_a_lowered_limit_keeps_its_lease() -> None:

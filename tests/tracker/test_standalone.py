@@ -154,6 +154,26 @@ def test_a_tracker_continues_from_the_cursors_of_the_one_before(control: Control
         wait_until(lambda: announced(control) == [cell])
 
 
+def test_what_waits_above_a_lowered_limit_is_a_dead_letter_although_no_lease_runs_out(
+    control: Control, tmp_path: Path
+) -> None:
+    # S(0, 3rd)--| available, of 5     limit lowered to 3: dead letter     S(1)-----
+    topics, cell = ClusterAdmin(control.config), cell_of(control.queue)
+    topics.create({control.queue: (1, {})})
+    produce(control.config, control.queue, [{"value": b"poor"}, {"value": b"rich"}])
+    with running(control, tmp_path, maxDeliveries=5):
+        put(control, hello(cell), leased(cell, lease_ms=300, count=3))
+        wait_until(lambda: announced(control) == [cell])
+    with running(control, tmp_path, maxDeliveries=3):
+        start = Start(cell=cell, offsets=offsets((1, 2)), lease_ms=600_000, delivery_count=1, run_id="next")
+        put(control, hello(cell, "next"), start)
+        wait_until(answered(control, [cell], "next"))
+        dead = f"{control.queue}-{cell.subscription}-DLQ"
+        wait_until(lambda: cursors(control)[cell].totals.dead_lettered == 1)
+        assert [one.value() for one in read_all(control.config, dead)] == [b"poor"]
+        assert cursors(control)[cell].outstanding == offsets((1, 2))
+
+
 @pytest.mark.parametrize("kind", [Tracker, SparkTwin])
 def test_a_cursor_that_cannot_be_read_holds_its_cell_and_no_other(
     control: Control, tmp_path: Path, kind: type[Tracker | SparkTwin]
