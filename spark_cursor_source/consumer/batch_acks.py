@@ -15,6 +15,7 @@ from spark_cursor_source.core.marker import Block, End, EndLeased, EndUpTo, Mark
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.replay import orphaned_leases
 from spark_cursor_source.core.slices import Slice
+from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.options.source import AckMode
 
 
@@ -27,16 +28,11 @@ class BatchInProgress:
     run_ids: Mapping[Cell, str]  #: run ids in the Start markers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _DeadRuns:
-    """Leases that dead runs have left, by the tracker's first answers to this run."""
-
-    acks: Sequence[Marker] = ()  # of messages in batches that Spark has committed
-    apart: frozenset[Cell] = frozenset()  # cells with messages that a cumulative ack must not end
-
-
 class SourceAcks:
-    """Computes the acks of a completed batch, and once per run those that dead runs did not write.
+    """Computes the acks of a completed batch, and those that dead runs did not write.
+
+    Each answer of the tracker shows what was outstanding when this run acquired the cell. A run that loses a
+    cell and acquires it again gets another answer.
 
     With ``ackMode=batch`` the tracker decides what is left to ack: the messages of the batch that its run
     still has leased, after all markers that the sink has written before Spark committed the batch.
@@ -48,22 +44,21 @@ class SourceAcks:
         self._mode, self._is_sole = parts.options.ack_mode, parts.options.subscription_type.is_sole
         self._assignment, self._session, self._pending = parts.assignment, parts.session, parts.pending
         self._unread, self._replaying = parts.unread, replaying
-        self._dead_runs: _DeadRuns | None = None  # None: the tracker has not answered
+        self._cursors = parts.cursors
+        self._seen: dict[Cell, str] = {}  # run id of the last answer that was looked at
+        # outstanding messages of that answer that a cumulative ack must not end
+        self._apart: dict[Cell, OffsetSet] = {}
 
-    def markers(
-        self, batch: BatchInProgress | None, end: SourceOffset, *, has_checkpoint: bool
-    ) -> list[Marker]:
-        """Returns the markers to write when the batch in progress, if any, ends at ``end``.
+    def markers(self, batch: BatchInProgress | None, committed: SourceOffset | None) -> list[Marker]:
+        """Returns the markers to write when the batch in progress, if any, has ended.
 
-        ``has_checkpoint`` is False if the query had no checkpoint, so that no earlier batch was committed.
+        ``committed`` is the end of the batches that Spark had committed when this run began; None if there
+        was none.
         """
         if self._mode is AckMode.INDIVIDUAL:
             return []
         deliveries = batch.content.deliveries if batch else ()
-        markers: list[Marker] = []
-        if self._dead_runs is None and self._session.answers:
-            self._dead_runs = self._look_back(deliveries, end, has_checkpoint=has_checkpoint)
-            markers += self._dead_runs.acks
+        markers = self._look_back(deliveries, committed)
         if batch:
             releases = self._unread.releases(batch.planned)
             markers += releases
@@ -93,7 +88,7 @@ class SourceAcks:
         A cumulative ack would also end other outstanding messages, so cells with such messages are acked one
         by one.
         """
-        apart = {*early, *(self._dead_runs.apart if self._dead_runs else ())}
+        apart = {*early, *self._cells_apart()}
         markers: list[Marker] = [
             # Marker order alone does not protect the released messages, because a Release has no effect after
             # its lease has expired.
@@ -109,33 +104,48 @@ class SourceAcks:
         ]
         return markers
 
-    def _look_back(
-        self, deliveries: Sequence[Delivery], end: SourceOffset, *, has_checkpoint: bool
-    ) -> _DeadRuns:
-        """Finds the messages that dead runs left leased, and the acks of those in committed batches.
+    def _cells_apart(self) -> list[Cell]:
+        """Returns the cells with messages that a cumulative ack must not end."""
+        for cell, offsets in list(self._apart.items()):
+            cursor = self._cursors.get(cell)
+            if cursor is not None:
+                self._apart[cell] = offsets & cursor.outstanding  # what has ended does not come back
+        return [cell for cell, offsets in self._apart.items() if offsets]
+
+    def _look_back(self, deliveries: Sequence[Delivery], committed: SourceOffset | None) -> list[Marker]:
+        """Looks at new answers for what dead runs left leased. Returns the acks of committed batches.
 
         Spark has committed these batches. The reads of those runs' tasks are unknown, so the headers of all
         these messages are examined.
         """
-        if not self._is_sole:
+        id_of = self._session.id_of
+        new = {c: answer for c, answer in self._session.answers.items() if self._seen.get(c) != id_of(c)}
+        if not new or not self._is_sole:
             # In a shared subscription, leases of dead runs cannot be distinguished from leases of live
             # members.
-            return _DeadRuns()
+            return []
+        self._seen |= {cell: id_of(cell) for cell in new}
+
+        def later() -> list[Redeliver]:
+            records = [] if committed is None else self._pending.after(committed)
+            return [record.redeliver for record in records]
+
         left = orphaned_leases(
-            self._session.answers,
+            new,
             run_id=self._session.run_id,
-            end=end if has_checkpoint else None,
-            later=[record.redeliver for record in self._pending.after(end)],
+            start=committed,
+            later=later,
             replayed=self._replaying.held,
             delivered=offsets_by_cell(deliveries),
         )
+        self._apart |= {cell: left.unsure.get(cell, EMPTY) for cell in new}
         releases: list[Release | Block] = []
         for started_ms, slices in sorted(self._leased(left.committed).items()):
             # Judged by the time of the Start marker: a message that became due later was not delivered
             # either.
             releases += self._unread.not_due(slices, started_ms - START_GRAIN_MS)
         ends = self._ends_of_dead_runs(left.committed, offsets_by_cell(releases))
-        return _DeadRuns(acks=[*releases, *ends], apart=left.unsure)
+        return [*releases, *ends]
 
     def _ends_of_dead_runs(
         self, committed: Mapping[Cell, OffsetSet], early: Mapping[Cell, OffsetSet]

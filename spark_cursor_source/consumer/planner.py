@@ -58,7 +58,7 @@ class Planner:
         """Returns the end offset of the next batch, or ``start`` if no message can be delivered."""
         running = self._phase = self._phase.begin(start).run()
         start = self._parts.here(start)
-        self._finish_batch(start)
+        self._finish_batch()
         return running.next_end(start, max_offsets=max_offsets)
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> PlannedBatch:
@@ -113,7 +113,7 @@ class Planner:
 
     def completed(self, end: SourceOffset) -> None:
         """Handles Spark's commit of the batch that ends at ``end``."""
-        self._finish_batch(self._parts.here(end))
+        self._finish_batch()
 
     def bound_by_now(self) -> None:
         """Implements Trigger.AvailableNow: the next :meth:`latest_offset` fixes the end of the input."""
@@ -150,11 +150,12 @@ class Planner:
     def _extend(self, due: Sequence[Leased[str]]) -> None:
         self._parts.markers.write(keep_alives(due, lease_ms=self._options.lease_ms))
 
-    def _finish_batch(self, end: SourceOffset) -> None:
+    def _finish_batch(self) -> None:
         """Acks a completed batch. Runs at every trigger, because Spark's commit call comes late."""
         batch, self._in_progress = self._in_progress, None
+        committed = self._beginning.committed
         # The leases are still extended here, because computing the markers may read the batch again.
-        markers = self._source_acks.markers(batch, end, has_checkpoint=self._beginning.has_checkpoint)
+        markers = self._source_acks.markers(batch, None if committed is None else self._parts.here(committed))
         self._lease_extender.untrack()
         if markers:
             self._parts.markers.write(markers)

@@ -14,6 +14,8 @@ class StartPhase:
     def __init__(self, parts: RunParts, replaying: ReplayPhase) -> None:
         self._parts, self._replaying = parts, replaying
         self._initial: SourceOffset | None = None
+        #: end of the batches that Spark had committed when this run began; None: there is none, or not begun
+        self.committed: SourceOffset | None = None
 
     @property
     def has_checkpoint(self) -> bool:
@@ -44,6 +46,7 @@ class StartPhase:
             raise MarkerFormatChanged("v1", "v2")
         parts.queue.resume(start)
         if self.has_checkpoint:
+            self.committed = start
             parts.check_queue_rights()
             # Taken before the Hello: announcements for this run are written after it.
             parts.pending.begin(parts.pending.ends())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_cursor_source.core.batch import (
@@ -22,40 +22,45 @@ from spark_cursor_source.core.tracker import Redeliver
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanedLeases:
-    """Leases of dead runs at the start of a run."""
+    """Outstanding messages when the tracker answered a run."""
 
     committed: Mapping[Cell, OffsetSet]  #: messages leased by dead runs, in batches that Spark has committed
-    unsure: frozenset[Cell]  #: cells with other outstanding messages, which a cumulative ack would end
+    unsure: Mapping[Cell, OffsetSet]  #: other messages, which a cumulative ack would end
 
 
 def orphaned_leases(
     cursors: Mapping[Cell, CursorSnapshot],
     *,
     run_id: str,
-    end: SourceOffset | None,
-    later: Iterable[Redeliver],
+    start: SourceOffset | None,
+    later: Callable[[], Iterable[Redeliver]],
     replayed: Mapping[Cell, OffsetSet],
     delivered: Mapping[Cell, OffsetSet],
 ) -> OrphanedLeases:
-    """Returns the leases of dead runs, by the cursors at the start of this run.
+    """Returns the leases of dead runs, by the cursors with which the tracker answered this run.
 
-    ``end`` is the end of the batches that Spark has committed, None without a checkpoint. ``later`` are the
-    announcements after ``end``: batches unknown to this checkpoint took their messages. ``replayed`` messages
-    are left to their replayed batch. ``delivered`` messages belong to this run.
+    ``start`` is the end of the batches that Spark had committed when this run began, None without a
+    checkpoint. ``later`` reads the announcements after ``start``: batches unknown to this checkpoint took
+    their messages. ``replayed`` messages are left to their replayed batch. ``delivered`` messages belong to
+    this run.
     """
-    announced = offsets_by_cell(later)
     committed: dict[Cell, OffsetSet] = {}
-    unsure = set()
     for cell, cursor in cursors.items():
         dead = OffsetSet.union(offsets for lease, offsets in cursor.leases if lease.run_id != run_id)
-        position = 0 if end is None else end.queue.get((cell.topic, cell.partition), 0)
-        known = dead.below(position) - announced.get(cell, EMPTY) - replayed.get(cell, EMPTY)
-        if known:
+        position = 0 if start is None else start.queue.get((cell.topic, cell.partition), 0)
+        if known := dead.below(position) - replayed.get(cell, EMPTY):
             committed[cell] = known
-        others = cursor.outstanding - cursor.leased  # delayed, available, or held dead letters
-        if (dead | others) - known - delivered.get(cell, EMPTY):
-            unsure.add(cell)
-    return OrphanedLeases(committed=committed, unsure=frozenset(unsure))
+    if committed:  # most runs find none, and the announcements since their start may be many
+        announced = offsets_by_cell(later())
+        committed = {
+            cell: left for cell, some in committed.items() if (left := some - announced.get(cell, EMPTY))
+        }
+    unsure = {
+        cell: left
+        for cell, cursor in cursors.items()
+        if (left := cursor.outstanding - committed.get(cell, EMPTY) - delivered.get(cell, EMPTY))
+    }
+    return OrphanedLeases(committed=committed, unsure=unsure)
 
 
 def plan_replay(

@@ -36,12 +36,12 @@ def found(
     replayed: Mapping[Cell, OffsetSet] | None = None,
     delivered: Mapping[Cell, OffsetSet] | None = None,
 ) -> OrphanedLeases:
-    end = None if position is None else SourceOffset(queue={("t", 0): position}, redeliveries={})
+    start = None if position is None else SourceOffset(queue={("t", 0): position}, redeliveries={})
     return orphaned_leases(
         {CELL: before},
         run_id="mine",
-        end=end,
-        later=later,
+        start=start,
+        later=lambda: later,
         replayed=replayed or {},
         delivered=delivered or {},
     )
@@ -50,35 +50,39 @@ def found(
 def test_what_a_dead_run_left_of_its_last_committed_batch_is_acked() -> None:
     # Spark has committed up to 100; the run died before its Ends
     left = found(cursor(leased=(90, 100)), position=100)
-    assert left == OrphanedLeases(committed={CELL: OffsetSet.of((90, 100))}, unsure=frozenset())
+    assert left == OrphanedLeases(committed={CELL: OffsetSet.of((90, 100))}, unsure={})
 
 
 def test_without_a_checkpoint_nothing_is_known_as_committed() -> None:
     left = found(cursor(leased=(90, 100)), position=None)
-    assert left == OrphanedLeases(committed={}, unsure=frozenset({CELL}))
+    assert left == OrphanedLeases(committed={}, unsure={CELL: OffsetSet.of((90, 100))})
 
 
 def test_an_older_checkpoint_knows_its_own_batches_only() -> None:
     left = found(cursor(leased=(90, 100)), position=95)
-    assert left == OrphanedLeases(committed={CELL: OffsetSet.of((90, 95))}, unsure=frozenset({CELL}))
+    assert left == OrphanedLeases(
+        committed={CELL: OffsetSet.of((90, 95))}, unsure={CELL: OffsetSet.of((95, 100))}
+    )
 
 
 def test_what_was_announced_after_the_checkpoint_is_in_no_batch_that_it_knows() -> None:
     # 90..94 were redelivered, in a batch of which an older checkpoint knows nothing
     later = Redeliver(cell=CELL, offsets=OffsetSet.of((90, 95)), delivery_count=1, run_id="dead", alone=False)
     left = found(cursor(leased=(90, 100), count=2), position=100, later=(later,))
-    assert left == OrphanedLeases(committed={CELL: OffsetSet.of((95, 100))}, unsure=frozenset({CELL}))
+    assert left == OrphanedLeases(
+        committed={CELL: OffsetSet.of((95, 100))}, unsure={CELL: OffsetSet.of((90, 95))}
+    )
 
 
 def test_a_replayed_batch_speaks_for_its_own_messages() -> None:
     # 90..99 are the batch that died: this run delivers them again, and then they are its own to ack
     batch = {CELL: OffsetSet.of((90, 100))}
     left = found(cursor(leased=(90, 100)), position=100, replayed=batch, delivered=batch)
-    assert left == OrphanedLeases(committed={}, unsure=frozenset())
+    assert left == OrphanedLeases(committed={}, unsure={})
 
 
 def test_what_was_handed_back_or_is_available_is_not_to_be_acked_by_everything_up_to_here() -> None:
     batch = {CELL: OffsetSet.of((90, 100))}
     handed_back = found(cursor(leased=(90, 100), count=2), position=100, replayed=batch)
-    assert handed_back == OrphanedLeases(committed={}, unsure=frozenset({CELL}))
-    assert found(cursor(available=(3, 4)), position=100).unsure == {CELL}
+    assert handed_back == OrphanedLeases(committed={}, unsure=batch)
+    assert found(cursor(available=(3, 4)), position=100).unsure == {CELL: OffsetSet.of((3, 4))}

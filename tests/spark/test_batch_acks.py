@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from spark_cursor_source.core.marker import EndLeased, Leave, Reject, Release, Start
+from spark_cursor_source.consumer import membership
+from spark_cursor_source.core.marker import (
+    EndLeased,
+    EndUpTo,
+    Leave,
+    Reject,
+    Release,
+    RestoreState,
+    SaveState,
+    Start,
+)
 from spark_cursor_source.core.offsets import OffsetSet
 from tests.spark.desk import Desk, MakeDesk, Query
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -99,3 +110,112 @@ def test_the_late_ack_of_a_run_that_was_replaced_ends_nothing_of_the_next_run(ma
     assert (len(cursor.outstanding), cursor.totals.acked) == (6, 0)
     after.reader.commit(after.end)
     desk.until(lambda cursor: cursor.outstanding == OffsetSet.of((3, 4)))
+
+
+def test_a_standby_that_takes_over_under_load_acks_nothing_of_the_batch_that_died(
+    make_desk: MakeDesk,
+) -> None:
+    # A: 0-9, acked | B: S(10-19), and it dies | A: in its first batch after the take-over it acks 20-24 only
+    desk = make_desk()
+    more = {"ackMode": "batch", "subscriptionType": "failover", "sessionTimeout": "6s"}
+    first = acked_batch(desk, 10, **more)
+    first.reader.stop()
+    active = Query(desk.reader(**more))
+    desk.put(*[b"x"] * 10)
+    assert active.rows(active.next()) == [(n, 1) for n in range(10, 20)]
+    standby = Query(desk.reader(**more), first.end)
+    assert not has_new(standby)
+    desk.put(*[b"x"] * 5)
+    active.reader.stop()
+    assert standby.rows(standby.next()) == [(n, 1) for n in range(20, 25)]
+    standby.reader.commit(standby.end)
+    desk.until(lambda cursor: cursor.totals.acked >= 15)
+    assert outstanding(desk) == OffsetSet.of((10, 20))
+
+
+def test_what_is_acked_up_to_a_position_spares_what_another_query_left_leased(
+    make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A: 0-9, acked, stands still | B: S(10-19), and it dies | A goes on: 20-24 are acked, 10-19 come again
+    desk = make_desk()
+    more = {"ackMode": "cumulative", "subscriptionType": "failover", "sessionTimeout": "6s"}
+    query = acked_batch(desk, 10, **more)
+    with monkeypatch.context() as patched:  # B does not wait until the session of A is over
+        patched.setattr(membership, "is_dead", lambda name: True)
+        other = Query(desk.reader(**more))
+    desk.put(*[b"x"] * 10)
+    assert other.rows(other.next()) == [(n, 1) for n in range(10, 20)]
+    wait_until(lambda: not has_new(query) and not (query.reader.reportLatestOffset() or {})["queue"])
+    desk.put(*[b"x"] * 5)
+    other.reader.stop()
+    assert query.rows(query.next()) == [(n, 1) for n in range(20, 25)]
+    query.reader.commit(query.end)
+    desk.until(lambda cursor: cursor.totals.acked >= 15)
+    assert outstanding(desk) == OffsetSet.of((10, 20))
+    desk.say(Release(cell=desk.cell(), offsets=OffsetSet.of((10, 20)), delivery_count=1, delay_ms=0))
+    assert query.rows(query.next()) == [(n, 2) for n in range(10, 20)]
+    query.reader.commit(query.end)
+    desk.until(lambda cursor: not cursor.outstanding)
+    until_acked_up_to(desk, query, 26)
+
+
+def test_what_is_acked_up_to_a_position_spares_what_a_restored_state_has_waiting(make_desk: MakeDesk) -> None:
+    # S(0-3), saved | all acked | restored | 0 1 4 5 are acked, and 2 3 wait
+    desk = make_desk()
+    query = Query(desk.reader(ackMode="cumulative", maxOffsetsPerTrigger=4))
+    desk.put(*[b"x"] * 8)
+    assert len(query.rows(query.next())) == 4
+    desk.say(SaveState(cell=desk.cell(), name="a"))
+    assert len(query.rows(query.next())) == 4
+    query.reader.commit(query.end)
+    desk.until(lambda cursor: not cursor.outstanding and cursor.read_position == 8)
+    look_at_answer(query)
+    desk.say(RestoreState(cell=desk.cell(), name="a"))
+    desk.until(lambda cursor: cursor.outstanding == OffsetSet.of((0, 4)))
+    assert query.until_rows(lambda offset, _: offset == 0) == [(0, 2), (1, 2), (4, 1), (5, 1)]
+    query.reader.commit(query.end)
+    desk.until(lambda cursor: cursor.totals.acked >= 12)
+    assert outstanding(desk) == OffsetSet.of((2, 4))
+    assert query.until_rows(lambda offset, _: offset == 2)
+    query.reader.commit(query.end)
+    desk.until(lambda cursor: cursor.mark_delete == 7)
+
+
+def acked_batch(desk: Desk, size: int, **more: object) -> Query:
+    """A run whose one batch is committed and acked."""
+    query = Query(desk.reader(**more))
+    desk.put(*[b"x"] * size)
+    assert len(query.rows(query.next())) == size
+    query.reader.commit(query.end)
+    desk.until(lambda cursor: cursor.totals.acked == size)
+    look_at_answer(query)
+    return query
+
+
+def look_at_answer(query: Query) -> None:
+    """Have a query read the tracker's answer, which has come, and look at it."""
+    for _ in range(2):
+        assert not has_new(query)
+
+
+def has_new(query: Query) -> bool:
+    """True if a new batch waits. The batch in progress, if any, is acked."""
+    return query.reader.latestOffset(query.start, query.reader.getDefaultReadLimit()) != query.start
+
+
+def until_acked_up_to(desk: Desk, query: Query, position: int) -> None:
+    """Run batches of one message until a cumulative ack is at least at the position."""
+
+    def acked() -> bool:
+        desk.put(b"x")
+        query.rows(query.next())
+        query.reader.commit(query.end)
+        return any(one.position >= position for one in desk.markers(EndUpTo))
+
+    wait_until(acked)
+
+
+def outstanding(desk: Desk) -> OffsetSet:
+    cursor = desk.cursor()
+    assert cursor is not None
+    return cursor.outstanding
