@@ -132,7 +132,6 @@ class SourceAcks:
 
         left = orphaned_leases(
             new,
-            run_id=self._session.run_id,
             start=committed,
             later=later,
             replayed=self._replaying.held,

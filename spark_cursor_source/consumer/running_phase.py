@@ -15,7 +15,7 @@ from spark_cursor_source.core.admission import Admitted, Turns, admit
 from spark_cursor_source.core.batch import BatchPlan, SourceOffset, TopicPartition, plan
 from spark_cursor_source.core.limits import Limits
 from spark_cursor_source.kafka.admin import epochs_of
-from spark_cursor_source.options.source import Isolation
+from spark_cursor_source.options.source import AckMode, Isolation
 
 _RATE_WAIT_S = 0.1  # at most; also the interval of looks at the limits with Trigger.AvailableNow
 
@@ -175,10 +175,18 @@ class RunningPhase:
             laps=start.laps,
             origins=start.begun_elsewhere(self._origin),
             epochs={**start.epochs, **self.ends.latest.epochs},
+            runs=self._runs(start),
         ).with_lanes(admitted.ordinary, admitted.suspects)
         # After a seek back, a batch can end at the offset where it starts. Spark runs no batch between equal
         # offsets.
         return replace(end, laps=start.laps + 1) if end == start else end
+
+    def _runs(self, start: SourceOffset) -> tuple[str, ...]:
+        """Returns the run ids of the runs of this checkpoint. A later run acks what they have leased."""
+        options, assignment = self._options, self._parts.assignment
+        if options.ack_mode is AckMode.INDIVIDUAL or not options.subscription_type.is_sole:
+            return ()
+        return start.planned_by(self._parts.session.id_of(assignment.cell(*tp)) for tp in assignment.next)
 
     def _find_origin(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """Returns the first offset of the next batch by queue partition, never below the read position."""

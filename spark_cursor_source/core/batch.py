@@ -11,6 +11,7 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.tracker import Redeliver
 
 TopicPartition = tuple[str, int]
+MAX_RUNS = 8  #: limit of the run ids in an offset. All batches but the last one are acked when it is logged.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,9 @@ class SourceOffset:
     suspect_cuts: Mapping[int, int] = field(default_factory=dict)  #: the same for ``suspects``
     #: leader epoch of queue partitions whose log had reached the position by then; missing: unknown
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    #: run ids of the runs that planned the last batches of this checkpoint, where the source acks; the last
+    #: run comes last. Leases of other runs are of no batch of this checkpoint.
+    runs: tuple[str, ...] = ()
 
     def lane(self, *, alone: bool) -> Lane:
         """Returns the progress through the redeliveries that are planned alone, or through all others."""
@@ -57,6 +61,15 @@ class SourceOffset:
     def origin(self, tp: TopicPartition, before: SourceOffset) -> int:
         """Returns where the batch between ``before`` and this offset begins in a queue partition."""
         return self.origins.get(tp, before.queue.get(tp, 0))
+
+    def planned_by(self, run_ids: Iterable[str]) -> tuple[str, ...]:
+        """Returns the ``runs`` of the next batch, if it is planned under these run ids.
+
+        >>> SourceOffset(queue={}, redeliveries={}, runs=("a", "b")).planned_by({"c", "a"})
+        ('b', 'a', 'c')
+        """
+        new = sorted(set(run_ids))
+        return (*(one for one in self.runs if one not in new), *new)[-MAX_RUNS:]
 
     def begun_elsewhere(self, begins: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Returns the ``origins`` of the next batch: the start positions that differ from this end."""

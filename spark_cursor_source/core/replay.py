@@ -31,7 +31,6 @@ class OrphanedLeases:
 def orphaned_leases(
     cursors: Mapping[Cell, CursorSnapshot],
     *,
-    run_id: str,
     start: SourceOffset | None,
     later: Callable[[], Iterable[Redeliver]],
     replayed: Mapping[Cell, OffsetSet],
@@ -40,14 +39,17 @@ def orphaned_leases(
     """Returns the leases of dead runs, by the cursors with which the tracker answered this run.
 
     ``start`` is the end of the batches that Spark had committed when this run began, None without a
-    checkpoint. ``later`` reads the announcements after ``start``: batches unknown to this checkpoint took
-    their messages. ``replayed`` messages are left to their replayed batch. ``delivered`` messages belong to
-    this run.
+    checkpoint. A lease of a run that it does not name is of another query, or of a batch after it: a message
+    below its positions may have been delivered by another query. ``later`` reads the announcements after
+    ``start``: batches unknown to this checkpoint took their messages. ``replayed`` messages are left to their
+    replayed batch. ``delivered`` messages belong to this run.
     """
     committed: dict[Cell, OffsetSet] = {}
     for cell, cursor in cursors.items():
-        dead = OffsetSet.union(offsets for lease, offsets in cursor.leases if lease.run_id != run_id)
-        position = 0 if start is None else start.queue.get((cell.topic, cell.partition), 0)
+        if start is None:
+            break
+        dead = OffsetSet.union(offsets for lease, offsets in cursor.leases if lease.run_id in start.runs)
+        position = start.queue.get((cell.topic, cell.partition), 0)
         if known := dead.below(position) - replayed.get(cell, EMPTY):
             committed[cell] = known
     if committed:  # most runs find none, and the announcements since their start may be many

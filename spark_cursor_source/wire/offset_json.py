@@ -36,6 +36,8 @@ def encode(offset: SourceOffset, owner: CheckpointOwner | None = None) -> dict[s
         encoded["origins"] = _by_topic(offset.origins)
     if offset.epochs:
         encoded["epochs"] = _by_topic(offset.epochs)
+    if offset.runs:
+        encoded["runs"] = list(offset.runs)
     if owner is not None:
         encoded["owner"] = dict(sorted(owner.options.items()))
     lanes = {"suspects": offset.suspects, "cuts": offset.cuts, "suspectCuts": offset.suspect_cuts}
@@ -77,6 +79,7 @@ def decode(stored: Mapping[str, Any]) -> SourceOffset:
             cuts=_positions(stored.get("cuts", {})),
             suspect_cuts=_positions(stored.get("suspectCuts", {})),
             epochs=_queue(stored.get("epochs", {})),
+            runs=_names(stored.get("runs", [])),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
         raise _invalid(stored) from cause
@@ -107,6 +110,12 @@ def _by_partition(positions: Mapping[int, int]) -> dict[str, int]:
 
 def _positions(stored: Mapping[str, object]) -> dict[int, int]:
     return {int(partition): _position(at) for partition, at in stored.items()}
+
+
+def _names(stored: object) -> tuple[str, ...]:
+    if not isinstance(stored, list) or not all(isinstance(name, str) for name in stored):
+        raise ValueError(f"names {stored!r}")
+    return tuple(stored)
 
 
 def _position(at: object) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from spark_cursor_source.core.batch import SourceOffset
 from spark_cursor_source.core.cell import Cell
@@ -32,14 +33,15 @@ def found(
     before: CursorSnapshot,
     *,
     position: int | None,
+    runs: tuple[str, ...] = ("earlier", "dead"),
     later: tuple[Redeliver, ...] = (),
     replayed: Mapping[Cell, OffsetSet] | None = None,
     delivered: Mapping[Cell, OffsetSet] | None = None,
 ) -> OrphanedLeases:
-    start = None if position is None else SourceOffset(queue={("t", 0): position}, redeliveries={})
+    at = {("t", 0): position or 0}
+    start = None if position is None else SourceOffset(queue=at, redeliveries={}, runs=runs)
     return orphaned_leases(
         {CELL: before},
-        run_id="mine",
         start=start,
         later=lambda: later,
         replayed=replayed or {},
@@ -56,6 +58,23 @@ def test_what_a_dead_run_left_of_its_last_committed_batch_is_acked() -> None:
 def test_without_a_checkpoint_nothing_is_known_as_committed() -> None:
     left = found(cursor(leased=(90, 100)), position=None)
     assert left == OrphanedLeases(committed={}, unsure={CELL: OffsetSet.of((90, 100))})
+
+
+def test_what_a_run_of_another_checkpoint_left_is_not_acked_wherever_it_is() -> None:
+    # this checkpoint is at 100 | a seek | another query leased 90..99, and it may have handled none of them
+    left = found(cursor(leased=(90, 100)), position=100, runs=("earlier",))
+    assert left == OrphanedLeases(committed={}, unsure={CELL: OffsetSet.of((90, 100))})
+
+
+def test_a_checkpoint_of_an_earlier_version_names_no_runs_so_that_what_they_left_comes_again() -> None:
+    left = found(cursor(leased=(90, 100)), position=100, runs=())
+    assert left == OrphanedLeases(committed={}, unsure={CELL: OffsetSet.of((90, 100))})
+
+
+def test_what_a_run_left_after_it_acquired_the_partition_again_is_not_known_to_an_older_checkpoint() -> None:
+    # the checkpoint is copied | a seek, and the same run goes on as "dead.1" | the copy is put back
+    before = replace(cursor(), leases=((Lease(60_000, 1, "dead.1"), OffsetSet.of((90, 100))),))
+    assert found(before, position=100).committed == {}
 
 
 def test_an_older_checkpoint_knows_its_own_batches_only() -> None:

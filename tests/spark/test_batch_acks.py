@@ -13,6 +13,7 @@ from spark_cursor_source.core.marker import (
     Release,
     RestoreState,
     SaveState,
+    Seek,
     Start,
 )
 from spark_cursor_source.core.offsets import OffsetSet
@@ -131,6 +132,40 @@ def test_a_standby_that_takes_over_under_load_acks_nothing_of_the_batch_that_die
     standby.reader.commit(standby.end)
     desk.until(lambda cursor: cursor.totals.acked >= 15)
     assert outstanding(desk) == OffsetSet.of((10, 20))
+
+
+def test_what_another_query_has_leased_below_its_checkpoint_is_not_acked(make_desk: MakeDesk) -> None:
+    # A: 0-9, acked, and it stops | a seek to 0 | B: S(0-9), and it dies | A takes over at 10
+    desk = make_desk()
+    more = {"ackMode": "batch", "subscriptionType": "failover"}
+    query = acked_batch(desk, 10, **more)
+    query.reader.stop()
+    desk.say(Seek(cell=desk.cell(), position=0))
+    desk.until(lambda cursor: cursor.sought and cursor.read_position == 0)
+    other = Query(desk.reader(**more))
+    assert other.rows(other.next()) == [(n, 1) for n in range(10)]
+    other.reader.stop()
+    after = Query(desk.reader(**more), query.end)
+    desk.put(b"x")
+    assert after.rows(after.next()) == [(10, 1)]
+    after.reader.commit(after.end)
+    desk.until(lambda cursor: cursor.totals.acked >= 11)
+    assert outstanding(desk) == OffsetSet.of((0, 10))
+
+
+def test_a_checkpoint_of_an_earlier_version_redelivers_what_its_last_run_had_not_acked(
+    make_desk: MakeDesk,
+) -> None:
+    # an earlier version: S(0-5), exceptions, Spark commits, and it dies | 0 and 5 are not acked
+    desk = make_desk()
+    dead = settled_batch(desk)
+    dead.reader.stop()
+    earlier = {name: value for name, value in dead.end.items() if name != "runs"}
+    query = Query(desk.reader(ackMode="batch"), earlier)
+    assert query.rows(query.next()) == [(2, 2)]
+    query.reader.commit(query.end)
+    desk.until(lambda cursor: cursor.totals.acked >= 1)
+    assert outstanding(desk) == OffsetSet.of((0, 2), (4, 6))
 
 
 def test_what_is_acked_up_to_a_position_spares_what_another_query_left_leased(

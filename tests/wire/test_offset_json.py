@@ -28,6 +28,7 @@ source_offsets = st.builds(
     cuts=st.dictionaries(st.integers(0, 20), positions, max_size=5),
     suspect_cuts=st.dictionaries(st.integers(0, 20), positions, max_size=5),
     epochs=st.dictionaries(st.tuples(topics, st.integers(0, 20)), positions, max_size=5),
+    runs=st.lists(st.text(max_size=5), max_size=3).map(tuple),
 )
 tracker_offsets = st.builds(
     TrackerOffset,
@@ -82,6 +83,8 @@ def test_equal_positions_are_equal_text_in_whatever_order_they_were_found() -> N
         {"v": 1, "queue": {}, "redeliveries": [], "ids": {}},
         {"v": 1, "queue": {}, "redeliveries": {}, "ids": 5},
         {"v": 1, "queue": {}, "redeliveries": {}, "ids": {}, "origins": {"t": {"0": "5"}}},
+        {"v": 1, "queue": {}, "redeliveries": {}, "ids": {}, "runs": "r"},
+        {"v": 1, "queue": {}, "redeliveries": {}, "ids": {}, "runs": [5]},
     ],
     ids=str,
 )
@@ -108,3 +111,8 @@ def test_an_offset_of_a_later_lap_is_another_one_and_a_first_lap_is_not_told() -
 def test_an_offset_without_parts_of_records_says_nothing_of_them() -> None:
     encoded = offset_json.encode(SourceOffset(queue={("orders", 0): 5}, redeliveries={1: 7}))
     assert encoded.keys() == {"v", "queue", "redeliveries", "ids"}
+
+
+def test_a_position_of_an_earlier_version_names_no_runs() -> None:
+    stored = {"v": 1, "queue": {"orders": {"0": 5}}, "redeliveries": {"1": 7}, "ids": {}}
+    assert offset_json.decode(stored).runs == ()
