@@ -328,7 +328,7 @@ class _Life:
             self._open = (marker.delivery_count, record.at_ms + marker.lease_ms)
             self._is_left = False
         elif isinstance(marker, Leave):
-            self._is_left = True
+            self._is_left = self._is_left or marker.run_id in (None, self._runs.get(marker.delivery_count))
         elif isinstance(marker, KeepAlive) and self._open is not None:
             self._open = (self._open[0], record.at_ms + marker.lease_ms)
         else:

@@ -173,11 +173,13 @@ class PlannedRedeliveries(PendingRedeliveries):
         return [record.redeliver for record in records if self._is_ours(record.redeliver)]
 
     def replayed(self, start: SourceOffset, end: SourceOffset) -> list[RedeliveryRecord]:
-        """Returns the redeliveries in a batch of an earlier run: this query's partitions, all run ids."""
+        """Returns the redeliveries in a batch of an earlier run: the batch's partitions, all run ids."""
         ends = {number: max(at, end.suspects.get(number, at)) for number, at in end.redeliveries.items()}
         for number in end.cuts.keys() | end.suspect_cuts.keys():
             ends[number] += 1  # the batch took a part of the record at the end
-        records = self._log.scan(_first(start), ends, self._is_of_our_cell)
+        records = self._log.scan(
+            _first(start), ends, lambda one: (one.cell.topic, one.cell.partition) in end.queue
+        )
         return redelivered_between(records, start, end)
 
     def after(self, end: SourceOffset) -> list[RedeliveryRecord]:

@@ -82,7 +82,7 @@ class Planner:
                 alone=content.alone,
             )
             releases = _releases(content.hand_backs, HANDED_BACK)
-            self._now_ms = max(self._now_ms, parts.markers.write([*starts, *releases]) or 0)
+            self._now_ms = max(self._now_ms, parts.markers.write([*starts, *releases, *content.leaves]) or 0)
             self._running.view.at(self._now_ms)
         content, lost = parts.assignment.drop_revoked(content)
         order = parts.key_order

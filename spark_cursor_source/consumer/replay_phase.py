@@ -10,7 +10,8 @@ from spark_cursor_source.consumer.running_phase import RunningPhase
 from spark_cursor_source.core.batch import BatchPlan, SourceOffset, TopicPartition
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.core.replay import plan_replay
+from spark_cursor_source.core.replay import leave_to_leases, plan_replay
+from spark_cursor_source.options.source import AckMode
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,8 @@ class ReplayPhase:
                 self._session.run_id,
             )
             return BatchPlan(deliveries=())
-        records = self._pending.replayed(start, end)
+        batch_records = self._pending.replayed(start, end)
+        records = [one for one in batch_records if self._assignment.owns(one.redeliver.cell)]
         held = self._assignment.still_owned(end.queue)
         origins = {tp: end.origin(tp, start) for tp in end.queue}
         ends = {
@@ -59,11 +61,17 @@ class ReplayPhase:
             [record.redeliver for record in records],
             cursors=self._session.answers,
         )
+        if self._options.ack_mode is AckMode.INDIVIDUAL:
+            batch = replace(batch, leaves=())
+        elif others := end.queue.keys() - held:
+            redelivers = [record.redeliver for record in batch_records]
+            left = leave_to_leases(self._options.subscription, start, end, redelivers, others)
+            batch = replace(batch, leaves=(*batch.leaves, *left))
         # covers partitions that this run does not hold: nothing of them is delivered either
         for tp, stop in end.queue.items():
             self.held[self._assignment.cell(*tp)] = OffsetSet.of((origins[tp], stop))
         self._assignment.advance(ends)
-        for record in records:
+        for record in batch_records:
             cell = record.redeliver.cell
             self.held[cell] = self.held.get(cell, EMPTY) | record.redeliver.offsets
         log.info(

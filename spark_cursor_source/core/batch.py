@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker import Leave
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.tracker import Redeliver
 
@@ -159,6 +160,7 @@ class BatchPlan:
 
     deliveries: tuple[Delivery, ...]
     hand_backs: tuple[HandBack, ...] = ()
+    leaves: tuple[Leave, ...] = ()  #: messages of a replayed batch that stay with the lease of a dead run
     alone: bool = False  #: the batch holds suspects and no other messages
 
 

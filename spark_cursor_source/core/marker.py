@@ -65,11 +65,16 @@ class EndLeased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """Exempts the offsets of this delivery from the EndLeased of their batch. The lease continues."""
+    """Exempts the offsets of this delivery from the EndLeased of their batch. The lease continues.
+
+    With a ``run_id``, the marker is of a planner that replays a batch without these messages. It is about
+    leases of that run, which has died.
+    """
 
     cell: Cell
     offsets: OffsetSet
     delivery_count: int
+    run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

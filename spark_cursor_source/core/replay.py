@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from spark_cursor_source.core.batch import (
     BatchPlan,
     Delivery,
     HandBack,
     SourceOffset,
+    TopicPartition,
     offsets_by_cell,
     queue_ranges,
 )
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, Lease
+from spark_cursor_source.core.marker import Leave
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.poison import max_group_size
 from spark_cursor_source.core.tracker import Redeliver
@@ -48,7 +50,9 @@ def orphaned_leases(
     for cell, cursor in cursors.items():
         if start is None:
             break
-        dead = OffsetSet.union(offsets for lease, offsets in cursor.leases if lease.run_id in start.runs)
+        dead = OffsetSet.union(
+            offsets for lease, offsets in cursor.leases if lease.run_id in start.runs and not lease.left
+        )
         position = start.queue.get((cell.topic, cell.partition), 0)
         if known := dead.below(position) - replayed.get(cell, EMPTY):
             committed[cell] = known
@@ -77,7 +81,9 @@ def plan_replay(
 
     The first replay has the same messages, except those that have ended or that a handler released with a
     delay. The plan releases messages that were replayed before. It also releases messages that would come
-    near their last delivery together with others. ``records`` are the announcements to all runs.
+    near their last delivery together with others. It leaves messages at their last delivery to their leases:
+    once Spark has committed the batch, a later run would take them for delivered. ``records`` are the
+    announcements to all runs.
     """
     read_positions = {cell: cursor.read_position for cell, cursor in cursors.items()}
     planned: dict[Cell, dict[int, OffsetSet]] = {}
@@ -89,6 +95,7 @@ def plan_replay(
         counts[count] = counts.get(count, EMPTY) | record.offsets
     deliveries: list[Delivery] = []
     hand_backs: list[HandBack] = []
+    leaves: list[Leave] = []
     for cell, counts in planned.items():
         unseen = counts.get(1, EMPTY).starting_at(read_positions.get(cell, 0))
         if unseen:
@@ -98,7 +105,47 @@ def plan_replay(
             again, back = _replay_cell(cursor, counts)
             deliveries += again
             hand_backs += back
-    return _keep_apart(deliveries, hand_backs, cursors)
+            leaves += _exhausted(cursor, OffsetSet.union(counts.values()))
+    return replace(_keep_apart(deliveries, hand_backs, cursors), leaves=tuple(leaves))
+
+
+def leave_to_leases(
+    subscription: str,
+    start: SourceOffset,
+    end: SourceOffset,
+    records: Iterable[Redeliver],
+    places: Collection[TopicPartition],
+) -> tuple[Leave, ...]:
+    """Leaves the part of a batch in these partitions to the leases of the runs of its checkpoint.
+
+    A run replays the batch without the partitions that it does not hold. Spark commits the batch, and a later
+    run would take these messages for delivered.
+    """
+    counts: dict[tuple[Cell, int], OffsetSet] = {}
+    for cell, offsets in queue_ranges(subscription, start, end, {}).items():
+        counts[cell, 1] = offsets
+    for record in records:
+        key = (record.cell, record.delivery_count + 1)
+        counts[key] = counts.get(key, EMPTY) | record.offsets
+    return tuple(
+        Leave(cell=cell, offsets=offsets, delivery_count=count, run_id=run_id)
+        for (cell, count), offsets in counts.items()
+        for run_id in end.runs
+        if offsets and (cell.topic, cell.partition) in places
+    )
+
+
+def _exhausted(cursor: CursorSnapshot, batch: OffsetSet) -> list[Leave]:
+    """Returns the markers for messages of the batch that are leased for their last delivery."""
+    limit = cursor.max_deliveries
+    return [
+        Leave(cell=cursor.cell, offsets=held, delivery_count=lease.delivery_count, run_id=lease.run_id)
+        for lease, offsets in cursor.leases
+        if limit is not None
+        and lease.delivery_count >= limit
+        and not lease.left
+        and (held := offsets & batch)
+    ]
 
 
 def _replay_cell(

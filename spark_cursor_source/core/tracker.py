@@ -7,7 +7,7 @@ the read position. A message is *old* when its age exceeds the TTL. *max* is the
 unseen         + Start -> leased(1) · EndUpTo or Seek above it -> gone · old -> gone · anything else -> unseen
 leased(n)      + End, EndUpTo above it -> gone
                + EndLeased of delivery n by its run -> gone, but left(n) is unchanged
-               + Leave of delivery n -> left(n): leased(n) in all, but for the line above
+               + Leave of delivery n (and of its run) -> left(n): leased(n) in all, but for the line above
                + Release of delivery n that was not due -> delayed(0) or available(0)
                + Block of delivery n -> blocked(n-1)
                + Start -> leased(n+1) · same run and count: only the deadline moves · n = max: unchanged
@@ -470,8 +470,10 @@ class CellTracker:
         left = 0
         for lease, offsets in self._leased_at(marker.offsets, marker.delivery_count):
             left += len(offsets)
-            self._leases.add(lease._replace(left=True), offsets)
-        self._tally["unknown_settlements"] += len(marker.offsets) - left
+            is_left = lease.left or marker.run_id in (None, lease.run_id)
+            self._leases.add(lease._replace(left=is_left), offsets)
+        if marker.run_id is None:
+            self._tally["unknown_settlements"] += len(marker.offsets) - left
 
     def _end_gaps(self, offsets: OffsetSet) -> None:
         """Removes offsets that hold no message, and counts them as neither delivered nor acknowledged."""

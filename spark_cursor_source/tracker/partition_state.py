@@ -275,7 +275,7 @@ def _of_a_sink(marker: Marker) -> int:
     Markers that a query itself writes count 0. If its subscription was deleted, its sink made no mistake.
     """
     match marker:
-        case End(run_id=None) | Release(due_ms=None) | Reject() | Leave() | KeepAlive(run_id=None):
+        case End(run_id=None) | Release(due_ms=None) | Reject() | Leave(run_id=None) | KeepAlive(run_id=None):
             return len(marker.offsets)
         case EndUpTo(run_id=None):
             return 1

@@ -267,12 +267,15 @@ def _decode_end_leased(pb: MarkerPb, cell: Cell) -> EndLeased | None:
 
 
 def _encode_leave(pb: MarkerPb, marker: Leave) -> None:
-    pb.offsets, pb.delivery_count = marker.offsets.to_roaring(), marker.delivery_count
+    pb.offsets, pb.run_id = marker.offsets.to_roaring(), marker.run_id or ""
+    pb.delivery_count = marker.delivery_count
 
 
 def _decode_leave(pb: MarkerPb, cell: Cell) -> Leave | None:
     count = pb.delivery_count
-    return Leave(cell=cell, offsets=_offsets(pb), delivery_count=count) if count else None
+    if not count:
+        return None
+    return Leave(cell=cell, offsets=_offsets(pb), delivery_count=count, run_id=pb.run_id or None)
 
 
 def _encode_keep_alive(pb: MarkerPb, marker: KeepAlive) -> None:

@@ -94,6 +94,18 @@ def test_a_leave_of_an_old_delivery_or_of_no_lease_changes_nothing_and_is_counte
     assert log.state.totals.unknown_settlements == 2
 
 
+def test_what_a_planner_leaves_of_a_dead_run_is_left_of_that_run_only() -> None:
+    # A: S(0), and it dies | B: S(1) | a third run leaves 0 and 1 to A: it does not know who has leased 1
+    log = Log()
+    log.start(offsets(0), at=0, run=A)
+    log.start(offsets(1), at=1, run=B)
+    log.leave(offsets((0, 9)), at=2, run=A)
+    log.end_leased(offsets((0, 9)), at=3, run=A)
+    log.end_leased(offsets((0, 9)), at=3, run=B)
+    assert log.state.outstanding == offsets(0)
+    assert log.state.totals.unknown_settlements == 0
+
+
 def test_the_same_start_again_keeps_what_was_left_and_a_later_delivery_does_not() -> None:
     log = Log()
     log.start(offsets(0), at=0)

@@ -77,6 +77,20 @@ def test_what_a_run_left_after_it_acquired_the_partition_again_is_not_known_to_a
     assert found(before, position=100).committed == {}
 
 
+def test_what_was_left_is_not_acked_although_its_batch_is_committed() -> None:
+    # the sink left 95, or a replay of the batch could not deliver it
+    leases = (
+        (Lease(60_000, 1, "dead"), OffsetSet.of((90, 95))),
+        (
+            Lease(60_000, 1, "dead", left=True),
+            OffsetSet.of((95, 96)),
+        ),
+    )
+    assert found(replace(cursor(), leases=leases), position=100) == OrphanedLeases(
+        committed={CELL: OffsetSet.of((90, 95))}, unsure={CELL: OffsetSet.of((95, 96))}
+    )
+
+
 def test_an_older_checkpoint_knows_its_own_batches_only() -> None:
     left = found(cursor(leased=(90, 100)), position=95)
     assert left == OrphanedLeases(

@@ -14,9 +14,10 @@ from spark_cursor_source.core.batch import (
     HandBack,
 )
 from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, Lease
+from spark_cursor_source.core.marker import Leave
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.poison import max_group_size
-from spark_cursor_source.core.replay import plan_replay
+from spark_cursor_source.core.replay import leave_to_leases, plan_replay
 from spark_cursor_source.core.tracker import Redeliver
 from tests.core.batches import (
     DEAD,
@@ -133,7 +134,25 @@ def test_what_was_not_due_is_left_to_its_announcement() -> None:
 
 
 def test_a_message_at_its_last_delivery_is_left_to_its_lease() -> None:
-    assert replay(snapshot(read=10, leases={1: some(4)}, max_deliveries=1)) == BatchPlan(deliveries=())
+    # 12 is of another batch, and the sink has left 5 itself
+    cursor = snapshot(read=20, leases={1: some(4, 12)}, max_deliveries=1)
+    by_sink = Lease(60_000, 1, DEAD, left=True), some(5)
+    batch = replay(replace(cursor, leases=(*cursor.leases, by_sink)))
+    left = Leave(cell=cell(), offsets=some(4), delivery_count=1, run_id=DEAD)
+    assert batch == BatchPlan(deliveries=(), leaves=(left,))
+
+
+def test_the_part_of_a_batch_in_partitions_that_a_replay_does_not_hold_is_left_to_the_leases() -> None:
+    # partition 0 is held, 1 is not: there the batch was 0-9, and 3 for the third time
+    start, end = at({0: 0, 1: 0}), replace(at({0: 10, 1: 10, 2: 0}), runs=("a", "b"))
+    records = [announced(some(3), count=2, partition=1), announced(some(4), partition=0)]
+    left = leave_to_leases("s", start, end, records, [("t", 1), ("t", 2)])
+    assert [(one.cell.partition, one.offsets, one.delivery_count, one.run_id) for one in left] == [
+        (1, span(0, 10), 1, "a"),
+        (1, span(0, 10), 1, "b"),
+        (1, some(3), 3, "a"),
+        (1, some(3), 3, "b"),
+    ]
 
 
 def test_near_the_last_delivery_suspects_are_handed_back_rather_than_replayed_in_company() -> None:
@@ -197,9 +216,11 @@ def test_a_replay_delivers_or_hands_back_each_open_message_once_and_nothing_that
     for one in batch.hand_backs:
         assert one.offsets - cursor.leased == EMPTY, "only what is leased can be released"
         assert all(one.delivery_count == counts[n] for n in one.offsets)
+    left = {n for one in batch.leaves for n in one.offsets}
     exhausted = {n for n, count in counts.items() if limit is not None and count >= limit}
     assert {n for n in cursor.leased & inside if n not in exhausted} <= set(planned) | set(back)
     assert set(unseen) <= set(planned)
+    assert left == exhausted & set(cursor.leased & inside), "what is neither delivered nor given back"
 
 
 @given(cursors_of_dead_runs(), ranges)

@@ -88,8 +88,8 @@ class Log:
     def end_leased(self, held: OffsetSet, *, at: float = 0, run: str = A, count: int = 1) -> None:
         self.append(EndLeased(cell=CELL, offsets=held, run_id=run, delivery_count=count), at)
 
-    def leave(self, held: OffsetSet, *, at: float = 0, count: int = 1) -> None:
-        self.append(Leave(cell=CELL, offsets=held, delivery_count=count), at)
+    def leave(self, held: OffsetSet, *, at: float = 0, count: int = 1, run: str | None = None) -> None:
+        self.append(Leave(cell=CELL, offsets=held, delivery_count=count, run_id=run), at)
 
     def keep_alive(
         self,

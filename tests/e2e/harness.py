@@ -711,8 +711,11 @@ def _ended_by_batch(marked: Iterable[Marked]) -> frozenset[MessageId]:
             case Start(run_id=run, delivery_count=count):
                 leased |= dict.fromkeys(ids_of([marker]), (run or "", count or 1))
             case Release(delivery_count=count) | Reject(delivery_count=count) | Leave(delivery_count=count):
+                of_run = getattr(marker, "run_id", None)  # of a Leave of the source
                 for message in ids_of([marker]):
-                    if message in leased and leased[message][1] == count:
+                    if message not in leased or of_run not in (None, leased[message][0]):
+                        continue
+                    if leased[message][1] == count:
                         del leased[message]
             case EndLeased(run_id=run, delivery_count=count):
                 ended |= {one for one in ids_of([marker]) if leased.get(one) == (run, count)}

@@ -153,6 +153,47 @@ def test_what_another_query_has_leased_below_its_checkpoint_is_not_acked(make_de
     assert outstanding(desk) == OffsetSet.of((0, 10))
 
 
+def test_what_a_replay_cannot_deliver_again_is_a_dead_letter_also_if_the_replay_dies(
+    make_desk: MakeDesk,
+) -> None:
+    # A: S(0), its only delivery, and it dies | B: replays nothing, Spark commits, it dies | C | lease over
+    desk = make_desk(maxDeliveries=1)
+    more = {"ackMode": "batch", "leaseTimeout": "15s"}
+    desk.put(b"x")
+    dead = Query(desk.reader(**more))
+    assert dead.rows(dead.next()) == [(0, 1)]
+    dead.reader.stop()
+    assert not replayed(desk, dead, **more)
+    after = Query(desk.reader(**more), dead.end)
+    look_at_answer(after)
+    desk.until(lambda cursor: not cursor.outstanding)
+    cursor = desk.cursor()
+    assert cursor is not None
+    assert (cursor.totals.acked, cursor.totals.dead_lettered) == (0, 1)
+
+
+def test_what_a_standby_replays_without_its_partition_is_not_acked_by_its_next_run(
+    make_desk: MakeDesk,
+) -> None:
+    # A: S(0-9), and it dies | B takes over | A: replays nothing, Spark commits | B dies | A again: takes over
+    desk = make_desk()
+    more = {"ackMode": "batch", "subscriptionType": "failover", "leaseTimeout": "10m"}
+    desk.put(*[b"x"] * 10)
+    dead = Query(desk.reader(**more))
+    assert len(dead.rows(dead.next())) == 10
+    dead.reader.stop()
+    active = Query(desk.reader(**more))
+    assert not has_new(active)
+    assert not replayed(desk, dead, **more)
+    active.reader.stop()
+    after = Query(desk.reader(**more), dead.end)
+    desk.put(b"x")
+    assert after.rows(after.next()) == [(10, 1)]
+    after.reader.commit(after.end)
+    desk.until(lambda cursor: cursor.totals.acked >= 1)
+    assert outstanding(desk) == OffsetSet.of((0, 10))
+
+
 def test_a_checkpoint_of_an_earlier_version_redelivers_what_its_last_run_had_not_acked(
     make_desk: MakeDesk,
 ) -> None:
@@ -214,6 +255,17 @@ def test_what_is_acked_up_to_a_position_spares_what_a_restored_state_has_waiting
     assert query.until_rows(lambda offset, _: offset == 2)
     query.reader.commit(query.end)
     desk.until(lambda cursor: cursor.mark_delete == 7)
+
+
+def replayed(desk: Desk, dead: Query, **more: object) -> list[tuple[int, int]]:
+    """The rows of the batch of a dead run in a run that replays it, sees it committed, and dies."""
+    query = Query(desk.reader(**more), dead.begun)
+    query.end = dead.end
+    rows = query.rows(query.tasks())
+    query.start = query.end
+    look_at_answer(query)
+    query.reader.stop()
+    return rows
 
 
 def acked_batch(desk: Desk, size: int, **more: object) -> Query:

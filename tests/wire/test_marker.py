@@ -183,7 +183,7 @@ markers = st.one_of(
     st.builds(Reject, cell=cells, offsets=sets, delivery_count=counts, reason=reasons, topic_id=topic_ids),
     st.builds(EndUpTo, cell=cells, position=positions, run_id=st.none() | names),
     st.builds(EndLeased, cell=cells, offsets=sets, run_id=names, delivery_count=counts),
-    st.builds(Leave, cell=cells, offsets=sets, delivery_count=counts),
+    st.builds(Leave, cell=cells, offsets=sets, delivery_count=counts, run_id=st.none() | names),
     st.builds(Seek, cell=cells, position=positions),
     st.builds(Hello, cell=cells, run_id=names, position=positions, topic_id=st.none() | names),
     st.builds(CloseBreaker, cell=cells),
@@ -232,6 +232,7 @@ GOLDEN_MARKERS: dict[str, Marker] = {
     "end_up_to_of_a_run": EndUpTo(cell=CELL, position=70_000, run_id=RUN),
     "end_leased": EndLeased(cell=CELL, offsets=SOME, run_id=RUN, delivery_count=2),
     "leave": Leave(cell=CELL, offsets=SOME, delivery_count=2),
+    "leave_of_a_run": Leave(cell=CELL, offsets=SOME, delivery_count=2, run_id=RUN),
     "start_of_a_topic": Start(
         cell=CELL, offsets=SOME, lease_ms=60_000, delivery_count=1, run_id=RUN, topic_id=TOPIC_ID
     ),
