@@ -57,7 +57,6 @@ class Planner:
     def latest_offset(self, start: SourceOffset, *, max_offsets: int | None) -> SourceOffset:
         """Returns the end offset of the next batch, or ``start`` if no message can be delivered."""
         running = self._phase = self._phase.begin(start).run()
-        start = self._parts.here(start)
         self._finish_batch()
         return running.next_end(start, max_offsets=max_offsets)
 

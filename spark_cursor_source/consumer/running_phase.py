@@ -70,6 +70,9 @@ class RunningPhase:
     def next_end(self, start: SourceOffset, *, max_offsets: int | None) -> SourceOffset:
         """Returns the end offset of the next batch, or ``start`` itself if no message can be delivered.
 
+        ``start`` is returned as it is, also with positions of topics that were deleted or created again. A
+        batch to another offset would deliver the last batch again where that one has ``origins``.
+
         Raises:
             SubscriptionInUse, MemberFenced, RunSuperseded: another member holds the subscription.
             NoTracker, TrackerSilent: the tracker does not work.
@@ -84,22 +87,22 @@ class RunningPhase:
         if parts.lost_members is not None:
             parts.lost_members.look(parts.assignment.cell(*tp) for tp in parts.assignment.next)
         if not self.ends.is_bounded and self._idle.goes_on(self._places()):
-            return here
+            return start
         known = parts.queue.topic_ids
         ends = parts.queue.unless_deleted(self.ends.read)
         if ends is None:
-            return here
+            return start
         parts.queue.watch_ends(parts.assignment.next, ends.queue, ends.epochs)
         admitted = self._admit(here, ends, max_offsets)
         if admitted is None:
             self._rest(ends)
             parts.group.follow(parts.assignment.next, force=True, wait=self.ends.is_bounded)
-            return here
+            return start
         self._idle.end()
         parts.queue.refresh()
         if any(parts.queue.topic_ids.get(topic) != known[topic] for topic, _ in admitted.queue):
             # the topic was deleted or created again: plan from the new topic at the next trigger
-            return here
+            return start
         self.limits.took(new=admitted.new, again=admitted.again)
         self._admitted = admitted.queue
         return self._end_of(admitted, here)
@@ -135,7 +138,7 @@ class RunningPhase:
         """
         parts = self._parts
         if not parts.queue.discover():
-            return start
+            return parts.here(start)
         parts.assignment.check_ownership()
         parts.tracker.look()
         parts.pending.count_partitions()

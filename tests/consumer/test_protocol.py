@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -119,6 +120,18 @@ def test_a_query_handles_no_message_before_an_earlier_one_of_its_key_whatever_ha
         finish(world, query, chance)
         blocked += query.blocked
     assert blocked > 300
+
+
+def test_a_query_ends_no_batch_that_has_no_messages_although_a_topic_was_created_again() -> None:
+    # A batch to that end would begin where the last one began, if that was not at the end before it.
+    world, chance = World(messages=1, policy=RedeliveryPolicy()), Random(0)
+    query = SparkFront(world)
+    while not world.held:
+        query.step(5)
+        world.track(chance, everything=True)
+    last = query._start
+    query._parts.here = lambda offset: replace(offset, redeliveries_id="created again")
+    assert query._phase.next_end(last, max_offsets=None) is last
 
 
 @pytest.mark.parametrize("front", FRONTS, ids=["query", "query that acks by batch", "client"])

@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_cursor_source.client import Client
-from spark_cursor_source.core.marker import Release, Start
+from spark_cursor_source.core.marker import End, Release, Seek, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import InvalidOption, QueueIdConflict
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.wire import redelivery
-from tests.kafka.control_plane import produce, redeliver_of
+from tests.kafka.control_plane import PARTITIONS, produce, redeliver_of
 from tests.spark.desk import MakeDesk, Query
 from tests.waiting import wait_until
 
@@ -169,6 +169,36 @@ def test_a_queue_topic_that_is_created_again_is_read_from_its_beginning_where_lo
     desk.put(b"new-2")
     later = Query(desk.reader(), query.end)
     assert (2, 1) in later.until_rows(lambda offset, _: offset == 2)
+
+
+@pytest.mark.parametrize("topic", ["queue", "redeliveries"])
+def test_a_topic_that_is_created_again_repeats_no_batch_that_was_acked(
+    make_desk: MakeDesk, topic: str
+) -> None:
+    # S(0-9), acked | sought to 5 | S(5-9), acked | a topic is deleted and created again | S(10)
+    desk = make_desk()
+    other = f"{desk.queue}-other"
+    desk.topics.create({other: (1, {})})
+    given = {"subscribe": f"{desk.queue},{other}", "failOnDataLoss": "false"}
+    desk.put(*[b"x"] * 10)
+    query = Query(desk.reader(**given))
+    assert len(query.rows(query.next())) == 10
+    desk.say(End(cell=desk.cell(), offsets=OffsetSet.of((0, 10))))
+    desk.until(lambda cursor: cursor.totals.acked == 10)
+    desk.say(Seek(cell=desk.cell(), position=5))
+    assert query.rows(query.next()) == [(offset, 1) for offset in range(5, 10)]
+    desk.say(End(cell=desk.cell(), offsets=OffsetSet.of((5, 10))))
+    desk.until(lambda cursor: cursor.totals.acked == 15)
+
+    query.reader.stop()
+    name, partitions = {"queue": (other, 1), "redeliveries": (desk.control.redeliveries, PARTITIONS)}[topic]
+    desk.topics.delete(name)
+    wait_until(lambda: not desk.topics.existing([name]))
+    desk.topics.create({name: (partitions, {})})
+    query = Query(desk.reader(**given), query.end)
+    assert query.reader.latestOffset(query.start, query.reader.getDefaultReadLimit()) == query.start
+    produce(desk.control.config, other, [{"value": b"new", "partition": 0}])
+    assert query.rows(query.next()) == [(0, 1)]
 
 
 def test_a_query_goes_on_when_the_cursors_topic_is_created_again(make_desk: MakeDesk) -> None:
