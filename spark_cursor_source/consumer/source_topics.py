@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -9,17 +10,18 @@ from typing import TypeVar
 
 from spark_cursor_source.consumer.known_topics import KnownTopics
 from spark_cursor_source.core.batch import SourceOffset, TopicPartition
-from spark_cursor_source.errors import QueueTopicEndsEarlier, TopicGone, TopicNotFound
+from spark_cursor_source.errors import InvalidOption, QueueTopicEndsEarlier, TopicGone, TopicNotFound
 from spark_cursor_source.kafka.admin import ClusterAdmin, epochs_of
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.truncation import LogPlace, truncated_ends
 from spark_cursor_source.options.source import SourceOptions
-from spark_cursor_source.options.topics import Assign, Subscribe, SubscribePattern
+from spark_cursor_source.options.topics import Assign, FromPositions, Subscribe, SubscribePattern
 from spark_cursor_source.topics.data_loss import report_truncation
 from spark_cursor_source.topics.positions import starting_positions
 from spark_cursor_source.topics.streams import StreamStates
 
+log = logging.getLogger(__name__)
 DISCOVERY_S = 2.0  #: poll interval in seconds of an idle query for new partitions
 _BEHIND_MS = 3_000  # how long in ms a log end may be below the read position before it counts as data loss
 _AnswerT = TypeVar("_AnswerT")
@@ -154,8 +156,34 @@ class SourceTopics:
             return None
 
     def starting_positions(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the start positions of a new subscription from ``startingOffsets`` and related options."""
-        return starting_positions(self._options.starting_offsets, partitions, self._topics)
+        """Returns the start positions of a new subscription from ``startingOffsets`` and related options.
+
+        As in Spark's Kafka source, a given offset beyond the end of its partition is an error, or with
+        ``failOnDataLoss=false`` the partition is read from its end.
+
+        Raises:
+            InvalidOption: a given offset is beyond the end. New messages below it would never be delivered.
+        """
+        wanted = self._options.starting_offsets
+        found = starting_positions(wanted, partitions, self._topics)
+        # Any other start is a position that the brokers have told.
+        ends = self._ends_before(found) if isinstance(wanted, FromPositions) else {}
+        for tp, end in ends.items():
+            if self._options.fail_on_data_loss:
+                raise InvalidOption(
+                    "startingOffsets",
+                    found[tp],
+                    f"topic '{tp[0]}' partition {tp[1]} ends at offset {end}",
+                    f"give an offset up to {end}, or set failOnDataLoss=false to start at the end",
+                )
+            log.warning(
+                "A start offset is beyond the end of its partition, which is read from its end. "
+                "event=start_beyond_end topic=%s partition=%d given=%d end=%d",
+                *tp,
+                found[tp],
+                end,
+            )
+        return found | ends
 
     def beginnings(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the beginning offset of each partition."""
@@ -209,18 +237,19 @@ class SourceTopics:
                 self._reached[tp] = LogPlace(ends[tp], epoch)
 
     def _check_ends(self, positions: Mapping[TopicPartition, int]) -> None:
+        for tp, end in self._ends_before(positions).items():
+            self._tell_of_lost(tp, positions[tp], end)
+
+    def _ends_before(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Returns the log ends that are before these positions, and stay there for a while."""
         present = [tp for tp in positions if tp in self.partitions]
         deadline = Deadline.after_ms(_BEHIND_MS)
         while True:
             ends = self._topics.end_offsets(present, committed=False)
             beyond = sorted(tp for tp, end in ends.items() if positions[tp] > end)
-            if not beyond:
-                return
-            if deadline.over:  # a new leader's end may lag for a moment
-                break
+            if not beyond or deadline.over:  # a new leader's end may lag for a moment
+                return {tp: ends[tp] for tp in beyond}
             deadline.pause(0.5)
-        for tp in beyond:
-            self._tell_of_lost(tp, positions[tp], ends[tp])
 
     def _tell_of_lost(self, tp: TopicPartition, position: int, end: int) -> None:
         if self._told_of.get(tp) != position:

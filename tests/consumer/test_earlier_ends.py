@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
@@ -88,3 +90,26 @@ def test_a_query_that_starts_beyond_the_end_goes_on_where_loss_may_be(
     view, topic = make_view(failOnDataLoss="false")
     view.resume(SourceOffset(queue={(topic, 0): 9}, redeliveries={}))
     assert f"Topic '{topic}' partition 0 ends at offset 3" in caplog.text
+
+
+def test_a_new_subscription_that_would_start_beyond_the_end_starts_there_where_loss_may_be(
+    config: dict[str, str],
+    topics: ClusterAdmin,
+    create_topic: Callable[..., str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    topic = create_topic(partitions=3)
+    produce(config, topic, [{"value": b"x", "partition": number} for number in (0, 1, 2)])
+    given = {
+        "kafka.bootstrap.servers": config["bootstrap.servers"],
+        "subscribe": topic,
+        "subscription": "s",
+        "startingOffsets": json.dumps({topic: {"0": 1, "1": 9, "2": -1}}),
+        "failOnDataLoss": "false",
+    }
+    with closing(SourceTopics(SourceOptions.parse(given), topics)) as view:
+        view.refresh()
+        found = view.starting_positions(list(view.partitions))
+    assert found == {(topic, number): 1 for number in range(3)}
+    assert caplog.text.count("event=start_beyond_end") == 1
+    assert f"topic={topic} partition=1 given=9 end=1" in caplog.text

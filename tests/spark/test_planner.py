@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -143,6 +144,20 @@ def test_a_query_with_another_queue_id_is_refused(make_desk: MakeDesk) -> None:
     query.reader.stop()
     with pytest.raises(QueueIdConflict, match=r"reads queueId=orders, .* queueId=mails"):
         desk.reader(queueId="orders").initialOffset()
+
+
+def test_a_start_beyond_the_end_is_refused_and_leaves_nothing_behind(make_desk: MakeDesk) -> None:
+    desk = make_desk()
+    desk.put(*[b"x"] * 3)
+    beyond = desk.reader(startingOffsets=json.dumps({desk.queue: {"0": 1000}}))
+    with pytest.raises(
+        InvalidOption,
+        match=rf"'startingOffsets' = 1000 .* '{desk.queue}' partition 0 ends at offset 3\. Give an offset up",
+    ):
+        beyond.initialOffset()
+    beyond.stop()
+    query = Query(desk.reader(startingOffsets=json.dumps({desk.queue: {"0": 2}})))
+    assert query.rows(query.next()) == [(2, 1)]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
