@@ -94,7 +94,7 @@ class DeltaSink(BatchSink):
         acks = acks_of(rows, options.subscription)
         if acks:
             with borrowed_queue_state(options, cursors_topic_of(rows, self._options)) as state:
-                self._append(rows, state.places(acks), state)
+                self._append(rows, state.places(acks, options.topic_ids), state)
         if options.ack_mode is AckMode.BATCH:
             return 0
         return write_acks(acks, options)

@@ -96,7 +96,7 @@ class KafkaSink(BatchSink):
         output = self._output_options(rows)
         check_rights(output)
         with borrowed_queue_state(options, cursors_topic_of(rows, self._options)) as state:
-            ids = state.places(acks)
+            ids = state.places(acks, options.topic_ids)
             ended, positions = state.ended_before(ids)
         markers = Markers(options=options, partitions=len(positions), positions=positions)
         some = without(rows, common(ids, ended))

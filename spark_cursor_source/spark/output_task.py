@@ -16,7 +16,7 @@ from spark_cursor_source.consumer.action_columns import MESSAGE_ID
 from spark_cursor_source.consumer.settled_since import SettledSince
 from spark_cursor_source.consumer.settlement import Settlement
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import End
+from spark_cursor_source.core.marker import End, of_topics
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.errors import (
     CursorqError,
@@ -205,7 +205,8 @@ class _Writer:
         settlement = Settlement(self._options)
         ids = piece.filter(pc.invert(piece.column(IS_OUTPUT)))
         settlement.add(pa.table({name: ids.column(own) for name, own in zip(MESSAGE_ID, ID, strict=True)}))
-        return [marker for marker in settlement.markers() if isinstance(marker, End)]
+        markers = of_topics(settlement.markers(), self._options.topic_ids)
+        return [marker for marker in markers if isinstance(marker, End)]
 
     def _outputs(self, rows: pa.RecordBatch) -> Iterator[Record]:
         written = rows.filter(rows.column(IS_OUTPUT))

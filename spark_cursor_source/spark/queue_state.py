@@ -59,14 +59,17 @@ class QueueState:
     def close(self) -> None:
         self._cursors.close()
 
-    def places(self, acks: Iterable[End]) -> OffsetsByPlace:
-        """Returns the offsets of acks with the ids of their topics."""
+    def places(self, acks: Iterable[End], topic_ids: Mapping[str, str]) -> OffsetsByPlace:
+        """Returns the offsets of acks with the ids of their topics, by default the present ones.
+
+        ``topic_ids`` has the ids as of the batch. After a topic is deleted and created again, the messages of
+        the batch are not those of the new topic.
+        """
         sets = {(one.cell.topic, one.cell.partition): one.offsets for one in acks}
-        found = self._topics.describe({topic for topic, _ in sets})
-        return {
-            Place(topic, found[topic].topic_id, partition): offsets
-            for (topic, partition), offsets in sets.items()
-        }
+        ids = dict(topic_ids)
+        if unknown := {topic for topic, _ in sets if topic not in ids}:
+            ids |= {topic: one.topic_id for topic, one in self._topics.describe(unknown).items()}
+        return {Place(topic, ids[topic], partition): offsets for (topic, partition), offsets in sets.items()}
 
     def ended(self, places: Iterable[Place]) -> OffsetsByPlace:
         """Returns the messages that the tracker has seen acked, dead-lettered or expired."""

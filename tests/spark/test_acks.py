@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import spark_cursor_source as cursorq
-from spark_cursor_source import AckSink, Leave, Release
+from spark_cursor_source import AckSink, KafkaSink, Leave, Release
 from spark_cursor_source import Reject as Rejected
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
@@ -349,7 +350,7 @@ def test_a_sink_whose_rows_do_not_say_their_source_is_checked_before_its_functio
     assert called
 
 
-@pytest.mark.parametrize("sink", ["AckSink", "per_row", "ack"])
+@pytest.mark.parametrize("sink", ["AckSink", "per_row", "ack", "KafkaSink"])
 def test_a_late_ack_of_a_deleted_topic_ends_no_message_of_the_new_one(bench: Bench, sink: str) -> None:
     # S(0-4, 1) | the topic is created again, another query begins it anew: S(0-4, 1) | acks of the first five
     topic = bench.create_topic()
@@ -375,10 +376,17 @@ def test_a_late_ack_of_a_deleted_topic_ends_no_message_of_the_new_one(bench: Ben
 
         return process
 
+    transformed = count()
+
+    def transform(batch: DataFrame) -> DataFrame:
+        handed_over(batch, next(transformed))
+        return batch.select("message", "value")
+
     sinks = {
         "AckSink": AckSink(handed_over),
         "per_row": then(AckSink.per_row(lambda message: None)),
         "ack": then(lambda batch, _: cursorq.ack(batch)),
+        "KafkaSink": KafkaSink(bench.create_topic(1), transform=transform),
     }
 
     query = bench.start(options, sinks[sink])
