@@ -126,6 +126,18 @@ class SinkOfAnotherSource(SinkError):
     )
 
 
+class RowsOfTwoSources(SinkError):
+    """Raised when a sink gets a union of sources whose messages are not settled alike."""
+
+    option: str
+    first: str
+    other: str
+    template = (
+        "The rows are a union of sources with {option}={first} and {option}={other}. A row does not tell its "
+        "source, so the sink would settle all rows with {option}={first}. Give each source its own query."
+    )
+
+
 class OptionsNotCarried(SinkError):
     """Raised when a sink has no options and its rows do not carry those of their source."""
 

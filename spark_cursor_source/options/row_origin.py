@@ -99,6 +99,18 @@ class RowOrigin:
         """The ack mode of the source. Rows of early versions do not carry it."""
         return AckMode(self.options.get("ackMode", AckMode.INDIVIDUAL))
 
+    def difference(self, other: RowOrigin) -> tuple[str, str, str] | None:
+        """Return an option for sinks that has another value in the other origin, with both values."""
+        others = other._taken()
+        return next(
+            ((name, own, others[name]) for name, own in self._taken().items() if own != others[name]), None
+        )
+
+    def _taken(self) -> dict[str, str]:
+        taken = {name: self.options[name] for name in _CHECKED}
+        kinds = {"subscriptionType": self.subscription_type, "ordering": self.ordering}
+        return taken | {"ackMode": self.ack_mode.value} | {name: kind.value for name, kind in kinds.items()}
+
     def is_of(self, sink: AckOptions) -> bool:
         """True if acks with these options settle the leases of this source."""
         return self._difference(sink) is None

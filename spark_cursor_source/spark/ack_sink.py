@@ -32,6 +32,7 @@ from spark_cursor_source.errors import (
     HandlerNotPicklable,
     InvalidOption,
     OptionsNotCarried,
+    RowsOfTwoSources,
 )
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.metrics.traces import batch_span, carrier_of_current_span, traced
@@ -41,6 +42,7 @@ from spark_cursor_source.options.source import AckMode, Ordering
 from spark_cursor_source.spark.ack_batch import ack_batch
 from spark_cursor_source.spark.actions import (
     SETTLED_SCHEMA,
+    difference_of_sources,
     markers_of,
     markers_partitions,
     run_action,
@@ -412,8 +414,12 @@ def options_of_batch(batch: DataFrame, given: AckOptions | None) -> AckOptions:
 
     Raises:
         AckedBySource: the rows were acked before, by the source of another query that has stored them.
+        RowsOfTwoSources: the batch is a union of sources that are not settled alike.
         SinkOfAnotherSource, OptionsNotCarried
     """
+    origin = origin_of(batch.schema)
+    if origin is not None and (difference := difference_of_sources(batch, origin)) is not None:
+        raise RowsOfTwoSources(*difference)
     options = options_of(batch.schema, given)
     if options.ack_mode is AckMode.BATCH and reads_a_source(batch) is False:
         mode, version = options.ack_mode.value, options.marker_version.value

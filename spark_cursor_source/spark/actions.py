@@ -13,13 +13,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_cursor_source.consumer.action_columns import ActionColumns
-from spark_cursor_source.errors import InvalidOffset, OptionsNotCarried
+from spark_cursor_source.errors import InvalidOffset, OptionsNotCarried, RowsOfTwoSources
 from spark_cursor_source.kafka.admin import ClusterAdmin, meet_brokers
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.rights import DESCRIBE, READ, WRITE
 from spark_cursor_source.options.ack import AckOptions
-from spark_cursor_source.spark.classic import ends_of_sources
+from spark_cursor_source.options.row_origin import RowOrigin
+from spark_cursor_source.spark.classic import ends_of_sources, unions
 from spark_cursor_source.spark.schema import origin_of
 from spark_cursor_source.spark.settling import settle
 from spark_cursor_source.wire import offset_json
@@ -45,6 +46,7 @@ def ack(df: DataFrame, options: Mapping[str, str] | None = None) -> int:
     Raises:
         MissingColumns, NullMessageId: a row does not identify its message.
         OptionsNotCarried: no options are given, and the rows do not carry all options of their source.
+        RowsOfTwoSources: no options are given, and the rows are a union of unlike sources.
         UnknownSubscription, NotOfSubscription, NoSuchMessages: the message to ack does not exist.
         MarkersNotDurable: the brokers did not confirm the markers. The leases continue.
     """
@@ -62,7 +64,8 @@ def release(
 
     Raises:
         InvalidDuration, InvalidOption: ``delay`` is no duration, or above 12 h.
-        MissingColumns, NullMessageId, OptionsNotCarried, MarkersNotDurable: see :func:`ack`.
+        MissingColumns, NullMessageId, OptionsNotCarried, RowsOfTwoSources, MarkersNotDurable: see
+            :func:`ack`.
     """
     extra = {"delay": delay or "0s"} | ({"reason": reason} if reason else {})
     return run_action(df, _options(df, options, action="release", **extra))
@@ -77,7 +80,8 @@ def reject(df: DataFrame, options: Mapping[str, str] | None = None, reason: str 
 
     Raises:
         RejectRefused: V1 markers have no dead letters.
-        MissingColumns, NullMessageId, OptionsNotCarried, MarkersNotDurable: see :func:`ack`.
+        MissingColumns, NullMessageId, OptionsNotCarried, RowsOfTwoSources, MarkersNotDurable: see
+            :func:`ack`.
     """
     extra = {"reason": reason} if reason else {}
     return run_action(df, _options(df, options, action="reject", **extra))
@@ -92,7 +96,8 @@ def extend(df: DataFrame, options: Mapping[str, str] | None = None, lease: str |
 
     Raises:
         InvalidDuration, InvalidOption: ``lease`` is no duration, or out of bounds.
-        MissingColumns, NullMessageId, OptionsNotCarried, MarkersNotDurable: see :func:`ack`.
+        MissingColumns, NullMessageId, OptionsNotCarried, RowsOfTwoSources, MarkersNotDurable: see
+            :func:`ack`.
     """
     extra = {"lease": lease} if lease else {}
     return run_action(df, _options(df, options, action="extend", **extra))
@@ -100,13 +105,17 @@ def extend(df: DataFrame, options: Mapping[str, str] | None = None, lease: str |
 
 def _options(df: DataFrame, given: Mapping[str, str] | None, **extra: str) -> AckOptions:
     origin = origin_of(df.schema)
+    difference = None if origin is None else difference_of_sources(df, origin)
     if given is None:
         if origin is None:
             raise OptionsNotCarried(())
+        if difference is not None:
+            raise RowsOfTwoSources(*difference)
         given = origin.sink_options()
     parsed = replace(AckOptions.parse({**given, **extra}).settling_each(), topic_ids=topic_ids_of(df))
     # The rows may be acked for another subscription. The cursors topic then shows whether it exists.
-    return replace(parsed, cursors_topic=None) if origin is not None and origin.is_of(parsed) else parsed
+    is_known = origin is not None and difference is None and origin.is_of(parsed)
+    return replace(parsed, cursors_topic=None) if is_known else parsed
 
 
 def topic_ids_of(df: DataFrame) -> Mapping[str, str]:
@@ -121,6 +130,21 @@ def topic_ids_of(df: DataFrame) -> Mapping[str, str]:
             for topic, topic_id in offset_json.decode(json.loads(end)).topic_ids.items():
                 known.setdefault(topic, set()).add(topic_id)
     return {topic: ids.pop() for topic, ids in known.items() if len(ids) == 1}
+
+
+def difference_of_sources(df: DataFrame, origin: RowOrigin) -> tuple[str, str, str] | None:
+    """Returns an option in which the source of some rows differs from ``origin``, with both values.
+
+    Spark keeps the metadata of the first input of a union. None if the rows have one source, and with Spark
+    Connect.
+    """
+    for inputs in unions(df):
+        origins = [found for schema in inputs if (found := origin_of(schema)) is not None]
+        if origin in origins:  # else the rows are joined with a union of others
+            for other in origins:
+                if (difference := origin.difference(other)) is not None:
+                    return difference
+    return None
 
 
 def run_action(df: DataFrame, options: AckOptions) -> int:

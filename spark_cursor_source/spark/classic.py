@@ -6,12 +6,14 @@ answers for one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from traceback import format_exception
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 
 def worker_python(spark: SparkSession) -> str | None:
@@ -52,6 +54,33 @@ def ends_of_sources(batch: DataFrame) -> list[str]:
     Empty where :func:`reads_a_source` knows nothing.
     """
     return [str(scan.end().json()) for scan in _scans(batch) or ()]
+
+
+def unions(rows: DataFrame) -> list[list[StructType]]:
+    """Returns the schemas of the inputs of each union in the plan of the rows.
+
+    For the batch of a foreachBatch function, that is also the plan of its query. Empty with Spark Connect.
+    """
+    plan = getattr(rows, "_jdf", None)
+    if plan is None:
+        return []
+    from py4j.protocol import Py4JError  # the client of Spark Connect does not install it
+
+    found: list[list[StructType]] = []
+    with suppress(AttributeError, Py4JError, TypeError):  # internals of another version of Spark
+        _add_unions(plan.queryExecution().analyzed(), found)
+        if (query := _query_of(rows)) is not None:
+            _add_unions(query.lastExecution().analyzed(), found)
+    return found
+
+
+def _add_unions(plan: Any, found: list[list[StructType]]) -> None:
+    children = plan.children()
+    inputs = [children.apply(at) for at in range(children.size())]
+    if plan.nodeName() == "Union":
+        found.append([StructType.fromJson(json.loads(one.schema().json())) for one in inputs])
+    for one in inputs:
+        _add_unions(one, found)
 
 
 def _scans(batch: DataFrame) -> list[Any] | None:

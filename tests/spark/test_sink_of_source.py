@@ -1,4 +1,4 @@
-"""Sinks and the source of their rows: checked before anything is done to a row. No broker is asked."""
+"""Sinks and the source of their rows: checked before anything is done to a row."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink
 from spark_cursor_source.errors import (
     AckedBySource,
@@ -18,12 +19,15 @@ from spark_cursor_source.errors import (
     CursorqError,
     MissingColumns,
     OptionsNotCarried,
+    RowsOfTwoSources,
     SinkOfAnotherSource,
 )
 from spark_cursor_source.options.row_origin import RowOrigin
 from spark_cursor_source.options.source import SourceOptions
+from spark_cursor_source.spark.actions import difference_of_sources
 from spark_cursor_source.spark.kept import computed_once, kept
 from spark_cursor_source.spark.schema import message_schema, origin_of
+from tests.spark.harness import Bench
 
 pytestmark = pytest.mark.spark
 
@@ -163,3 +167,51 @@ def test_stragglers_are_refused_where_the_order_of_a_key_counts(spark: SparkSess
     sink = AckSink.per_row(lambda message: None, stragglers="5s")
     with pytest.raises(ConflictingOptions, match=r"stragglers.*subscriptionType"):
         sink(rows_of(spark, subscriptionType="key_shared"), 0)
+
+
+@pytest.mark.parametrize(
+    ("option", "other"),
+    [
+        ("subscription", "mails"),
+        ("markersTopic", "m"),
+        ("markerFormat", "v1"),
+        ("ackMode", "batch"),
+        ("subscriptionType", "key_shared"),
+        ("ordering", "key"),
+    ],
+)
+def test_a_union_of_unlike_sources_is_refused_before_the_function_is_called(
+    spark: SparkSession, called: list[Any], option: str, other: str
+) -> None:
+    rows = rows_of(spark).union(rows_of(spark, **{option: other}))
+    for options in (None, OPTIONS):
+        for sink in sinks(called, options):
+            with pytest.raises(RowsOfTwoSources, match=f"{option}=.* and {option}={other}"):
+                sink(rows.where("offset > 3").repartition(2), 0)
+    with pytest.raises(RowsOfTwoSources):
+        cursorq.ack(rows)
+    assert called == []
+
+
+def test_sources_that_are_settled_alike_may_be_a_union_and_unlike_ones_a_join(spark: SparkSession) -> None:
+    rows, other = rows_of(spark), rows_of(spark, subscription="mails")
+    unlike = other.union(rows_of(spark, subscription="letters"))
+    for accepted in (
+        rows.union(rows_of(spark, subscribe="refunds", leaseTimeout="5m")),
+        rows.join(other.drop("offset"), "key"),
+        rows.join(unlike.selectExpr("key", "offset AS theirs"), "key"),
+    ):
+        origin = origin_of(accepted.schema)
+        assert origin is not None
+        assert difference_of_sources(accepted, origin) is None
+
+
+@pytest.mark.broker
+def test_a_query_of_two_subscriptions_is_refused_also_if_one_of_them_has_no_message(bench: Bench) -> None:
+    called: list[Any] = []
+    first, second = bench.create_topic(), bench.create_topic()
+    bench.produce(second, [b"x"])
+    rows = bench.read(bench.options(first, "a")).union(bench.read(bench.options(second, "b")))
+    query = bench.begin(rows.writeStream.foreachBatch(sinks(called)[0]))
+    assert "RowsOfTwoSources" in bench.failure(query)
+    assert called == []
