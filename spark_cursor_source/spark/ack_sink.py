@@ -49,7 +49,7 @@ from spark_cursor_source.spark.actions import (
     topic_ids_of,
 )
 from spark_cursor_source.spark.bisected import DELIVERY, BatchFunction, BisectedCalls
-from spark_cursor_source.spark.classic import reads_a_source, recognizable_stop, rows_read
+from spark_cursor_source.spark.classic import may_be_shuffled, reads_a_source, recognizable_stop, rows_read
 from spark_cursor_source.spark.handler_calls import Handling
 from spark_cursor_source.spark.handler_times import count_handler_times
 from spark_cursor_source.spark.handling import handle, handle_and_settle
@@ -368,7 +368,7 @@ class PerRowSink:
         """Has the handler called for each row of a batch, and settles the outcomes."""
         ids = outcome_ids(options)
         if self._then is None and self._result is None:
-            markers = markers_of(options)
+            markers = replace(markers_of(options), after_shuffle=may_be_shuffled(batch))
             tasks = batch.mapInArrow(
                 lambda rows: handle_and_settle(rows, handling, markers), SETTLED_SCHEMA
             ).collect()

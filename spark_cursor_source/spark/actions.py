@@ -179,11 +179,16 @@ def markers_partitions(options: AckOptions) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Markers:
-    """The markers topic as a task needs it. ``positions`` are its ends before the batch is handled."""
+    """The markers topic as a task needs it. ``positions`` are its ends before the batch is handled.
+
+    If the rows of the tasks come from a shuffle, Spark may run their whole stage again. The attempt numbers
+    of its tasks then begin at 0 again.
+    """
 
     options: AckOptions
     partitions: int
     positions: Mapping[int, int]
+    after_shuffle: bool = False
 
 
 def markers_of(options: AckOptions) -> Markers:

@@ -56,6 +56,25 @@ def ends_of_sources(batch: DataFrame) -> list[str]:
     return [str(scan.end().json()) for scan in _scans(batch) or ()]
 
 
+def may_be_shuffled(rows: DataFrame) -> bool:
+    """True if the plan of the rows has an exchange, and where it is not known, as with Spark Connect.
+
+    For the batch of a foreachBatch function, the plan of its query counts too.
+    """
+    plan = getattr(rows, "_jdf", None)
+    if plan is None:
+        return True
+    from py4j.protocol import Py4JError  # the client of Spark Connect does not install it
+
+    try:
+        executions = [plan.queryExecution()]
+        if (query := _query_of(rows)) is not None:
+            executions.append(query.lastExecution())
+        return any("Exchange" in one.executedPlan().toString() for one in executions)
+    except (AttributeError, Py4JError, TypeError):
+        return True  # internals of another version of Spark
+
+
 def unions(rows: DataFrame) -> list[list[StructType]]:
     """Returns the schemas of the inputs of each union in the plan of the rows.
 

@@ -104,13 +104,16 @@ def _patience_s(handling: Handling) -> float | None:
 
 
 class _EarlierAttempt:
-    """Rows that an earlier attempt of the task has not settled. The first attempt reads nothing."""
+    """Rows that an earlier attempt of the task has not settled.
+
+    The first attempt reads nothing, unless it may be that of a stage that runs again.
+    """
 
     def __init__(self, markers: Markers, attempt: int) -> None:
         options = markers.options
         self._subscription = options.subscription
         self._settled: SettledSince | None = None
-        if attempt:
+        if attempt or markers.after_shuffle:
             config = client_config(options.kafka, "consumer")
             kind = SettledSinceV1 if options.marker_version is MarkerVersion.V1 else SettledSince
             self._settled = kind(

@@ -132,7 +132,8 @@ class Message:
         """The attempt number of the Spark task that handles the message, from 0.
 
         Above 0, an earlier attempt failed or was too slow for Spark's speculation, and may have handled the
-        message. ``delivery_count`` does not count attempts.
+        message. At 0, that is possible only after a shuffle: when Spark runs a whole stage again, the
+        attempts of its tasks begin at 0 again. ``delivery_count`` does not count attempts.
         """
         return self._rows.attempt
 

@@ -55,6 +55,7 @@ def main(options: dict[str, str], directory: Path, at: list[int]) -> None:
     )
     cursorq.register(spark)
     rows = spark.readStream.format("cursorq").options(**options).load()
+    rows = rows.repartition(1)  # its output dies with the executor, so that Spark runs the whole stage again
     sink = cursorq.AckSink.per_row(handle, flush="200ms", resources=resources)
     writer = rows.writeStream.foreachBatch(sink).trigger(availableNow=True)
     writer.option("checkpointLocation", str(directory / "checkpoint")).start().awaitTermination()

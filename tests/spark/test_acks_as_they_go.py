@@ -193,6 +193,21 @@ def test_a_later_attempt_skips_nothing_because_of_late_markers_of_a_deleted_topi
     assert seen == [0, 1, 3]
 
 
+def test_a_stage_that_runs_again_after_a_shuffle_skips_what_was_settled_though_its_attempts_begin_at_0(
+    markers: Markers,
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def handle(message: Any) -> Any:
+        seen.append((message.offset, message.attempt))
+        return message.offset != 1  # 1 is released
+
+    shuffled = replace(markers, after_shuffle=True)
+    assert run(shuffled, handle, rows(3)) == 3
+    assert run(shuffled, handle, rows(5)) == 5
+    assert seen == [(offset, 0) for offset in range(5)]
+
+
 def test_a_later_attempt_skips_what_v1_markers_have_acked(
     config: dict[str, str], second_attempt: None
 ) -> None:

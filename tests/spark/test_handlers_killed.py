@@ -43,6 +43,7 @@ def test_a_killed_worker_executor_and_driver_repeat_about_what_was_not_flushed(
     bench: Bench, tmp_path: Path
 ) -> None:
     # 0 .... 300 worker dies .... 600 executor dies .... 900 driver dies: the batch is replayed .... 1,200
+    # Spark runs the task again   the stage, from attempt 0 on
     topic = bench.create_topic()
     bench.produce(topic, [b"x"] * COUNT)
     tag = uuid.uuid4().hex
