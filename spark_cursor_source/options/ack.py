@@ -114,6 +114,10 @@ class AckOptions:
         """Returns these options for rows that are all settled by name, whatever acks their batch."""
         return replace(self, ack_mode=AckMode.INDIVIDUAL)
 
+    def by_columns(self) -> AckOptions:
+        """Returns these options for outcomes, whose columns say how each row is settled."""
+        return replace(self, action=None, delay_ms=None, reason=None)
+
 
 def check_settled_by_sink(mode: AckMode, marker_version: MarkerVersion) -> None:
     """Checks that a sink may settle rows of a source with this ack mode.

@@ -338,7 +338,7 @@ class PerRowSink:
             self._process(batch, batch_id)
 
     def _process(self, batch: DataFrame, batch_id: int) -> None:
-        options = options_of_batch(batch, self._options)
+        options = options_of_batch(batch, self._options).by_columns()
         ids = outcome_ids(options)
         in_order = ordering(batch.schema, options) is Ordering.KEY
         by_key = in_order or subscription_type(batch.schema, options) is SubscriptionType.KEY_SHARED

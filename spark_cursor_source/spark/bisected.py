@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import reduce
 from itertools import groupby
 from operator import or_
@@ -98,7 +97,7 @@ class BisectedCalls:
         if options.marker_version is MarkerVersion.V1:
             return len(failing)  # their leases expire
         outcomes = parts.rows.sparkSession.createDataFrame(failing, outcome_ddl(options))
-        return run_action(outcomes, replace(options.settling_each(), action=None))
+        return run_action(outcomes, options.settling_each().by_columns())
 
 
 class _Delivery(NamedTuple):

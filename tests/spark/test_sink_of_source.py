@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink
+from spark_cursor_source.consumer.action_columns import OUTCOME, ActionColumns
 from spark_cursor_source.errors import (
     AckedBySource,
     ConflictingOptions,
@@ -22,8 +23,10 @@ from spark_cursor_source.errors import (
     RowsOfTwoSources,
     SinkOfAnotherSource,
 )
+from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.row_origin import RowOrigin
 from spark_cursor_source.options.source import SourceOptions
+from spark_cursor_source.spark import ack_sink
 from spark_cursor_source.spark.actions import difference_of_sources
 from spark_cursor_source.spark.kept import computed_once, kept
 from spark_cursor_source.spark.schema import message_schema, origin_of
@@ -138,6 +141,20 @@ def test_a_table_keeps_the_source_of_its_rows_unless_the_metadata_are_taken_away
     rows.withMetadata("offset", {}).write.parquet(str(tmp_path / "anew"))
     assert origin_of(spark.read.parquet(str(tmp_path / "kept")).schema) == origin_of(rows.schema)
     assert origin_of(spark.read.parquet(str(tmp_path / "anew")).schema) is None
+
+
+@pytest.mark.parametrize("given", [{"action": "ack"}, {"action": "reject", "reason": "x"}, {"delay": "9s"}])
+def test_the_outcomes_of_a_handler_count_and_not_an_action_of_the_options(
+    spark: SparkSession, called: list[Any], monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
+) -> None:
+    def settle(outcomes: DataFrame, options: AckOptions) -> int:
+        called.append(ActionColumns.of(options, outcomes.columns).used)
+        return 0
+
+    monkeypatch.setattr(ack_sink, "run_action", settle)
+    AckSink.per_row(lambda message: None, OPTIONS | given, then=lambda rows, _: None)(rows_of(spark), 0)
+    (columns,) = called
+    assert set(OUTCOME) <= set(columns)
 
 
 class KeepsNothing:
