@@ -61,8 +61,9 @@ class DeltaSink(BatchSink):
     that it drops are acked. It may be called several times for a batch. ``options`` are needed as by
     :class:`AckSink`. If ``transform`` or the write raises, nothing is written or acked, and the query fails.
 
-    After a seek back, messages that were acked before are written again. ``RESTORE TABLE`` removes rows
-    without a trace of their messages. After it, messages that were written and not acked are written again.
+    After a seek back, messages that were acked before are written again, except those that the latest commit
+    lists: they are acked and not written again. ``RESTORE TABLE`` removes rows without a trace of their
+    messages. After it, messages that were written and not acked are written again.
 
     Example::
 
