@@ -54,6 +54,7 @@ from spark_cursor_source.errors.kafka import (
     RecordsGone,
     TopicGone,
     TopicNotFound,
+    WriterOvertaken,
 )
 from spark_cursor_source.errors.options import (
     ConflictingOptions,
@@ -259,4 +260,5 @@ __all__ = [
     "UnknownSubscription",
     "UnsupportedSpark",
     "WireError",
+    "WriterOvertaken",
 ]

@@ -22,6 +22,19 @@ class KafkaUnavailable(KafkaFailure):
     )
 
 
+class WriterOvertaken(KafkaUnavailable):
+    """Raised when other writers ended every transaction of a writer, or it timed out, until a deadline."""
+
+    operation: str
+    waited_ms: int
+    last: str
+    template = (
+        "For {waited_ms} ms, other writers ended every transaction, or it timed out: {operation}. Let "
+        "fewer queries or clients do this at the same time, or find out what makes a transaction slow, for "
+        "example a quota, a slow network or large outputs."
+    )
+
+
 class NotAuthorized(KafkaFailure):
     """Raised when the principal of the kafka.* options lacks rights.
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_cursor_source.errors import CursorqError, KafkaUnavailable
-from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.errors import CursorqError, WriterOvertaken
+from spark_cursor_source.kafka.deadline import Deadline, growing_ms
 from spark_cursor_source.kafka.transaction import TransactionalProducer
 
 # If a writer dies in a transaction, readers do not see later records for this long.
 _TRANSACTION_TIMEOUT_MS = 10_000
 _CALL_TIMEOUT_MS = 5_000
 _KEPT = 16  # a small number, because each producer has its own threads
-_OVERTAKEN_S = 0.1
+_LEAST_PAUSE_MS = 100
+_MOST_PAUSE_MS = 2 * _TRANSACTION_TIMEOUT_MS  # the average pause is then one whole transaction
 
 
 @dataclass(slots=True)
@@ -73,12 +75,41 @@ class FencedProducers:
                 slot.empty()
 
 
-def yield_turn(what: str, overtaken: Exception, deadline: Deadline) -> None:
-    """Pause for a random time after another writer has interfered, so that two writers do not stay in step.
+class Turns:
+    """Attempts of a writer whose transactions other writers end, and the pauses between the attempts.
 
-    Raises:
-        KafkaUnavailable: the deadline is over.
+    The other writer needs about as long as this one, and must be left alone for so long. So a pause grows
+    with the length of the lost attempt and doubles with each loss. It is random, so that two writers do not
+    stay in step.
     """
-    if deadline.over:
-        raise KafkaUnavailable(what, deadline.spent_ms, "others do it too") from overtaken
-    deadline.pause(random.uniform(0, _OVERTAKEN_S))
+
+    def __init__(
+        self,
+        what: str,
+        deadline: Deadline,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._what, self._deadline = what, deadline
+        self._clock, self._uniform = clock, uniform
+        self._began_s = clock()
+        self._lost = 0
+
+    def begin(self) -> None:
+        """Notes that an attempt begins."""
+        self._began_s = self._clock()
+
+    def yield_to(self, overtaken: Exception) -> None:
+        """Pauses after another writer has ended the attempt.
+
+        Raises:
+            WriterOvertaken: the deadline is over.
+        """
+        if self._deadline.over:
+            last = f"{type(overtaken).__name__}: {overtaken}"
+            raise WriterOvertaken(self._what, self._deadline.spent_ms, last) from overtaken
+        self._lost += 1
+        attempt_ms = int((self._clock() - self._began_s) * 1000)
+        longest_ms = growing_ms(self._lost + 1, first_ms=attempt_ms, longest_ms=_MOST_PAUSE_MS)
+        self._deadline.pause(self._uniform(0, max(_LEAST_PAUSE_MS, longest_ms) / 1000))

@@ -28,7 +28,7 @@ from spark_cursor_source.errors import (
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.error_codes import why_too_large
-from spark_cursor_source.kafka.fenced_producers import FencedProducers, yield_turn
+from spark_cursor_source.kafka.fenced_producers import FencedProducers, Turns
 from spark_cursor_source.kafka.pool import ClientPool
 from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
 from spark_cursor_source.options.ack import AckAction
@@ -179,7 +179,9 @@ class _Writer:
         self, piece: pa.RecordBatch, producer: TransactionalProducer, name: str, deadline: Deadline
     ) -> None:
         acks = self._acks(piece)
+        turns = Turns(f"write outputs as '{name}'", deadline)
         while True:
+            turns.begin()
             try:
                 producer.open(deadline)
                 self._ended.read([ack.cell for ack in acks], until=deadline)
@@ -195,7 +197,7 @@ class _Writer:
                 log.debug(
                     "Another task writes outputs of the same partitions. event=output_conflict id=%s", name
                 )
-                yield_turn(f"write outputs as '{name}'", overtaken, deadline)
+                turns.yield_to(overtaken)
             except KafkaRefused as refused:
                 if (why := why_too_large(refused)) is None:
                     raise

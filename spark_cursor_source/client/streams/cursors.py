@@ -13,7 +13,7 @@ from spark_cursor_source.errors import ClientClosed, TrackerFenced
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.fenced_producers import FencedProducers, yield_turn
+from spark_cursor_source.kafka.fenced_producers import FencedProducers, Turns
 from spark_cursor_source.kafka.publisher import Publisher
 from spark_cursor_source.kafka.transaction import Record, Uncertain
 from spark_cursor_source.topics.cursors import CursorTable
@@ -123,7 +123,9 @@ class NamedCursors:
         # setter with an epoch writes between the check and the commit. A read after the write is not enough:
         # compaction would keep a late record with a lower epoch.
         with self._fenced.held(f"cursorq-cursor-{self._topic}-{cursor.cell}", deadline) as producer:
+            turns = Turns(f"set cursor '{cursor.cell}'", deadline)
             while True:
+                turns.begin()
                 try:
                     producer.open(deadline)
                     self._check_settable(cursor, deadline)
@@ -136,7 +138,7 @@ class NamedCursors:
                         "Another client set the cursor at the same time. event=cursor_set_conflict cursor=%s",
                         cursor.cell,
                     )
-                    yield_turn(f"set cursor '{cursor.cell}'", overtaken, deadline)
+                    turns.yield_to(overtaken)
 
     def _record(self, cursor: NamedCursor, deadline: Deadline) -> Record:
         key = cursor.cell.key

@@ -15,7 +15,7 @@ from spark_cursor_source.errors import IncorrectOffset, KafkaUnavailable, Tracke
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.fenced_producers import yield_turn
+from spark_cursor_source.kafka.fenced_producers import Turns
 from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
 
@@ -74,7 +74,7 @@ class ExpectedOffsets:
                 except Uncertain as failed:
                     self._producer.wait(failed, deadline)
                 except TrackerFenced as ended:  # the brokers fenced this producer after a transaction timeout
-                    yield_turn(f"publish to '{record.topic}'", ended, deadline)
+                    Turns(f"publish to '{record.topic}'", deadline).yield_to(ended)
 
     def close(self) -> None:
         """Closes the Kafka clients."""
