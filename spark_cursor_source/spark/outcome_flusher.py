@@ -160,9 +160,11 @@ class OutcomeFlusher:
 
     def _follow(self, calls: Calls) -> None:
         until = Deadline.after_ms(MAX_LEASE_MS)
-        extension = Pace(self._options.lease_ms // _EXTENSIONS)
+        extend_ms = self._options.lease_ms // _EXTENSIONS
+        extension = Pace(extend_ms)
         extension.is_time()
-        while not self._is_over(calls):
+        wait_s = min(self._flush_s, extend_ms / 1000)
+        while not self._is_over(calls, wait_s):
             self._tried(self._write)
             if extension.is_time() and not until.over:
                 self._tried(lambda: self.extend(calls.running()))
@@ -172,9 +174,9 @@ class OutcomeFlusher:
         if self._failure is not None:
             _report_straggler(self._failure)
 
-    def _is_over(self, calls: Calls) -> bool:
+    def _is_over(self, calls: Calls, wait_s: float) -> bool:
         try:
-            return calls.finish(self._flush_s)
+            return calls.finish(wait_s)
         except BaseException as problem:  # noqa: BLE001 - no task is left that it could fail
             _report_straggler(problem)
             return True

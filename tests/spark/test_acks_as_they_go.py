@@ -295,13 +295,16 @@ def test_an_outcome_without_a_marker_fails_each_flush_and_the_others_are_written
     assert ended(markers) == OffsetSet.of((0, 2), (4, 8))
 
 
-def test_a_straggler_stays_leased_and_settles_when_its_handler_returns(markers: Markers) -> None:
+@pytest.mark.parametrize("flush_ms", [FLUSH_MS, 60_000], ids=["flushed often", "flushed after the lease"])
+def test_a_straggler_stays_leased_and_settles_when_its_handler_returns(
+    markers: Markers, flush_ms: int
+) -> None:
     # This process is no worker of Spark that lives on, so the flusher is told to leave, as a task there does.
     released = threading.Event()
     handling = Handling(
-        fn=lambda message: released.wait(60) and None, concurrency=2, flush_ms=FLUSH_MS, stragglers_ms=100
+        fn=lambda message: released.wait(60) and None, concurrency=2, flush_ms=flush_ms, stragglers_ms=100
     )
-    flusher = OutcomeFlusher(markers.options, markers.partitions, flush_ms=FLUSH_MS)
+    flusher = OutcomeFlusher(markers.options, markers.partitions, flush_ms=flush_ms)
     calls, given = calls_of(handling, ()), Rows(rows(5))
     flusher.start(calls)
     flusher.follow(given, 1)
