@@ -30,9 +30,12 @@ def offsets_by_partition(text: str) -> dict[int, int]:
     {0: 17, 1: 40}
 
     Raises:
-        argparse.ArgumentTypeError: the text has another format.
+        argparse.ArgumentTypeError: the text has another format, or names a partition twice.
     """
     pairs = [pair.strip().partition("=") for pair in text.split(",")]
     if not all(number.isdecimal() and at.isdecimal() for number, _, at in pairs):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form 0=17,1=40")
-    return {int(number): int(at) for number, _, at in pairs}
+    offsets = {int(number): int(at) for number, _, at in pairs}
+    if len(offsets) < len(pairs):
+        raise argparse.ArgumentTypeError(f"{text!r} names a partition twice")
+    return offsets

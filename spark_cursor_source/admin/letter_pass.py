@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from spark_cursor_source.admin.letter_log import AT_ONCE, LetterLog
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import EndUpTo
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.errors import NotAuthorized, RedriveFenced, TrackerFenced
+from spark_cursor_source.errors import InvalidArgument, NotAuthorized, RedriveFenced, TrackerFenced
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
@@ -43,6 +44,8 @@ class LetterPass:
         rate: float | None = None,
         dry_run: bool = False,
     ) -> None:
+        if rate is not None and not 0 < rate < math.inf:
+            raise InvalidArgument("rate", rate, "it is not a number of messages per second above 0")
         self._topic, self._cursors_topic = topic, cursors_topic
         self._rate, self._dry_run = rate, dry_run
         self.log = LetterLog(kafka, topic, cursors_topic)

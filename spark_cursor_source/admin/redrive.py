@@ -79,6 +79,7 @@ def redrive(
         NoDeadLetter: a record of the topic does not name the message that it came from.
         RedriveFenced: another redrive of the topic was started.
         UnknownSubscription, TrackedElsewhere: the tracker has no cursor of ``to_subscription``.
+        InvalidArgument: ``rate`` is no number above 0.
         TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
     """
     work = LetterPass(kafka, topic, cursors_topic, rate=rate, dry_run=dry_run)

@@ -189,9 +189,9 @@ def redrive(
 
     only = _filter(reason, error, template, subscription, since, until, at)
     names: dict[str, Any] = {"cursors_topic": cluster.cursors_topic, "markers_topic": cluster.markers_topic}
-    names["to_subscription"] = to_subscription
+    names |= {"to_subscription": to_subscription, "rate": rate}
     _agree(lambda: run(cluster.kafka, topic, only, dry_run=True, **names), dry_run=dry_run, yes=yes)
-    done = run(cluster.kafka, topic, only, rate=rate, dry_run=dry_run, author=author, **names)
+    done = run(cluster.kafka, topic, only, dry_run=dry_run, author=author, **names)
     print_json(asdict(done)) if json else print(done)
 
 

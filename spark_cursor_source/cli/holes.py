@@ -6,6 +6,7 @@ import json as json_module
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,7 @@ import typer
 from spark_cursor_source.cli.cluster import Cluster, connected
 from spark_cursor_source.cli.frame import Json
 from spark_cursor_source.cli.output import console
+from spark_cursor_source.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from spark_cursor_source.admin.partition_map import MapCell, PartitionMap
@@ -46,9 +48,13 @@ def holes(
     """
     from spark_cursor_source.admin.partition_map import read_partition_map
 
-    maps = read_partition_map(
-        cluster.kafka, topic, subscription, partition=partition, cursors_topic=cluster.cursors_topic
+    read = partial(
+        read_partition_map, cluster.kafka, topic, subscription, cursors_topic=cluster.cursors_topic
     )
+    maps = read(partition=partition)
+    if partition is not None and not maps:
+        there = ", ".join(str(one.partition) for one in read())
+        raise InvalidArgument("partition", partition, f"'{subscription}' has read these partitions: {there}")
     if json:
         print(json_module.dumps([json_module.loads(one.to_json()) for one in maps], indent=2))
         return

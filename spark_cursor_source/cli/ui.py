@@ -30,7 +30,7 @@ def ui(
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="address to listen on; other than loopback needs a token")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0: any free port")] = DEFAULT_PORT,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any free port")] = DEFAULT_PORT,
     token_file: Annotated[
         Path | None,
         typer.Option(

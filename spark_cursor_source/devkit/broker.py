@@ -89,6 +89,9 @@ class EmbeddedKafka:
     ) -> None:
         if brokers < 1:
             raise BrokerError(f"brokers={brokers}: a Kafka has one broker at least; give 1, or 3")
+        highest = 65_536 - brokers
+        if port is not None and not 1 <= port <= highest:
+            raise BrokerError(f"port={port}: the ports of the brokers begin here; give one of 1 to {highest}")
         self._numbers = range(1, brokers + 1)
         self._ports = BrokerPorts(self._numbers, port)
         self._kept_dir = None if data_dir is None else Path(data_dir).absolute()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from confluent_kafka import KafkaException
 
 from spark_cursor_source.errors import MessagesNotDurable
-from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.admin import ClusterAdmin, meet_brokers
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer, Rejected, Unconfirmed
 from spark_cursor_source.kafka.deadline import Deadline
@@ -34,7 +34,7 @@ def ensure_topic(kafka: Mapping[str, str], topic: str, *, partitions: int) -> in
     Raises:
         KafkaUnavailable, NotAuthorized, KafkaRefused
     """
-    topics = ClusterAdmin(client_config(kafka, "admin"))
+    topics = ClusterAdmin(client_config(kafka, "admin")).meet()
     topics.create({topic: (partitions, {})})
     return topics.describe([topic])[topic].partitions
 
@@ -51,8 +51,10 @@ def send_messages(
     Each message gets the ``headers``.
 
     Raises:
+        KafkaUnavailable: no broker answers the first call of this process. The error comes after seconds.
         MessagesNotDurable: not all messages are confirmed within 60 s.
     """
+    meet_brokers(kafka)
     confirmed = ConfirmedProducer(
         {"linger.ms": "20", **client_config(kafka, "producer")}, patience_ms=FLUSH_TIMEOUT_MS
     )

@@ -207,6 +207,8 @@ def check_the_holes(says: Says) -> None:
     (drawn,) = json.loads("\n".join(says("holes", *of, "--json")))
     assert (drawn["mark_delete"], drawn["runs"]) == (0, [[1, 4, "leased"]])
     assert says("holes", "Q", "--subscription", "t", code=1)
+    (refused,) = says("holes", *of, "--partition", "7", code=1)
+    assert "partition=7 is invalid: 's' has read these partitions: 0." in refused
 
 
 def test_a_few_messages_among_many_are_small_letters() -> None:

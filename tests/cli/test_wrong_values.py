@@ -1,0 +1,57 @@
+"""Values of options that are refused on one line, and clusters that do not answer; no broker is needed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from spark_cursor_source.admin import redrive
+from spark_cursor_source.cli import main
+from spark_cursor_source.errors import InvalidArgument
+from spark_cursor_source.kafka import admin
+
+NOWHERE = ("--bootstrap-servers", "127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("ui", "--port", "70000"), "less than or equal to 65535"),
+        (
+            ("subscription", "seek", "--subscription", "s", "--topic", "t", "--offsets", "0=1,0=2"),
+            "'0=1,0=2' names a partition twice",
+        ),
+    ],
+)
+def test_a_value_that_cannot_be_is_wrong_usage(
+    arguments: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("port", ["99999", "0", "65534"])
+def test_brokers_have_ports_that_exist(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["broker", "--brokers", "3", "--port", port]) == 1
+    told = f"cursorq: port={port}: the ports of the brokers begin here; give one of 1 to 65533\n"
+    assert capsys.readouterr().err == told
+
+
+def test_the_rate_of_a_redrive_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dead", "redrive", "t", "--rate", "inf", *NOWHERE]) == 1
+    assert capsys.readouterr().err.startswith("cursorq: The argument rate=inf is invalid")
+    for rate in (math.nan, 0.0, -1.0):
+        with pytest.raises(InvalidArgument, match="rate="):
+            redrive({"bootstrap.servers": NOWHERE[1]}, "t", rate=rate)
+
+
+@pytest.mark.parametrize("more", [(), ("--partitions", "1")])
+def test_messages_to_brokers_that_do_not_answer_are_an_error_in_seconds(
+    more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(admin, "FIRST_CONTACT_MS", 300)
+    assert main(["produce", "orders", "a message", *more, *NOWHERE]) == 1
+    assert "127.0.0.1:1" in capsys.readouterr().err
