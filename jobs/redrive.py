@@ -8,7 +8,7 @@ from spark_cursor_source.errors import CursorqError
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("topic", help="of the dead letters")
-parser.add_argument("--bootstrap-servers", default="localhost:9092")
+parser.add_argument("--bootstrap-servers", help="default: as in --config-file, or localhost:9092")
 parser.add_argument("--config-file", help="a properties file with what else the Kafka clients need")
 parser.add_argument("--cursors-topic", default="__cursors", help="the tracker's: it notes what was redriven")
 parser.add_argument("--reason", default="", help="only of this reason: max-deliveries, rejected or expired")
@@ -22,7 +22,8 @@ if __name__ == "__main__":
     only = {"since_ms": given.since, "until_ms": given.until, "reason": given.reason, "error": given.error}
     try:
         chosen, more = DeadLetterFilter(**only), {"rate": given.rate, "cursors_topic": given.cursors_topic}
-        file = {"config.file": given.config_file} if given.config_file else {}
-        print(redrive({"bootstrap.servers": given.bootstrap_servers} | file, given.topic, chosen, **more))
+        named = {"bootstrap.servers": given.bootstrap_servers, "config.file": given.config_file}
+        kafka = {name: value for name, value in named.items() if value}
+        print(redrive(kafka or {"bootstrap.servers": "localhost:9092"}, given.topic, chosen, **more))
     except CursorqError as error:
         sys.exit(f"redrive: {error}")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Message, Producer
@@ -160,7 +161,7 @@ def test_the_later_of_two_redrives_goes_on_and_the_other_ends(
 
 def run_job(queue: Queue, *arguments: str) -> subprocess.CompletedProcess[str]:
     job = [sys.executable, str(ROOT / "jobs" / "redrive.py"), *arguments]
-    if "--bootstrap-servers" not in arguments:
+    if not {"--bootstrap-servers", "--config-file"} & set(arguments):
         job += ["--bootstrap-servers", queue.config["bootstrap.servers"]]
     return subprocess.run(job, capture_output=True, text=True, timeout=120, check=False)
 
@@ -174,6 +175,14 @@ def test_the_job_says_what_it_has_done(queue: Queue) -> None:
     assert again.stdout == (
         "1 messages are in their queues again, 0 dead letters were passed over, 2 were redriven before\n"
     )
+
+
+def test_the_job_takes_the_brokers_of_its_file(queue: Queue, tmp_path: Path) -> None:
+    queue.bury(queue.letter((0, 1)))
+    file = tmp_path / "client.properties"
+    file.write_text(f"bootstrap.servers={queue.config['bootstrap.servers']}\n")
+    done = run_job(queue, queue.dead, "--config-file", str(file))
+    assert done.stdout == "1 messages are in their queues again, 0 dead letters were passed over\n"
 
 
 @pytest.mark.parametrize(
