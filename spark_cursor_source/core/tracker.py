@@ -182,6 +182,7 @@ class CellTracker:
         self._policy = policy
         self._exists = exists
         self._decisions: list[Decision] = []  # empty between batches
+        self._applied_ms: int | None = None  # append time of the last marker
         self._load(snapshot)
 
     def _load(self, snapshot: CursorSnapshot) -> None:
@@ -266,6 +267,7 @@ class CellTracker:
         if marker_offset < self._next_marker:
             return
         self._next_marker = marker_offset + 1
+        self._applied_ms = at_ms
         # A late marker of a run that does not know of the Delete must not recreate the cell.
         self._exists = self._exists or isinstance(marker, (Hello, Seek))
         if not self._exists:
@@ -379,11 +381,10 @@ class CellTracker:
             self._look_at_breaker(now_ms)
             self._try_again(now_ms)
             self._expire(now_ms)
-            if len(self._leases) > MANY_GROUPS:
-                self._leases = coarser(self._leases, now_ms)
             self._breaker = self._breaker.seen(now_ms, self._policy.breaker)
             if (undo := self._saved.get(UNDO)) is not None and undo.at_ms + UNDO_MS < now_ms:
                 del self._saved[UNDO]
+        self._merge_leases(now_ms)
         self._end_the_old(now_ms)
         while self._unblock():
             if now_ms is not None:
@@ -397,6 +398,13 @@ class CellTracker:
         firsts = [first for first in (self._first_outstanding(), *letters) if first is not None]
         self._first_deliveries = self._first_deliveries.since(min(firsts, default=None))
         return decisions
+
+    def _merge_leases(self, now_ms: int | None) -> None:
+        # A log that is never read to its end must not keep a group of leases for each batch. The time of the
+        # last marker is earlier than now, so deadlines move later, never earlier.
+        at_ms = self._applied_ms if now_ms is None else now_ms
+        if at_ms is not None and len(self._leases) > MANY_GROUPS:
+            self._leases = coarser(self._leases, at_ms)
 
     def _start(self, marker: Start, at_ms: int) -> None:
         run, least = marker.run_id, marker.delivery_count

@@ -64,7 +64,7 @@ POLICY_OPTIONS = tuple(option.name for option in POLICY)
 DEFAULT_MAX_MARKERS = 200_000
 #: for V1 and kmq markers, which describe one message each and are far smaller
 DEFAULT_MAX_MARKERS_OF_ONE = 2_000_000
-RULES = 3  #: increase this when the same markers would lead to other decisions
+RULES = 4  #: increase this when the same markers would lead to other decisions
 DEFAULT_MULTIPLIER = 2.0
 STANDALONE_MS = 50  #: least time from one batch to the next of a tracker without Spark
 

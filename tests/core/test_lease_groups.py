@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from spark_cursor_source.core.lease_groups import (
     coarser,
     rounded_deadline,
 )
-from spark_cursor_source.core.marker import MAX_LEASE_MS, Release
+from spark_cursor_source.core.marker import MAX_LEASE_MS, End, Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import CellTracker
@@ -68,8 +69,8 @@ def test_open_leases_of_one_length_are_in_few_groups(after_ms: int, began_ms: in
     assert len({rounded_deadline(at_ms, after_ms) for at_ms in starts}) <= 257
 
 
-def many(batches: int, every_ms: int) -> CellTracker:
-    """A cell with so many open batches of a lease of twelve hours, after the next tick."""
+def many(batches: int, every_ms: int, *, tick: bool = True) -> CellTracker:
+    """A cell with so many open batches of a lease of twelve hours, after the next tick or the next marker."""
     leases = [
         (
             Lease(MAX_LEASE_MS + every_ms * number, 1, "r", every_ms * number),
@@ -81,13 +82,19 @@ def many(batches: int, every_ms: int) -> CellTracker:
         cell=CELL, read_position=2 * batches, next_marker=batches, owner="r", leases=tuple(leases)
     )
     tracker = CellTracker.resume(cursor, cell=CELL, policy=RedeliveryPolicy())
-    tracker.advance(every_ms * batches)
+    if not tick:
+        marker = End(cell=CELL, offsets=OffsetSet.of((1, 2)))  # which nobody has leased
+        tracker.apply(marker, at_ms=every_ms * batches, marker_offset=batches)
+    tracker.advance(every_ms * batches if tick else None)
     return tracker
 
 
-def test_ten_hours_of_open_batches_fit_into_a_small_cursor() -> None:
+@pytest.mark.parametrize("tick", [True, False])
+def test_ten_hours_of_open_batches_fit_into_a_small_cursor_whether_or_not_the_time_is_known(
+    tick: bool,
+) -> None:
     batches, every_ms = 40_000, 1_000
-    snapshot = many(batches, every_ms).snapshot()
+    snapshot = many(batches, every_ms, tick=tick).snapshot()
     assert snapshot is not None
     assert len(snapshot.outstanding) == batches
     assert len(snapshot.leases) < MANY_GROUPS
