@@ -43,7 +43,7 @@ class TrackerEnvironment:
         self.topics = ClusterAdmin(admin, timeout_ms=PATIENCE_MS).meet()
         self.cursors = cursors_of(options)
         self.rights = TrackerRights(options, self.topics)
-        self.cells = TrackedCells(self.cursors.get)
+        self.cells = TrackedCells(self._cursor)
         self._news: dict[Cell, CursorSnapshot | None] = {}
         self.rights.check(self._first_cells)
         self.partitions = self.topics.ensure_control(
@@ -66,6 +66,10 @@ class TrackerEnvironment:
             self.rescuer = Rescuer(options, self.partitions, counts or Counts())
             self.rescuer.note(self._news, self.cursors.torn)
         self._news = {}
+
+    def _cursor(self, cell: Cell) -> CursorSnapshot | None:
+        # A tracker knows cells whose cursors another program overwrites later.
+        return None if cell in self.cursors.torn else self.cursors.get(cell)
 
     def _first_cells(self) -> Collection[Cell]:
         """Reads all cursors. At a hundred thousand cells this takes seconds, so it happens once."""

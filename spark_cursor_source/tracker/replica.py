@@ -231,6 +231,8 @@ class Replica:
         at.check_log({n: first[n] for n in self.partitions}, ends, resumed=False)
         of = {n: _Partition.of(n, first[n], ends[n], options) for n in self.partitions}
         for cell, number, event_ms in at.cells.of(self.partitions):
+            if cell in at.cursors.torn:
+                continue
             if (stored := at.cursors.value(cell.key)) is not None:
                 of[number].cells.put(cell.key, stored, event_ms)
         for cell in at.cursors.torn:

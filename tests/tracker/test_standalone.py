@@ -191,6 +191,46 @@ def test_a_cursor_that_cannot_be_read_holds_its_cell_and_no_other(
     assert cursors(control)[torn].read_position == 3
 
 
+@pytest.mark.parametrize("options", [{}, {"messageTtl": "1s"}], ids=["as it is", "with looks at queues"])
+def test_cursors_that_another_program_overwrites_end_no_tracker_at_the_next_assignment(
+    control: Control, tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, object]
+) -> None:
+    cells = in_each_partition(control)
+    torn = [{"key": c.key, "value": b"", "partition": c.control_partition(PARTITIONS)} for c in cells]
+    group, name = ClusterAdmin(control.config), f"cursorq-tracker-{control.markers}"
+    with running(control, tmp_path):
+        put(control, *map(hello, cells))
+        wait_until(answered(control, cells))
+    with running(control, tmp_path, **options) as first:
+        wait_until(lambda: partitions_of(first), "it has read the cursors", between=first.check)
+        produce(control.config, control.cursors, torn)
+        wait_until(lambda: caplog.text.count("event=cursor_torn") == len(cells), between=first.check)
+        with running(control, tmp_path, **options) as second:
+
+            def both_go_on() -> None:
+                first.check()
+                second.check()
+
+            def shared() -> bool:
+                return [len(one.partitions) for one in group.group_members(name)] == [4, 4]
+
+            wait_until(shared, between=both_go_on)
+            put(control, *(hello(cell, "second") for cell in cells))
+            put(control, *(Seek(cell=cell, position=3) for cell in cells))
+            wait_until(lambda: len(sought(control)) == len(cells), between=both_go_on)
+            assert sought(control) == dict.fromkeys(cells, 3)
+
+
+def sought(control: Control) -> dict[Cell, int]:
+    """The read positions of the cursors that can be read."""
+    tail = CursorTable(control.config, control.cursors)
+    try:
+        tail.refresh()
+        return {cell: one.read_position for cell, one in tail.changes().items() if one is not None}
+    finally:
+        tail.close()
+
+
 def test_trackers_share_the_partitions_and_hand_them_over(control: Control, tmp_path: Path) -> None:
     cells = in_each_partition(control)
     with running(control, tmp_path) as first:
