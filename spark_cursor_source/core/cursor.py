@@ -151,6 +151,8 @@ class CursorSnapshot:
     paused_ms: int | None = None  #: broker time of the pause; None: the subscription is not paused
     limits: Limits = NO_LIMITS  #: set by an operator for the whole subscription
     saved: tuple[SavedState, ...] = ()  #: earlier states under their names, each name once, the oldest first
+    #: broker time of the last Seek, restore or Requeue, which began a generation of messages; 0: none has
+    generation_ms: int = 0
     #: markers topic of the tracker; None: unknown, as in a tracker's own state and earlier versions
     log: MarkersLog | None = None
 

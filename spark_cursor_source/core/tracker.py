@@ -161,6 +161,8 @@ class DeadLetter:
     reason: str  #: one word, such as ``REJECTED``
     error: str = ""  #: the handler's error for the last delivery; empty: none
     last_delivery_ms: int | None = None  #: broker time; None: unknown
+    #: without a last delivery, begin of the generation of messages; None: the first one
+    generation_ms: int | None = None
     first_deliveries: FirstDeliveries = UNKNOWN
     tries: int = 0  #: failed attempts to write these dead letters so far
 
@@ -195,6 +197,7 @@ class CellTracker:
         self._paused_ms = snapshot.paused_ms
         self._limits = snapshot.limits
         self._saved = {one.name: one for one in snapshot.saved}
+        self._generation_ms = snapshot.generation_ms
         self._markers_partition = snapshot.markers_partition
         self._topic_id = snapshot.topic_id
         self._leases = LeaseGroups(snapshot.leases)
@@ -257,6 +260,7 @@ class CellTracker:
             paused_ms=self._paused_ms,
             limits=self._limits,
             saved=tuple(self._saved.values()),
+            generation_ms=self._generation_ms,
         )
 
     def apply(self, marker: Marker, *, at_ms: int, marker_offset: int) -> None:
@@ -312,7 +316,7 @@ class CellTracker:
             case Withhold():
                 self._withhold(marker, at_ms)
             case Requeue():
-                self._requeue(marker)
+                self._requeue(marker, at_ms)
             case _:
                 self._take_in_for_cell(marker, at_ms)
 
@@ -336,7 +340,7 @@ class CellTracker:
         """Applies a marker that concerns the whole cell instead of messages."""
         match marker:
             case Seek():
-                self._seek(marker.position)
+                self._seek(marker.position, at_ms)
             case Hello():
                 self._hello(marker)
             case MemberLost():
@@ -593,7 +597,8 @@ class CellTracker:
         # different times.
         return self._policy.wait_ms(count, of=b"%s@%d" % (self._cell.key, offsets.first or 0))
 
-    def _seek(self, position: int) -> None:
+    def _seek(self, position: int, at_ms: int) -> None:
+        self._generation_ms = at_ms
         self._take(self._outstanding())
         self._first_deliveries = UNKNOWN
         self._read_position = position
@@ -618,7 +623,7 @@ class CellTracker:
         if state is None:
             return
         self._save(UNDO, at_ms)
-        self._seek(state.read_position)
+        self._seek(state.read_position, at_ms)
         most = self._policy.max_deliveries
         for count, offsets in state.outstanding:
             # A message that was in its last delivery then has one more.
@@ -758,9 +763,10 @@ class CellTracker:
             )
             self._hold(held, letters)
 
-    def _requeue(self, marker: Requeue) -> None:
+    def _requeue(self, marker: Requeue, at_ms: int) -> None:
         gone = marker.offsets.below(self._read_position) - self._outstanding()
         if gone:
+            self._generation_ms = at_ms
             self._make_available(Available(0, died=False), gone)
 
     def _hold(self, letter: HeldLetters, offsets: OffsetSet) -> None:
@@ -824,6 +830,9 @@ class CellTracker:
                 reason=letter.reason,
                 error=letter.error,
                 last_delivery_ms=letter.last_delivery_ms or None,
+                # A message that was brought back can expire again, and that is another dead letter. The time
+                # is that of a marker, so a tracker that decides again after a crash has the same one.
+                generation_ms=None if letter.last_delivery_ms else self._generation_ms or None,
                 first_deliveries=self._first_deliveries.since(offsets.first),
                 tries=letter.tries,
             )

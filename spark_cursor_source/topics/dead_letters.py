@@ -27,6 +27,7 @@ HEADER_SUBSCRIPTION = "cursorq-subscription"
 HEADER_ERROR = "cursorq-error"
 HEADER_FIRST_DELIVERY = "cursorq-first-delivery"
 HEADER_LAST_DELIVERY = "cursorq-last-delivery"
+HEADER_GENERATION = "cursorq-generation"
 OWN_HEADERS = (
     HEADER_REASON,
     HEADER_DELIVERY_COUNT,
@@ -37,6 +38,7 @@ OWN_HEADERS = (
     HEADER_ERROR,
     HEADER_FIRST_DELIVERY,
     HEADER_LAST_DELIVERY,
+    HEADER_GENERATION,
     HEADER_TIMESTAMP,
 )  #: in this order; the first one marks where they begin, even after message headers of these names
 
@@ -56,6 +58,7 @@ def dead_letter_headers(
         decision.error or None,
         first_delivery_ms,
         decision.last_delivery_ms,
+        decision.generation_ms,
         original_ms,
     )
     known = zip(OWN_HEADERS, values, strict=True)
@@ -96,6 +99,8 @@ class DeadLetterRecord:
     value: bytes | None = field(repr=False)
     headers: tuple[tuple[str, bytes | None], ...] = field(repr=False)  #: those of the message itself
     state: str = "waiting"  #: waiting, redriven or deleted
+    #: without a last delivery, broker time of the last seek, restore or redrive before
+    generation_ms: int | None = None
 
     @property
     def template(self) -> str:
@@ -112,6 +117,7 @@ class DeadLetterRecord:
             subscription=self.subscription,
             original_ms=self.original_ms,
             last_delivery_ms=self.last_delivery_ms,
+            generation_ms=self.generation_ms,
         )
 
 
@@ -143,6 +149,7 @@ def read_letter(message: Message) -> DeadLetterRecord:
             original_ms=original_ms_of(message),
             first_delivery_ms=_number(own, HEADER_FIRST_DELIVERY),
             last_delivery_ms=_number(own, HEADER_LAST_DELIVERY),
+            generation_ms=_number(own, HEADER_GENERATION),
             key=message.key(),
             value=message.value(),
             headers=(

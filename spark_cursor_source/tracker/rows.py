@@ -237,6 +237,7 @@ def encode_dead_letter(dead_letter: DeadLetter) -> bytes:
         last_delivery_ms=dead_letter.last_delivery_ms or 0,
         first_deliveries=encode_first_deliveries(dead_letter.first_deliveries),
         tries=dead_letter.tries,
+        generation_ms=dead_letter.generation_ms or 0,
     ).SerializeToString()
 
 
@@ -246,7 +247,7 @@ def decode_dead_letter(data: bytes) -> DeadLetter:
     >>> from spark_cursor_source.core.offsets import OffsetSet
     >>> cell = Cell(subscription="s", topic="t", partition=1)
     >>> one = DeadLetter(cell=cell, offsets=OffsetSet.of((3, 4)), delivery_count=5, reason="max-deliveries",
-    ...     error="Timeout: 30 s", last_delivery_ms=1_700_000_000_000)
+    ...     error="Timeout: 30 s", last_delivery_ms=1_700_000_000_000, generation_ms=7)
     >>> decode_dead_letter(encode_dead_letter(one)) == one
     True
     """
@@ -260,4 +261,5 @@ def decode_dead_letter(data: bytes) -> DeadLetter:
         last_delivery_ms=pb.last_delivery_ms or None,
         first_deliveries=decode_first_deliveries(pb.first_deliveries),
         tries=pb.tries,
+        generation_ms=pb.generation_ms or None,
     )

@@ -99,6 +99,7 @@ def encode(cursor: CursorSnapshot) -> bytes:
         blocked=_encode_blocked(cursor.blocked),
         markers_topic="" if cursor.log is None else cursor.log.topic,
         markers_topic_id="" if cursor.log is None else cursor.log.topic_id,
+        generation_ms=cursor.generation_ms,
     ).SerializeToString(deterministic=True)
 
 
@@ -279,6 +280,7 @@ def decode(value: bytes) -> CursorSnapshot:
         ),
         saved=tuple(_decode_saved(saved) for saved in pb.saved),
         blocked=_decode_blocked(pb.blocked),
+        generation_ms=pb.generation_ms,
         log=MarkersLog(pb.markers_topic, pb.markers_topic_id) if pb.markers_topic else None,
     )
     _check(cursor)
@@ -318,7 +320,7 @@ def _check(cursor: CursorSnapshot) -> None:
     kinds = (cursor.leases, cursor.delayed, cursor.available, cursor.held)
     outstanding = cursor.outstanding
     numbers = [cursor.cell.partition, cursor.markers_partition, cursor.read_position, cursor.next_marker]
-    numbers += [cursor.ages.expired_below, cursor.owner_seen_ms]
+    numbers += [cursor.ages.expired_below, cursor.owner_seen_ms, cursor.generation_ms]
     ends = cursor.ages.ends
     if (
         min(numbers) < 0

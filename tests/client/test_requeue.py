@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from spark_cursor_source.admin import Redriven, read_audit, read_dead_letters, redrive
+from spark_cursor_source.admin.subscriptions import EARLIEST, Subscriptions
 from spark_cursor_source.errors import UnknownSubscription
 from tests.client.conftest import Rig, counts, receive
 from tests.waiting import wait_until
@@ -50,3 +53,28 @@ def test_a_dead_letter_goes_back_to_its_subscription_alone_and_may_be_given_up_a
     wait_until(lambda: not any(one.outstanding for one in rig.cursors()))
     actions = [one for one in read_audit(kafka, markers_topic=rig.control.markers) if one.author == "alice"]
     assert {one.action for one in actions} == {f"requeue dead letters of {dead}"}
+
+
+def test_a_dead_letter_that_expires_again_is_another_one(make_rig: Callable[[int], Rig]) -> None:
+    # it expires ---- redrive to s: expires again ---- redrive to the queue, seek to the start: expires again
+    rig = make_rig(1)
+    rig.tracker(messageTtl="1s", expiredTo="dead-letters")
+    names = {"markers_topic": rig.control.markers, "cursors_topic": rig.control.cursors}
+    kafka, dead = rig.control.config, f"{rig.topic}-s-DLQ"
+    rig.send(b"a")
+    with Subscriptions(kafka, **names) as subscriptions:
+        subscriptions.create("s", rig.topic, EARLIEST)
+
+        def waiting() -> list[int]:
+            if not rig.topics.existing([dead]):
+                return []
+            found = read_dead_letters(kafka, dead, cursors_topic=names["cursors_topic"])
+            return [one.origin_offset for one in found]
+
+        wait_until(lambda: waiting() == [0])
+        assert redrive(kafka, dead, to_subscription="s", **names).sent == 1
+        wait_until(lambda: waiting() == [0])
+        assert redrive(kafka, dead, **names).sent == 1
+        wait_until(lambda: waiting() == [1])
+        subscriptions.seek("s", rig.topic, EARLIEST)
+        wait_until(lambda: sorted(waiting()) == [0, 1, 1])

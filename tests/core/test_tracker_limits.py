@@ -8,6 +8,7 @@ import pytest
 
 from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.cursor import HeldLetters, Lease
+from spark_cursor_source.core.marker import Requeue
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
 from spark_cursor_source.core.tracker import (
@@ -17,9 +18,11 @@ from spark_cursor_source.core.tracker import (
     MAX_EXPIRED,
     OTHER_ERRORS,
     REJECTED,
+    CellTracker,
+    DeadLetter,
 )
 from spark_cursor_source.core.ttl import ObservedEnd
-from tests.core.timeline import A, B, Log, dead, delivered_times, offsets, redeliver
+from tests.core.timeline import CELL, A, B, Log, dead, delivered_times, offsets, redeliver
 
 # ---- messages that are too old
 
@@ -98,6 +101,30 @@ def test_what_has_expired_can_be_kept_as_dead_letters() -> None:
     assert log.advance(61) == [dead(offsets(0), 1, EXPIRED), dead(offsets((2, 5)), 0, EXPIRED)]
     totals = log.state.totals
     assert (totals.expired, totals.dead_lettered, totals.acked) == (4, 0, 1)
+
+
+def test_what_expires_again_after_an_operator_brought_it_back_is_another_dead_letter() -> None:
+    # 0 log end 2   61 expired   70 requeue 1: expired   80 restart, seek 0: expired   85 requeue unread 9
+    log = Log(policy=TTL_KEPT)
+    log.log_end(2, at=0)
+    assert log.advance(61) == [dead(offsets((0, 2)), 0, EXPIRED)]
+    log.append(Requeue(cell=CELL, offsets=offsets(1)), at=70)
+    assert log.advance(71) == [dead(offsets(1), 0, EXPIRED, generation=70)]
+    log.tracker = CellTracker.resume(log.state, cell=CELL, policy=TTL_KEPT)
+    log.seek(0, at=80)
+    log.append(Requeue(cell=CELL, offsets=offsets(9)), at=85)
+    assert log.advance(95) == [dead(offsets((0, 2)), 0, EXPIRED, generation=80)]
+
+
+def test_a_dead_letter_with_a_last_delivery_has_no_generation() -> None:
+    log = Log()
+    log.seek(0, at=1)
+    log.hello(A, at=1)
+    log.start(offsets(0), at=2)
+    log.reject(offsets(0), at=3)
+    (letter,) = log.advance(3)
+    assert isinstance(letter, DeadLetter)
+    assert (letter.last_delivery_ms, letter.generation_ms) == (2_000, None)
 
 
 def test_a_long_backlog_becomes_dead_letters_in_portions() -> None:

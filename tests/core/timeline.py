@@ -190,7 +190,14 @@ def redeliver(held: OffsetSet, count: int, *, run: str = A, alone: bool = False)
 
 
 def dead(
-    held: OffsetSet, count: int, reason: str, error: str = "", last: float = 0, *, tries: int = 0
+    held: OffsetSet,
+    count: int,
+    reason: str,
+    error: str = "",
+    last: float = 0,
+    *,
+    tries: int = 0,
+    generation: float = 0,
 ) -> DeadLetter:
     return DeadLetter(
         cell=CELL,
@@ -200,6 +207,7 @@ def dead(
         error=error,
         last_delivery_ms=round(last * 1000) or None,
         tries=tries,
+        generation_ms=round(generation * 1000) or None,
     )
 
 

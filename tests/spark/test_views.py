@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -685,6 +686,9 @@ def test_a_dead_letter_is_whole_and_says_where_it_comes_from_and_why(control: Co
     control.produce(f"{topic}-s-DLQ", b"stray")
     # A tracker that dies between its copies and its transaction writes them again.
     dead_letter(control, "{topic}-{subscription}-DLQ", given_up(topic, 1))
+    # An operator brought this message back, and it expired again.
+    again = replace(given_up(topic, 0, partition=1), generation_ms=AT_MS)
+    dead_letter(control, "{topic}-{subscription}-DLQ", again, again)
     df = control.view("deadletters", subscribe=topic, subscription="s")
     same(
         df.selectExpr(
@@ -697,7 +701,7 @@ def test_a_dead_letter_is_whole_and_says_where_it_comes_from_and_why(control: Co
         control.frame(
             DEAD_LETTERS,
             ("1", f"{topic}-s-DLQ", 5, "reason 1", "s", topic, 0, 1, "boom", AT_MS - 60_000, AT_MS, AT_MS),
-            ("2", f"{topic}-s-DLQ", 5, "reason 0", "s", topic, 1, 0, None, None, None, AT_MS),
+            *[("2", f"{topic}-s-DLQ", 5, "reason 0", "s", topic, 1, 0, None, None, None, AT_MS)] * 2,
             ("stray", f"{topic}-s-DLQ", *[None] * 10),
         ),
     )

@@ -138,6 +138,8 @@ SOUGHT = CursorSnapshot(
     totals=Totals(delivered=12, acked=12, overlapped=7),
 )
 
+BROUGHT_BACK = replace(SOUGHT, generation_ms=1_700_000_050_123)
+
 TRACKED = replace(SOUGHT, log=MarkersLog("__cursorq_markers", "q2W9cLkKQx6w9xRMTnyzZQ"))
 
 BLOCKED = replace(
@@ -231,6 +233,7 @@ def cursors(draw: st.DrawFn) -> CursorSnapshot:
         topic_id=draw(st.none() | names),
         sought=draw(st.booleans()),
         owner_seen_ms=draw(times),
+        generation_ms=draw(times),
         paused_ms=draw(st.none() | times),
         limits=draw(limits),
         log=draw(st.none() | st.builds(MarkersLog, names, texts)),
@@ -272,6 +275,10 @@ def test_cursors_of_left_messages_are_read_for_ever() -> None:
 
 def test_cursors_that_were_sought_are_read_for_ever() -> None:
     assert decode((GOLDEN / "cursor_v1_sought.bin").read_bytes()) == SOUGHT
+
+
+def test_cursors_whose_messages_were_brought_back_are_read_for_ever() -> None:
+    assert decode((GOLDEN / "cursor_v1_brought_back.bin").read_bytes()) == BROUGHT_BACK
 
 
 def test_cursors_that_name_their_markers_topic_are_read_for_ever() -> None:

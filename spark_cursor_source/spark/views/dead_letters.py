@@ -29,6 +29,7 @@ from spark_cursor_source.topics.dead_letters import (
     HEADER_DELIVERY_COUNT,
     HEADER_ERROR,
     HEADER_FIRST_DELIVERY,
+    HEADER_GENERATION,
     HEADER_LAST_DELIVERY,
     HEADER_OFFSET,
     HEADER_PARTITION,
@@ -62,6 +63,7 @@ _HEADER_OF = {
     "first_delivery": HEADER_FIRST_DELIVERY,
     "last_delivery": HEADER_LAST_DELIVERY,
     "origin_timestamp": HEADER_TIMESTAMP,
+    "generation": HEADER_GENERATION,  # part of the identity and no column
 }
 _IDENTITY = ("origin_topic", "origin_partition", "origin_offset", "subscription")
 _IDENTITY_TIMES = ("origin_timestamp", "last_delivery")
@@ -72,6 +74,7 @@ _NUMBERS = {
     "first_delivery": r"^[0-9]{1,15}$",
     "last_delivery": r"^[0-9]{1,15}$",
     "origin_timestamp": r"^[0-9]{1,15}$",
+    "generation": r"^[0-9]{1,15}$",
 }
 
 
@@ -128,7 +131,8 @@ class DeadLettersReader(DataSourceReader):
             queue_id=None if options.queue_id is None else options.queue_id.encode(),
             on_missing=lambda piece, offsets, why: None,  # retention may remove dead letters
         ):
-            shown = _shown(once.of(dead_letters(batch, columns(options))), options)
+            generations = _from_headers(batch.column("headers"), "generation")
+            shown = _shown(once.of(dead_letters(batch, columns(options)), generations), options)
             if shown.num_rows:
                 yield shown
 
@@ -139,10 +143,10 @@ class _Once:
     def __init__(self) -> None:
         self._seen: set[int] = set()
 
-    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def of(self, batch: pa.RecordBatch, generations: pa.Array) -> pa.RecordBatch:
         columns = [batch.column(name).to_pylist() for name in _IDENTITY]
         columns += [batch.column(name).cast(pa.int64()).to_pylist() for name in _IDENTITY_TIMES]
-        rows = zip(*columns, strict=True)
+        rows = zip(*columns, generations.to_pylist(), strict=True)
         return batch.filter(pa.array([self._is_first(*row) for row in rows], pa.bool_()))
 
     def _is_first(
@@ -153,6 +157,7 @@ class _Once:
         subscription: str | None,
         original_us: int | None,
         last_us: int | None,
+        generation_ms: int | None,
     ) -> bool:
         if topic is None or partition is None or offset is None or subscription is None:
             return True  # the tracker did not write this record
@@ -163,6 +168,7 @@ class _Once:
             subscription=subscription,
             original_ms=None if original_us is None else original_us // 1_000,
             last_delivery_ms=None if last_us is None else last_us // 1_000,
+            generation_ms=generation_ms,
         )
         if one in self._seen:
             return False
@@ -198,7 +204,7 @@ def _from_headers(headers: Any, name: str) -> Any:
     number = pc.if_else(well_formed, text, None).cast(pa.int64())
     if ORIGIN.get(name) == "TIMESTAMP":
         return number.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
-    return number if name == "origin_offset" else number.cast(pa.int32())
+    return number if name in ("origin_offset", "generation") else number.cast(pa.int32())
 
 
 def _last_named(headers: Any, name: str) -> np.ndarray:
