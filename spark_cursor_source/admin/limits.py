@@ -63,7 +63,7 @@ def limit_subscription(
             the number of outstanding messages from 1. To stop a subscription, pause it.
         UnknownSubscription: the tracker has no cursor of the subscription.
         TrackedElsewhere: the tracker of another markers topic has the subscription.
-        NoTracker: no tracker has read the command in time; it takes effect when a tracker runs.
+        CommandWaits: no tracker has read the command in time; it takes effect when a tracker runs.
         MarkersNotDurable, TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
     """
     _check(rate, max_outstanding)

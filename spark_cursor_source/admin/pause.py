@@ -59,7 +59,7 @@ def pause_subscription(
     Raises:
         UnknownSubscription: the tracker has no cursor of the subscription.
         TrackedElsewhere: the tracker of another markers topic has the subscription.
-        NoTracker: no tracker has read the command in time; it takes effect when a tracker runs.
+        CommandWaits: no tracker has read the command in time; it takes effect when a tracker runs.
         MarkersNotDurable, TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
     """
     channel = open_channel(

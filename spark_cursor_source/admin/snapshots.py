@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, SavedState
@@ -11,6 +12,8 @@ from spark_cursor_source.core.marker import UNDO
 from spark_cursor_source.core.tracker import MAX_SAVED
 from spark_cursor_source.errors import InvalidArgument, TooManySnapshots, UnknownSnapshot
 from spark_cursor_source.wire.marker import MAX_STATE_NAME
+
+_K = TypeVar("_K")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,7 @@ def snapshots_of(cursors: Iterable[CursorSnapshot]) -> tuple[Snapshot, ...]:
         cell = cursor.cell
         for saved in cursor.saved:
             parts.setdefault((cell.subscription, cell.topic, saved.name), {})[cell.partition] = saved
+    parts = {key: _of_one_move(states) for key, states in parts.items()}
     found = [
         Snapshot(
             name=name,
@@ -95,4 +99,13 @@ def saved_states(
     if not found:
         known = {saved.name for cursor in cursors.values() for saved in cursor.saved}
         raise UnknownSnapshot(subscription, topic, name, tuple(sorted(known)))
-    return found
+    return _of_one_move(found)
+
+
+def _of_one_move(states: Mapping[_K, SavedState]) -> dict[_K, SavedState]:
+    """Returns the states before the latest of their moves.
+
+    A move replaces ``UNDO`` only in the cells that it changes. The others may have that of an earlier move.
+    """
+    latest = max(states.values(), key=lambda one: one.at_ms)
+    return {key: one for key, one in states.items() if one.move == latest.move}

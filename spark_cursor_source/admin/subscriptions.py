@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from spark_cursor_source.admin.snapshots import (
@@ -88,8 +89,9 @@ class Subscriptions(ClosedAtExit):
     """Admin client for the subscriptions of a markers topic. Not thread-safe.
 
     Commands are written to the markers topic and take effect in its order, among the markers of queries. A
-    call returns the positions by partition after the cursors show the effect. ``NoTracker`` is raised if no
-    tracker executes the command within ``tracker_timeout_ms``; the command takes effect when a tracker runs.
+    call returns the positions by partition after the cursors show the effect. ``CommandWaits`` is raised if
+    no tracker executes the command within ``tracker_timeout_ms``. The command takes effect when a tracker
+    runs, and should not be repeated.
 
     Example::
 
@@ -142,7 +144,7 @@ class Subscriptions(ClosedAtExit):
         Raises:
             SubscriptionExists: the subscription has a cursor, or its consumer group has offsets.
             TrackedElsewhere: the tracker of another markers topic has the subscription.
-            InvalidArgument, TopicNotFound, NoTracker, MarkersNotDurable
+            InvalidArgument, TopicNotFound, CommandWaits, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         partitions = self._partitions_for_new(subscription, topic)
@@ -162,7 +164,7 @@ class Subscriptions(ClosedAtExit):
         Raises:
             UnknownSubscription: the subscription has no cursor.
             TrackedElsewhere: the tracker of another markers topic has the subscription.
-            InvalidArgument, TopicNotFound, NoTracker, MarkersNotDurable
+            InvalidArgument, TopicNotFound, CommandWaits, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         cursors = self._known(subscription, topic)
@@ -195,7 +197,7 @@ class Subscriptions(ClosedAtExit):
             UnknownSubscription: the subscription has no cursor.
             TrackedElsewhere: the tracker of another markers topic has the subscription.
             InvalidArgument: ``messages`` is less than 1, or the partition has no cursor.
-            TopicNotFound, NoTracker, MarkersNotDurable
+            TopicNotFound, CommandWaits, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         _check_count(messages)
@@ -243,7 +245,7 @@ class Subscriptions(ClosedAtExit):
             UnknownSubscription: the subscription has no cursor.
             TrackedElsewhere: the tracker of another markers topic has the subscription.
             InvalidArgument: the partition has no cursor.
-            TopicNotFound, NoTracker, MarkersNotDurable
+            TopicNotFound, CommandWaits, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         cursors = self._known(subscription, topic, partition)
@@ -276,7 +278,7 @@ class Subscriptions(ClosedAtExit):
             UnknownSubscription: the subscription has no cursor.
             TooManySnapshots: the subscription has eight others.
             SnapshotNotTaken: the tracker is of an earlier version.
-            TrackedElsewhere, InvalidArgument, NoTracker, MarkersNotDurable
+            TrackedElsewhere, InvalidArgument, CommandWaits, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         check_snapshot_name(name)
@@ -312,17 +314,18 @@ class Subscriptions(ClosedAtExit):
         Raises:
             UnknownSubscription: the subscription has no cursor.
             UnknownSnapshot: the subscription has no such snapshot.
-            TrackedElsewhere, NoTracker, MarkersNotDurable, KafkaUnavailable, NotAuthorized, KafkaRefused
+            TrackedElsewhere, CommandWaits, MarkersNotDurable, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         what = "undo" if name == UNDO else f"restore snapshot {name}"
         states = saved_states(self._known(subscription, topic), subscription, topic, name)
         begins = self._topics.beginning_offsets([(topic, cell.partition) for cell in states])
         positions: dict[Partition, int] = {}
         markers: list[Marker] = []
+        move = _new_move()
         for cell, saved in states.items():
             begin = begins[topic, cell.partition]
             positions[topic, cell.partition] = max(saved.read_position, begin)
-            markers.append(RestoreState(cell=cell, name=name))
+            markers.append(RestoreState(cell=cell, name=name, move=move, next_marker=saved.next_marker))
             if saved.ended_below < begin:
                 markers.append(EndUpTo(cell=cell, position=begin))
                 if rescued := self._rescued(cell, saved.read_position, saved.offsets, begin):
@@ -352,11 +355,12 @@ class Subscriptions(ClosedAtExit):
     def undo(self, subscription: str, topic: str) -> dict[int, int]:
         """Returns to the state before the last seek, skip, expiry or restore of this topic.
 
-        An undo can be undone, too. The state before is kept for about a week.
+        Only the partitions that it has changed return. An undo can be undone, too. The state before is kept
+        for about a week.
 
         Raises:
             UnknownSnapshot: there is nothing to undo.
-            UnknownSubscription, TrackedElsewhere, NoTracker, MarkersNotDurable
+            UnknownSubscription, TrackedElsewhere, CommandWaits, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         return self.restore(subscription, topic, UNDO)
@@ -365,7 +369,7 @@ class Subscriptions(ClosedAtExit):
         """Removes a snapshot.
 
         Raises:
-            UnknownSubscription, UnknownSnapshot, TrackedElsewhere, NoTracker, MarkersNotDurable
+            UnknownSubscription, UnknownSnapshot, TrackedElsewhere, CommandWaits, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         states = saved_states(self._known(subscription, topic), subscription, topic, name)
@@ -382,7 +386,7 @@ class Subscriptions(ClosedAtExit):
         Raises:
             SubscriptionExists: the target has a cursor, or its consumer group has offsets.
             UnknownSubscription, UnknownSnapshot: there is nothing to clone.
-            TrackedElsewhere, InvalidArgument, TopicNotFound, NoTracker, MarkersNotDurable
+            TrackedElsewhere, InvalidArgument, TopicNotFound, CommandWaits, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         positions: dict[Partition, int] = {}
@@ -462,7 +466,7 @@ class Subscriptions(ClosedAtExit):
             SubscriptionHasConsumers: its consumer group has members, and ``force`` is False.
             UnknownSubscription: the subscription has neither a cursor nor a consumer group.
             TrackedElsewhere: the tracker of another markers topic has the subscription.
-            NoTracker, MarkersNotDurable, KafkaUnavailable, NotAuthorized, KafkaRefused
+            CommandWaits, MarkersNotDurable, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         cursors = self._tracker.find(subscription)
         group = group_id(self._prefix, subscription)
@@ -604,11 +608,16 @@ def _undoable(moves: Iterable[Seek | EndUpTo], existing: Collection[Cell]) -> li
     The two are next to each other, so that they are in one batch of the producer.
     """
     markers: list[Marker] = []
+    move_id = _new_move()
     for move in moves:
         if move.cell in existing:
-            markers.append(SaveState(cell=move.cell, name=UNDO))
+            markers.append(SaveState(cell=move.cell, name=UNDO, move=move_id))
         markers.append(move)
     return markers
+
+
+def _new_move() -> str:
+    return uuid.uuid4().hex
 
 
 def _check_count(messages: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker
-from spark_cursor_source.errors import CursorqError, NoTracker
+from spark_cursor_source.errors import CommandWaits, CursorqError
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
@@ -86,7 +86,7 @@ class TrackerChannel:
         """Writes markers and waits for the cursors that include their effect. Returns these cursors by cell.
 
         Raises:
-            NoTracker: no tracker has read the markers in time; they take effect when a tracker runs.
+            CommandWaits: no tracker has read the markers in time; they take effect when a tracker runs.
             MarkersNotDurable: the markers are not confirmed, so the tracker may not receive them.
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
@@ -94,7 +94,7 @@ class TrackerChannel:
         cells = list(dict.fromkeys(marker.cell for marker in markers))
         topic = self._markers_topic
         if not reads_all_about(self._topics, topic, cells, timeout_ms=self._timeout_ms):
-            raise NoTracker(len(cells), self._timeout_ms, topic, self._cursors_topic)
+            raise CommandWaits(len(cells), self._timeout_ms, topic, self._cursors_topic)
         return self._answers(cells)
 
     def close(self) -> None:

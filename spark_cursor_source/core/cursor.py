@@ -104,6 +104,7 @@ class SavedState:
     read_position: int
     next_marker: int  #: the first marker offset that this state does not include
     outstanding: tuple[tuple[int, OffsetSet], ...] = ()  #: offsets by delivery count, in its order
+    move: str = ""  #: id of the move that it was saved before, the same in all cells; empty: unknown or none
 
     @property
     def offsets(self) -> OffsetSet:
@@ -151,6 +152,7 @@ class CursorSnapshot:
     paused_ms: int | None = None  #: broker time of the pause; None: the subscription is not paused
     limits: Limits = NO_LIMITS  #: set by an operator for the whole subscription
     saved: tuple[SavedState, ...] = ()  #: earlier states under their names, each name once, the oldest first
+    undo_of_next: SavedState | None = None  #: state before the move whose marker comes next
     #: broker time of the last Seek, restore or Requeue, which began a generation of messages; 0: none has
     generation_ms: int = 0
     #: markers topic of the tracker; None: unknown, as in a tracker's own state and earlier versions

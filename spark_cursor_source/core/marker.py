@@ -243,18 +243,29 @@ class SetLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveState:
-    """Saves the state of the cell under a name, instead of an earlier state of that name."""
+    """Saves the state of the cell under a name, instead of an earlier state of that name.
+
+    With a ``move``, the state ``UNDO`` is that before a Seek or EndUpTo, which follows. If that changes
+    nothing, as one that is repeated, the earlier state stays.
+    """
 
     cell: Cell
     name: str
+    move: str = ""  #: id of the move, the same in all cells; empty: no move, or one of an earlier version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreState:
-    """Returns the cell to a saved state, as a Seek does. The state before is saved under ``UNDO``."""
+    """Returns the cell to a saved state, as a Seek does. The state before is saved under ``UNDO``.
+
+    With a ``move``, it is not saved if nothing changes.
+    """
 
     cell: Cell
     name: str
+    move: str = ""  #: id of this move, as in a SaveState
+    #: ``next_marker`` of the saved state that is meant; nothing changes if another one has the name now
+    next_marker: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

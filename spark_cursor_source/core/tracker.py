@@ -50,7 +50,9 @@ After a Seek, the tracker accepts Starts and planners' EndUpTo only from the own
 after the Seek. Starts and EndUpTo of other runs change nothing, because those runs do not know of the Seek.
 
 A cell has at most 8 saved states. Further names are not saved. The state ``undo`` always is, beside the
-others, and is forgotten after a week. A restore of an unknown name changes nothing.
+others, and is forgotten after a week. A move that changes nothing does not replace it, so that a command that
+arrives twice can be undone. A restore of an unknown name, or of a state that was replaced since, changes
+nothing.
 
 An EndLeased ends nothing but leases. A Release, Reject or Leave that came too late has changed nothing, so
 that an expired lease may be of a message that its sink has not acknowledged.
@@ -197,6 +199,7 @@ class CellTracker:
         self._paused_ms = snapshot.paused_ms
         self._limits = snapshot.limits
         self._saved = {one.name: one for one in snapshot.saved}
+        self._undo_of_next = snapshot.undo_of_next
         self._generation_ms = snapshot.generation_ms
         self._markers_partition = snapshot.markers_partition
         self._topic_id = snapshot.topic_id
@@ -260,6 +263,7 @@ class CellTracker:
             paused_ms=self._paused_ms,
             limits=self._limits,
             saved=tuple(self._saved.values()),
+            undo_of_next=self._undo_of_next,
             generation_ms=self._generation_ms,
         )
 
@@ -279,7 +283,10 @@ class CellTracker:
         if is_of_another_topic(marker, self._topic_id):
             self._count_ignored(marker)
             return
-        self._take_in(marker, at_ms)
+        if self._undo_of_next is not None and _is_move(marker):
+            self._move(marker, at_ms, self._undo_of_next)
+        else:
+            self._take_in(marker, at_ms)
         if isinstance(marker, (Hello, Start, KeepAlive, End, EndLeased, EndUpTo, MemberLost)):
             run = marker.run_id
             self._owner_seen_ms = at_ms if run and run == self._owner else self._owner_seen_ms
@@ -365,10 +372,10 @@ class CellTracker:
 
     def _take_in_for_saved(self, marker: SaveState | RestoreState | ForgetState, at_ms: int) -> None:
         match marker:
-            case SaveState(name=name):
-                self._save(name, at_ms)
-            case RestoreState(name=name):
-                self._restore(name, at_ms)
+            case SaveState():
+                self._save(marker, at_ms)
+            case RestoreState():
+                self._restore(marker, at_ms)
             case ForgetState(name=name):
                 self._saved.pop(name, None)
             case _:
@@ -604,25 +611,50 @@ class CellTracker:
         self._read_position = position
         self._owner, self._owner_seen_ms, self._sought = None, 0, True
 
-    def _save(self, name: str, at_ms: int) -> None:
+    def _move(self, marker: Marker, at_ms: int, undo: SavedState) -> None:
+        """Applies a move, and keeps the state before it if it changes something."""
+        before = self._state(UNDO, at_ms, undo.move)
+        self._take_in(marker, at_ms)
+        self._undo_of_next = None
+        if self._state(UNDO, at_ms, undo.move) != before:
+            self._keep(undo)
+
+    def _save(self, marker: SaveState, at_ms: int) -> None:
+        name = marker.name
         if name != UNDO and len(self._saved.keys() - {UNDO, name}) >= MAX_SAVED:
             return
+        state = self._state(name, at_ms, marker.move)
+        if marker.move and name == UNDO:
+            self._undo_of_next = state
+        else:
+            self._keep(state)
+
+    def _keep(self, state: SavedState) -> None:
+        self._saved.pop(state.name, None)  # the oldest comes first
+        self._saved[state.name] = state
+
+    def _state(self, name: str, at_ms: int, move: str) -> SavedState:
         present = self.snapshot()
         assert present is not None
-        self._saved.pop(name, None)  # the oldest comes first
-        self._saved[name] = SavedState(
+        return SavedState(
             name=name,
             at_ms=at_ms,
             read_position=self._read_position,
             next_marker=self._next_marker,
             outstanding=tuple(sorted(present.delivery_counts().items())),
+            move=move,
         )
 
-    def _restore(self, name: str, at_ms: int) -> None:
-        state = self._saved.get(name)
-        if state is None:
+    def _restore(self, marker: RestoreState, at_ms: int) -> None:
+        state = self._saved.get(marker.name)
+        if state is None or marker.next_marker not in (None, state.next_marker):
             return
-        self._save(UNDO, at_ms)
+        before = self._state(UNDO, at_ms, marker.move)
+        self._return_to(state, at_ms)
+        if not marker.move or self._state(UNDO, at_ms, marker.move) != before:
+            self._keep(before)
+
+    def _return_to(self, state: SavedState, at_ms: int) -> None:
         self._seek(state.read_position, at_ms)
         most = self._policy.max_deliveries
         for count, offsets in state.outstanding:
@@ -870,6 +902,10 @@ class CellTracker:
 
     def _died(self, lease: Lease) -> bool:
         return lease.run_id != (self._owner or "")
+
+
+def _is_move(marker: Marker) -> bool:
+    return isinstance(marker, Seek) or (isinstance(marker, EndUpTo) and marker.run_id is None)
 
 
 def _unblocked(count: int) -> Available:

@@ -120,6 +120,7 @@ from spark_cursor_source.errors.source import (
     UnsupportedSpark,
 )
 from spark_cursor_source.errors.tracker import (
+    CommandWaits,
     ControlTopicUnfit,
     CursorsTopicNotCompacted,
     InvalidControlRecord,
@@ -152,6 +153,7 @@ __all__ = [
     "CheckpointOfAnother",
     "ClientClosed",
     "ClientError",
+    "CommandWaits",
     "ConflictingOptions",
     "ConsumerFailed",
     "ControlTopicUnfit",

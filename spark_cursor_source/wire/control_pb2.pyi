@@ -144,21 +144,23 @@ class Blocked(_message.Message):
     def __init__(self, offsets: _Optional[bytes] = ..., behind: _Optional[_Iterable[int]] = ..., delivery_counts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Saved(_message.Message):
-    __slots__ = ("name", "at_ms", "read_position", "next_marker", "outstanding")
+    __slots__ = ("name", "at_ms", "read_position", "next_marker", "outstanding", "move")
     NAME_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
     READ_POSITION_FIELD_NUMBER: _ClassVar[int]
     NEXT_MARKER_FIELD_NUMBER: _ClassVar[int]
     OUTSTANDING_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
     name: str
     at_ms: int
     read_position: int
     next_marker: int
     outstanding: _containers.RepeatedCompositeFieldContainer[Group]
-    def __init__(self, name: _Optional[str] = ..., at_ms: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., outstanding: _Optional[_Iterable[_Union[Group, _Mapping]]] = ...) -> None: ...
+    move: str
+    def __init__(self, name: _Optional[str] = ..., at_ms: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., outstanding: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., move: _Optional[str] = ...) -> None: ...
 
 class Cursor(_message.Message):
-    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition", "message_ttl_ms", "ends_seen", "expired_below", "held", "breaker", "first_deliveries", "topic_id", "sought", "owner_seen_ms", "markers_topic", "markers_topic_id", "paused_ms", "saved", "rate_limit", "outstanding_limit", "blocked", "generation_ms", "epoch")
+    __slots__ = ("stream", "partition", "cursor_id", "offset", "version", "read_position", "next_marker", "owner", "max_deliveries", "leases", "delayed", "available", "totals", "runs", "markers_partition", "message_ttl_ms", "ends_seen", "expired_below", "held", "breaker", "first_deliveries", "topic_id", "sought", "owner_seen_ms", "markers_topic", "markers_topic_id", "paused_ms", "saved", "rate_limit", "outstanding_limit", "blocked", "undo_of_next", "generation_ms", "epoch")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -190,6 +192,7 @@ class Cursor(_message.Message):
     RATE_LIMIT_FIELD_NUMBER: _ClassVar[int]
     OUTSTANDING_LIMIT_FIELD_NUMBER: _ClassVar[int]
     BLOCKED_FIELD_NUMBER: _ClassVar[int]
+    UNDO_OF_NEXT_FIELD_NUMBER: _ClassVar[int]
     GENERATION_MS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     stream: str
@@ -223,9 +226,10 @@ class Cursor(_message.Message):
     rate_limit: float
     outstanding_limit: int
     blocked: Blocked
+    undo_of_next: Saved
     generation_ms: int
     epoch: int
-    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ..., message_ttl_ms: _Optional[int] = ..., ends_seen: _Optional[_Iterable[_Union[EndSeen, _Mapping]]] = ..., expired_below: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., breaker: _Optional[_Union[Breaker, _Mapping]] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ..., topic_id: _Optional[str] = ..., sought: _Optional[bool] = ..., owner_seen_ms: _Optional[int] = ..., markers_topic: _Optional[str] = ..., markers_topic_id: _Optional[str] = ..., paused_ms: _Optional[int] = ..., saved: _Optional[_Iterable[_Union[Saved, _Mapping]]] = ..., rate_limit: _Optional[float] = ..., outstanding_limit: _Optional[int] = ..., blocked: _Optional[_Union[Blocked, _Mapping]] = ..., generation_ms: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    def __init__(self, stream: _Optional[str] = ..., partition: _Optional[int] = ..., cursor_id: _Optional[str] = ..., offset: _Optional[int] = ..., version: _Optional[int] = ..., read_position: _Optional[int] = ..., next_marker: _Optional[int] = ..., owner: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., delayed: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., available: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., runs: _Optional[_Iterable[str]] = ..., markers_partition: _Optional[int] = ..., message_ttl_ms: _Optional[int] = ..., ends_seen: _Optional[_Iterable[_Union[EndSeen, _Mapping]]] = ..., expired_below: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., breaker: _Optional[_Union[Breaker, _Mapping]] = ..., first_deliveries: _Optional[_Union[FirstDeliveries, _Mapping]] = ..., topic_id: _Optional[str] = ..., sought: _Optional[bool] = ..., owner_seen_ms: _Optional[int] = ..., markers_topic: _Optional[str] = ..., markers_topic_id: _Optional[str] = ..., paused_ms: _Optional[int] = ..., saved: _Optional[_Iterable[_Union[Saved, _Mapping]]] = ..., rate_limit: _Optional[float] = ..., outstanding_limit: _Optional[int] = ..., blocked: _Optional[_Union[Blocked, _Mapping]] = ..., undo_of_next: _Optional[_Union[Saved, _Mapping]] = ..., generation_ms: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class CursorPart(_message.Message):
     __slots__ = ("index", "parts", "crc32", "data")

@@ -99,6 +99,7 @@ def encode(cursor: CursorSnapshot) -> bytes:
         blocked=_encode_blocked(cursor.blocked),
         markers_topic="" if cursor.log is None else cursor.log.topic,
         markers_topic_id="" if cursor.log is None else cursor.log.topic_id,
+        undo_of_next=None if cursor.undo_of_next is None else _encode_saved(cursor.undo_of_next),
         generation_ms=cursor.generation_ms,
     ).SerializeToString(deterministic=True)
 
@@ -175,6 +176,7 @@ def _encode_saved(saved: SavedState) -> SavedPb:
             GroupPb(offsets=encode_offsets(offsets), delivery_count=count)
             for count, offsets in saved.outstanding
         ],
+        move=saved.move,
     )
 
 
@@ -185,6 +187,7 @@ def _decode_saved(pb: SavedPb) -> SavedState:
         read_position=pb.read_position,
         next_marker=pb.next_marker,
         outstanding=tuple((group.delivery_count, decode_offsets(group.offsets)) for group in pb.outstanding),
+        move=pb.move,
     )
 
 
@@ -280,6 +283,7 @@ def decode(value: bytes) -> CursorSnapshot:
         ),
         saved=tuple(_decode_saved(saved) for saved in pb.saved),
         blocked=_decode_blocked(pb.blocked),
+        undo_of_next=_decode_saved(pb.undo_of_next) if pb.HasField("undo_of_next") else None,
         generation_ms=pb.generation_ms,
         log=MarkersLog(pb.markers_topic, pb.markers_topic_id) if pb.markers_topic else None,
     )
@@ -332,6 +336,7 @@ def _check(cursor: CursorSnapshot) -> None:
         or sum(len(offsets) for _, offsets in groups) + len(cursor.blocked.offsets) != len(outstanding)
         or outstanding.below(cursor.read_position) != outstanding
         or not all(map(_is_consistent, cursor.saved))
+        or (cursor.undo_of_next is not None and not _is_consistent(cursor.undo_of_next))
         or cursor.limits.why_invalid is not None
         or len({saved.name for saved in cursor.saved}) < len(cursor.saved)
     ):

@@ -440,12 +440,33 @@ def _decode_member_lost(pb: MarkerPb, cell: Cell) -> MemberLost | None:
     return MemberLost(cell=cell, run_id=pb.run_id, lost_run_id=pb.lost_run_id)
 
 
-def _encode_name(pb: MarkerPb, marker: SaveState | RestoreState | ForgetState) -> None:
+def _encode_save_state(pb: MarkerPb, marker: SaveState) -> None:
+    pb.name, pb.move = marker.name, marker.move
+
+
+def _decode_save_state(pb: MarkerPb, cell: Cell) -> SaveState | None:
+    return SaveState(cell=cell, name=_name(pb), move=_move(pb)) if pb.name else None
+
+
+def _encode_restore_state(pb: MarkerPb, marker: RestoreState) -> None:
+    pb.name, pb.move = marker.name, marker.move
+    if marker.next_marker is not None:
+        pb.next_marker = marker.next_marker
+
+
+def _decode_restore_state(pb: MarkerPb, cell: Cell) -> RestoreState | None:
+    if not pb.name:
+        return None
+    meant = pb.next_marker if pb.HasField("next_marker") else None
+    return RestoreState(cell=cell, name=_name(pb), move=_move(pb), next_marker=meant)
+
+
+def _encode_forget_state(pb: MarkerPb, marker: ForgetState) -> None:
     pb.name = marker.name
 
 
-def _named(kind: type[SaveState] | type[RestoreState] | type[ForgetState]) -> _DecodeFields:
-    return lambda pb, cell: kind(cell=cell, name=_name(pb)) if pb.name else None
+def _decode_forget_state(pb: MarkerPb, cell: Cell) -> ForgetState | None:
+    return ForgetState(cell=cell, name=_name(pb)) if pb.name else None
 
 
 def _encode_open_breaker(pb: MarkerPb, marker: OpenBreaker) -> None:
@@ -504,9 +525,9 @@ _CODECS: dict[type[Marker], tuple[MarkerType, _EncodeFields, _DecodeFields]] = {
     SetLimits: (MarkerType.SET_LIMITS, _encode_set_limits, _decode_set_limits),
     Requeue: (MarkerType.REQUEUE, _encode_requeue, _decode_requeue),
     MemberLost: (MarkerType.MEMBER_LOST, _encode_member_lost, _decode_member_lost),
-    SaveState: (MarkerType.SAVE_STATE, _encode_name, _named(SaveState)),
-    RestoreState: (MarkerType.RESTORE_STATE, _encode_name, _named(RestoreState)),
-    ForgetState: (MarkerType.FORGET_STATE, _encode_name, _named(ForgetState)),
+    SaveState: (MarkerType.SAVE_STATE, _encode_save_state, _decode_save_state),
+    RestoreState: (MarkerType.RESTORE_STATE, _encode_restore_state, _decode_restore_state),
+    ForgetState: (MarkerType.FORGET_STATE, _encode_forget_state, _decode_forget_state),
 }
 _DECODERS: dict[int, _DecodeFields] = {number: fields for number, _, fields in _CODECS.values()}
 
@@ -522,6 +543,12 @@ def _name(pb: MarkerPb) -> str:
     if len(pb.name) > MAX_STATE_NAME:
         raise InvalidMarker(f"its name has more than {MAX_STATE_NAME} characters")
     return pb.name
+
+
+def _move(pb: MarkerPb) -> str:
+    if len(pb.move) > MAX_STATE_NAME:
+        raise InvalidMarker(f"the id of its move has more than {MAX_STATE_NAME} characters")
+    return pb.move
 
 
 def _lease_ms(pb: MarkerPb) -> int:

@@ -15,7 +15,7 @@ class MessageId(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class Marker(_message.Message):
-    __slots__ = ("version", "type", "message_id", "redeliver_after_ms", "key", "value", "subscription", "topic", "offsets", "delivery_count", "delay_ms", "reason", "run_id", "position", "due_ms", "topic_id", "alone", "no_message", "lost_run_id", "name", "rate_limit", "outstanding_limit", "behind", "error", "last_delivery_ms", "trouble", "tries")
+    __slots__ = ("version", "type", "message_id", "redeliver_after_ms", "key", "value", "subscription", "topic", "offsets", "delivery_count", "delay_ms", "reason", "run_id", "position", "due_ms", "topic_id", "alone", "no_message", "lost_run_id", "name", "move", "next_marker", "rate_limit", "outstanding_limit", "behind", "error", "last_delivery_ms", "trouble", "tries")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,8 @@ class Marker(_message.Message):
     NO_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     LOST_RUN_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_MARKER_FIELD_NUMBER: _ClassVar[int]
     RATE_LIMIT_FIELD_NUMBER: _ClassVar[int]
     OUTSTANDING_LIMIT_FIELD_NUMBER: _ClassVar[int]
     BEHIND_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +65,8 @@ class Marker(_message.Message):
     no_message: bool
     lost_run_id: str
     name: str
+    move: str
+    next_marker: int
     rate_limit: float
     outstanding_limit: int
     behind: _containers.RepeatedScalarFieldContainer[int]
@@ -70,4 +74,4 @@ class Marker(_message.Message):
     last_delivery_ms: int
     trouble: str
     tries: int
-    def __init__(self, version: _Optional[int] = ..., type: _Optional[int] = ..., message_id: _Optional[_Union[MessageId, _Mapping]] = ..., redeliver_after_ms: _Optional[int] = ..., key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., subscription: _Optional[str] = ..., topic: _Optional[str] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., delay_ms: _Optional[int] = ..., reason: _Optional[str] = ..., run_id: _Optional[str] = ..., position: _Optional[int] = ..., due_ms: _Optional[int] = ..., topic_id: _Optional[str] = ..., alone: _Optional[bool] = ..., no_message: _Optional[bool] = ..., lost_run_id: _Optional[str] = ..., name: _Optional[str] = ..., rate_limit: _Optional[float] = ..., outstanding_limit: _Optional[int] = ..., behind: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., last_delivery_ms: _Optional[int] = ..., trouble: _Optional[str] = ..., tries: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., type: _Optional[int] = ..., message_id: _Optional[_Union[MessageId, _Mapping]] = ..., redeliver_after_ms: _Optional[int] = ..., key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., subscription: _Optional[str] = ..., topic: _Optional[str] = ..., offsets: _Optional[bytes] = ..., delivery_count: _Optional[int] = ..., delay_ms: _Optional[int] = ..., reason: _Optional[str] = ..., run_id: _Optional[str] = ..., position: _Optional[int] = ..., due_ms: _Optional[int] = ..., topic_id: _Optional[str] = ..., alone: _Optional[bool] = ..., no_message: _Optional[bool] = ..., lost_run_id: _Optional[str] = ..., name: _Optional[str] = ..., move: _Optional[str] = ..., next_marker: _Optional[int] = ..., rate_limit: _Optional[float] = ..., outstanding_limit: _Optional[int] = ..., behind: _Optional[_Iterable[int]] = ..., error: _Optional[str] = ..., last_delivery_ms: _Optional[int] = ..., trouble: _Optional[str] = ..., tries: _Optional[int] = ...) -> None: ...

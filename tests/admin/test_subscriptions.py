@@ -26,8 +26,8 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import End, EndUpTo, Hello, KeepAlive, Start
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.errors import (
+    CommandWaits,
     InvalidArgument,
-    NoTracker,
     PastNotKept,
     SnapshotNotTaken,
     SubscriptionExists,
@@ -161,7 +161,7 @@ def test_without_a_tracker_it_is_said_so_and_done_as_soon_as_one_runs(
     ClusterAdmin(control.config).create({control.queue: (2, {})})
     with (
         open_subscriptions(control, tracker_timeout_ms=200) as subscriptions,
-        pytest.raises(NoTracker, match="2 queue partitions"),
+        pytest.raises(CommandWaits, match=r"for 2 queue partitions in 0 s\. It takes effect when"),
     ):
         subscriptions.create("billing", control.queue, EARLIEST)
     assert committed(control) == {0: 0, 1: 0}
@@ -300,7 +300,7 @@ def test_a_deletion_outlives_a_restart_of_the_tracker_and_one_that_has_nothing_b
             assert list(cursors(control)) == [cell, other]
         # Rebuilt from the cursors, with the deletion yet to be read.
         hasty = open_subscriptions(control, tracker_timeout_ms=100)
-        with hasty, pytest.raises(NoTracker):
+        with hasty, pytest.raises(CommandWaits):
             hasty.delete("billing")
         with running_tracker(control, tmp_path / "third", takeOver="true"):
             send(start(cell, 12, 15))
@@ -408,6 +408,47 @@ def test_a_seek_a_skip_and_an_expiry_can_be_undone(
     told = [entry.action for entry in read_audit(servers, markers_topic=tracked.markers)]
     assert told[::-1][:4] == ["seek", "undo", "skip all messages", "undo"]
     assert told.count("undo") == 4
+
+
+def test_a_move_that_is_repeated_while_no_tracker_runs_can_be_undone(
+    control: Control, tmp_path: Path
+) -> None:
+    ClusterAdmin(control.config).create({control.queue: (1, {})})
+    produce(control.config, control.queue, [{"value": b"v"}] * 10)
+    cell, where = cell_of(control.queue, 0), ("billing", control.queue)
+    with open_subscriptions(control) as subscriptions:
+        with running_tracker(control, tmp_path / "tracker"):
+            subscriptions.create(*where, EARLIEST)
+        with open_subscriptions(control, tracker_timeout_ms=100) as hasty:
+            for move in (hasty.skip_all, hasty.skip_all):
+                with pytest.raises(CommandWaits, match="do not repeat it"):
+                    move(*where)
+        with running_tracker(control, tmp_path / "tracker"):
+            wait_until(lambda: cursors(control)[cell].read_position == 10)
+            assert subscriptions.undo(*where) == {0: 0}
+            assert cursors(control)[cell].read_position == 0
+        with open_subscriptions(control, tracker_timeout_ms=100) as hasty:
+            for undo in (hasty.undo, hasty.undo):
+                with pytest.raises(CommandWaits):
+                    undo(*where)
+        with running_tracker(control, tmp_path / "tracker"):
+            subscriptions.snapshot(*where, "behind both")
+            assert cursors(control)[cell].read_position == 10
+
+
+def test_an_undo_returns_the_partitions_that_the_last_move_changed(
+    tracked: Control, subscriptions: Subscriptions
+) -> None:
+    where = ("billing", tracked.queue)
+    subscriptions.create(*where, EARLIEST)
+    subscriptions.skip_all(*where)
+    subscriptions.seek(*where, at_offsets(tracked.queue, {0: 5}))
+    subscriptions.skip_all(*where)
+    subscriptions.skip_all(*where)
+    (undo,) = subscriptions.snapshots(*where)
+    assert (undo.name, undo.positions) == ("undo", {0: 5}), "the last one has changed nothing"
+    assert subscriptions.undo(*where) == {0: 5}
+    assert {one.read_position for one in cursors(tracked).values()} == {5, 10}
 
 
 def test_a_subscription_that_was_never_moved_has_nothing_to_undo(

@@ -109,6 +109,7 @@ class Twin:
     letters: list[int] = field(default_factory=list)  # when each dead letter went out
     ages: MessageAges = field(default_factory=MessageAges)
     saved: dict[str, tuple[int, dict[int, int]]] = field(default_factory=dict)  # position, counts by offset
+    undo_of_next: tuple[int, dict[int, int]] | None = None
 
     def __post_init__(self) -> None:
         self.ages = MessageAges(ttl_ms=self.policy.message_ttl_ms)
@@ -120,7 +121,13 @@ class Twin:
         if isinstance(marker, Start) and self.sought and marker.run_id != self.owner:
             self.totals["overlapped"] += len(marker.offsets)
         else:
+            before = self.present()
             self.take_in(marker, at_ms)
+            is_move = isinstance(marker, Seek) or (isinstance(marker, EndUpTo) and marker.run_id is None)
+            if self.undo_of_next is not None and is_move:
+                if self.present() != before:
+                    self.saved[UNDO] = self.undo_of_next
+                self.undo_of_next = None
         if self.owner is not None and getattr(marker, "run_id", None) == self.owner:
             self.owner_seen_ms = at_ms
 
@@ -176,12 +183,18 @@ class Twin:
             case Seek(position=position):
                 self.seek(position)
             case SaveState(name=name):
-                self.save(name)
+                if marker.move and name == UNDO:
+                    self.undo_of_next = self.present()
+                else:
+                    self.saved[name] = self.present()
             case ForgetState(name=name):
                 self.saved.pop(name, None)
             case RestoreState(name=name):
                 if name in self.saved:
+                    before = self.present()
                     self.restore(*self.saved[name])
+                    if not marker.move or self.present() != before:
+                        self.saved[UNDO] = before
             case Hello():
                 if self.owner is None and self.read_position == 0 and not self.sought:
                     self.read_position = marker.position
@@ -308,12 +321,10 @@ class Twin:
         self.ended -= set(range(position, LOG_END))
         self.owner, self.owner_seen_ms, self.sought = None, 0, True
 
-    def save(self, name: str) -> None:
-        counts = {offset: message.count for offset, message in self.messages.items()}
-        self.saved[name] = (self.read_position, counts)
+    def present(self) -> tuple[int, dict[int, int]]:
+        return self.read_position, {offset: message.count for offset, message in self.messages.items()}
 
     def restore(self, position: int, counts: dict[int, int]) -> None:
-        self.save(UNDO)
         self.seek(position)
         for offset, count in counts.items():
             limit = self.policy.max_deliveries
@@ -608,8 +619,8 @@ markers = st.one_of(
     st.builds(SetLimits, cell=cell, limits=st.sampled_from([NO_LIMITS, Limits(rate=2.5, max_outstanding=7)])),
     st.builds(Requeue, cell=cell, offsets=sets),
     st.builds(MemberLost, cell=cell, run_id=runs, lost_run_id=runs),
-    st.builds(SaveState, cell=cell, name=saved_names),
-    st.builds(RestoreState, cell=cell, name=saved_names),
+    st.builds(SaveState, cell=cell, name=saved_names, move=st.sampled_from(["", "m"])),
+    st.builds(RestoreState, cell=cell, name=saved_names, move=st.sampled_from(["", "m"])),
     st.builds(ForgetState, cell=cell, name=saved_names),
     st.builds(OpenBreaker, cell=cell, trip=st.sampled_from(["x", "y"])),
     st.builds(EndOffsetObserved, cell=cell, position=positions),

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from spark_cursor_source.core.marker import UNDO, ForgetState, RestoreState, SaveState
-from spark_cursor_source.core.tracker import MAX_SAVED, UNDO_MS
+import pytest
+
+from spark_cursor_source.core.marker import (
+    UNDO,
+    EndUpTo,
+    ForgetState,
+    Marker,
+    RestoreState,
+    SaveState,
+    Seek,
+)
+from spark_cursor_source.core.tracker import MAX_SAVED, UNDO_MS, CellTracker
 from tests.core.timeline import CELL, A, B, Log, offsets, redeliver
 
 
-def save(name: str = "a") -> SaveState:
-    return SaveState(cell=CELL, name=name)
+def save(name: str = "a", *, move: str = "") -> SaveState:
+    return SaveState(cell=CELL, name=name, move=move)
 
 
-def restore(name: str = "a") -> RestoreState:
-    return RestoreState(cell=CELL, name=name)
+def restore(name: str = "a", *, move: str = "", next_marker: int | None = None) -> RestoreState:
+    return RestoreState(cell=CELL, name=name, move=move, next_marker=next_marker)
 
 
 def at_work() -> Log:
@@ -53,6 +63,52 @@ def test_a_restore_can_be_undone_and_that_too() -> None:
     assert (log.state.read_position, log.state.outstanding) == (6, offsets())
     log.append(restore(UNDO), at=5)
     assert log.state.outstanding == offsets(0, (2, 6))
+
+
+def test_a_move_that_arrives_twice_can_be_undone() -> None:
+    # 1 save, skip to 9: twice   3 undo: twice, for the state of then
+    log = at_work()
+    then = (log.state.read_position, log.state.outstanding)
+    for number in (1, 2):
+        log.append(save(UNDO, move=f"skip {number}"), at=number)
+        log.tracker = CellTracker.resume(log.state, cell=CELL, policy=log.policy)
+        log.end_up_to(9, at=number)
+    (undo,) = log.state.saved
+    assert (undo.at_ms, undo.move) == (1_000, "skip 1")
+    for number in (1, 2):
+        log.append(restore(UNDO, move=f"undo {number}", next_marker=undo.next_marker), at=2 + number)
+    assert (log.state.read_position, log.state.outstanding) == then
+    (redo,) = log.state.saved
+    assert (redo.read_position, redo.outstanding, redo.move) == (9, (), "undo 1")
+
+
+@pytest.mark.parametrize("move", [Seek(cell=CELL, position=3), EndUpTo(cell=CELL, position=3)])
+def test_a_seek_or_skip_that_changes_nothing_keeps_the_state_before_the_last_move(move: Marker) -> None:
+    log = at_work()
+    for number, one in enumerate((move, move, EndUpTo(cell=CELL, position=9, run_id=A))):
+        log.append(save(UNDO, move=f"{number}"), at=number)
+        log.append(one, at=number)
+    assert [one.move for one in log.state.saved] == ["0"], "a query's own marker is no move"
+    log.append(Seek(cell=CELL, position=0), at=5)
+    assert [one.move for one in log.state.saved] == ["2"]
+
+
+def test_a_restore_that_arrives_twice_can_be_undone() -> None:
+    log = at_work()
+    log.append(save(), at=1)
+    log.end_of(offsets(0, (2, 6)), at=2)
+    for number in (3, 4):
+        log.append(restore(move=f"{number}"), at=number)
+    log.append(restore(UNDO, move="5"), at=5)
+    assert (log.state.read_position, log.state.outstanding) == (6, offsets())
+
+
+def test_the_state_before_a_move_of_an_earlier_version_is_replaced_always() -> None:
+    log = at_work()
+    for number in (1, 2):
+        log.append(save(UNDO), at=number)
+        log.end_up_to(9, at=number)
+    assert [one.at_ms for one in log.state.saved] == [2_000]
 
 
 def test_a_message_that_was_in_its_last_delivery_has_one_more() -> None:

@@ -166,6 +166,12 @@ SAVED = replace(
     ),
 )
 
+MOVED = replace(
+    SAVED,
+    saved=(replace(SAVED.saved[1], move="0123456789abcdef0123456789abcdef"),),
+    undo_of_next=replace(SAVED.saved[1], next_marker=811, move="fedcba9876543210fedcba9876543210"),
+)
+
 # ---- whole cursors
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -305,6 +311,10 @@ def test_cursors_with_blocked_messages_are_read_for_ever() -> None:
 
 def test_cursors_with_saved_states_are_read_for_ever() -> None:
     assert decode((GOLDEN / "cursor_v1_saved.bin").read_bytes()) == SAVED
+
+
+def test_cursors_of_moved_subscriptions_are_read_for_ever() -> None:
+    assert decode((GOLDEN / "cursor_v1_moved.bin").read_bytes()) == MOVED
 
 
 def test_cursors_that_count_unknown_settlements_are_read_for_ever() -> None:

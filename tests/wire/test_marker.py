@@ -192,8 +192,14 @@ markers = st.one_of(
     st.builds(SetLimits, cell=cells, limits=limits),
     st.builds(Requeue, cell=cells, offsets=sets),
     st.builds(MemberLost, cell=cells, run_id=names, lost_run_id=names),
-    st.builds(SaveState, cell=cells, name=names),
-    st.builds(RestoreState, cell=cells, name=names),
+    st.builds(SaveState, cell=cells, name=names, move=st.just("") | names),
+    st.builds(
+        RestoreState,
+        cell=cells,
+        name=names,
+        move=st.just("") | names,
+        next_marker=st.none() | positions,
+    ),
     st.builds(ForgetState, cell=cells, name=names),
     st.builds(OpenBreaker, cell=cells, trip=names),
     st.builds(EndOffsetObserved, cell=cells, position=positions),
@@ -211,6 +217,7 @@ markers = st.one_of(
         delay_ms=spans_ms,
     ),
 )
+MOVE = "0123456789abcdef0123456789abcdef"
 GOLDEN_MARKERS: dict[str, Marker] = {
     "start": Start(cell=CELL, offsets=SOME, lease_ms=60_000, delivery_count=2, run_id=RUN),
     "start_of_suspects": Start(
@@ -257,6 +264,8 @@ GOLDEN_MARKERS: dict[str, Marker] = {
     "member_lost": MemberLost(cell=CELL, run_id=RUN, lost_run_id="00000000000000000000000000000001.2"),
     "save": SaveState(cell=CELL, name="before release 7"),
     "restore": RestoreState(cell=CELL, name="before release 7"),
+    "save_before_a_move": SaveState(cell=CELL, name="undo", move=MOVE),
+    "restore_of_a_state": RestoreState(cell=CELL, name="undo", move=MOVE, next_marker=801),
     "forget": ForgetState(cell=CELL, name="before release 7"),
     "hold": OpenBreaker(cell=CELL, trip="1700000000000@orders,3"),
     "log_end": EndOffsetObserved(cell=CELL, position=70_001),
