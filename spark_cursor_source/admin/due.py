@@ -27,16 +27,14 @@ class DueMessages:
     leased: int  #: with a consumer
     next_due_ms: int | None  #: when the first delayed message becomes available; None: none is delayed
     next_deadline_ms: int | None  #: when the first lease ends unless it is extended; None: none is leased
-    paused: bool  #: an operator has paused the subscription, so nothing is ready
-
-    @property
-    def ready(self) -> int:
-        """Number of messages that a consumer would receive now."""
-        return 0 if self.paused else self.unread + self.available
+    paused: bool  #: an operator has paused the subscription in all its partitions, so nothing is ready
+    ready: (
+        int  #: a consumer would receive them now: unread and available ones of partitions that are not paused
+    )
 
     def to_json(self) -> str:
         """Returns the counts as a JSON object."""
-        return json.dumps({**asdict(self), "ready": self.ready})
+        return json.dumps(asdict(self))
 
 
 def read_due(
@@ -78,18 +76,23 @@ def _name(cell: Cell) -> tuple[str, str]:
 
 def _due(topic: str, subscription: str, parts: list[tuple[CursorSnapshot, int]]) -> DueMessages:
     cursors = [cursor for cursor, _ in parts]
-    available = [offsets for cursor in cursors for _, offsets in cursor.available]
+    counts = [
+        (cursor, max(0, end - cursor.read_position), sum(len(offsets) for _, offsets in cursor.available))
+        for cursor, end in parts
+    ]
     delays = [delay for cursor in cursors for delay, _ in cursor.delayed]
     leases = [lease for cursor in cursors for lease, _ in cursor.leases]
     return DueMessages(
         topic=topic,
         subscription=subscription,
-        unread=sum(max(0, end - cursor.read_position) for cursor, end in parts),
-        available=sum(map(len, available)),
+        unread=sum(unread for _, unread, _ in counts),
+        available=sum(available for _, _, available in counts),
         delayed=sum(len(offsets) for cursor in cursors for _, offsets in cursor.delayed),
         blocked=sum(len(cursor.blocked.offsets) for cursor in cursors),
         leased=sum(len(cursor.leased) for cursor in cursors),
         next_due_ms=min((delay.due_ms for delay in delays), default=None),
         next_deadline_ms=min((lease.deadline_ms for lease in leases), default=None),
         paused=all(cursor.paused_ms is not None for cursor in cursors),
+        # A partition that was added after the pause is not paused.
+        ready=sum(unread + available for cursor, unread, available in counts if cursor.paused_ms is None),
     )

@@ -32,7 +32,7 @@ def due(
         cluster.kafka, subscription=subscription, topic=topic, cursors_topic=cluster.cursors_topic
     )
     if json:
-        print_json([{**asdict(one), "ready": one.ready} for one in found])
+        print_json([asdict(one) for one in found])
     elif not found:
         print("there are no subscriptions")
     else:
