@@ -11,6 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError, TopicCollection, TopicPartition
 
 from spark_cursor_source.core.durability import COPIES, settings_for
+from spark_cursor_source.core.names import why_no_topic
 from spark_cursor_source.errors import (
     CursorsTopicNotCompacted,
     KafkaUnavailable,
@@ -270,16 +271,18 @@ def delete_records(
 def describe_topics(
     calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return librdkafka's description of each existing topic, and the names of missing topics."""
+    """Return librdkafka's description of each existing topic, and the names of missing topics.
+
+    A name that Kafka would reject is missing. librdkafka raises a ValueError for some of them.
+    """
+    possible = [name for name in topics if why_no_topic(name) is None]
 
     def request(names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
         described = calls.client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
         return {name: described[name] for name in names}
 
-    found, missing = calls.ask(
-        "describe topic", list(topics), request, deadline=deadline, tolerated=_NOT_THERE
-    )
-    return found, tuple(sorted(missing))
+    found, missing = calls.ask("describe topic", possible, request, deadline=deadline, tolerated=_NOT_THERE)
+    return found, tuple(sorted({*missing, *topics} - found.keys()))
 
 
 def partition_counts(calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline) -> dict[str, int]:

@@ -151,6 +151,17 @@ def test_a_message_that_cannot_be_is_an_error_on_the_page(
     assert 'role="alert"' in page.get("/payload", params={"topic": queue.queue} | at).text
 
 
+@pytest.mark.parametrize("name", ["\0", "", "or ders", "." * 300])
+def test_a_name_that_no_topic_can_have_is_an_error_on_the_page(page: TestClient, name: str) -> None:
+    at = {"topic": name, "partition": "0", "offset": "1"}
+    answer = page.get("/message", params=at)
+    assert answer.status_code == 404
+    for text in (answer.text, page.get("/payload", params=at).text):
+        assert 'role="alert"' in text
+    if name:
+        assert 'role="alert"' in page.get("/dead", params={"letters": name}).text
+
+
 def test_the_oldest_and_the_most_delivered_messages_are_listed(page: TestClient, queue: Control) -> None:
     oldest = page.get("/stuck").text
     row = r'id="k-\d+" href="[^"]*offset=(\d+)'
