@@ -231,6 +231,22 @@ class Subscriptions(ClosedAtExit):
         cursors = self._known(subscription, topic)
         return self._end_up_to(self._ends(cursors), what="skip all messages")
 
+    def skip_to(self, subscription: str, topic: str, positions: Mapping[int, int]) -> dict[int, int]:
+        """Ends all messages below a position in each of these partitions, such as those of a preview.
+
+        A position beyond the end of the log becomes that end.
+
+        Raises:
+            InvalidArgument: a partition has no cursor.
+            UnknownSubscription, TrackedElsewhere and the other errors of :meth:`skip`.
+        """
+        cursors = self._known(subscription, topic)
+        ends = {cell.partition: (cell, end) for cell, end in self._ends(cursors).items()}
+        for number in sorted(positions.keys() - ends.keys()):
+            raise InvalidArgument("partition", number, f"'{subscription}' has no cursor of it")
+        wanted = {ends[number][0]: min(at, ends[number][1]) for number, at in positions.items()}
+        return self._end_up_to(wanted, what="skip to positions")
+
     def expire(
         self, subscription: str, topic: str, *, before_ms: int, partition: int | None = None
     ) -> dict[int, int]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hmac
 import re
+import secrets
 from collections.abc import Callable
 from urllib.parse import parse_qsl
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from spark_cursor_source.admin import (
     DeadLetterFilter,
@@ -18,6 +19,7 @@ from spark_cursor_source.admin import (
     redrive,
     resume_subscription,
 )
+from spark_cursor_source.errors import CommandWaits, CursorqError
 from spark_cursor_source.topics.authors import author_of
 from spark_cursor_source.ui.access import form_key_of
 from spark_cursor_source.ui.collector import Collector
@@ -26,10 +28,11 @@ from spark_cursor_source.ui.lookups import answer_of
 from spark_cursor_source.ui.moves import Moves
 from spark_cursor_source.ui.pages import Pages, link
 from spark_cursor_source.ui.plans import Fields, Plan, Question
+from spark_cursor_source.ui.results import Result, Results
 from spark_cursor_source.ui.saves import Saves
 from spark_cursor_source.ui.settings import UiSettings
 
-_MOST_FORM_BYTES = 65_536
+_MOST_FORM_BYTES = 1 << 20  # a form may have a position for each of thousands of partitions
 
 
 class Actions:
@@ -211,46 +214,89 @@ class ActionViews:
         self._token = settings.token if settings.allow_actions else None
         self._pages = pages
         self._actions = Actions(settings)
+        self._results = Results()
 
     def confirm(self, request: Request) -> Response:
         """Answers with what an action would do, and its form. Nothing is changed."""
-        return self._answer(request, dict(request.query_params), carry_out=False)
+        if self._token is None:
+            return _off()
+        given = dict(request.query_params)
+        name = given.get("do", "")
+        try:
+            plan, failure = answer_of(lambda: self._actions.plan(name, given))
+        except KeyError as missing:
+            return _no_action(missing)
+        return self._pages.answer(
+            request,
+            self._collector.snapshot,
+            "question.html" if isinstance(plan, Question) else "confirm.html",
+            plan=plan,
+            failure=failure,
+            do=name,
+            key=form_key_of(self._token),
+            form=secrets.token_urlsafe(16),
+            back=_back(given),
+        )
 
     async def act(self, request: Request) -> Response:
-        """Does the action of a form that this page has made."""
+        """Does the action of a form that this page has made, once. Sends the browser to the result.
+
+        A reload of the result does not send the form again.
+        """
         body = b""
         async for chunk in request.stream():
             body += chunk
             if len(body) > _MOST_FORM_BYTES:
                 return PlainTextResponse("The form is too large.\n", 413)
         given = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
-        return await run_in_threadpool(self._answer, request, given, carry_out=True)
+        return await run_in_threadpool(self._act, given)
 
-    def _answer(self, request: Request, given: dict[str, str], *, carry_out: bool) -> Response:
+    def done(self, request: Request) -> Response:
+        """Answers with the result of the action of a form."""
         if self._token is None:
-            return PlainTextResponse("Actions are off. Start the page with --allow-actions.\n", 403)
-        key = form_key_of(self._token)
-        if carry_out and not hmac.compare_digest(given.get("key", "").encode(), key.encode()):
-            return PlainTextResponse("The form is not one of this page. Open it again.\n", 403)
-        name = given.get("do", "")
-        plan, done, failure = None, None, None
-        try:
-            if carry_out:
-                done, failure = answer_of(lambda: self._actions.do(name, given))
-            else:
-                plan, failure = answer_of(lambda: self._actions.plan(name, given))
-        except KeyError as missing:
-            return PlainTextResponse(f"There is no such action, or it lacks {missing}.\n", 400)
-        letters = given.get("letters")
-        subscription = link("/subscription", topic=given.get("topic"), name=given.get("name"))
+            return _off()
+        result = self._results.of(request.query_params.get("form", ""))
         return self._pages.answer(
             request,
             self._collector.snapshot,
-            "question.html" if isinstance(plan, Question) else "confirm.html",
-            plan=plan,
-            done=done,
-            failure=failure,
-            do=name,
-            key=key,
-            back=subscription if letters is None else link("/dead", letters=letters),
+            "done.html",
+            status=200 if result is not None else 404,
+            result=result,
         )
+
+    def _act(self, given: dict[str, str]) -> Response:
+        if self._token is None:
+            return _off()
+        key, form = form_key_of(self._token), given.get("form", "")
+        if not form or not hmac.compare_digest(given.get("key", "").encode(), key.encode()):
+            return PlainTextResponse("The form is not one of this page. Open it again.\n", 403)
+        try:
+            self._results.once(form, lambda: self._result(given))
+        except KeyError as missing:
+            return _no_action(missing)
+        return RedirectResponse(link("/done", form=form), 303)
+
+    def _result(self, given: dict[str, str]) -> Result:
+        try:
+            heading, told, failed = "Done", self._actions.do(given.get("do", ""), given), False
+        except CommandWaits as why:
+            heading, told, failed = "Not done yet", str(why), True
+        except CursorqError as why:
+            heading, told, failed = "Nothing was done", str(why), True
+        return Result(heading=heading, told=told, failed=failed, back=_back(given))
+
+
+def _back(given: Fields) -> str:
+    """Returns the address of the page that an action begins on."""
+    letters = given.get("letters")
+    if letters is not None:
+        return link("/dead", letters=letters)
+    return link("/subscription", topic=given.get("topic"), name=given.get("name"))
+
+
+def _off() -> Response:
+    return PlainTextResponse("Actions are off. Start the page with --allow-actions.\n", 403)
+
+
+def _no_action(missing: KeyError) -> Response:
+    return PlainTextResponse(f"There is no such action, or it lacks {missing}.\n", 400)

@@ -44,6 +44,7 @@ def create_app(collector: Collector, settings: UiSettings) -> Starlette:
         Route("/audit", lookups.audit),
         Route("/confirm", actions.confirm),
         Route("/act", actions.act, methods=["POST"]),
+        Route("/done", actions.done),
         Route("/events", views.events),
         Route("/healthz", views.health),
         Route("/api/stats", views.api_stats),

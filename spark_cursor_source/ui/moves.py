@@ -85,12 +85,14 @@ class Moves:
         messages, partition = _messages(given), _partition(given)
         with opened(self._settings, self._author) as subscriptions:
             preview = subscriptions.preview_skip(given["name"], given["topic"], messages, partition=partition)
+        positions = ",".join(f"{one.partition}={one.position}" for one in preview)
         which = "all messages" if messages is None else f"the next {messages:,} messages"
         return Plan(
             title=f"Skip {which} of {given['name']} on {given['topic']}",
             told=f"{effect_of(preview)}. They count as acked. Undo brings them back.",
             button="Skip",
-            fields=kept(given, "how", "messages", "partition"),
+            # The form has the positions themselves: a number would count from others when it is sent.
+            fields=kept(given) | {"positions": positions},
             moves=preview,
         )
 
@@ -137,13 +139,9 @@ class Moves:
 
     def do_skip(self, given: Fields) -> str:
         """Does a skip, and returns its result in words."""
-        messages, partition = _messages(given), _partition(given)
-        name, topic = given["name"], given["topic"]
+        name, wanted = given["name"], _parsed("positions", given, offsets_by_partition)
         with opened(self._settings, self._author) as subscriptions:
-            if messages is None:
-                positions = subscriptions.skip_all(name, topic)
-            else:
-                positions = subscriptions.skip(name, topic, messages, partition=partition)
+            positions = subscriptions.skip_to(name, given["topic"], wanted)
         return f"{name} has nothing left below {places(positions)}."
 
     def do_expire(self, given: Fields) -> str:

@@ -249,6 +249,20 @@ def test_messages_that_are_older_than_a_time_are_expired(
     assert (subscriptions.latest_marker_ms() or 0) > FIRST_MS, "by the brokers' clock"
 
 
+def test_messages_are_skipped_up_to_given_positions(
+    tracked: Control, subscriptions: Subscriptions, send: Send
+) -> None:
+    first = cell_of(tracked.queue, 0)
+    send(hello(first), start(first, 0, 6))
+    with pytest.raises(InvalidArgument, match="partition=1"):
+        subscriptions.skip_to("billing", tracked.queue, {0: 4, 1: 4})
+    for _ in range(2):
+        assert subscriptions.skip_to("billing", tracked.queue, {0: 4}) == {0: 4}
+        assert cursors(tracked)[first].outstanding == offsets((4, 6))
+    assert subscriptions.skip_to("billing", tracked.queue, {0: 99}) == {0: 10}, "what comes later is read"
+    assert committed(tracked)[0] == 10
+
+
 def test_all_messages_that_there_are_can_be_skipped_at_once(
     tracked: Control, subscriptions: Subscriptions, send: Send
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from starlette.testclient import TestClient
@@ -12,6 +13,7 @@ from starlette.testclient import TestClient
 from spark_cursor_source.admin import read_audit
 from spark_cursor_source.admin.subscriptions import EARLIEST, Subscriptions
 from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.errors import CommandWaits
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.ui import Collector, create_app
@@ -131,6 +133,40 @@ def test_a_skip_asks_for_the_number_of_messages(page: TestClient, moved: dict[st
     assert "nothing left below offset 10 of partition 0" in act(page, everything.text)
 
 
+def test_a_form_that_arrives_twice_acts_once(page: TestClient, moved: dict[str, str]) -> None:
+    # skip 3: twice at once, and again   undo: twice at once
+    def twice(given: dict[str, str]) -> list[str]:
+        with ThreadPoolExecutor(2) as clicks:
+            return list(clicks.map(lambda _: deed_of(page.post("/act", data=given).text), range(2)))
+
+    skip = {"do": "skip", "how": "count", "messages": "3"} | moved
+    form = form_of(page.get("/confirm", params=skip).text)
+    assert form["positions"] == "0=3", "the effect that was shown, and no other"
+    assert twice(form) == [f"{moved['name']} has nothing left below offset 3 of partition 0."] * 2
+    answer = page.post("/act", data=form, follow_redirects=False)
+    assert answer.status_code == 303
+    shown = page.get(answer.headers["location"])
+    assert deed_of(shown.text) == deed_of(page.get(answer.headers["location"]).text)
+    undo = page.get("/confirm", params={"do": "undo"} | moved)
+    assert "3 messages will come again, 0 messages will be dropped" in undo.text
+    assert twice(form_of(undo.text)) == [f"{moved['name']} goes on at offset 0 of partition 0."] * 2
+    assert cells_of(page.get("/confirm", params=skip).text) == [["0", "0", "3", "0", "3"]]
+    assert page.get("/done", params={"form": "another"}).status_code == 404
+
+
+def test_a_command_that_waits_for_a_tracker_is_not_called_undone(
+    page: TestClient, moved: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(*_: object) -> None:
+        raise CommandWaits(1, 60_000, "markers", "cursors")
+
+    asked = page.get("/confirm", params={"do": "skip", "how": "all"} | moved)
+    monkeypatch.setattr(Subscriptions, "skip_to", wait)
+    text = act(page, asked.text)
+    assert "<h1>Not done yet</h1>" in text
+    assert "do not repeat it" in text
+
+
 def test_the_last_move_is_undone_and_that_too(page: TestClient, moved: dict[str, str]) -> None:
     asked = page.get("/confirm", params={"do": "undo"} | moved)
     assert "Nothing was done" in asked.text
@@ -159,10 +195,15 @@ def test_an_expiry_sends_the_time_that_its_effect_was_shown_for(
     assert "has no older message" in act(page, page.get("/confirm", params=given).text)
 
 
-def deed(page: TestClient, text: str) -> str:
+def deed_of(text: str) -> str:
     """The sentence about an action that was done."""
-    (told,) = re.findall(r'<p role="status">(.*?)</p>', act(page, text))
+    (told,) = re.findall(r'<p role="status">(.*?)</p>', text)
     return html.unescape(told)
+
+
+def deed(page: TestClient, text: str) -> str:
+    """Do the action of the form of a page."""
+    return deed_of(act(page, text))
 
 
 def test_a_snapshot_is_named_taken_listed_and_restored(
@@ -302,7 +343,7 @@ def test_a_form_that_this_page_has_not_made_does_nothing(page: TestClient, track
     for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
         assert page.post("/act", data=asked, headers=headers).status_code == 403
     assert page.post("/act", data=asked, headers={"Authorization": "Bearer wrong"}).status_code == 401
-    assert page.post("/act", content=b"x" * 100_000).status_code == 413
+    assert page.post("/act", content=b"x" * 2_000_000).status_code == 413
     assert page.post("/act", data=asked | {"do": "burn"}).status_code == 400
     assert page.get("/act").status_code == 405
     assert read_audit(tracked.config, markers_topic=tracked.markers) == before

@@ -76,6 +76,10 @@
   document.addEventListener("htmx:configRequest", function (event) {
     if (event.detail.elt.id === "live") event.detail.path = location.pathname + location.search;
   });
+  // A second click on a button would send its form twice. A page from the history may be used again.
+  function buttons(form, off) { form.querySelectorAll("button").forEach(function (one) { one.disabled = off; }); }
+  document.addEventListener("submit", function (event) { if (event.target.method === "post") buttons(event.target, true); });
+  window.addEventListener("pageshow", function () { buttons(document, false); });
   document.addEventListener("htmx:sendError", function () { answered = false; connection(); });
   document.addEventListener("htmx:beforeSwap", function () { answered = true; connection(); });
   age();
