@@ -87,9 +87,16 @@ def unions(rows: DataFrame) -> list[list[StructType]]:
 
     found: list[list[StructType]] = []
     with suppress(AttributeError, Py4JError, TypeError):  # internals of another version of Spark
-        _add_unions(plan.queryExecution().analyzed(), found)
+        jvm: Any = rows.sparkSession._jvm
+        union = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.UNION()
+        executions = [plan.queryExecution()]
         if (query := _query_of(rows)) is not None:
-            _add_unions(query.lastExecution().analyzed(), found)
+            executions.append(query.lastExecution())
+        for analyzed in (one.analyzed() for one in executions):
+            if analyzed.containsPattern(
+                union
+            ):  # most plans have none, and each step down is a call of the JVM
+                _add_unions(analyzed, found)
     return found
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
@@ -182,9 +182,13 @@ def test_a_set_survives_its_bytes_and_a_pickle(model: frozenset[int]) -> None:
 
 @quick
 @given(models, models)
-def test_equal_sets_have_equal_bytes_whatever_made_them(one: frozenset[int], other: frozenset[int]) -> None:
+@example(frozenset(range(6)), frozenset({1}))
+def test_equal_sets_are_equal_after_their_bytes_whatever_made_them(
+    one: frozenset[int], other: frozenset[int]
+) -> None:
+    # The bytes may differ: Roaring keeps a run where an array is as small.
     made = (OffsetSet.from_offsets(one) | OffsetSet.from_offsets(other)) - OffsetSet.from_offsets(other)
-    assert made.to_roaring() == OffsetSet.from_offsets(one - other).to_roaring()
+    assert OffsetSet.from_roaring(made.to_roaring()) == OffsetSet.from_offsets(one - other)
 
 
 @settings(max_examples=20, deadline=None)
