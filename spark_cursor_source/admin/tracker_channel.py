@@ -11,6 +11,7 @@ from spark_cursor_source.errors import CommandWaits, CursorqError
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.rights import DESCRIBE, WRITE
 from spark_cursor_source.topics.authors import author_of, new_action
 from spark_cursor_source.topics.cursors import CursorTable, tracked_here
 from spark_cursor_source.topics.markers import MarkerSender
@@ -77,7 +78,10 @@ class TrackerChannel:
 
         Raises:
             MarkersNotDurable: the markers are not confirmed, so the tracker may not receive them.
+            NotAuthorized: the markers may not be written.
         """
+        # Without any right to write, the brokers only say that idempotent writes are not allowed.
+        self._topics.check_rights({self._markers_topic: (DESCRIBE, WRITE)})
         action = new_action(self._author, what).headers() if self._author and what else None
         self._sender.send(markers, action)
         self._sender.flush()

@@ -58,6 +58,8 @@ UNKNOWN_TOPIC = frozenset(
     }
 )
 
+COMMIT = "commit offsets of group"  #: an operation, as in :func:`refusal`
+
 #: a consumer needs a new position and has none: retention or a truncation removed the records at its position
 OFFSET_RESET = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})
 _TRUNCATION = "log truncation detected"
@@ -146,6 +148,12 @@ def refusal(error: KafkaError, *, operation: str, resource: str) -> CursorqError
     return KafkaRefused(operation, resource, shown(error))
 
 
+def refusal_of_commit(error: KafkaError, *, topic: str, group: str) -> CursorqError:
+    """Convert an error of an offset commit. ``topic`` is the one of the offsets, empty if all have failed."""
+    of_topic = topic and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    return refusal(error, operation=COMMIT, resource=topic if of_topic else group)
+
+
 def why_too_large(refused: CursorqError) -> str | None:
     """Return the brokers' answer if they refused records because one is too large, and None otherwise."""
     cause = refused.__cause__
@@ -186,6 +194,8 @@ def _acl_for(error: KafkaError, operation: str, resource: str) -> str:
         return acl("DescribeConfigs", resource)
     words = {"read": "Read", "write": "Write", "publish": "Write", "commit": "Write"}
     words |= {"create": "Create", "delete": "Delete"}
+    if operation == COMMIT:  # of offsets, for which the group reads the topic
+        return acl("Read", resource)
     return acl(words.get(first, "Describe"), resource)
 
 

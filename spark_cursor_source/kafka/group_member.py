@@ -22,6 +22,7 @@ from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.config_roles import consumer_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import (
+    COMMIT,
     RETRIABLE,
     TURNED_AWAY,
     UNAUTHORIZED,
@@ -30,12 +31,12 @@ from spark_cursor_source.kafka.error_codes import (
     error_of,
     failures_of_commit,
     refusal,
+    refusal_of_commit,
     unavailable,
 )
 
 log = logging.getLogger(__name__)
 SOLE = "sole"  #: prefix of the instance id of a sole member
-_COMMIT = "commit offsets of group"
 _JOIN = "join group"
 _DISCOVERY_MS = 5_000  # upper bound of the delay until new partitions are assigned
 _HEARTBEAT_MS = 500  # a fenced member learns of it from the heartbeat response
@@ -349,9 +350,9 @@ class GroupMember:
                     if denial.over:
                         raise TopicNotFound((topic,))
                 elif error.code() not in _NOT_NOW:
-                    raise refusal(error, operation=_COMMIT, resource=self._group)
+                    raise refusal_of_commit(error, topic=topic, group=self._group)
             if deadline.over:
-                raise unavailable(_COMMIT, deadline, failed[0][1], self._complaints)
+                raise unavailable(COMMIT, deadline, failed[0][1], self._complaints)
             deadline.pause(_PAUSE_S)
 
     def _request(self, positions: Mapping[Partition, int], metadata: str) -> None:
@@ -380,7 +381,7 @@ class GroupMember:
                 self._lock.wait(deadline.left_s(most=0.5, least=0.01))
                 self._check()
                 if deadline.over and self._waiting:
-                    raise unavailable(_COMMIT, deadline, None, self._complaints)
+                    raise unavailable(COMMIT, deadline, None, self._complaints)
 
     def _prove_membership(self) -> None:
         """Ask the broker whether this is still a member of the group."""

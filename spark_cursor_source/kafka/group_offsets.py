@@ -20,6 +20,7 @@ from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.config_roles import consumer_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import (
+    COMMIT,
     RETRIABLE,
     TURNED_AWAY,
     UNAUTHORIZED,
@@ -28,6 +29,7 @@ from spark_cursor_source.kafka.error_codes import (
     error_of,
     failures_of_commit,
     refusal,
+    refusal_of_commit,
     unavailable,
 )
 
@@ -40,7 +42,6 @@ _ENDS_SOON: Mapping[str, object] = {
 }
 _REQUEST_TIMEOUT_MS = 10_000
 _READ = "read offsets of group"
-_COMMIT = "commit offsets of group"
 _ONE_REQUEST_S = 2.0
 _PAUSE_S = 0.02
 _POLL_S = 0.002
@@ -169,13 +170,13 @@ class GroupOffsets:
             if any(error.code() in UNKNOWN_TOPIC for _, error in failed):
                 denial = denial or Deadline.after_ms(_DENIAL_MS)
             self._raise_what_stays(denial)
-            self._wait(_COMMIT, failed[0][1], deadline)
+            self._wait(COMMIT, failed[0][1], deadline)
 
     def _await_answer(self, deadline: Deadline) -> None:
         while self._answer.awaited:
-            self._poll(_COMMIT, deadline)
+            self._poll(COMMIT, deadline)
             if deadline.over and self._answer.awaited:
-                raise unavailable(_COMMIT, deadline, None, self._complaints)
+                raise unavailable(COMMIT, deadline, None, self._complaints)
 
     def _raise_what_stays(self, denial: Deadline | None) -> None:
         """Raise the error of the last response if a retry cannot resolve it."""
@@ -185,7 +186,7 @@ class GroupOffsets:
             if error.code() in UNKNOWN_TOPIC and denial is not None and denial.over:
                 raise TopicNotFound((topic,))
             if error.code() not in _NOT_NOW:
-                raise refusal(error, operation=_COMMIT, resource=self._group)
+                raise refusal_of_commit(error, topic=topic, group=self._group)
 
     def _wait(self, operation: str, error: KafkaError, deadline: Deadline) -> None:
         self._poll(operation, deadline)

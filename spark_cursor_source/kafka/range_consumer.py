@@ -10,9 +10,9 @@ from typing import Generic, TypeVar, cast
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from spark_cursor_source.errors import ReadRefused, ReadStalled, RecordsGone
+from spark_cursor_source.errors import CursorqError, ReadRefused, ReadStalled, RecordsGone
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
-from spark_cursor_source.kafka.error_codes import shown
+from spark_cursor_source.kafka.error_codes import UNAUTHORIZED, shown
 from spark_cursor_source.kafka.native import NativeConsumer
 from spark_cursor_source.kafka.reading import PartitionReads, offset_of, warn_removed
 
@@ -54,7 +54,8 @@ def read_range(
         RecordsGone: records are gone and ``on_removed`` is not given.
         TopicGone: the topic or the partition was deleted.
         ReadStalled: no progress for ``stall_timeout_ms``.
-        ReadRefused: a permission is missing, the login fails, or records are unreadable.
+        NotAuthorized: the right to read is missing.
+        ReadRefused: the login fails, or records are unreadable.
     """
     reading = _Messages(consumer, topic, partition, start, stop, on_removed, stall_timeout_ms)
     yield from reading.whole()
@@ -144,7 +145,9 @@ class _Reading(PartitionReads, Generic[RecordsT]):
             left = self.position if end is None else min(end, self.position)
             self.ends_early(number, (left, left))
 
-    def refused(self, error: KafkaError) -> ReadRefused:
+    def refused(self, error: KafkaError) -> CursorqError:
+        if error.code() in UNAUTHORIZED:
+            return super().refused(error)
         return ReadRefused(self.topic, self._partition, self.position, shown(error))
 
     def stalled(self, stall: Deadline) -> ReadStalled:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 
 import pyarrow as pa
 
-from spark_cursor_source.errors import ReadError
+from spark_cursor_source.errors import NotAuthorized, ReadError
 from spark_cursor_source.kafka.consumers import AnyConsumer, borrowed_fastest_consumer
 from spark_cursor_source.kafka.native import NativeConsumer
 from spark_cursor_source.kafka.range_consumer import read_columns
@@ -50,7 +50,7 @@ class MarkerBacklog:
             self._batches = self._records(consumer, number)
         try:
             batch = next(self._batches, None)
-        except ReadError as why:
+        except (NotAuthorized, ReadError) as why:
             batch = None
             with suppress(ReadError):  # the pool closes a consumer whose block ends with an error
                 self._open.__exit__(type(why), why, why.__traceback__)

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.errors import ReadStalled, RecordsGone
+from spark_cursor_source.errors import ReadRefused, ReadStalled, RecordsGone
 from spark_cursor_source.kafka import range_consumer
 from spark_cursor_source.kafka.config_roles import reader_config
 from spark_cursor_source.kafka.range_consumer import read_range
@@ -125,3 +125,9 @@ def test_records_of_an_open_transaction_are_not_lost(
         found.extend(read)
     assert [message.offset() for messages in found for message in messages] == [0, 1]
     producer.abort_transaction(30)
+
+
+def test_a_range_that_the_client_refuses_is_told_with_its_place(consumer: Consumer, two_records: str) -> None:
+    with pytest.raises(ReadRefused, match="cannot be read at offset -77") as refused:
+        next(read_range(consumer, two_records, 0, -77, 5))
+    assert (refused.value.topic, refused.value.partition, refused.value.position) == (two_records, 0, -77)

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
@@ -22,6 +23,7 @@ from confluent_kafka.admin import (
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StringType, StructField, StructType
 
+from spark_cursor_source.admin import pause_subscription
 from spark_cursor_source.client import Service, ServiceConfig
 from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.core.marker import EndLeased, Release
@@ -29,6 +31,7 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.error_codes import refusal_of_commit
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.publish import EnqueueOptions
 from spark_cursor_source.options.source import SourceOptions
@@ -287,6 +290,30 @@ def with_cursor(guarded: Guarded) -> Guarded:
     cursor = replace(cursor_of(cell_of(control.queue, subscription="s"), 0), next_marker=0)
     produce(control.config, control.cursors, [{"key": cursor.cell.key, "value": cursor_wire.encode(cursor)}])
     return guarded
+
+
+def test_an_operator_who_may_not_write_markers_is_told_the_right(with_cursor: Guarded) -> None:
+    control = with_cursor.control
+    with_cursor.allow_only(
+        [
+            (ResourceType.TOPIC, control.cursors, AclOperation.READ),
+            (ResourceType.TOPIC, control.markers, AclOperation.READ),
+        ]
+    )
+    names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+    with pytest.raises(NotAuthorized) as refused:
+        pause_subscription(with_cursor.kafka(), "s", **names)
+    assert refused.value.acls == (f"--operation Write --topic {control.markers}",)
+
+
+def test_a_commit_that_is_refused_names_the_right_to_the_topic_or_to_the_group() -> None:
+    topic = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    group = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    refused = [refusal_of_commit(error, topic="orders", group="cursorq-s") for error in (topic, group)]
+    assert [one.acls for one in refused if isinstance(one, NotAuthorized)] == [
+        ("--operation Read --topic orders",),
+        ("--operation Read --group cursorq-s",),
+    ]
 
 
 def test_a_query_that_has_no_rights_is_told_of_all_at_once(guarded: Guarded) -> None:

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.errors import ReadRefused, ReadStalled, RecordsGone, TopicGone
+from spark_cursor_source.errors import NotAuthorized, ReadStalled, RecordsGone, TopicGone
 from spark_cursor_source.kafka import consumers
 from spark_cursor_source.kafka.config_roles import reader_config
 from spark_cursor_source.kafka.consumers import borrowed_fastest_consumer, close_idle_consumers
@@ -479,6 +479,6 @@ def test_whoever_may_not_read_is_told_where(guarded_broker: EmbeddedKafka) -> No
     admin = AdminClient(servers | login("admin", "of-admin"))
     admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result(20)
     config = reader_config(servers | login("bob", "of-bob") | {"log_level": "0"})
-    with borrowed_fastest_consumer(config) as consumer, pytest.raises(ReadRefused, match="ACLs") as refused:
+    with borrowed_fastest_consumer(config) as consumer, pytest.raises(NotAuthorized) as refused:
         read_records(consumer, topic, 0, 0, 10, stall_timeout_ms=8_000)
-    assert (refused.value.topic, refused.value.partition, refused.value.position) == (topic, 0, 0)
+    assert refused.value.acls == (f"--operation Read --topic {topic}",)
