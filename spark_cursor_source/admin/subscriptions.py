@@ -608,6 +608,8 @@ class Subscriptions(ClosedAtExit):
 
     def _commit(self, subscription: str, positions: Mapping[Partition, int]) -> None:
         """Commits the positions as group offsets, unless active members commit their own."""
+        # A subscription with offsets and without a cursor could not be created again.
+        self._tracker.check_rights()
         try:
             self._topics.commit(group_id(self._prefix, subscription), positions)
         except GroupInUse:

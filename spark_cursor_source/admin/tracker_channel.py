@@ -73,6 +73,16 @@ class TrackerChannel:
         times = self._topics.last_append_times(topic, range(partitions)).values()
         return max((at_ms for _, at_ms in times), default=None)
 
+    def check_rights(self) -> None:
+        """Checks the right to write markers, before an action changes anything.
+
+        Without it, the brokers' answer to a write only says that idempotent writes are not allowed.
+
+        Raises:
+            NotAuthorized
+        """
+        self._topics.check_rights({self._markers_topic: (DESCRIBE, WRITE)})
+
     def send(self, markers: Sequence[Marker], *, what: str = "") -> None:
         """Writes markers. ``what`` names the operator's action in words.
 
@@ -80,8 +90,7 @@ class TrackerChannel:
             MarkersNotDurable: the markers are not confirmed, so the tracker may not receive them.
             NotAuthorized: the markers may not be written.
         """
-        # Without any right to write, the brokers only say that idempotent writes are not allowed.
-        self._topics.check_rights({self._markers_topic: (DESCRIBE, WRITE)})
+        self.check_rights()
         action = new_action(self._author, what).headers() if self._author and what else None
         self._sender.send(markers, action)
         self._sender.flush()

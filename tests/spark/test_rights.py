@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StringType, StructField, StructType
 
-from spark_cursor_source.admin import pause_subscription
+from spark_cursor_source.admin import EARLIEST, Subscriptions, pause_subscription
 from spark_cursor_source.client import Service, ServiceConfig
 from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.core.marker import EndLeased, Release
@@ -304,6 +304,18 @@ def test_an_operator_who_may_not_write_markers_is_told_the_right(with_cursor: Gu
     with pytest.raises(NotAuthorized) as refused:
         pause_subscription(with_cursor.kafka(), "s", **names)
     assert refused.value.acls == (f"--operation Write --topic {control.markers}",)
+
+
+def test_a_subscription_that_its_operator_may_not_create_leaves_no_offsets(guarded: Guarded) -> None:
+    control = guarded.control
+    guarded.deny(ResourceType.TOPIC, control.markers, AclOperation.WRITE)
+    names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+    with (
+        Subscriptions(guarded.kafka(), **names) as subscriptions,
+        pytest.raises(NotAuthorized, match=f"--operation Write --topic {control.markers}"),
+    ):
+        subscriptions.create("new", control.queue, EARLIEST)
+    assert not ClusterAdmin(control.config).committed("cursorq-new", [(control.queue, 0)])
 
 
 def test_a_commit_that_is_refused_names_the_right_to_the_topic_or_to_the_group() -> None:
