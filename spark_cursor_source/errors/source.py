@@ -253,14 +253,13 @@ class UnknownSnapshot(KafkaFailure):
     topic: str
     name: str
     known: tuple[str, ...]
-    template = (
-        "Subscription '{subscription}' of topic '{topic}' has no snapshot '{name}'. Its snapshots are: "
-        "{_known}."
-    )
+    template = "Subscription '{subscription}' of topic '{topic}' has {_missing}."
 
     @property
-    def _known(self) -> str:
-        return ", ".join(self.known) or "none"
+    def _missing(self) -> str:
+        if self.name == "undo":
+            return "nothing to undo: no seek, skip, expiry or restore has changed anything in the last week"
+        return f"no snapshot '{self.name}'. Its snapshots are: {', '.join(self.known) or 'none'}"
 
 
 class TooManySnapshots(KafkaFailure):
