@@ -170,7 +170,7 @@ def test_a_command_that_waits_for_a_tracker_is_not_called_undone(
 def test_the_last_move_is_undone_and_that_too(page: TestClient, moved: dict[str, str]) -> None:
     asked = page.get("/confirm", params={"do": "undo"} | moved)
     assert "Nothing was done" in asked.text
-    assert "has no snapshot &#39;undo&#39;" in asked.text
+    assert "has nothing to undo" in asked.text
     act(page, page.get("/confirm", params={"do": "skip", "how": "all"} | moved).text)
     shown = page.get("/confirm", params={"do": "undo"} | moved)
     assert "10 messages will come again, 0 messages will be dropped" in shown.text
