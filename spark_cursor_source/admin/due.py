@@ -28,9 +28,7 @@ class DueMessages:
     next_due_ms: int | None  #: when the first delayed message becomes available; None: none is delayed
     next_deadline_ms: int | None  #: when the first lease ends unless it is extended; None: none is leased
     paused: bool  #: an operator has paused the subscription in all its partitions, so nothing is ready
-    ready: (
-        int  #: a consumer would receive them now: unread and available ones of partitions that are not paused
-    )
+    ready: int  #: unread and available in partitions that are not paused: a consumer would receive them now
 
     def to_json(self) -> str:
         """Returns the counts as a JSON object."""

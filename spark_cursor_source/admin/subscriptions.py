@@ -212,7 +212,7 @@ class Subscriptions(ClosedAtExit):
         Nothing is changed.
 
         Raises:
-            UnknownSubscription, TrackedElsewhere, NoTracker: see :meth:`skip`.
+            UnknownSubscription, TrackedElsewhere, InvalidArgument, TopicNotFound: see :meth:`skip`.
         """
         if messages is not None:
             _check_count(messages)
@@ -226,7 +226,7 @@ class Subscriptions(ClosedAtExit):
         Messages of an open transaction become readable later and are not skipped.
 
         Raises:
-            UnknownSubscription, TrackedElsewhere, NoTracker: see :meth:`skip`.
+            UnknownSubscription, TrackedElsewhere, CommandWaits: see :meth:`skip`.
         """
         cursors = self._known(subscription, topic)
         return self._end_up_to(self._ends(cursors), what="skip all messages")
@@ -238,7 +238,7 @@ class Subscriptions(ClosedAtExit):
 
         Raises:
             InvalidArgument: a partition has no cursor.
-            UnknownSubscription, TrackedElsewhere, NoTracker: see :meth:`skip`.
+            UnknownSubscription, TrackedElsewhere, CommandWaits: see :meth:`skip`.
         """
         cursors = self._known(subscription, topic)
         ends = {cell.partition: (cell, end) for cell, end in self._ends(cursors).items()}
