@@ -44,7 +44,7 @@ class SourceAcks:
         self._mode, self._is_sole = parts.options.ack_mode, parts.options.subscription_type.is_sole
         self._assignment, self._session, self._pending = parts.assignment, parts.session, parts.pending
         self._unread, self._replaying = parts.unread, replaying
-        self._cursors = parts.cursors
+        self._cursors, self._here = parts.cursors, parts.here
         self._seen: dict[Cell, str] = {}  # run id of the last answer that was looked at
         # outstanding messages of that answer that a cumulative ack must not end
         self._apart: dict[Cell, OffsetSet] = {}
@@ -125,6 +125,8 @@ class SourceAcks:
             # members.
             return []
         self._seen |= {cell: id_of(cell) for cell in new}
+        if committed is not None:
+            committed = self._here(committed)
 
         def later() -> list[Redeliver]:
             records = [] if committed is None else self._pending.after(committed)

@@ -152,9 +152,8 @@ class Planner:
     def _finish_batch(self) -> None:
         """Acks a completed batch. Runs at every trigger, because Spark's commit call comes late."""
         batch, self._in_progress = self._in_progress, None
-        committed = self._beginning.committed
         # The leases are still extended here, because computing the markers may read the batch again.
-        markers = self._source_acks.markers(batch, None if committed is None else self._parts.here(committed))
+        markers = self._source_acks.markers(batch, self._beginning.committed)
         self._lease_extender.untrack()
         if markers:
             self._parts.markers.write(markers)

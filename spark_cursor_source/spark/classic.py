@@ -61,16 +61,12 @@ def may_be_shuffled(rows: DataFrame) -> bool:
 
     For the batch of a foreachBatch function, the plan of its query counts too.
     """
-    plan = getattr(rows, "_jdf", None)
-    if plan is None:
+    if not hasattr(rows, "_jdf"):
         return True
     from py4j.protocol import Py4JError  # the client of Spark Connect does not install it
 
     try:
-        executions = [plan.queryExecution()]
-        if (query := _query_of(rows)) is not None:
-            executions.append(query.lastExecution())
-        return any("Exchange" in one.executedPlan().toString() for one in executions)
+        return any("Exchange" in one.executedPlan().toString() for one in _executions(rows))
     except (AttributeError, Py4JError, TypeError):
         return True  # internals of another version of Spark
 
@@ -80,8 +76,7 @@ def unions(rows: DataFrame) -> list[list[StructType]]:
 
     For the batch of a foreachBatch function, that is also the plan of its query. Empty with Spark Connect.
     """
-    plan = getattr(rows, "_jdf", None)
-    if plan is None:
+    if not hasattr(rows, "_jdf"):
         return []
     from py4j.protocol import Py4JError  # the client of Spark Connect does not install it
 
@@ -89,15 +84,18 @@ def unions(rows: DataFrame) -> list[list[StructType]]:
     with suppress(AttributeError, Py4JError, TypeError):  # internals of another version of Spark
         jvm: Any = rows.sparkSession._jvm
         union = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.UNION()
-        executions = [plan.queryExecution()]
-        if (query := _query_of(rows)) is not None:
-            executions.append(query.lastExecution())
-        for analyzed in (one.analyzed() for one in executions):
-            if analyzed.containsPattern(
-                union
-            ):  # most plans have none, and each step down is a call of the JVM
-                _add_unions(analyzed, found)
+        for plan in (one.analyzed() for one in _executions(rows)):
+            if plan.containsPattern(union):  # each step down is a call of the JVM, and most plans have none
+                _add_unions(plan, found)
     return found
+
+
+def _executions(rows: DataFrame) -> list[Any]:
+    """Returns the JVM's executions of the rows, and of the query whose batch they are, if any."""
+    executions = [rows._jdf.queryExecution()]
+    if (query := _query_of(rows)) is not None:
+        executions.append(query.lastExecution())
+    return executions
 
 
 def _add_unions(plan: Any, found: list[list[StructType]]) -> None:
