@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-import threading
+import time
 from contextlib import suppress
 from typing import Annotated
 
@@ -15,6 +15,8 @@ from spark_cursor_source.cli.output import print_json, print_line
 from spark_cursor_source.metrics.json_log import LogFormat, log_to_stderr
 
 DEFAULT_PORT = 9464
+# A sleep without end is not interrupted by a signal that comes just before it begins.
+_LOOK_S = 0.5
 
 
 @connected
@@ -73,4 +75,5 @@ def metrics(
             else:
                 print(f"metrics: {address}", flush=True)
             with suppress(KeyboardInterrupt):
-                threading.Event().wait()
+                while True:
+                    time.sleep(_LOOK_S)

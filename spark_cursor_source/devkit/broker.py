@@ -243,9 +243,8 @@ class EmbeddedKafka:
         Raises BrokerNotRunning.
         """
         nodes = self._alive(None, "wait()")
-        if len(nodes) == 1:
-            return nodes[0].require("wait()").wait(timeout_s)
         until = None if timeout_s is None else time.monotonic() + timeout_s
+        # Short sleeps: a wait without end is not interrupted by a signal that comes just before it begins.
         while all(node.running for node in nodes):
             if until is not None and time.monotonic() > until:
                 return False

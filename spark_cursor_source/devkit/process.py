@@ -83,7 +83,7 @@ class KeptProcess:
             return fields.split()[0]
         return ""
 
-    def wait(self, timeout_s: float | None) -> bool:
+    def wait(self, timeout_s: float) -> bool:
         try:
             self._keeper.wait(timeout_s)
         except subprocess.TimeoutExpired:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Self
 
@@ -91,9 +93,12 @@ class Tracker:
         Raises:
             CursorqError: the error that has ended it.
         """
-        ended = self._ended.wait(timeout_s)
+        until = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        # Short waits: a wait without end is not interrupted by a signal that comes just before it begins.
+        while not self._ended.is_set() and (left_s := until - time.monotonic()) > 0:
+            self._ended.wait(min(_LOOK_S, left_s))
         self.check()
-        return ended
+        return self._ended.is_set()
 
     def check(self) -> None:
         """Raises the error that has ended the tracker, if there is one."""

@@ -19,6 +19,7 @@ from spark_cursor_source.errors import TopicNotFound
 from spark_cursor_source.metrics import openmetrics, serve_metrics
 from spark_cursor_source.tracker import Tracker
 from tests.client.conftest import Rig, receive
+from tests.late_signal import late_signal
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -146,3 +147,5 @@ def test_the_command_prints_one_scrape_or_serves_until_it_is_told_to_end(
         assert process.wait(timeout=30) == 0
         served = next(line for line in map(json.loads, process.stderr) if line["event"] == "metrics_served")
         assert served["fields"]["port"] == port
+    with late_signal(signal.SIGTERM):
+        assert main([*arguments, "--port", "0"]) == 0

@@ -30,6 +30,7 @@ from spark_cursor_source.errors import (
 )
 from tests.kafka import control_plane
 from tests.kafka.control_plane import login
+from tests.late_signal import interrupted_late
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -134,6 +135,12 @@ def test_a_broker_that_ended_by_itself_is_noticed_and_can_be_started_again(own: 
     assert own.wait(timeout_s=60)
     assert not own.running
     own.start()
+    assert own.running
+
+
+def test_a_wait_for_the_end_is_interrupted_by_a_signal_that_comes_just_before_it(own: EmbeddedKafka) -> None:
+    with interrupted_late():
+        own.wait()
     assert own.running
 
 

@@ -35,6 +35,7 @@ from tests.kafka.control_plane import (
     read_all,
 )
 from tests.kafka.tracker_thread import options_of
+from tests.late_signal import interrupted_late
 from tests.tracker.spark_twin import SparkTwin
 from tests.waiting import wait_until
 
@@ -316,6 +317,16 @@ cursorsTopic = "{control.cursors}"
             yield child
         finally:
             child.kill()
+
+
+def test_a_wait_for_the_end_is_interrupted_by_a_signal_that_comes_just_before_it(
+    control: Control, tmp_path: Path
+) -> None:
+    with running(control, tmp_path) as tracker:
+        with interrupted_late():
+            tracker.wait()
+        assert not tracker.wait(0)
+    assert tracker.wait()
 
 
 # -- two kinds ---------------------------------------------------------------------------------------------
