@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shutil
 import signal
 import sys
 import time
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import settings
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
+from tests import scratch
 from tests.class_archive import use_archive
 from tests.forked import forked_planners
 from tests.schedule import (  # noqa: F401 - hooks of pytest
@@ -85,7 +87,10 @@ def end_clients() -> None:
     gc.collect()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput") and (made := scratch.use_memory()) is not None:
+        config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))
     config.stash[RESTING] = {}
     # A collection may run in a thread of librdkafka, where it aborts the process if it finds a client of that
     # thread. A frame in a traceback keeps such a client in a cycle. So garbage is collected between tests.

@@ -205,9 +205,17 @@ def dead_letter_of(cell: Cell, *ranges: tuple[int, int], reason: str = "bad", co
     return DeadLetter(cell=cell, offsets=offsets(*ranges), delivery_count=count, reason=reason)
 
 
+def ordered_producer(config: Mapping[str, str]) -> Producer:
+    """A producer that keeps the order although a new topic refuses the first request.
+
+    It is not idempotent: that would wait half a second for its id.
+    """
+    return Producer({**config, "linger.ms": 1, "max.in.flight.requests.per.connection": 1})
+
+
 def produce(config: dict[str, str], topic: str, records: Iterable[dict[str, Any]]) -> None:
     """Records as keyword arguments of ``Producer.produce``; partition 0 unless they say otherwise."""
-    producer = Producer({**config, "linger.ms": 1, "enable.idempotence": True})
+    producer = ordered_producer(config)
     failures: list[KafkaError] = []
 
     def confirmed(error: KafkaError | None, _: Message) -> None:
@@ -255,6 +263,7 @@ def read_all(config: dict[str, str], topic: str, *, committed: bool = True) -> l
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "fetch.wait.max.ms": 10,  # the broker answers so late where nothing follows
         }
     )
     count = len(consumer.list_topics(topic, timeout=20).topics[topic].partitions)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_cursor_source as cursorq
@@ -34,8 +33,7 @@ class Control:
         self.topics = ClusterAdmin(self.config)
         self._control = control_plane.Control(self.config).create(PARTITIONS)
         self.names = self._control.names
-        # Idempotent, or a new topic's first refusal could put the second message before the first.
-        self._producer = Producer({**self.config, "linger.ms": 5, "enable.idempotence": True})
+        self._producer = control_plane.ordered_producer(self.config)
         self._sender = MarkerSender(self.config, self.names["markersTopic"], PARTITIONS)
 
     def close(self) -> None:

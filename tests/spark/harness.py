@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message, Producer
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -24,7 +24,7 @@ from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import offset_json
 from tests import waiting
-from tests.kafka.control_plane import Control
+from tests.kafka.control_plane import Control, ordered_producer
 from tests.kafka.topic_records import TopicRecords
 from tests.spark.plain_query import PlainQuery
 
@@ -185,8 +185,7 @@ class Bench:
 
     def produce(self, topic: str, records: Iterable[Any], *, partition: int = 0) -> None:
         """Write records: values, or dicts of what ``Producer.produce`` takes."""
-        # Idempotent, or a new topic's first refusal could put the second message before the first.
-        producer = Producer({**self.control.config, "linger.ms": 5, "enable.idempotence": True})
+        producer = ordered_producer(self.control.config)
         for record in records:
             given = record if isinstance(record, dict) else {"value": record}
             producer.produce(topic, **({"partition": partition} | given))
