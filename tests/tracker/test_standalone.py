@@ -373,6 +373,9 @@ def test_a_spark_query_that_takes_over_ends_all_trackers(control: Control, tmp_p
         spark = SparkTwin(options_of(control, tmp_path / "spark", takeOver=True))
         stack.enter_context(spark)
         wait_until(lambda: sorted(announced(control)) == sorted(cells))
+        topics = ClusterAdmin(control.config)
+        wait_until(lambda: not any(map(is_replica, read_progress(topics, control.markers).owners.values())))
+        # A tracker without work notices it with the next marker.
         put(control, *(hello(cell, "next") for cell in cells))
         wait_until(answered(control, cells, "next"))
         for one in trackers:
