@@ -25,6 +25,7 @@ def use_memory() -> Path | None:
         return None
     _remove_forgotten()
     made = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=_MEMORY))
+    made.chmod(0o755)  # PostgreSQL runs as another user
     os.environ["TMPDIR"] = str(made)
     tempfile.tempdir = None  # to be looked up again
     return made

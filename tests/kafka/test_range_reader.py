@@ -20,12 +20,13 @@ from tests.kafka.control_plane import produce, truncation
 pytestmark = pytest.mark.broker
 
 PATIENCE_MS = 6_000
+OF_READER_MS = 20_000  #: several partitions are found to be short within it, also on a busy machine
 
 
 @pytest.fixture
 def reader(broker: EmbeddedKafka) -> Iterator[RangeReader]:
     config = {"bootstrap.servers": broker.bootstrap_servers}
-    with closing(RangeReader(config, committed=True, stall_timeout_ms=PATIENCE_MS)) as reader:
+    with closing(RangeReader(config, committed=True, stall_timeout_ms=OF_READER_MS)) as reader:
         yield reader
 
 
