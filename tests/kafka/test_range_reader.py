@@ -20,7 +20,7 @@ from tests.kafka.control_plane import produce, truncation
 pytestmark = pytest.mark.broker
 
 PATIENCE_MS = 6_000
-OF_READER_MS = 20_000  #: several partitions are found to be short within it, also on a busy machine
+OF_READER_MS = 10_000  #: several partitions are found to be short within it, also on a busy machine
 
 
 @pytest.fixture
