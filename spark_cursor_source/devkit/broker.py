@@ -240,9 +240,11 @@ class EmbeddedKafka:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits at most ``timeout_s`` seconds for the end of a broker. Returns True if one has ended.
 
-        Raises BrokerNotRunning.
+        Raises BrokerNotRunning if no broker was started, or all were stopped or killed by this object.
         """
-        nodes = self._alive(None, "wait()")
+        nodes = [node for node in self._chosen(None) if node.process is not None]
+        if not nodes:
+            raise BrokerNotRunning("wait()")
         until = None if timeout_s is None else time.monotonic() + timeout_s
         # Short sleeps: a wait without end is not interrupted by a signal that comes just before it begins.
         while all(node.running for node in nodes):

@@ -134,6 +134,7 @@ def test_a_broker_that_ended_by_itself_is_noticed_and_can_be_started_again(own: 
     os.kill(own.pid, signal.SIGKILL)
     assert own.wait(timeout_s=60)
     assert not own.running
+    assert own.wait()  # it has ended before
     own.start()
     assert own.running
 
