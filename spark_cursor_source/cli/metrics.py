@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-import time
+import threading
 from contextlib import suppress
 from typing import Annotated
 
@@ -15,8 +15,6 @@ from spark_cursor_source.cli.output import print_json, print_line
 from spark_cursor_source.metrics.json_log import LogFormat, log_to_stderr
 
 DEFAULT_PORT = 9464
-# A sleep without end is not interrupted by a signal that comes just before it begins.
-_LOOK_S = 0.5
 
 
 @connected
@@ -49,6 +47,7 @@ def metrics(
     """
     from spark_cursor_source.admin.topic_metrics import TopicMetrics
     from spark_cursor_source.core.duration import parse_duration
+    from spark_cursor_source.kafka.deadline import wait_in_steps
     from spark_cursor_source.metrics.server import openmetrics, serve_metrics
 
     topics = TopicMetrics(
@@ -75,5 +74,4 @@ def metrics(
             else:
                 print(f"metrics: {address}", flush=True)
             with suppress(KeyboardInterrupt):
-                while True:
-                    time.sleep(_LOOK_S)
+                wait_in_steps(threading.Event().wait)

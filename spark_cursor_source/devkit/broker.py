@@ -29,6 +29,7 @@ from spark_cursor_source.devkit.questions import (
 from spark_cursor_source.devkit.runtime import BrokerRuntime, find_runtime
 from spark_cursor_source.devkit.settings import OF_STORAGE, random_id, write_settings
 from spark_cursor_source.errors import BrokerError, BrokerNotReady, BrokerNotRunning
+from spark_cursor_source.kafka.deadline import wait_in_steps
 
 _GRACE_S = 1.0
 
@@ -245,13 +246,13 @@ class EmbeddedKafka:
         nodes = [node for node in self._chosen(None) if node.process is not None]
         if not nodes:
             raise BrokerNotRunning("wait()")
-        until = None if timeout_s is None else time.monotonic() + timeout_s
-        # Short sleeps: a wait without end is not interrupted by a signal that comes just before it begins.
-        while all(node.running for node in nodes):
-            if until is not None and time.monotonic() > until:
-                return False
-            time.sleep(0.05)
-        return True
+
+        def has_ended(most_s: float) -> bool:
+            if all(node.running for node in nodes):
+                time.sleep(most_s)
+            return not all(node.running for node in nodes)
+
+        return wait_in_steps(has_ended, timeout_s)
 
     def close(self) -> None:
         """Stops the brokers, and removes a temporary data directory.

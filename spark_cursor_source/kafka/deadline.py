@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from spark_cursor_source.errors import KafkaUnavailable
 #: maximum duration of a broker outage before it is an error: a restart, an election or a two-minute outage;
 #: the same value everywhere, because the part with the shortest wait would end the query
 PATIENCE_MS = 180_000
+
+_STEP_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,22 @@ class Deadline:
             yield
         finally:
             lock.release()
+
+
+def wait_in_steps(wait: Callable[[float], bool], timeout_s: float | None = None) -> bool:
+    """Wait until ``wait``, which gets the most seconds of a step, returns True. Return False on a timeout.
+
+    A wait without end is not interrupted by a signal that arrives just before it begins. Between steps, the
+    handlers of such signals run.
+
+    >>> wait_in_steps(threading.Event().wait, timeout_s=0.01)
+    False
+    """
+    until_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    while not wait(max(0.0, min(_STEP_S, until_s - time.monotonic()))):
+        if time.monotonic() >= until_s:
+            return False
+    return True
 
 
 def growing_ms(tries: int, *, first_ms: int, longest_ms: int) -> int:

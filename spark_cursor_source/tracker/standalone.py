@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from typing import Self
 
@@ -13,6 +11,7 @@ from spark_cursor_source.consumer.this_process import name_member
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.errors import KafkaUnavailable, TrackerFenced, TrackerOwnedByAnother
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.deadline import wait_in_steps
 from spark_cursor_source.kafka.group_member import GroupMember
 from spark_cursor_source.metrics.server import DEFAULT_HOST, MetricsServer, serve_metrics
 from spark_cursor_source.metrics.table import Sample
@@ -93,12 +92,9 @@ class Tracker:
         Raises:
             CursorqError: the error that has ended it.
         """
-        until = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        # Short waits: a wait without end is not interrupted by a signal that comes just before it begins.
-        while not self._ended.is_set() and (left_s := until - time.monotonic()) > 0:
-            self._ended.wait(min(_LOOK_S, left_s))
+        ended = wait_in_steps(self._ended.wait, timeout_s)
         self.check()
-        return self._ended.is_set()
+        return ended
 
     def check(self) -> None:
         """Raises the error that has ended the tracker, if there is one."""
