@@ -87,7 +87,6 @@ def end_clients() -> None:
     gc.collect()
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput") and (made := scratch.use_memory()) is not None:
         config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))

@@ -7,21 +7,22 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.beside import beside
+
 _BEGUN_S = 0.5  # until the main thread waits
 _NOTICED_S = 20.0
 
 
 @contextmanager
-def late_signal(number: signal.Signals) -> Iterator[None]:
-    """Sends the signal while the block waits. Its handler ends the block, and fails if that takes long.
+def late_signal(number: signal.Signals = signal.SIGUSR1) -> Iterator[None]:
+    """Sends the signal while the block waits, and fails if the block does not end soon after.
 
     Another thread receives the signal. Python runs the handler in the main thread, but only when that thread
-    returns from its system call.
+    returns from its system call. The handler raises KeyboardInterrupt, unless the block sets another one.
     """
-    waiter, ended, in_time = threading.get_ident(), threading.Event(), True
-    before = signal.getsignal(number)
+    waiter, in_time = threading.get_ident(), True
 
-    def tell() -> None:
+    def tell(ended: threading.Event) -> None:
         nonlocal in_time
         ended.wait(_BEGUN_S)
         signal.pthread_kill(threading.get_ident(), number)
@@ -29,27 +30,10 @@ def late_signal(number: signal.Signals) -> Iterator[None]:
             in_time = False
             signal.pthread_kill(waiter, number)
 
-    teller = threading.Thread(target=tell)
-    teller.start()
+    before = signal.signal(number, signal.default_int_handler)
     try:
-        yield
+        with beside(tell):
+            yield
     finally:
-        ended.set()
-        teller.join()
         signal.signal(number, before)
     assert in_time, f"{number.name} was not noticed in {_NOTICED_S:g} s"
-
-
-@contextmanager
-def interrupted_late() -> Iterator[None]:
-    """Expects that the block waits until it is interrupted, by Ctrl-C at the worst moment."""
-    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
-    try:
-        with late_signal(signal.SIGUSR1):
-            try:
-                yield
-            except KeyboardInterrupt:
-                return
-            raise AssertionError("the wait ended by itself")
-    finally:
-        signal.signal(signal.SIGUSR1, before)

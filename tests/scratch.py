@@ -1,7 +1,7 @@
 """Where the files of the tests are: in memory, if the machine has enough of it.
 
-Brokers create and delete thousands of files, which is a tenth of what they cost on a disk. Give ``TMPDIR`` to
-have the files elsewhere; they are kept there.
+Brokers create and delete thousands of files. On a disk, that is a tenth of the CPU time of such tests. With
+``TMPDIR`` in the environment, the files are there, and are kept.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from spark_cursor_source.errors import (
 )
 from tests.kafka import control_plane
 from tests.kafka.control_plane import login
-from tests.late_signal import interrupted_late
+from tests.late_signal import late_signal
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -140,7 +140,7 @@ def test_a_broker_that_ended_by_itself_is_noticed_and_can_be_started_again(own: 
 
 
 def test_a_wait_for_the_end_is_interrupted_by_a_signal_that_comes_just_before_it(own: EmbeddedKafka) -> None:
-    with interrupted_late():
+    with late_signal(), pytest.raises(KeyboardInterrupt):
         own.wait()
     assert own.running
 

@@ -44,6 +44,7 @@ from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
 from tests import waiting
+from tests.beside import beside
 from tests.e2e import plain_app, processes
 from tests.e2e.processes import Part
 from tests.forked import start_forked
@@ -463,20 +464,14 @@ class Field:
         keys: Sequence[str | None] = (None,),
     ) -> Iterator[None]:
         """Append the values to each partition, over and over, as long as the block runs."""
-        ended = threading.Event()
 
-        def produce() -> None:
+        def produce(ended: threading.Event) -> None:
             while not ended.wait(every_s):
                 for partition in range(partitions):
                     self.produce(values, partition=partition, keys=keys)
 
-        thread = threading.Thread(target=produce)
-        thread.start()
-        try:
+        with beside(produce):
             yield
-        finally:
-            ended.set()
-            thread.join()
 
     def ack(self, offsets: Iterable[int], *, partition: int = 0) -> None:
         """Ack from outside, as any job may."""

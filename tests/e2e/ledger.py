@@ -23,6 +23,7 @@ from confluent_kafka import Producer
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.devkit.spark_session import python_environment
+from tests.beside import beside
 from tests.e2e import processes
 from tests.e2e.harness import ROOT, App, Field, Garage, SparkGarage, Verdict
 from tests.e2e.processes import Part
@@ -108,10 +109,10 @@ class Ledger:
     @contextmanager
     def _producing(self) -> Iterator[None]:
         """Messages of every kind, each once, all the time."""
-        ended, kinds = threading.Event(), random.Random(self.seed)
+        kinds = random.Random(self.seed)
         producer = Producer(self.queue.control.config | {"enable.idempotence": True, "log_level": 0})
 
-        def produce() -> None:
+        def produce(ended: threading.Event) -> None:
             while not ended.wait(0.1):
                 for partition in range(PARTITIONS if self._produced - self._acked < BACKLOG else 0):
                     (kind,) = kinds.choices([*KINDS], [*KINDS.values()])
@@ -119,13 +120,10 @@ class Ledger:
                     self._produced += 1
                 producer.poll(0)
 
-        thread = threading.Thread(target=produce)
-        thread.start()
         try:
-            yield
+            with beside(produce):
+                yield
         finally:
-            ended.set()
-            thread.join()
             assert producer.flush(PATIENCE_S) == 0
 
 

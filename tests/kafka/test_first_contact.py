@@ -33,6 +33,7 @@ from spark_cursor_source.spark.ack_writer import AckWriter
 from spark_cursor_source.spark.actions import run_action
 from spark_cursor_source.spark.message_writer import EnqueueWriter
 from spark_cursor_source.tracker.planner import TrackerPlanner
+from tests.beside import beside
 
 pytestmark = pytest.mark.broker
 
@@ -50,20 +51,14 @@ def listening(serve: Callable[[socket.socket], None]) -> Iterator[str]:
     """The address of a server that treats each connection like this."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.1)
-        ended = threading.Event()
 
-        def accept() -> None:
+        def accept(ended: threading.Event) -> None:
             while not ended.is_set():
                 with suppress(TimeoutError):
                     serve(server.accept()[0])
 
-        thread = threading.Thread(target=accept)
-        thread.start()
-        try:
+        with beside(accept):
             yield f"127.0.0.1:{server.getsockname()[1]}"
-        finally:
-            ended.set()
-            thread.join()
 
 
 def speak_tls(connection: socket.socket) -> None:

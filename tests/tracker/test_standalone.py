@@ -35,7 +35,7 @@ from tests.kafka.control_plane import (
     read_all,
 )
 from tests.kafka.tracker_thread import options_of
-from tests.late_signal import interrupted_late
+from tests.late_signal import late_signal
 from tests.tracker.spark_twin import SparkTwin
 from tests.waiting import wait_until
 
@@ -323,7 +323,7 @@ def test_a_wait_for_the_end_is_interrupted_by_a_signal_that_comes_just_before_it
     control: Control, tmp_path: Path
 ) -> None:
     with running(control, tmp_path) as tracker:
-        with interrupted_late():
+        with late_signal(), pytest.raises(KeyboardInterrupt):
             tracker.wait()
         assert not tracker.wait(0)
     assert tracker.wait()

@@ -23,6 +23,7 @@ from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.ui import Collector, UiSettings, create_app
+from tests.beside import beside
 from tests.conftest import ROOT
 from tests.kafka.control_plane import Control, control_on, produce
 from tests.ui.conftest import settings_of
@@ -93,20 +94,16 @@ def settle(message: QueueMessage | None, pick: random.Random, share: float) -> N
 @contextmanager
 def work_goes_on(control: Control, consumer: QueueConsumer, pick: random.Random) -> Iterator[None]:
     """Producers and one of the consumers work until the end of the block."""
-    ended = threading.Event()
 
-    def work() -> None:
+    def work(ended: threading.Event) -> None:
         while not ended.wait(0.1):
             orders = [{"value": b"{}", "partition": pick.randrange(4)} for _ in range(pick.randrange(8, 16))]
             produce(control.config, TOPIC, orders)
             for _ in orders:
                 settle(consumer.receive(WAIT_MS), pick, 0.99)
 
-    worker = threading.Thread(target=work)
-    worker.start()
-    yield
-    ended.set()
-    worker.join()
+    with beside(work):
+        yield
 
 
 @pytest.fixture(scope="module")
