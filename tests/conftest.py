@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import re
-import shutil
 import signal
 import sys
 import time
@@ -88,8 +87,8 @@ def end_clients() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput") and (made := scratch.use_memory()) is not None:
-        config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))
+    if not hasattr(config, "workerinput"):
+        scratch.use_memory()
     config.stash[RESTING] = {}
     # A collection may run in a thread of librdkafka, where it aborts the process if it finds a client of that
     # thread. A frame in a traceback keeps such a client in a cycle. So garbage is collected between tests.

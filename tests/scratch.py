@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 _MEMORY = Path("/dev/shm")
@@ -16,19 +17,17 @@ _PREFIX = "cursorq-"
 _ENOUGH_BYTES = 12 << 30
 
 
-def use_memory() -> Path | None:
-    """Have this process and its children put temporary files into a new directory in memory.
-
-    Return the directory; None if they stay where they are.
-    """
+def use_memory() -> None:
+    """Have this process and its children put temporary files into memory, until this process ends."""
     if "TMPDIR" in os.environ or not _fits():
-        return None
+        return
     _remove_forgotten()
     made = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=_MEMORY))
     made.chmod(0o755)  # PostgreSQL runs as another user
     os.environ["TMPDIR"] = str(made)
     tempfile.tempdir = None  # to be looked up again
-    return made
+    # After the directory that multiprocessing has in it, which it removes with priority -100.
+    Finalize(None, shutil.rmtree, args=(made, True), exitpriority=-200)
 
 
 def _fits() -> bool:
