@@ -206,14 +206,19 @@ def test_a_slow_consumer_leases_no_more_than_its_buffer_holds(make_rig: MakeRig)
 def test_consumers_share_the_partitions_and_one_that_leaves_hands_over_what_it_has(rig: Rig) -> None:
     first, second = rig.consumer(), rig.consumer()
     seen: dict[int, list[QueueMessage]] = {0: [], 1: []}
+    sent: list[tuple[int, int]] = []
 
-    def both_work() -> bool:
-        rig.send(b"x", b"y", b"z")
+    def received_all() -> bool:
         for number, consumer in enumerate((first, second)):
             while (message := consumer.receive(100)) is not None:
                 seen[number].append(message)
                 message.ack()
-        return all({message.partition for message in seen[n]} for n in seen) and all(
+        return set(sent) <= set(ids([*seen[0], *seen[1]]))
+
+    def both_work() -> bool:
+        sent.extend(rig.send(b"x", b"y", b"z"))
+        wait_until(received_all)  # one that comes later would be taken for one of those below
+        return all(seen.values()) and all(
             len({message.partition for message in messages[-3:]}) == 1 for messages in seen.values()
         )
 

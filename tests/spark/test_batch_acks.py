@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from spark_cursor_source.consumer import membership
 from spark_cursor_source.core.marker import (
@@ -17,6 +18,7 @@ from spark_cursor_source.core.marker import (
     Start,
 )
 from spark_cursor_source.core.offsets import OffsetSet
+from tests.kafka.control_plane import read_all
 from tests.spark.desk import Desk, MakeDesk, Query
 from tests.waiting import wait_until
 
@@ -248,6 +250,9 @@ def test_what_is_acked_up_to_a_position_spares_what_a_restored_state_has_waiting
     look_at_answer(query)
     desk.say(RestoreState(cell=desk.cell(), name="a"))
     desk.until(lambda cursor: cursor.outstanding == OffsetSet.of((0, 4)))
+    # Else a batch could hold redeliveries only, or new messages only.
+    wait_until(lambda: offsets_behind(query) == 4)
+    wait_until(lambda: read_all(desk.control.config, desk.control.redeliveries))
     assert query.until_rows(lambda offset, _: offset == 0) == [(0, 2), (1, 2), (4, 1), (5, 1)]
     query.reader.commit(query.end)
     desk.until(lambda cursor: cursor.totals.acked >= 12)
@@ -283,6 +288,16 @@ def look_at_answer(query: Query) -> None:
     """Have a query read the tracker's answer, which has come, and look at it."""
     for _ in range(2):
         assert not has_new(query)
+
+
+def offsets_behind(query: Query) -> int | None:
+    """Return the offsets from the position of a query to the end, None while no partition is held.
+
+    The query looks for news, but plans no batch.
+    """
+    assert query.reader.latestOffset(query.start, ReadMaxRows(0)) == query.start
+    behind: dict[str, int] = (query.reader.reportLatestOffset() or {}).get("offsetsBehindLatest", {})
+    return behind.get("sum")
 
 
 def has_new(query: Query) -> bool:
