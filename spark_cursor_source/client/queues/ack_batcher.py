@@ -245,17 +245,18 @@ class AckBatcher:
             else:
                 if self._observer is not None:
                     self._observer.written(markers)
-            for future in (written, self._in_progress):
+            self._forget(markers)
+            # A caller that is told may ask for a flush at once: its settlements are no longer in progress.
+            for future in (self._in_progress, written):
                 if not future.done():
                     future.set_result(None)
-            self._forget(markers)
             return
 
     def _drop(self, written: Future[None], markers: Sequence[Marker], problem: CursorqError) -> None:
         """Reports markers that are not retried: to their future, or to close() if the future is completed."""
         if (written.done() or self._closed) and not all(isinstance(marker, KeepAlive) for marker in markers):
             self._given_up = problem
-        for future in (written, self._in_progress):
+        for future in (self._in_progress, written):
             if not future.done():
                 future.set_exception(problem)
 
