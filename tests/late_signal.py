@@ -8,14 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.beside import beside
+from tests.waiting import PATIENCE_S
 
 _BEGUN_S = 0.5  # until the main thread waits
 _NOTICED_S = 20.0
 
 
 @contextmanager
-def late_signal(number: signal.Signals = signal.SIGUSR1) -> Iterator[None]:
+def late_signal(
+    number: signal.Signals = signal.SIGUSR1, *, after: threading.Event | None = None
+) -> Iterator[None]:
     """Sends the signal while the block waits, and fails if the block does not end soon after.
+
+    The block sets ``after`` where it begins to wait, if it has more to do before than a moment's work.
 
     Another thread receives the signal. Python runs the handler in the main thread, but only when that thread
     returns from its system call. The handler raises KeyboardInterrupt, unless the block sets another one.
@@ -24,6 +29,8 @@ def late_signal(number: signal.Signals = signal.SIGUSR1) -> Iterator[None]:
 
     def tell(ended: threading.Event) -> None:
         nonlocal in_time
+        if after is not None:
+            after.wait(PATIENCE_S)
         ended.wait(_BEGUN_S)
         signal.pthread_kill(threading.get_ident(), number)
         if not ended.wait(_NOTICED_S):

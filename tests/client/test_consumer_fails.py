@@ -47,7 +47,7 @@ def make_consumer() -> MakeConsumer:
         config = ServiceConfig(bootstrap_servers="localhost:1", message_topic="t")
         topics = ClusterAdmin(dict(config.kafka), timeout_ms=1_000)
         buffer = ReceiveBuffer(10)
-        batcher = AckBatcher(write, lease_ms=60_000, timeout_ms=1_000)
+        batcher = AckBatcher(write, lease_ms=60_000, timeout_ms=20_000)
         feed = ScriptedFeed(config, None, topics, KnownTopics(topics, subscription="s"), batcher, buffer)
         feed.script = iter(script)
         sender: Any = SimpleNamespace(close=lambda: None)

@@ -25,10 +25,9 @@ def trackers() -> int:
 def test_consumers_with_an_embedded_tracker_share_one(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(2)
     sent = rig.send(b"first", b"second")
-    given = {"tracker": "embedded", "redelivery_timeout_ms": 1_000}
     before = trackers()
-    consumer = rig.consumer(**given)
-    other = rig.consumer(subscription="other", **given)
+    consumer = rig.consumer(tracker="embedded")
+    other = rig.consumer(subscription="other", tracker="embedded")
     assert trackers() == before + 1
     received = receive(consumer, 2)
     assert ids(received) == sorted(sent)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import uuid
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,12 +14,19 @@ from confluent_kafka import KafkaError, Producer
 
 from spark_cursor_source.client import Ack, AckPolicy, Client, StartAt, StopAt
 from spark_cursor_source.client.streams.expected_offset import ExpectedOffsets
-from spark_cursor_source.errors import AckTimeout, CursorqError, IncorrectOffset, InvalidArgument
+from spark_cursor_source.errors import (
+    AckTimeout,
+    CursorqError,
+    IncorrectOffset,
+    InvalidArgument,
+    KafkaUnavailable,
+)
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
 from tests.client.conftest import OpenClient
 from tests.kafka.control_plane import produce, read_all
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -104,9 +112,19 @@ def test_who_writes_without_asking_is_seen_even_in_the_last_moment(
 
 
 def test_a_transaction_that_is_open_is_waited_for(
-    open_client: OpenClient, client: Client, config: dict[str, str], ledger: str
+    open_client: OpenClient, client: Client, config: dict[str, str], stream: str, ledger: str
 ) -> None:
     hasty = open_client(clientTimeout="2s")
+
+    def is_connected() -> bool:
+        try:
+            return hasty.fetch_partition_metadata(ledger, 0).high_watermark == 0 and bool(
+                hasty.publish(stream, b"")
+            )
+        except (AckTimeout, KafkaUnavailable):
+            return False
+
+    wait_until(is_connected)  # its first call may take more than 2 s
     producer = Producer({**config, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -143,10 +161,10 @@ from spark_cursor_source.client import Client, StartAt, StopAt
 from spark_cursor_source.errors import IncorrectOffset
 servers, streams, ledger, name = sys.argv[1:]
 with Client({"kafka.bootstrap.servers": servers, "streamsTopic": streams}) as client:
-    added, refused, position, last = 0, 0, 0, 0
-    while added < 25:
+    added, refused, others, position, last = 0, 0, 0, 0, 0
+    while added < 25 or others < 25:  # else one may end before the other has started
         for message in client.subscribe(ledger, start=StartAt.offset(position), stop=StopAt.latest()):
-            position, last = message.offset + 1, int(message.value.split()[0])
+            position, last, others = message.offset + 1, int(message.value.split()[0]), others + 1
         try:
             ack = client.publish(ledger, b"%d %s" % (last + 1, name.encode()), expected_offset=position)
         except IncorrectOffset:
@@ -162,13 +180,13 @@ def test_two_processes_that_race_count_without_a_gap_or_a_repeat(
 ) -> None:
     def count(name: str) -> int:
         command = [sys.executable, "-c", COUNTER, config["bootstrap.servers"], streams_topic, ledger, name]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=240)
         assert ran.returncode == 0, ran.stderr
         return int(ran.stdout)
 
     with ThreadPoolExecutor(2) as pool:
         refused = list(pool.map(count, ("one", "two")))
     counted = [value.split() for value in messages_of(config, ledger) if value is not None]
-    assert [int(number) for number, _ in counted] == list(range(1, 51))
-    assert sorted(name for _, name in counted) == [b"one"] * 25 + [b"two"] * 25
+    assert [int(number) for number, _ in counted] == list(range(1, len(counted) + 1))
+    assert min(Counter(name for _, name in counted)[name] for name in (b"one", b"two")) >= 25
     assert sum(refused) > 0, "they did not meet"

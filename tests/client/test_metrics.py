@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable
 
@@ -16,6 +17,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from spark_cursor_source.admin import TopicMetrics
 from spark_cursor_source.cli import main
 from spark_cursor_source.errors import TopicNotFound
+from spark_cursor_source.kafka import deadline
 from spark_cursor_source.metrics import openmetrics, serve_metrics
 from spark_cursor_source.tracker import Tracker
 from tests.client.conftest import Rig, receive
@@ -70,7 +72,9 @@ def test_client_tracker_and_topics_show_what_became_of_the_messages(make_rig: Ca
 
     def tracked() -> bool:
         found = scraped(exporter.port)
-        return found["acks_total", "ack", *place] == 2 and found["dead_letters_total", *place] == 1
+        return found.get(("acks_total", "ack", *place)) == 2 and (
+            found.get(("dead_letters_total", *place)) == 1
+        )
 
     wait_until(tracked)
     found = scraped(exporter.port)
@@ -78,7 +82,7 @@ def test_client_tracker_and_topics_show_what_became_of_the_messages(make_rig: Ca
     assert found["backlog_messages", *place] == found["in_flight_messages", *place] == 2
     assert found["subscription_consumers", *place] == 1
     assert found["cursor_bytes", *place] > 10
-    assert found["oldest_unacked_age_seconds", *place] < 60
+    assert found["oldest_unacked_age_seconds", *place] < 600
     assert found["control_topic_fit", control.markers] == 1
 
     port = tracker.metrics_port
@@ -117,7 +121,7 @@ def test_an_exporter_without_topics_says_so_and_tries_again_at_the_next_scrape(r
 
 
 def test_the_command_prints_one_scrape_or_serves_until_it_is_told_to_end(
-    rig: Rig, capsys: pytest.CaptureFixture[str]
+    rig: Rig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {
         "bootstrap-servers": rig.control.config["bootstrap.servers"],
@@ -147,5 +151,14 @@ def test_the_command_prints_one_scrape_or_serves_until_it_is_told_to_end(
         assert process.wait(timeout=30) == 0
         served = next(line for line in map(json.loads, process.stderr) if line["event"] == "metrics_served")
         assert served["fields"]["port"] == port
-    with late_signal(signal.SIGTERM):
+    waits = threading.Event()
+
+    wait_in_steps = deadline.wait_in_steps
+
+    def told(wait: Callable[[float], bool]) -> bool:
+        waits.set()
+        return wait_in_steps(wait)
+
+    monkeypatch.setattr(deadline, "wait_in_steps", told)
+    with late_signal(signal.SIGTERM, after=waits):
         assert main([*arguments, "--port", "0"]) == 0

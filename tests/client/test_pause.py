@@ -40,6 +40,7 @@ def test_a_paused_subscription_leases_nothing_new_until_it_is_resumed(rig: Rig) 
     consumer = rig.consumer()
     first, second = receive(consumer, 2)
     kafka = rig.control.config
+    wait_until(lambda: len(rig.cursors()) == 2)
     assert pause_subscription(kafka, "s", rig.topic, author="alice", **names(rig)) == Paused(2, 0)
     assert all(paused_ms(rig))
     assert pause_subscription(kafka, "s", **names(rig)) == Paused(paused=2, before=2)
@@ -48,6 +49,8 @@ def test_a_paused_subscription_leases_nothing_new_until_it_is_resumed(rig: Rig) 
     first.nack(0)
     second.ack()
     assert consumer.receive(1_500) is None
+    wait_until(lambda: sum(one.totals.acked for one in rig.cursors()) == 1)
+    wait_until(lambda: sum(len(one.available) for one in rig.cursors()) == 1)
     stats = read_stats(kafka, subscription="s", **names(rig), redeliveries_topic=rig.control.redeliveries)
     assert " paused" in stats.to_text()
     told = json.loads(stats.to_json())["topics"][rig.topic]["subscriptions"]["s"]

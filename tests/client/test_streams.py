@@ -18,6 +18,7 @@ from spark_cursor_source.errors import (
     CursorqError,
     InvalidArgument,
     KafkaRefused,
+    KafkaUnavailable,
     NoSuchStream,
     StreamExists,
 )
@@ -193,7 +194,7 @@ def test_a_message_that_is_not_confirmed_in_time_is_an_error_that_says_so(
         def is_connected() -> bool:
             try:
                 client.publish(stream, b"")
-            except AckTimeout:
+            except (AckTimeout, KafkaUnavailable):
                 return False
             return True
 

@@ -148,7 +148,7 @@ def test_a_paused_partition_is_delivered_once_it_is_published_to(
         time.sleep(1.0)
         assert came == []
         other.publish(ten, b"10", partition=0)
-        reader.join(20)
+        reader.join(120)
         assert came == [b"%d" % n for n in range(2, 11)]
 
 
