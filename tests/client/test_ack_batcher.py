@@ -23,6 +23,7 @@ from spark_cursor_source.errors import (
     AlreadySettled,
     ClientClosed,
     ConsumerFailed,
+    CursorqError,
     InvalidArgument,
     KafkaUnavailable,
     MarkersNotDurable,
@@ -30,6 +31,7 @@ from spark_cursor_source.errors import (
     NotSettled,
 )
 from spark_cursor_source.kafka.deadline import Deadline
+from tests.waiting import wait_until
 
 CELL = Cell(subscription="s", topic="t", partition=0)
 
@@ -268,6 +270,38 @@ def test_a_refused_write_that_was_told_is_no_error_of_a_flush(make_batcher: Make
     with pytest.raises(NotAuthorized):
         message(batcher, 0).ack()
     batcher.flush(None)
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_caller_that_is_told_of_its_ack_has_nothing_in_progress(
+    make_batcher: MakeBatcher, refused: bool
+) -> None:
+    # A callback of a future runs at the moment at which its waiters may go on.
+    entered, go_on = threading.Event(), threading.Event()
+
+    def write(markers: Sequence[Marker]) -> None:
+        entered.set()
+        assert go_on.wait(20)
+        if refused:
+            raise NotAuthorized("markers", "write markers", ())
+
+    batcher = make_batcher(write)
+    batcher.track(CELL, OffsetSet.of((0, 1)), run_id="r")
+    told: list[int | CursorqError] = []
+
+    def look(_: object) -> None:
+        try:
+            batcher.flush(0)
+        except CursorqError as problem:
+            told.append(problem)
+        told.append(batcher.held)
+
+    future = message(batcher, 0).ack_async()
+    assert entered.wait(20)
+    future.add_done_callback(look)
+    go_on.set()
+    wait_until(lambda: told)
+    assert told == [0]
 
 
 def test_no_keep_alive_speaks_after_what_gives_back(make_batcher: MakeBatcher) -> None:

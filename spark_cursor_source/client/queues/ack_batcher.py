@@ -245,19 +245,29 @@ class AckBatcher:
             else:
                 if self._observer is not None:
                     self._observer.written(markers)
-            self._forget(markers)
-            # A caller that is told may ask for a flush at once: its settlements are no longer in progress.
-            for future in (self._in_progress, written):
-                if not future.done():
-                    future.set_result(None)
+                self._complete(written, markers, None)
             return
 
     def _drop(self, written: Future[None], markers: Sequence[Marker], problem: CursorqError) -> None:
         """Reports markers that are not retried: to their future, or to close() if the future is completed."""
         if (written.done() or self._closed) and not all(isinstance(marker, KeepAlive) for marker in markers):
             self._given_up = problem
+        self._complete(written, markers, problem)
+
+    def _complete(
+        self, written: Future[None], markers: Sequence[Marker], problem: CursorqError | None
+    ) -> None:
+        """Tells the callers how the write ended.
+
+        A caller that was told may flush at once. Its settlements are then no longer in progress.
+        """
+        self._forget(markers)
         for future in (self._in_progress, written):
-            if not future.done():
+            if future.done():
+                continue
+            if problem is None:
+                future.set_result(None)
+            else:
                 future.set_exception(problem)
 
     def _rest(self) -> None:
