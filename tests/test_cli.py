@@ -36,7 +36,7 @@ def test_cursorq_broker_prints_its_address_and_ends_cleanly_when_told(number: si
         port = int(address.rpartition(":")[2])
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
         command.send_signal(number)
-        assert command.wait(timeout=40) == 0
+        assert command.wait(timeout=120) == 0
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), timeout=5)
 
@@ -54,7 +54,7 @@ def test_cursorq_broker_runs_a_cluster_and_says_which_broker_ended(tmp_path: Pat
         hint = command.stderr.readline()
         assert hint.endswith(f"in another shell: export CURSORQ_BOOTSTRAP_SERVERS={addresses}\n")
         os.kill(broker_in(tmp_path / "broker-2"), signal.SIGKILL)
-        assert command.wait(timeout=60) == 1
+        assert command.wait(timeout=120) == 1
         assert command.stderr.readline().startswith("cursorq: broker 2 ended by itself")
 
 
@@ -105,7 +105,7 @@ def test_ctrl_c_ends_a_command_with_one_line_and_130(arguments: list[str]) -> No
         with command:
             server.accept()[0].close()  # it is at work
             command.send_signal(signal.SIGINT)
-            _, said = command.communicate(timeout=40)
+            _, said = command.communicate(timeout=120)
     assert said.splitlines()[-1:] == ["cursorq: interrupted"]
     assert "Traceback" not in said
     assert command.returncode == 130

@@ -102,7 +102,7 @@ def test_a_cluster_goes_on_without_its_leader_which_comes_back(cluster: Embedded
     assert leader not in cluster.pids
     assert len(cluster.pids) == 2
     write(cluster, "failover", b"2")
-    assert cluster.leader("failover", 0) not in (leader, None)
+    wait_until(lambda: cluster.leader("failover", 0) not in (leader, None))
     cluster.start(leader)
     wait_until(lambda: in_sync(cluster, "failover") == [1, 2, 3])
     assert read_all(cluster, "failover") == [b"1", b"2"]
@@ -228,7 +228,7 @@ def test_the_command_that_is_told_with_a_lax_control_topic_cures_it(
     wait_until(lambda: len(topics.weak(["lax"])) == 1)
     (weak,) = topics.weak(["lax"])
     run_kafka_script(weak.cure, "kafka-configs.sh", "kafka.admin.ConfigCommand", tmp_path)
-    assert topics.weak(["lax"]) == ()
+    wait_until(lambda: topics.weak(["lax"]) == ())  # each broker learns of it in its own time
 
 
 def run_kafka_script(command: str, script: str, tool: str, directory: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_message_in_a_partition_without_a_leader_stays_open_and_holds_up_no_ot
         assert (again[:3], end[:3]) == ((START, 0, 0), (END, 1, 0))
         why, messages = tracker.trouble(1)
         assert (why, messages) == ("partition 0 of topic 'leaderless' has no leader", 1)
-        hasty = ClusterAdmin(config, timeout_ms=2_000)
+        hasty = ClusterAdmin(config, timeout_ms=8_000)
         with pytest.raises(
             KafkaUnavailable, match=r"list offsets.* partition 0 of topic 'leaderless' has no leader"
         ):
@@ -281,8 +281,8 @@ def test_a_message_in_a_partition_without_a_leader_stays_open_and_holds_up_no_ot
         cluster.start(leaders[0])
         wait_until(lambda: cluster.leader("leaderless", 0) == leaders[0])
         # Its pause lasts 2 s or longer, as a Start says; nobody asks before it is over.
-        (end,) = rows_of(tracker.reappend(due((0, 0, 42))), MarkerFormat.KMQ)
-        assert end[:3] == (END, 0, 0)
+        # A topic that answered late is left alone for some seconds.
+        wait_until(lambda: rows_of(tracker.reappend(due((0, 0, 42))), MarkerFormat.KMQ)[0][:3] == (END, 0, 0))
 
 
 def led(topics: ClusterAdmin, topic: str, *, partitions: int) -> dict[int, tuple[int, tuple[int, ...]]]:

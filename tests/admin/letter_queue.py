@@ -13,6 +13,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.tracker.dead_letter_copier import DeadLetterCopier
 from tests.kafka.control_plane import cell_of, dead_letter_of, produce, read_all
+from tests.waiting import wait_until
 
 
 class Queue:
@@ -52,5 +53,8 @@ class Queue:
         return replace(letter, reason=reason, error=error, last_delivery_ms=7)
 
     def back(self) -> list[Message]:
-        """What has been appended since."""
+        """What has been appended since, when the last transaction is to be seen."""
+        places = [(self.topic, number) for number in range(3)]
+        ends = self.topics.end_offsets(places, committed=False)
+        wait_until(lambda: self.topics.end_offsets(places, committed=True) == ends)
         return read_all(self.config, self.topic)[10:]

@@ -23,6 +23,7 @@ from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.wire import cursor as wire
 from tests.kafka.control_plane import PARTITIONS, Control, cell_of, cursor_of, login, produce
 from tests.kafka.tracker_thread import options_of
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
@@ -127,7 +128,7 @@ def test_the_first_ack_of_a_new_subscription_waits_for_the_tracker(
     time.sleep(0.3)
     assert not done.done()
     with Tracker(options_of(control, tmp_path)):
-        done.result(timeout=20)
+        done.result(timeout=PATIENCE_S)
         with pytest.raises(UnknownSubscription, match="no cursor of subscription 'nwe'"):
             check.check({cell_of(queue, subscription="nwe"): OffsetSet.of((0, 1))})
 
@@ -156,7 +157,7 @@ def test_an_ack_waits_for_the_transaction_that_writes_its_cursor(
         time.sleep(0.3)
         assert not done.done()
         commit()
-    done.result(timeout=20)
+    done.result(timeout=PATIENCE_S)
 
 
 def test_an_ack_is_not_refused_for_a_transaction_that_stays_open(

@@ -41,7 +41,8 @@ def test_a_tracker_that_stood_still_while_another_took_over_ends_and_changes_not
     first = queue.tracker()
     consumer = queue.consumer(leaseTimeout="3s")
     queue.produce(["plain", "leave", "flaky", "reject"])
-    first.until(lambda: queue.cursor() is not None and len(queue.cursor().leased) == 1, "1 is left")
+    # Among all cursors: the present one may have it for a moment only.
+    first.until(lambda: any(len(one.cursor.leased) == 1 for one in queue.cursors()), "1 is left")
     first.process.pause()
     second = queue.tracker(takeOver=True)
     consumer.until(queue.all_settled, "the second tracker is at work, and the lease is over")
@@ -147,7 +148,8 @@ def test_markers_that_are_removed_before_the_tracker_has_read_them_stop_it(
         tracker.process.pause()
     queue.produce(["leave"] * 3)
     consumer.until_seen(6)
-    consumer.until(lambda: len(queue.markers(Start)) == 1, "only the last batch is in the markers")
+    starts = [one.marker.offsets.first for one in queue.markers(Start)]
+    assert min(starts) == 3, "only what came last is in the markers, in one batch or more"
     _truncate_markers(queue, admin)
     if at_work:
         tracker.process.resume()
@@ -188,9 +190,9 @@ def test_a_producer_whose_clock_is_an_hour_off_moves_no_deadline(
     its_time_ms = int(time.time() * 1000) + wrong_ms
     queue.produce(["plain"] * 3, timestamp_ms=its_time_ms)
     _start_from_elsewhere(queue, OffsetSet.of((0, 3)), timestamp_ms=its_time_ms)
-    tracker.until(lambda: queue.cursor() and len(queue.cursor().leased) == 3, "they are leased")
     (start,) = queue.markers(Start)
-    tracker.until(lambda: len(queue.cursor().waiting) == 3, "the lease is over")
+    # A tracker that is late does not see the lease before its end.
+    tracker.until(lambda: queue.cursor() and len(queue.cursor().waiting) == 3, "the lease is over")
     over_ms = next(one.at_ms for one in queue.cursors() if one.cursor.waiting)
     assert 3_000 <= over_ms - start.at_ms < 60_000
     assert abs(start.at_ms - time.time() * 1000) < HOUR_MS / 2

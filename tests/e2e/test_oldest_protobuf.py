@@ -35,7 +35,7 @@ def python(tmp_path: Path) -> Path:
         [sys.executable, "-m", "pip", *install, "--target", str(site_packages), wanted],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     if done.returncode:
         pytest.skip(f"{wanted} cannot be installed: {done.stderr.strip()[-300:]}")
@@ -54,7 +54,7 @@ def test_all_records_are_read_and_written_by_the_oldest_protobuf(python: Path, t
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=500,
     )
     assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-1_000:]
     assert re.search(r"\d{2,} passed", done.stdout)

@@ -27,9 +27,10 @@ def test_a_second_exclusive_query_is_refused_and_told_who_is_there(make_plain_qu
     queue = make_plain_queue()
     queue.tracker()
     queue.produce(["plain"])
-    first = queue.consumer(**SETTINGS)
+    lasting = SETTINGS | {"sessionTimeout": "10s"}  # else the first may lose its place when it stands still
+    first = queue.consumer(**lasting)
     first.until(queue.all_settled, "the first is acked")
-    second = queue.consumer(**SETTINGS)
+    second = queue.consumer(**lasting)
     error = second.until_failed()
     assert "SubscriptionInUse: subscriptionType=exclusive is refused" in error
     (member,) = queue.topics.group_members(queue.group)
@@ -60,7 +61,7 @@ def test_a_failover_query_takes_over_in_a_session_timeout_and_loses_nothing(
         {"killed": first.kill_tree, "paused": first.process.pause, "left": first.leave}[how]()
         wait_until(lambda: second.seen() or third.seen(), "one of those that wait takes over")
         # A look each half second, the join, and the tracker's answer, on a busy machine.
-        assert time.monotonic() - end < (0.0 if how == "left" else SESSION_S) + 25.0
+        assert time.monotonic() - end < (0.0 if how == "left" else SESSION_S) + 90.0
         if how == "paused":
             first.process.resume()
         time.sleep(2.0)
@@ -94,7 +95,7 @@ def test_what_a_lost_query_had_leased_comes_back_in_a_session_timeout_and_not_in
         took_s = time.monotonic() - end
         print(f"{how}: what was leased came again after {took_s:.1f} s")
         # The session, a look each half second, the join, and the tracker's answer, on a busy machine.
-        assert took_s < (0.0 if how == "left" else SESSION_S) + 25.0
+        assert took_s < (0.0 if how == "left" else SESSION_S) + 90.0
         first.open_gate()
         if how == "paused":
             first.process.resume()
@@ -172,7 +173,7 @@ def test_messages_of_a_key_go_to_one_task_in_order_while_the_assignment_lasts(
 ) -> None:
     queue = make_plain_queue(2)
     queue.tracker()
-    settings = {"subscriptionType": "key_shared", "minPartitions": 5, "sessionTimeout": "3s"}
+    settings = {"subscriptionType": "key_shared", "minPartitions": 5, "sessionTimeout": "60s"}
     apps = [queue.consumer(**settings) for _ in range(2)]
     wait_until(lambda: len(queue.topics.group_members(queue.group)) == 2, "both are there")
     wait_until(lambda: all(m.partitions for m in queue.topics.group_members(queue.group)), "both have one")

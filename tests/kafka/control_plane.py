@@ -286,10 +286,12 @@ def read_all(config: dict[str, str], topic: str, *, committed: bool = True) -> l
 
 
 def set_config(admin: AdminClient, topic: str, name: str, value: str) -> None:
-    """Set one configuration of a topic."""
+    """Set one configuration of a topic, and wait until the broker knows."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     change = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin.incremental_alter_configs([change])[change].result(timeout=20)
+    asked = ConfigResource(ResourceType.TOPIC, topic)
+    wait_until(lambda: admin.describe_configs([asked])[asked].result(timeout=20)[name].value == value)
 
 
 def truncation(*, at: int, end: int) -> KafkaError:

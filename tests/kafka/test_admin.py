@@ -286,7 +286,7 @@ def test_a_client_that_knew_the_leaders_of_before_a_crash_learns_of_the_new_ones
     mortal: EmbeddedKafka, make_control: Callable[[dict[str, str]], Control]
 ) -> None:
     control = make_control({"bootstrap.servers": mortal.bootstrap_servers, "log_level": "0"})
-    topics = ClusterAdmin(control.config, timeout_ms=30_000)
+    topics = ClusterAdmin(control.config, timeout_ms=120_000)
     markers = [(control.markers, number) for number in range(PARTITIONS)]
     for _ in range(3):
         assert set(topics.end_offsets(markers, committed=True).values()) == {0}
@@ -422,7 +422,7 @@ def test_whoever_may_not_is_told_what(guarded_broker: EmbeddedKafka) -> None:
 
 def test_a_wrong_password_is_named_as_the_cause_and_is_not_told(guarded_broker: EmbeddedKafka) -> None:
     servers = {"bootstrap.servers": guarded_broker.bootstrap_servers, "log_level": "0"}
-    topics = ClusterAdmin(servers | login("bob", "hunter2"), timeout_ms=1_500)
+    topics = ClusterAdmin(servers | login("bob", "hunter2"), timeout_ms=6_000)
     with pytest.raises(KafkaFailure) as refused:
         topics.describe(["any"])
     assert "Invalid username or password" in str(refused.value)

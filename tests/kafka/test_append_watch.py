@@ -44,11 +44,11 @@ def test_an_append_is_noticed_and_the_records_before_are_not(
     watch.begin({(topic, 0): 1, (topic, 1): 0})
     assert not watch.wait(0.7)
     produce(config, topic, [{"value": b"new", "partition": 1}])
-    assert watch.wait(10)
+    assert watch.wait(60)
     assert not watch.wait(0.7)
     watch.begin({(topic, 0): 1, (topic, 1): 1})  # nothing to do: it is there already
     produce(config, topic, [{"value": b"new", "partition": 0}])
-    assert watch.wait(10)
+    assert watch.wait(60)
 
 
 def test_a_fetch_that_was_stopped_begins_at_the_ends_that_it_is_given(
@@ -62,7 +62,7 @@ def test_a_fetch_that_was_stopped_begins_at_the_ends_that_it_is_given(
     assert not watch.wait(0.7)
     watch.begin({(topic, 0): 2, (topic, 1): 0})
     produce(config, topic, [{"value": b"new", "partition": 1}])
-    assert watch.wait(10)
+    assert watch.wait(60)
 
 
 def test_records_and_the_end_of_a_transaction_are_noticed(
@@ -74,11 +74,11 @@ def test_records_and_the_end_of_a_transaction_are_noticed(
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=0)
     producer.flush()
-    assert watch.wait(10)
+    assert watch.wait(60)
     watch.begin({(topic, 0): 1})  # the last stable offset stands still while the transaction is open
     assert not watch.wait(0.7)
     producer.commit_transaction(20)
-    assert watch.wait(10)
+    assert watch.wait(60)
 
 
 def test_a_notice_comes_in_milliseconds(watch: AppendWatch, config: dict[str, str], topic: str) -> None:
@@ -90,6 +90,6 @@ def test_a_notice_comes_in_milliseconds(watch: AppendWatch, config: dict[str, st
         producer.produce(topic, b"new", partition=0)
         producer.flush()
         began = time.monotonic()
-        assert watch.wait(10)
+        assert watch.wait(60)
         waits.append(time.monotonic() - began)
     assert min(waits) < 0.4, "sooner than the broker answers a fetch without records"

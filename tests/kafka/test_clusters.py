@@ -14,6 +14,7 @@ from spark_cursor_source.devkit.runtime import find_java, find_runtime
 from spark_cursor_source.errors import KafkaFailure
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.markers import MarkerSender
+from tests.conftest import READY_S
 from tests.kafka.control_plane import PARTITIONS, Control, cell_of, offsets, read_all
 
 pytestmark = pytest.mark.broker
@@ -45,12 +46,14 @@ def test_a_certificate_of_another_authority_is_named_as_the_cause(tmp_path: Path
     }
     config = {"security.protocol": "SSL", "log_level": "0"}
     with EmbeddedKafka(
-        properties=properties, client_config=config | {"ssl.ca.location": str(right)}
+        properties=properties,
+        client_config=config | {"ssl.ca.location": str(right)},
+        ready_timeout_s=READY_S,
     ) as broker:
         servers = {"bootstrap.servers": broker.bootstrap_servers}
         ClusterAdmin(servers | config | {"ssl.ca.location": str(right)}).create({"orders": (1, {})})
         with pytest.raises(KafkaFailure) as refused:
-            ClusterAdmin(servers | config | {"ssl.ca.location": str(wrong)}, timeout_ms=1_500).describe(
+            ClusterAdmin(servers | config | {"ssl.ca.location": str(wrong)}, timeout_ms=6_000).describe(
                 ["orders"]
             )
     assert "certificate verify failed" in str(refused.value)

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.config import open_client
 from tests.conftest import ROOT, CreateTopic
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -77,7 +78,8 @@ def test_a_consumer_that_is_interrupted_says_so(call: str) -> None:
     consumer = open_client(Consumer, config)
     consumer.assign([TopicPartition("any", 0, 0)])
     with pytest.raises(KeyboardInterrupt):
-        consumer.poll(2) if call == "poll" else consumer.consume(1, 2)
+        # The call may end before the client has tried to connect.
+        wait_until(lambda: (consumer.poll(2) if call == "poll" else consumer.consume(1, 2)) and False)
     consumer.close()
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,13 @@ from spark_cursor_source.kafka import native
 from spark_cursor_source.kafka.config_roles import reader_config
 from spark_cursor_source.kafka.consumers import borrowed_fastest_consumer, close_idle_consumers
 from spark_cursor_source.kafka.native import SWITCH, NativeConsumer, open_native_consumer
+from tests.beside import beside
 from tests.conftest import CreateTopic
 from tests.kafka.control_plane import produce
 from tests.kafka.everything import END, fill
 from tests.kafka.ways import NEEDS_NATIVE
 from tests.logged import events
+from tests.waiting import PATIENCE_S, wait_until
 
 NOWHERE = reader_config({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
 
@@ -122,12 +124,14 @@ def test_a_consumer_serves_one_thread_and_only_while_it_is_open(caplog: pytest.L
     assert consumer is not None
     assert [event.partition(" ")[0] for event in events(caplog.records)] == ["native_reader_used"]
     inner = consumer._consumer
-    waiting = threading.Thread(target=inner.read, args=(0, 0, 1, 1, 1, 900, False))
-    waiting.start()
-    time.sleep(0.1)
-    with pytest.raises(RuntimeError, match="in use by another thread"):
-        inner.unassign()
-    waiting.join()
+
+    def keep_reading(ended: threading.Event) -> None:
+        while not ended.is_set():
+            with suppress(RuntimeError):  # the other thread has it
+                inner.read(0, 0, 1, 1, 1, 200, False)
+
+    with beside(keep_reading), pytest.raises(RuntimeError, match="in use by another thread"):
+        wait_until(inner.unassign)
     consumer.close()
     consumer.close()
     calls: list[Callable[[], object]] = [
@@ -220,7 +224,7 @@ def test_memory_that_is_used_again_is_not_that_of_columns_that_are_still_there(
                 while position < start + at_once:
                     first = position
                     batch, position, _ = consumer.read(
-                        0, first, start + at_once, at_once, 1 << 20, 5_000, False
+                        0, first, start + at_once, at_once, 1 << 20, 60_000, False
                     )
                     held[first] = pa.record_batch(batch)  # what was held of it before is free now
             wrong.extend(
@@ -233,5 +237,5 @@ def test_memory_that_is_used_again_is_not_that_of_columns_that_are_still_there(
 
     with ThreadPoolExecutor(threads) as readers:
         for done in [readers.submit(read) for _ in range(threads)]:
-            done.result(timeout=60)
+            done.result(timeout=PATIENCE_S)
     assert not wrong

@@ -11,7 +11,7 @@ from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
-from tests.conftest import CreateTopic
+from tests.conftest import READY_S, CreateTopic
 
 pytestmark = pytest.mark.broker
 
@@ -22,7 +22,7 @@ def test_a_producer_that_has_lost_its_only_broker_is_given_up_for_one_that_finds
     # A lone broker that was fenced for a moment may be lost to a client. Here another one takes its place.
     topic, deadline = create_topic(), Deadline.after_ms(120_000)
     record = Record(topic, 0, None, b"value")
-    with EmbeddedKafka(properties={"auto.create.topics.enable": False}) as former:
+    with EmbeddedKafka(properties={"auto.create.topics.enable": False}, ready_timeout_s=READY_S) as former:
         at_former = {"bootstrap.servers": former.bootstrap_servers}
         ClusterAdmin(at_former).create({topic: (1, {})})
         lost = TransactionalProducer(at_former | {"log_level": "0"}, uuid.uuid4().hex)

@@ -136,7 +136,7 @@ def test_brokers_that_are_away_for_too_long_fail_the_write(
 ) -> None:
     servers = {"bootstrap.servers": mortal.bootstrap_servers}
     topic = create_on(servers, 1)
-    with borrowed_sender(servers | {"message.timeout.ms": "5000"}) as sender:
+    with borrowed_sender(servers | {"message.timeout.ms": "15000"}) as sender:
         sender.admit(topic, None)
         sender.send([value(topic, b"x")])
         sender.flush()

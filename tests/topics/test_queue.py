@@ -23,9 +23,10 @@ from spark_cursor_source.kafka.config_roles import reader_config
 from spark_cursor_source.kafka.consumers import borrowed_fastest_consumer, close_idle_consumers
 from spark_cursor_source.topics.message_columns import message_schema
 from spark_cursor_source.topics.queue import Missing, arrow_batches
-from tests.conftest import CreateTopic, DeleteTopic
+from tests.conftest import READY_S, CreateTopic, DeleteTopic
 from tests.kafka.control_plane import login, transaction
 from tests.kafka.ways import on_both_ways, read_records, same_on_both_ways
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
@@ -382,7 +383,7 @@ def test_two_threads_read_with_a_consumer_each(config: dict[str, str], create_to
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert found == {partition: list(range(30_000)) for partition in (0, 1)}
 
 
@@ -402,7 +403,7 @@ def test_a_slice_survives_pickling() -> None:
 @pytest.fixture(scope="module")
 def own_broker() -> Iterator[EmbeddedKafka]:
     """A broker to be restarted, that compacts at once."""
-    with EmbeddedKafka(properties={"log.cleaner.backoff.ms": 100}) as running:
+    with EmbeddedKafka(properties={"log.cleaner.backoff.ms": 100}, ready_timeout_s=READY_S) as running:
         yield running
 
 
@@ -421,7 +422,7 @@ def test_what_compaction_took_is_a_gap(own_broker: EmbeddedKafka) -> None:
         produce(servers, topic, [{"key": b"%d" % (number % 3), "value": b"x"} for number in range(9)])
         time.sleep(0.3)
     config = {"bootstrap.servers": servers}
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + PATIENCE_S
     told: Told = []
     found = rows(config, piece(topic, (0, 36)), told=told)
     while len(found) == 36 and time.monotonic() < give_up:
@@ -447,7 +448,7 @@ def test_a_read_outlives_a_restart_of_the_broker(own_broker: EmbeddedKafka) -> N
         include_headers=False,
         queue_id=None,
         on_missing=lambda *_: None,
-        stall_timeout_ms=60_000,
+        stall_timeout_ms=int(READY_S * 1000),
     ):
         read.extend(batch.column("offset").to_pylist())
         if not restarted:

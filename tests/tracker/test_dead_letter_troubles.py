@@ -51,7 +51,7 @@ def new_outbox() -> Iterator[Callable[..., Outbox]]:
     made: list[Outbox] = []
 
     def make(control: Control, **settings: Any) -> Outbox:
-        outbox = outbox_of(control, copy_patience_ms=5_000, **settings)
+        outbox = outbox_of(control, **{"copy_patience_ms": 30_000} | settings)
         outbox.open(take_over=False)
         made.append(outbox)
         return outbox
@@ -116,8 +116,7 @@ def test_one_message_that_is_too_large_is_held_and_its_neighbours_are_written_on
     assert "MSG_SIZE_TOO_LARGE" in held.trouble
     record = next(one for one in read_all(control.config, control.markers))
     assert (record.key(), record.partition()) == (queue.key, queue.control_partition(PARTITIONS))
-    shown = cursor(control, queue)
-    assert shown is not None
+    shown = wait_until(lambda: cursor(control, queue))  # each partition shows the transaction in its own time
     assert (shown.outstanding, shown.mark_delete) == (offsets((1, 2)), 0)
     limit(admin, dlq, 100_000)
     again = replace(letter, offsets=offsets((1, 2)), tries=1)
@@ -172,8 +171,9 @@ def test_a_right_that_is_missing_holds_up_the_letters_that_need_it(
 
 
 def test_a_dead_letter_topic_that_was_deleted_is_made_again_at_the_next_try(
-    control: Control, outbox: Outbox, queue: Cell, delete_topic: DeleteTopic
+    control: Control, new_outbox: Callable[..., Outbox], queue: Cell, delete_topic: DeleteTopic
 ) -> None:
+    outbox = new_outbox(control, copy_patience_ms=5_000)  # it waits for the topic as long as that
     outbox.carry_out(0, decisions=[dead_letter_of(queue, (0, 1))], cursors=[], next_markers={})
     delete_topic(f"{control.queue}-billing-DLQ")
     letter = dead_letter_of(queue, (2, 3))

@@ -33,11 +33,13 @@ from spark_cursor_source.errors import (
     TrackerOwnedByAnother,
 )
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.topics import tracker_progress
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.tracker_progress import REPLICA, metadata, read_progress
 from spark_cursor_source.tracker.outbox import Outbox, Share, tracker_group
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import redelivery as wire
+from tests.conftest import READY_S
 from tests.forgotten import FAULT, TRIES, offsets_are_forgotten
 from tests.forked import start_forked
 from tests.kafka.control_plane import (
@@ -70,6 +72,7 @@ def new_outbox() -> Iterator[MakeOutbox]:
 
     def make(control: Control, query_id: str = "query", **settings: Any) -> Outbox:
         policies = settings.pop("policies", {})
+        settings.setdefault("copy_patience_ms", 60_000)
         settings["policy_for"] = lambda subscription: policies.get(subscription, RedeliveryPolicy())
         outbox = outbox_of(control, query_id, **settings)
         made.append(outbox)
@@ -149,6 +152,8 @@ def test_announcements_cursors_and_positions_of_a_batch_are_there_together(
     done = outbox.carry_out(0, decisions=redelivers, cursors=cursors, next_markers={3: 7, 5: 2})
     assert done is True
     wait_until(lambda: shows(control, *cursors))
+    # The partitions of a transaction become visible one by one.
+    wait_until(lambda: len(announced(control)) == len(redelivers))
     records = read_all(control.config, control.redeliveries)
     assert sorted(announced(control), key=lambda one: one.cell) == redelivers
     for record in records:
@@ -619,10 +624,11 @@ def test_a_tracker_whose_own_last_commit_is_shown_late_is_not_fenced(
 
 
 def test_a_successor_whose_commit_is_not_seen_yet_is_not_pushed_out(
-    control: Control, new_outbox: MakeOutbox
+    control: Control, new_outbox: MakeOutbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # first: batch 0 -- its producer is thrown away ------ batch 1 again: fenced, and nobody else is
     # successor:        batch 1 -- positions of batch 2 ------ their commit ---------- batch 3
+    monkeypatch.setattr(tracker_progress, "_COMMIT_SEEN_MS", 60_000)  # this thread may stand still meanwhile
     first = new_outbox(control)
     first.open(take_over=False)
     first.carry_out(0, decisions=[], cursors=[], next_markers={})
@@ -644,7 +650,7 @@ def test_a_successor_whose_commit_is_not_seen_yet_is_not_pushed_out(
         time.sleep(0.5)
         successor.commit_transaction(30)
         with pytest.raises(TrackerFenced):
-            reopening.result(30)
+            reopening.result(120)
     send_positions(3)
     successor.commit_transaction(30)
     member.close()
@@ -694,7 +700,6 @@ def test_a_transaction_that_takes_longer_than_a_call_may_is_committed(
     outbox = new_outbox(control, config=control.config | slow, call_timeout_ms=400)
     outbox.open(take_over=False)
     redelivers = [redeliver_of(cell_of("orders"), (n, n + 1)) for n in range(5_000)]
-    outbox._patience_ms = 60_000
     assert outbox.carry_out(0, decisions=redelivers, cursors=[], next_markers={}) is True
     wait_until(lambda: len(announced(control)) == len(redelivers))
 
@@ -952,7 +957,7 @@ def test_copies_wait_for_a_broker_that_restarts(
 ) -> None:
     control = make_control({"bootstrap.servers": mortal.bootstrap_servers})
     cell = with_messages(control, ClusterAdmin(control.config))
-    outbox = new_outbox(control, copy_patience_ms=60_000)  # a broker's start takes long on a busy machine
+    outbox = new_outbox(control, copy_patience_ms=int(READY_S * 1000))
     outbox.open(take_over=False)
     outbox.carry_out(0, decisions=[dead_letter_of(cell, (0, 1))], cursors=[], next_markers={})
     mortal.stop()

@@ -38,7 +38,7 @@ pytestmark = [
 
 TOPIC, QUIET = "shop.orders", "shop.mails"
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 800}
-WAIT_MS = 20_000
+WAIT_MS = 120_000
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 SAMPLES = 40  #: of the curves in the pictures
 
