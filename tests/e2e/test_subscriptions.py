@@ -19,7 +19,7 @@ from tests.e2e.harness import App, Field, wait_until
 pytestmark = [pytest.mark.e2e, pytest.mark.broker, pytest.mark.timeout(300)]
 
 MakeQueue = Callable[..., Field]
-SESSION_S = 3.0
+SESSION_S = 6.0
 SETTINGS = {"sessionTimeout": f"{SESSION_S:.0f}s", "leaseTimeout": "5s", "maxOffsetsPerTrigger": 6}
 
 
