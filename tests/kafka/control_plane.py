@@ -208,9 +208,10 @@ def dead_letter_of(cell: Cell, *ranges: tuple[int, int], reason: str = "bad", co
 def ordered_producer(config: Mapping[str, str]) -> Producer:
     """A producer that keeps the order although a new topic refuses the first request.
 
-    It is not idempotent: that would wait half a second for its id.
+    It is not idempotent: that would wait half a second for its id. Nothing is sent before the flush, so that
+    a query sees all of what is written to a partition at once, or none.
     """
-    return Producer({**config, "linger.ms": 1, "max.in.flight.requests.per.connection": 1})
+    return Producer({**config, "linger.ms": 60_000, "max.in.flight.requests.per.connection": 1})
 
 
 def produce(config: dict[str, str], topic: str, records: Iterable[dict[str, Any]]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import spark_cursor_source as cursorq
+from tests.spark.harness import start_patiently
 
 PAUSE_S = 0.002
 
@@ -36,7 +37,10 @@ def main(options: dict[str, str], directory: Path, at: list[int]) -> None:
         dying = directory / f"died-{message.offset}"
         if message.offset not in at or dying.exists():
             return
-        time.sleep(2)  # what was handled before is acked
+        (directory / f"waits-{message.offset}").touch()
+        goes = directory / f"go-{message.offset}"
+        while not goes.exists():  # the test waits until those before are acked
+            time.sleep(0.02)
         dying.touch()
         if message.offset == worker:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -58,7 +62,8 @@ def main(options: dict[str, str], directory: Path, at: list[int]) -> None:
     rows = rows.repartition(1)  # its output dies with the executor, so that Spark runs the whole stage again
     sink = cursorq.AckSink.per_row(handle, flush="200ms", resources=resources)
     writer = rows.writeStream.foreachBatch(sink).trigger(availableNow=True)
-    writer.option("checkpointLocation", str(directory / "checkpoint")).start().awaitTermination()
+    start = writer.option("checkpointLocation", str(directory / "checkpoint")).start
+    start_patiently(start).awaitTermination()
     spark.stop()
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink, Reject
@@ -23,7 +24,7 @@ from spark_cursor_source.devkit.spark_session import SHORT_LIVED
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.tracker import TrackerOptions
-from tests.spark.harness import wait_until
+from tests.spark.harness import start_patiently, wait_until
 
 
 def main(servers: str, topic: str, directory: Path, right: str, wrong: str, unused: str, of_key: str) -> None:
@@ -64,7 +65,7 @@ def main(servers: str, topic: str, directory: Path, right: str, wrong: str, unus
         print(repr(parsed), str(parsed))
 
     cursorq.register(spark)
-    tracker = cursorq.start_tracker(spark, tracking)
+    tracker = start_patiently(lambda: cursorq.start_tracker(spark, tracking))
 
     def handle(message: object) -> object:
         if message.offset == 1:  # type: ignore[attr-defined]
@@ -86,7 +87,7 @@ def main(servers: str, topic: str, directory: Path, right: str, wrong: str, unus
         else:
             raise AssertionError("that should have failed")
 
-    def run(checkpoint: str, changed: dict[str, str], sink: Callable | None = None) -> object:
+    def run(checkpoint: str, changed: dict[str, str], sink: Callable | None = None) -> StreamingQuery:
         frame = spark.readStream.format("cursorq").options(**{**options, **changed}).load()
         if "kafka.sasl.pasword" not in changed:  # Spark hides what has the name of a secret, and this has not
             frame.explain(True)
@@ -97,13 +98,13 @@ def main(servers: str, topic: str, directory: Path, right: str, wrong: str, unus
     def remember(outcomes: object, batch_id: int) -> None:
         done.extend(row.offset for row in outcomes.collect())  # type: ignore[attr-defined]
 
-    query = run("query", {})
-    wait_until(lambda: done.count(2) == 2, "2 comes back", queries=[query, tracker])
+    query = start_patiently(lambda: run("query", {}))
+    wait_until(lambda: done.count(2) >= 2, "2 comes back", queries=[query, tracker])
     for one in (query, tracker):
         print(one.status, one.lastProgress, one.recentProgress, one.name, one.explain(True))
 
     def ends(checkpoint: str, changed: dict[str, str], sink: Callable | None = None) -> Callable[[], object]:
-        return lambda: run(checkpoint, changed, sink).awaitTermination()  # type: ignore[attr-defined]
+        return lambda: run(checkpoint, changed, sink).awaitTermination()
 
     def fail(batch: object, batch_id: int) -> None:
         raise RuntimeError("the sink fails")
@@ -137,7 +138,7 @@ def main(servers: str, topic: str, directory: Path, right: str, wrong: str, unus
     print(writing.explain(True), writing.lastProgress)
     writing.stop()
     look_at_the_ui(spark, directory)
-    query.stop()  # type: ignore[attr-defined]
+    query.stop()
     tracker.stop()
     spark.stop()
     print("all done")

@@ -140,10 +140,14 @@ def test_a_killed_worker_costs_the_handler_calls_since_the_last_flush(
     wait_until(lambda: len(ended(markers)) >= 500, "500 are acked")
     os.kill(worker.pid or 0, signal.SIGKILL)
     worker.join()
-    called, acked = handler.calls, ended(markers)
-    assert len(called) - len(acked) <= 500, "about a second of work, of a process that has a busy machine"
+    called, acked = handler.calls, len(ended(markers))
     assert run(markers, handler, rows(300), rows(700, first=300)) == 1_000
-    assert handler.calls == [*called, *range(len(acked), 1_000)]
+    again = handler.calls[len(called) :]
+    assert again == list(range(1_000 - len(again), 1_000))
+    # What the worker had sent may have come to the broker only after it was killed.
+    skipped = 1_000 - len(again)
+    assert acked <= skipped <= len(called)
+    assert len(called) - skipped <= 500, "about a second of work, of a process that has a busy machine"
     assert ended(markers) == OffsetSet.of((0, 1_000))
 
 
@@ -343,6 +347,7 @@ def test_a_straggler_is_not_acked_with_its_batch_and_is_acked_by_name(markers: M
     flusher.start(calls)
     flusher.follow(given, 2)
     calls.submit(given, [1, 3])
+    wait_until(lambda: calls.running() == [(given, 3)], "1 is done")
     assert not calls.finish(0.1)
     calls.close()
     following = flusher.leave(calls)

@@ -14,6 +14,9 @@ from pyspark.sql import functions as F
 
 from spark_cursor_source import AckSink, Leave
 from spark_cursor_source.client import Client
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.marker import Release
+from spark_cursor_source.core.offsets import OffsetSet
 from tests.spark.harness import Bench, Seen
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -78,8 +81,8 @@ def test_no_new_message_is_leased_while_too_many_are_outstanding(bench: Bench) -
     bench.until(lambda: len(seen.rows) == 30, "30 are leased")
     time.sleep(0.8)  # several triggers
     assert len(seen.rows) == 30
-    assert query.lastProgress is not None
-    shown = json.loads(query.lastProgress["sources"][0]["latestOffset"])
+    progress = bench.until(lambda: query.lastProgress, "the batch is over")
+    shown = json.loads(progress["sources"][0]["latestOffset"])
     assert (shown["outstanding"], shown["maxOutstanding"], shown["maxOutstandingReached"]) == (30, 30, True)
     cursorq.ack(bench.frame(topic, [(p, n, 1) for p, n in seen.ids()[:10]]), options)
     bench.until(lambda: len(seen.rows) == 40, "10 more are leased")
@@ -293,10 +296,10 @@ def test_headers_are_a_column_where_they_are_asked_for(bench: Bench) -> None:
 def test_nothing_of_a_paused_partition_is_delivered_nor_comes_back_until_it_is_published_to(
     bench: Bench,
 ) -> None:
-    # p0: 0 delivered, left open -- paused -- 1 -- 0 is available again -- [nothing of p0] -- publish: 0 1 2
+    # p0: 0 delivered, left open -- paused -- 1 -- 0 is released -- [nothing of p0] -- publish: 0 1 2
     # p1:                                   -- 0: delivered
     topic, streams = bench.create_topic(2), f"streams-{uuid.uuid4().hex[:8]}"
-    options = bench.options(topic, leaseTimeout="4s", streamsTopic=streams)
+    options = bench.options(topic, leaseTimeout="10m", streamsTopic=streams)
     first = (0, 0, 1)
 
     def ack_later(row: Any) -> Any:
@@ -311,7 +314,9 @@ def test_nothing_of_a_paused_partition_is_delivered_nor_comes_back_until_it_is_p
         bench.produce(topic, [b"x"])
         bench.produce(topic, [b"x"], partition=1)
         bench.until(lambda: (1, 0) in seen.ids(), "the other partition goes on")
-        bench.until(lambda: (c := bench.cursor(topic)) is not None and c.available, "its lease is over")
+        cell, zero = Cell(subscription="s", topic=topic, partition=0), OffsetSet.of((0, 1))
+        bench.control.write(Release(cell=cell, offsets=zero, delivery_count=1, delay_ms=0))
+        bench.until(lambda: (c := bench.cursor(topic)) is not None and c.available, "it is available")
         time.sleep(0.5)  # it asks for the next batch twenty times a second
         assert seen.ids() == [(0, 0), (1, 0)]
         client.publish(topic, b"x", partition=0)

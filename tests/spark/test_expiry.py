@@ -22,13 +22,22 @@ def test_messages_expire_while_no_consumer_runs_and_the_next_one_sees_none_of_th
 ) -> None:
     # 0 acked, 1 released for long | nobody reads: 2-3 aborted, 4 control, 5-7 plain; all expire | new
     topic, name = bench.create_topic(), "short-lived-kept"
-    bench.produce(topic, [b"0", b"1"])
     options = bench.options(topic, name)
 
     def handle(message: Any) -> Any:
         return Release(delay="10m") if message.offset == 1 else None
 
-    bench.drain(options, AckSink.per_row(handle, options))
+    query = bench.start(options, AckSink.per_row(handle, options))
+    # A query that begins may take longer to its first batch than messages live.
+    bench.until(lambda: "Waiting" in query.status["message"], "the query is at work")
+    bench.produce(topic, [b"0", b"1"])
+
+    def handled() -> bool:
+        totals = bench.cursor(topic, name).totals
+        return totals.acked + totals.released + totals.expired >= 2
+
+    bench.until(handled, "both are handled")
+    query.stop()
     transaction(bench.control.config, [(topic, {"value": b"aborted"})] * 2, commit=False)
     # Their producer's clock is not believed.
     written = time.monotonic()
@@ -58,7 +67,7 @@ def test_a_running_query_neither_leases_nor_delivers_what_expired_before_its_tur
     def handle(batch: Any, batch_id: int) -> None:
         seen(batch, batch_id)
         if len(seen.rows) == 1:
-            bench.until(lambda: expired(bench, topic) == 3, "three expired")
+            bench.until(lambda: expired(bench, topic) >= 3, "those that wait expire")
 
     bench.produce(topic, [b"%d" % n for n in range(4)])
     bench.start(options, AckSink(handle, options))

@@ -23,6 +23,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.markers import MarkerSender
+from tests.conftest import READY_S
 from tests.kafka.control_plane import Control, control_on, produce
 from tests.kafka.tracker_thread import running_tracker
 from tests.spark.harness import logged, wait_until
@@ -36,7 +37,7 @@ MakePlanner = Callable[..., BatchPlanner]
 @pytest.fixture(scope="module")
 def mortal() -> Iterator[EmbeddedKafka]:
     """A broker that stands still for a while."""
-    with EmbeddedKafka(properties={"auto.create.topics.enable": False}) as broker:
+    with EmbeddedKafka(properties={"auto.create.topics.enable": False}, ready_timeout_s=READY_S) as broker:
         yield broker
 
 
@@ -192,7 +193,7 @@ def next_batch(planner: BatchPlanner, start: SourceOffset) -> SourceOffset:
         end = planner.latest_offset(start, max_offsets=None)
         return None if end is start else end
 
-    found: SourceOffset = wait_until(asked, "there is a batch", timeout_s=30)
+    found: SourceOffset = wait_until(asked, "there is a batch")
     return found
 
 

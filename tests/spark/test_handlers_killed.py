@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from spark_cursor_source.core.marker import Start
+from tests import waiting
 from tests.e2e.processes import TAG, kill_tree
 from tests.spark.harness import Bench, wait_until
 
@@ -22,7 +23,7 @@ APP = Path(__file__).with_name("handlers_app.py")
 COUNT = 1_200
 WORKER, EXECUTOR, DRIVER = AT = (300, 600, 900)
 MOST = 60
-"""Calls that a death may repeat, of 2 ms each; who dies has waited for a flush first."""
+"""Calls that a death may repeat, of 2 ms each; who dies has waited until the others before are acked."""
 
 
 def begin(bench: Bench, topic: str, directory: Path, tag: str) -> subprocess.Popen[bytes]:
@@ -49,9 +50,16 @@ def test_a_killed_worker_executor_and_driver_repeat_about_what_was_not_flushed(
     tag = uuid.uuid4().hex
     try:
         app = begin(bench, topic, tmp_path, tag)
-        died = tmp_path / f"died-{DRIVER}"
-        wait_until(lambda: died.exists() or app.poll() is not None, "the driver is to die", timeout_s=240)
-        assert died.exists(), (tmp_path / "log").read_text(errors="replace")[-4_000:]
+
+        def ended() -> None:
+            assert app.poll() is None, (tmp_path / "log").read_text(errors="replace")[-4_000:]
+
+        for offset in AT:
+            waits = tmp_path / f"waits-{offset}"
+            waiting.wait_until(waits.exists, f"{offset} is to die", between=ended)
+            bench.until(lambda at=offset: bench.cursor(topic).mark_delete == at - 1, "all before are acked")
+            (tmp_path / f"go-{offset}").touch()
+        wait_until((tmp_path / f"died-{DRIVER}").exists, "the driver is to die")
         kill_tree(tag)
         app.wait(30)
         app = begin(bench, topic, tmp_path, tag)

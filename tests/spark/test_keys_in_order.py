@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -90,15 +90,18 @@ def test_a_reject_ends_a_message(kind: str) -> None:
 
 
 def test_a_handler_that_exceeds_its_timeout_holds_back_the_later_ones() -> None:
+    released = threading.Event()
+
     def fn(message: Message) -> None:
         if message.offset == 0:
-            time.sleep(0.5)
+            released.wait(60)
 
-    handling = Handling(fn=fn, by_key=True, in_order=True, concurrency=2, timeout_ms=100)
+    handling = Handling(fn=fn, by_key=True, in_order=True, concurrency=2, timeout_ms=2_000)
     running = calls_of(handling, ())
     rows = rows_of((0, b"a"), (1, b"b"), (2, b"a"))
     running.submit(rows, range(3))
     assert running.finish(30)
+    released.set()
     running.close()
     assert outcomes(rows) == {0: "release", 1: "ack", 2: "block"}
 

@@ -35,16 +35,17 @@ def test_a_running_query_obeys_a_rate_and_its_removal(bench: Bench) -> None:
     query = bench.start(options, cursorq.AckSink(seen, options))
     bench.until(lambda: len(seen.rows) == 5, "the query runs")
     limit(bench, "rated", rate=RATE)
-    bench.until(lambda: "rateLimit" in (shown(query) or {}), "the idle query reports it", timeout_s=30)
+    bench.until(lambda: "rateLimit" in (shown(query) or {}), "the idle query reports it")
     began, before = time.monotonic(), len(seen.rows)
     for partition in (0, 1):
         bench.produce(topic, [b"x"] * 500, partition=partition)
     bench.until(lambda: len(seen.rows) - before >= 3 * RATE, "messages come at the rate")
+    came = len(seen.rows) - before
     passed_s = time.monotonic() - began
-    assert len(seen.rows) - before <= RATE * (passed_s + 2), "in this time, and in the batch before"
+    assert came <= RATE * (passed_s + 2), "in this time, and in the batch before"
     assert passed_s > 1.5
     limit(bench, "rated", rate=None)
-    bench.until(lambda: len(seen.rows) == 1_005, "the rest comes at once", timeout_s=30)
+    bench.until(lambda: len(seen.rows) == 1_005, "the rest comes at once", timeout_s=60)
     assert len(seen.ids(1)) == len(set(seen.ids(1))) == 1_005
 
 
@@ -62,16 +63,14 @@ def test_the_smaller_of_the_option_and_the_operators_limit_holds(bench: Bench) -
     query = bench.start(options, seen)
     bench.until(lambda: len(seen.rows) == 5, "the query runs")
     limit(bench, "bounded", max_outstanding=5)
-    bench.until(
-        lambda: (shown(query) or {}).get("maxOutstanding") == 5, "the idle query reports it", timeout_s=30
-    )
+    bench.until(lambda: (shown(query) or {}).get("maxOutstanding") == 5, "the idle query reports it")
     bench.produce(topic, [b"x"] * 30)
     time.sleep(0.8)  # several triggers
     assert len(seen.rows) == 5
     for most in (20, None):
         limit(bench, "bounded", max_outstanding=most)
         bench.until(lambda: len(seen.rows) == 8, "the option holds")
-    assert (shown(query) or {})["maxOutstanding"] == 8
+    bench.until(lambda: (shown(query) or {}).get("maxOutstanding") == 8, "the query reports the option")
 
 
 def test_a_single_run_takes_all_at_the_rate_before_it_ends(bench: Bench) -> None:
@@ -80,8 +79,13 @@ def test_a_single_run_takes_all_at_the_rate_before_it_ends(bench: Bench) -> None
     options = bench.options(topic, "single")
     seen = Seen()
     bench.drain(options, cursorq.AckSink(seen, options))
-    limit(bench, "single", rate=RATE)
+    rate, began = 5, time.monotonic()
+    limit(bench, "single", rate=rate)
     bench.produce(topic, [b"x"] * 25)
     bench.drain(options, cursorq.AckSink(seen, options))
     assert len(seen.ids(1)) == 26
-    assert max(map(len, seen.batches)) <= 2 * RATE, "not all at once"
+    # No batch has a largest size: the rate that a slow batch leaves unused is kept for the next one.
+    came = 0
+    for batch, at in zip(seen.batches[1:], seen.times[1:], strict=True):
+        came += len(batch)
+        assert came <= rate * (at - began), "not all at once"

@@ -139,7 +139,7 @@ def test_a_message_with_deliver_at_is_delivered_when_it_is_due(bench: Bench) -> 
     bench.produce(topic, [b"first"])
     bench.start(options, AckSink(seen, options))
     bench.until_acked(topic, 1)  # the query is at work
-    due_ms = round(time.time() * 1000) + 4_000
+    due_ms = round(time.time() * 1000) + 12_000  # more than the write below takes
     later = datetime.fromtimestamp(due_ms / 1000, UTC)
     rows = bench.spark.createDataFrame([("later", later), ("now", None)], "value STRING, deliverAt TIMESTAMP")
     rows.coalesce(1).write.format("cursorq").options(**options).option("topic", topic).mode("append").save()

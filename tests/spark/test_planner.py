@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from spark_cursor_source.client import Client
 from spark_cursor_source.core.marker import End, Release, Seek, Start
@@ -16,7 +16,7 @@ from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import InvalidOption, QueueIdConflict
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.wire import redelivery
-from tests.kafka.control_plane import PARTITIONS, produce, redeliver_of
+from tests.kafka.control_plane import PARTITIONS, produce, read_all, redeliver_of
 from tests.spark.desk import MakeDesk, Query
 from tests.waiting import wait_until
 
@@ -59,6 +59,9 @@ def test_an_announcement_is_split_to_the_limit_and_new_messages_keep_their_half(
     desk.put(*[b"x"] * 100)
 
     query = Query(desk.reader(maxOffsetsPerTrigger=10), first.end)
+    # It begins its run, and plans nothing before it can see the announcement: new ones would go alone.
+    assert query.reader.latestOffset(query.start, ReadMaxRows(0)) == query.start
+    wait_until(lambda: len(read_all(desk.control.config, desk.control.redeliveries)) >= 2)
     query.until_rows(lambda _, count: count == 2)
     batches = [query.rows(query.next()) for _ in range(3)]
     assert [both(rows) for rows in batches] == [(5, 5)] * 3

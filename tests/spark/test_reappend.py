@@ -138,15 +138,15 @@ def world(
 
 
 def test_what_a_consumer_of_kafka_mq_go_does_not_end_comes_back_at_the_tail(world: World) -> None:
-    # started: a (ended), b (left), c (kept alive, then ended)
+    # started: a (ended), b (left), c (kept alive, then ended); the tracker comes later than any lease but c's
     world.send(world.queue, (b"q1", b"a"), (b"q1", b"b"), (b"q2", b"c"))
     by_value = {m.value(): m for m in world.messages()}
     a, b, c = by_value[b"a"], by_value[b"b"], by_value[b"c"]
     world.mark(marker_wire.MarkerType.START, a, b, c)
+    world.mark(marker_wire.MarkerType.KEEP_ALIVE, c, lease_ms=600_000)
     world.send(world.markers, (b"q1", b"\xff no marker"))
     world.mark(marker_wire.MarkerType.END, a)
     tracker = world.track()
-    world.mark(marker_wire.MarkerType.KEEP_ALIVE, c, lease_ms=60_000)
     (copy,) = world.until_copies(1)
     assert (copy.key(), copy.value()) == (b"q1", b"b")
     wait_until(lambda: (b"q1", b.partition(), b.offset()) in world.ends(), "the End of the old id")
@@ -159,7 +159,7 @@ def test_what_a_consumer_of_kafka_mq_go_does_not_end_comes_back_at_the_tail(worl
 
     # A tracker whose checkpoint is lost goes on from the table that the first one left.
     again = max(copies, key=lambda m: dict(m.headers() or [])["cursorq-redelivery-count"])
-    world.mark(marker_wire.MarkerType.START, again, lease_ms=6_000)
+    world.mark(marker_wire.MarkerType.START, again, lease_ms=20_000)
     wait_until(lambda: world.open_leases() == 1, "the lease in the table", queries=[tracker])
     tracker.stop()
     assert world.copies() == [(b"q1", b"b")] * 2

@@ -107,7 +107,7 @@ def test_rescued_messages_keep_the_order_of_their_keys(make_short: MakeShort, ru
     fails = [True]
 
     def fn(row: Any) -> Any:
-        return cursorq.Release(delay="1s") if row.offset == 0 and fails[0] else None
+        return cursorq.Release(delay="5s") if row.offset == 0 and fails[0] else None
 
     first = run_query(rig, fn, ordering="key")
     until_rows(first, 16)
@@ -140,7 +140,7 @@ def test_a_rescued_message_has_the_filter_the_delay_and_the_redeliveries_of_othe
             raise ValueError("not now")
         return None
 
-    query = run_query(rig, fn, queueId="mine", leaseTimeout="2s")
+    query = run_query(rig, fn, queueId="mine")
     until_rows(query, 12)
     assert sorted(row.value for row in query.rows if row.delivery_count == 1)[:3] == [b"1", b"11", b"13"]
     assert [row.offset for row in query.rows if row.delivery_count == 2] == [3]

@@ -54,6 +54,7 @@ from tests.kafka.control_plane import (
     produce,
     read_all,
 )
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -82,6 +83,8 @@ class Guarded:
             AclPermissionType.ANY,
         )
         self._admin.delete_acls([every])[every].result(timeout=20)
+        # The controller answers before the broker knows.
+        wait_until(lambda: not self._admin.describe_acls(every).result(timeout=20))
 
     def allow_only(self, rights: Iterable[tuple[ResourceType, str, AclOperation]]) -> None:
         """Take everything away from bob, and give him these rights."""
@@ -260,7 +263,7 @@ def test_a_tracker_without_spark_that_lacks_a_right_ends_and_names_it(
     guarded.deny(kind, name.format(own), denied)
     with Tracker(guarded.options()) as tracker:
         with pytest.raises(NotAuthorized) as refused:
-            tracker.wait(30)
+            tracker.wait(PATIENCE_S)
         tracker.failure = None
     assert grant.format(own) in {*refused.value.acls, *refused.value.unknown}
 
@@ -278,7 +281,7 @@ def test_a_tracker_that_lacks_a_right_to_its_rescue_topic_ends_and_names_it(
     guarded.deny(ResourceType.TOPIC, rescue, denied)
     with Tracker({**guarded.options(), "rescueBefore": "1h", "rescueTopic": rescue}) as tracker:
         with pytest.raises(NotAuthorized) as refused:
-            tracker.wait(30)
+            tracker.wait(PATIENCE_S)
         tracker.failure = None
     assert f"--operation {operation} --topic {rescue}" in refused.value.acls
 

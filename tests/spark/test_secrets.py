@@ -18,6 +18,7 @@ import spark_cursor_source as cursorq
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.range_reader import RangeReader
+from tests.conftest import READY_S
 from tests.e2e.processes import TAG, pids_with_tag
 from tests.spark.harness import wait_until
 
@@ -46,7 +47,7 @@ def test_secrets_appear_in_no_log_error_repr_checkpoint_marker_or_event_log(tmp_
         "sasl.username": "us",
         "sasl.password": RIGHT,
     }
-    with EmbeddedKafka(properties=secured, client_config=login) as broker:
+    with EmbeddedKafka(properties=secured, client_config=login, ready_timeout_s=READY_S) as broker:
         config = {"bootstrap.servers": broker.bootstrap_servers, **login}
         topics = ClusterAdmin(config)
         topics.create({"queue": (1, {})})

@@ -35,8 +35,9 @@ from spark_cursor_source.kafka import token_login
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config, open_client
 from spark_cursor_source.tracker import Tracker
+from tests.conftest import READY_S
 from tests.kafka.token_provider import SECRET
-from tests.spark.harness import wait_until
+from tests.spark.harness import start_patiently, wait_until
 
 PASSWORD = "of-the-key-store"
 PROVIDER = "tests.kafka.token_provider:token"
@@ -93,7 +94,9 @@ def secure_broker(authority: Authority) -> Iterator[EmbeddedKafka]:
             f'{_SECURITY}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
         ),
     }
-    with EmbeddedKafka(properties=properties, client_config=as_admin(authority)) as running:
+    with EmbeddedKafka(
+        properties=properties, client_config=as_admin(authority), ready_timeout_s=READY_S
+    ) as running:
         yield running
 
 
@@ -141,16 +144,15 @@ def test_planners_executors_trackers_and_clients_log_in_with_tokens_that_nobody_
             for number in range(20):
                 producer.send(b"%d" % number)
         cursorq.register(spark)
-        query = (
+        writer = (
             spark.readStream.format("cursorq")
             .options(**options)
             .load()
             .writeStream.foreachBatch(cursorq.AckSink.per_row(lambda message: None, options))
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
-            .start()
         )
-        query.awaitTermination()
+        start_patiently(writer.start).awaitTermination()
         cursors = spark.read.format("cursorq").options(**options, view="cursors").load()
         tracker.check()
         wait_until(lambda: (row := cursors.first()) and row.acked == 20, "all are acked")
@@ -202,7 +204,7 @@ def test_a_provider_that_fails_is_told_in_the_log_without_its_text(
 ) -> None:
     kafka = by_token(secure_broker, authority, tmp_path / "calls", "tests.kafka.token_provider:no_token")
     with pytest.raises(KafkaUnavailable, match=r"login with the provider .*no_token"):
-        ClusterAdmin(client_config(kafka, "admin"), timeout_ms=1_500).existing(["orders"])
+        ClusterAdmin(client_config(kafka, "admin"), timeout_ms=5_000).existing(["orders"])
     assert "event=token_login_failed provider=tests.kafka.token_provider:no_token error=RuntimeError" in (
         caplog.text
     )

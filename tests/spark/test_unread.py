@@ -28,6 +28,12 @@ def put(desk: Desk, *delays: str | None, partition: int = 0) -> None:
         desk.put(b"x", partition=partition, headers=headers)
 
 
+def put_due(desk: Desk, due_ms: int, count: int) -> None:
+    """A message that is due at this time, and so many that are due now, all at once."""
+    later = {"value": b"x", "headers": {"deliverAt": str(due_ms)}}
+    produce(desk.control.config, desk.queue, [later, *[{"value": b"x"}] * count])
+
+
 def put_many(desk: Desk, count: int, partition: int = 0) -> None:
     """A message that is far from due, and so many that are due."""
     put(desk, FAR, partition=partition)
@@ -73,9 +79,8 @@ def test_messages_that_are_not_due_and_were_not_read_are_delivered_when_they_are
     # S(1-3, 1) of which nothing is read -- Spark commits -- 2 and 3 are acked -- S(1, 1) when it is due
     desk = make_desk()
     query = at_work(desk, mode)
-    due_ms = round(time.time() * 1000) + 5_000
-    desk.put(b"x", headers={"deliverAt": str(due_ms)})
-    put(desk, None, None)
+    due_ms = round(time.time() * 1000) + 8_000
+    put_due(desk, due_ms, 2)
     (task,) = query.next()
     assert task.now_ms < due_ms, "the machine is too slow for this test"
     commit(query)
@@ -106,9 +111,8 @@ def test_messages_that_became_due_after_a_run_died_are_delivered(make_desk: Make
     # run A: S(1-2, 1), Spark commits, and it dies     1 is due     run B: 2 is acked, S(1, 1)
     desk = make_desk()
     dead = at_work(desk, "batch")
-    due_ms = round(time.time() * 1000) + 4_000
-    desk.put(b"x", headers={"deliverAt": str(due_ms)})
-    put(desk, None)
+    due_ms = round(time.time() * 1000) + 8_000
+    put_due(desk, due_ms, 1)
     (task,) = dead.next()
     assert task.now_ms < due_ms, "the machine is too slow for this test"
     dead.reader.stop()
