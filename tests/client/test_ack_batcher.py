@@ -277,11 +277,10 @@ def test_a_caller_that_is_told_of_its_ack_has_nothing_in_progress(
     make_batcher: MakeBatcher, refused: bool
 ) -> None:
     # A callback of a future runs at the moment at which its waiters may go on.
-    entered, go_on = threading.Event(), threading.Event()
+    held_write = HeldWrite()
 
     def write(markers: Sequence[Marker]) -> None:
-        entered.set()
-        assert go_on.wait(20)
+        held_write(markers)
         if refused:
             raise NotAuthorized("markers", "write markers", ())
 
@@ -297,9 +296,9 @@ def test_a_caller_that_is_told_of_its_ack_has_nothing_in_progress(
         told.append(batcher.held)
 
     future = message(batcher, 0).ack_async()
-    assert entered.wait(20)
+    assert held_write.writing.wait(20)
     future.add_done_callback(look)
-    go_on.set()
+    held_write.go_on.set()
     wait_until(lambda: told)
     assert told == [0]
 

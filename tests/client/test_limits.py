@@ -61,7 +61,7 @@ def test_a_running_client_obeys_a_rate_and_its_removal(rig: Rig) -> None:
     for message in receive(consumer, 5):
         message.ack_async()
     kafka = rig.control.config
-    wait_until(lambda: len(rig.cursors()) == 2)
+    rig.until_known()
     done = limit_subscription(kafka, "s", rate=5, author="alice", **names(rig))
     assert done == Limited(rate=5.0, max_outstanding=None, partitions=2)
     wait_until(lambda: limits_of(consumer) == Limits(rate=5.0))
@@ -133,7 +133,7 @@ def test_clients_that_share_a_subscription_share_its_rate(rig: Rig) -> None:
 
 
 def limit_subscription_when_known(rig: Rig, **limits: float) -> None:
-    wait_until(lambda: len(rig.cursors()) == 2)
+    rig.until_known()
     limit_subscription(rig.control.config, "s", **limits, **names(rig))  # type: ignore[arg-type]
 
 

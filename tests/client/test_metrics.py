@@ -152,7 +152,6 @@ def test_the_command_prints_one_scrape_or_serves_until_it_is_told_to_end(
         served = next(line for line in map(json.loads, process.stderr) if line["event"] == "metrics_served")
         assert served["fields"]["port"] == port
     waits = threading.Event()
-
     wait_in_steps = deadline.wait_in_steps
 
     def told(wait: Callable[[float], bool]) -> bool:

@@ -40,7 +40,7 @@ def test_a_paused_subscription_leases_nothing_new_until_it_is_resumed(rig: Rig) 
     consumer = rig.consumer()
     first, second = receive(consumer, 2)
     kafka = rig.control.config
-    wait_until(lambda: len(rig.cursors()) == 2)
+    rig.until_known()
     assert pause_subscription(kafka, "s", rig.topic, author="alice", **names(rig)) == Paused(2, 0)
     assert all(paused_ms(rig))
     assert pause_subscription(kafka, "s", **names(rig)) == Paused(paused=2, before=2)

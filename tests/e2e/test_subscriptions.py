@@ -61,7 +61,7 @@ def test_a_failover_query_takes_over_in_a_session_timeout_and_loses_nothing(
         {"killed": first.kill_tree, "paused": first.process.pause, "left": first.leave}[how]()
         wait_until(lambda: second.seen() or third.seen(), "one of those that wait takes over")
         # A look each half second, the join, and the tracker's answer, on a busy machine.
-        assert time.monotonic() - end < (0.0 if how == "left" else SESSION_S) + 90.0
+        assert time.monotonic() - end < (0.0 if how == "left" else SESSION_S) + 25.0
         if how == "paused":
             first.process.resume()
         time.sleep(2.0)
@@ -95,7 +95,7 @@ def test_what_a_lost_query_had_leased_comes_back_in_a_session_timeout_and_not_in
         took_s = time.monotonic() - end
         print(f"{how}: what was leased came again after {took_s:.1f} s")
         # The session, a look each half second, the join, and the tracker's answer, on a busy machine.
-        assert took_s < (0.0 if how == "left" else SESSION_S) + 90.0
+        assert took_s < (0.0 if how == "left" else SESSION_S) + 25.0
         first.open_gate()
         if how == "paused":
             first.process.resume()

@@ -11,8 +11,7 @@ from spark_cursor_source.errors import InvalidMarker, MarkersNotDurable
 from spark_cursor_source.interop.sender import MarkerSenderV1
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, decode
-from tests.kafka.control_plane import PARTITIONS, Control, read_all
-from tests.waiting import wait_until
+from tests.kafka.control_plane import PARTITIONS, Control, read_all, stored_at_last
 
 pytestmark = pytest.mark.broker
 
@@ -92,17 +91,10 @@ def test_a_marker_of_no_queue_is_refused_and_nothing_of_it_is_written(
 
 def test_starts_are_on_the_broker_when_flush_returns(control: Control, sender: MarkerSenderV1) -> None:
     topics = ClusterAdmin(control.config)
-    everywhere = [(control.markers, number) for number in range(PARTITIONS)]
-
-    def on_the_broker() -> int:
-        return sum(topics.end_offsets(everywhere, committed=True).values())
-
     for count in range(1, 4):
         sender.send(start(b"q%d" % (n % 7), n) for n in range(500))
         sender.flush(30)
-        # Confirmed records may be a moment late in the answer to another client.
-        wait_until(lambda wanted=count * 500: on_the_broker() >= wanted)
-        assert on_the_broker() == count * 500
+        assert stored_at_last(topics, control.markers, count * 500) == count * 500
 
 
 def test_a_start_too_large_for_the_topic_is_an_error_that_says_so(

@@ -286,6 +286,20 @@ def read_all(config: dict[str, str], topic: str, *, committed: bool = True) -> l
     return sorted(found, key=lambda message: (message.partition() or 0, message.offset() or 0))
 
 
+def stored_at_last(topics: ClusterAdmin, topic: str, count: int) -> int:
+    """How many offsets a control topic has, when it has at least so many.
+
+    Confirmed records may be a moment late in the answer to another client.
+    """
+    places = [(topic, number) for number in range(PARTITIONS)]
+
+    def stored() -> int:
+        return sum(topics.end_offsets(places, committed=True).values())
+
+    wait_until(lambda: stored() >= count)
+    return stored()
+
+
 def set_config(admin: AdminClient, topic: str, name: str, value: str) -> None:
     """Set one configuration of a topic, and wait until the broker knows."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)

@@ -63,6 +63,10 @@ class QueueRig:
         found = [self.cursor(partition, subscription) for partition in range(self.partitions)]
         return [one for one in found if one is not None]
 
+    def until_known(self) -> None:
+        """Wait until the tracker has written the cursor of each partition."""
+        wait_until(lambda: len(self.cursors()) == self.partitions)
+
     def until(self, condition: Callable[[CursorSnapshot], Any], partition: int = 0) -> None:
         """Wait until the cursor of a partition is so."""
         wait_until(lambda: (one := self.cursor(partition)) is not None and condition(one))

@@ -151,8 +151,7 @@ def test_everything_that_starts_gives_up_within_ten_seconds(capsys: pytest.Captu
 
     with ThreadPoolExecutor(len(starts) + 1) as pool:
         command = pool.submit(main, ["stats", "--bootstrap-servers", servers])
-        # Ten seconds where the machine is idle. Later calls wait for three minutes.
-        assert max(pool.map(time_to_the_error, starts)) < 30_000
+        assert max(pool.map(time_to_the_error, starts)) < 10_000
         assert command.result() == 1
     assert "Connection refused" in capsys.readouterr().err
     client.close()

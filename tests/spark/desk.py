@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.core.marker import Marker
@@ -84,6 +85,10 @@ class Query:
         tasks = self.tasks()
         self.begun, self.start = self.start, self.end
         return tasks
+
+    def look(self) -> None:
+        """Have the query begin its run and look for news. It plans no batch."""
+        assert self.reader.latestOffset(self.start, ReadMaxRows(0)) == self.start
 
     def until_rows(self, wanted: Callable[[int, int], bool]) -> list[tuple[int, int]]:
         """The rows of the next batch that has one like this; those of the batches before are left."""

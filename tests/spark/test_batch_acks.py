@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from spark_cursor_source.consumer import membership
 from spark_cursor_source.core.marker import (
@@ -291,11 +290,8 @@ def look_at_answer(query: Query) -> None:
 
 
 def offsets_behind(query: Query) -> int | None:
-    """Return the offsets from the position of a query to the end, None while no partition is held.
-
-    The query looks for news, but plans no batch.
-    """
-    assert query.reader.latestOffset(query.start, ReadMaxRows(0)) == query.start
+    """Return the offsets from the position of a query to the end, None while no partition is held."""
+    query.look()
     behind: dict[str, int] = (query.reader.reportLatestOffset() or {}).get("offsetsBehindLatest", {})
     return behind.get("sum")
 

@@ -61,7 +61,7 @@ def until_rows(query: PlainQuery, count: int) -> None:
 def subscribe(rig: ShortRig, run_query: RunQuery, **options: str) -> None:
     """Run the query until its subscription exists."""
     query = run_query(rig, **options)
-    wait_until(lambda: len(rig.cursors()) == rig.partitions)
+    rig.until_known()
     query.stop()
 
 

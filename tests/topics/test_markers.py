@@ -31,8 +31,7 @@ from spark_cursor_source.topics.markers import MAX_MARKER_BYTES, MarkerSender, m
 from spark_cursor_source.topics.read_reports import ReportSender
 from spark_cursor_source.wire import marker as wire
 from tests.conftest import READY_S
-from tests.kafka.control_plane import PARTITIONS, Control, cell_of, login, offsets, read_all
-from tests.waiting import wait_until
+from tests.kafka.control_plane import PARTITIONS, Control, cell_of, login, offsets, read_all, stored_at_last
 
 pytestmark = pytest.mark.broker
 
@@ -77,17 +76,10 @@ def test_markers_of_a_cell_are_in_its_partition_in_the_order_given(
 
 def test_markers_are_on_the_broker_when_flush_returns(control: Control, sender: MarkerSender) -> None:
     topics = ClusterAdmin(control.config)
-    everywhere = [(control.markers, number) for number in range(PARTITIONS)]
-
-    def on_the_broker() -> int:
-        return sum(topics.end_offsets(everywhere, committed=True).values())
-
     for count in range(1, 6):
         sender.send(end(control, (n, n + 1), partition=n) for n in range(100))
         sender.flush(30)
-        # Confirmed records may be a moment late in the answer to another client.
-        wait_until(lambda wanted=count * 100: on_the_broker() >= wanted)
-        assert on_the_broker() == count * 100
+        assert stored_at_last(topics, control.markers, count * 100) == count * 100
 
 
 def test_a_flush_of_nothing_is_nothing(control: Control, sender: MarkerSender) -> None:
