@@ -16,6 +16,11 @@ from spark_cursor_source.kafka.config_roles import reader_config
 from spark_cursor_source.kafka.error_codes import ErrorCallback
 from spark_cursor_source.kafka.reading import Event, PartitionReads, event_of, offset_of
 
+# The broker answers a fetch at once when a record is appended. Two things are noticed after this time: the
+# end of a transaction, and a partition that is read again after a pause. With 10 ms, a consumer of an idle
+# queue makes sixty requests a second.
+_AT_THE_END = {"fetch.wait.max.ms": "100"}
+
 #: called with the error for records that a partition has lost at its end; may raise it
 Truncated = Callable[[QueueTopicEndsEarlier], None]
 
@@ -82,7 +87,7 @@ class TailConsumer:
         self._complaints = ErrorCallback()
         fixed = {"isolation.level": isolation, "error_cb": self._complaints}
         self._consumer: Consumer = open_client(
-            Consumer, {**reader_config(config), **fixed, **(settings or {})}
+            Consumer, {**reader_config({**_AT_THE_END, **config}), **fixed, **(settings or {})}
         )
         self._reads = _Reads(self._consumer, topic, on_removed, on_truncated)
 

@@ -130,9 +130,6 @@ class Replica:
             options.markers_topic,
             isolation="read_committed",
             on_removed=self._on_removed,
-            # The broker answers a fetch at once when a marker is appended. The ends of transactions are only
-            # noticed after this time.
-            settings={"fetch.wait.max.ms": "100"},
         )
         self._backlog = MarkerBacklog(consumer | {"isolation.level": "read_committed"}, options.markers_topic)
         try:
