@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from spark_cursor_source.core.marker import Marker
@@ -12,8 +12,6 @@ from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.kafka.reading import offset_of
 from spark_cursor_source.wire.marker import MarkerV1, decode
-
-_OPEN_TRANSACTION_S = 0.005  # poll interval: most transactions end within a few milliseconds
 
 
 class MarkerFollower:
@@ -45,9 +43,14 @@ class MarkerFollower:
             NotAuthorized, TopicNotFound
         """
         places = [(self._topic, number) for number in sorted(set(numbers))]
-        ends: Mapping[tuple[str, int], int] = self._topics.end_offsets(places, committed=True)
-        if until is not None:
-            ends = self._ends_without_transaction(places, ends, until)
+        if until is None:
+            ends = self._topics.end_offsets(places, committed=True)
+        else:
+            ends, settled = self._topics.settled_ends(places, until)
+            if not settled:
+                raise KafkaUnavailable(
+                    f"read markers topic '{self._topic}'", until.spent_ms, "a transaction is open"
+                )
         ranges = {
             number: (self._next[number], end) for (_, number), end in ends.items() if end > self._next[number]
         }
@@ -68,16 +71,3 @@ class MarkerFollower:
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
-
-    def _ends_without_transaction(
-        self, places: Sequence[tuple[str, int]], ends: Mapping[tuple[str, int], int], until: Deadline
-    ) -> Mapping[tuple[str, int], int]:
-        present = self._topics.end_offsets(places, committed=False)
-        while any(ends[place] < present[place] for place in places):
-            if until.over:
-                raise KafkaUnavailable(
-                    f"read markers topic '{self._topic}'", until.spent_ms, "a transaction is open"
-                )
-            until.pause(_OPEN_TRANSACTION_S)
-            ends = self._topics.end_offsets(places, committed=True)
-        return ends

@@ -15,9 +15,11 @@ from spark_cursor_source.core.admission import Admitted, Turns, admit
 from spark_cursor_source.core.batch import BatchPlan, SourceOffset, TopicPartition, plan
 from spark_cursor_source.core.limits import Limits
 from spark_cursor_source.kafka.admin import epochs_of
+from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.options.source import AckMode, Isolation
 
 _RATE_WAIT_S = 0.1  # at most; also the interval of looks at the limits with Trigger.AvailableNow
+_TRANSACTION_MS = 10_000  # a transaction that is open for longer may be one of a dead program
 
 
 class RunningPhase:
@@ -221,9 +223,13 @@ class RunningPhase:
         else:
             ends = topics.log_ends(queue, committed=False)
             ends |= topics.log_ends(redeliveries, committed=True)
+        announced = {tp: ends[tp].offset for tp in redeliveries}
+        if self.ends.is_bounded:
+            # The answer of the tracker may be visible before all partitions of its transaction are.
+            announced, _ = topics.settled_ends(redeliveries, Deadline.after_ms(_TRANSACTION_MS))
         return SourceOffset(
             queue={tp: ends[tp].offset for tp in queue},
-            redeliveries={partition: ends[topic, partition].offset for topic, partition in redeliveries},
+            redeliveries={partition: end for (_, partition), end in announced.items()},
             epochs=epochs_of({tp: ends[tp] for tp in queue}),
         )
 

@@ -62,6 +62,7 @@ _ONE_REQUEST_S = 10.0
 _REFRESH_S = 3.0  # short, because a client without brokers waits in vain
 _LAST_LOOK_S = 1.0  # beyond a deadline, for the reason
 _PAUSE_S = 0.02
+_OPEN_TRANSACTION_S = 0.005  # poll interval: most transactions end within a few milliseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,6 +346,21 @@ class ClusterAdmin:
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         found = self._list_offsets(partitions, _LATEST, isolation)
         return {partition: LogEnd(info.offset, info.leader_epoch) for partition, info in found.items()}
+
+    def settled_ends(
+        self, partitions: Collection[Partition], until: Deadline
+    ) -> tuple[dict[Partition, int], bool]:
+        """Return the last stable offset of each partition after the transactions that are open now.
+
+        The flag is False if one of them is still open at the deadline.
+        """
+        appended = self.end_offsets(partitions, committed=False)
+        while True:
+            readable = self.end_offsets(partitions, committed=True)
+            settled = all(readable[partition] >= end for partition, end in appended.items())
+            if settled or until.over:
+                return readable, settled
+            until.pause(_OPEN_TRANSACTION_S)
 
     def existing_ends(self, partitions: Collection[Partition], *, committed: bool) -> dict[Partition, int]:
         """Return the end offsets of the partitions that exist, as :meth:`end_offsets` does."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_cursor_source.client import Client
@@ -88,6 +90,34 @@ def test_new_messages_do_not_wait_until_all_suspects_have_gone(make_desk: MakeDe
     batches = [both(query.rows(query.next())) for _ in range(2)]
     assert sorted(batches) == [(0, 5), (4, 0)]
     assert all(len(one.offsets) == 4 for one in desk.markers(Start) if one.alone)
+
+
+def test_a_bounded_run_waits_for_what_an_open_transaction_hides(make_desk: MakeDesk) -> None:
+    # S(0, 1) -- its run dies, the lease is over -- a transaction is open in the redeliveries topic, and the
+    # tracker announces 0 behind it to a run with Trigger.AvailableNow
+    desk = make_desk()
+    desk.put(b"a")
+    dead = Query(desk.reader(leaseTimeout="1s"))
+    dead.next()
+    dead.reader.stop()
+    desk.until(lambda cursor: len(cursor.waiting) == 1)
+
+    producer = Producer({**desk.control.config, "transactional.id": desk.queue})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    record = redelivery.encode(redeliver_of(desk.cell(), (0, 1)))
+    for number in range(PARTITIONS):
+        producer.produce(desk.control.redeliveries, record, desk.cell().key, partition=number)
+    assert producer.flush(30) == 0
+    end = threading.Timer(3.0, producer.commit_transaction)
+    end.start()
+    try:
+        bounded = Query(desk.reader(), dead.end)
+        bounded.reader.prepareForTriggerAvailableNow()
+        bounded.end = bounded.reader.latestOffset(dead.end, bounded.reader.getDefaultReadLimit())
+        assert bounded.rows(bounded.tasks()) == [(0, 2)]
+    finally:
+        end.join()
 
 
 def test_an_idle_query_keeps_nothing_of_what_is_announced_to_others(make_desk: MakeDesk) -> None:
