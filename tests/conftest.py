@@ -9,9 +9,9 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -20,6 +20,7 @@ from spark_cursor_source.devkit.broker import EmbeddedKafka
 from tests import scratch
 from tests.class_archive import use_archive
 from tests.forked import forked_planners
+from tests.one_broker import BrokerDesk, BrokerOfAll
 from tests.schedule import (  # noqa: F401 - hooks of pytest
     pytest_collection_modifyitems,
     pytest_terminal_summary,
@@ -63,6 +64,9 @@ READY_S = 240.0  #: for a broker's start; a busy machine takes a minute
 #: brokers that rest while no file needs them, by the name of their fixture
 RESTING = pytest.StashKey[dict[str, EmbeddedKafka]]()
 
+DESK = pytest.StashKey[BrokerDesk]()  #: of the process that directs the workers
+BROKER_DESK = "broker_desk"  #: what a worker is told: where it asks for the broker
+
 
 def as_in_a_terminal() -> None:
     """Let Ctrl-C end this process, as ``preexec_fn``: what a shell starts in the background ignores it."""
@@ -74,16 +78,38 @@ DeleteTopic = Callable[[str], None]
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[EmbeddedKafka]:
-    """The broker of the session, which nobody stops: see ``mortal``."""
-    with EmbeddedKafka(properties=_PROPERTIES, ready_timeout_s=READY_S) as running:
-        yield running
-        end_clients()
+def broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedKafka]:
+    """The broker of the session and of all workers, which nobody stops: see ``mortal``."""
+    told: Mapping[str, Any] = getattr(request.config, "workerinput", {})
+    if BROKER_DESK in told:
+        yield BrokerOfAll(told[BROKER_DESK])
+    else:
+        with EmbeddedKafka(properties=_PROPERTIES, ready_timeout_s=READY_S) as running:
+            yield running
+            end_clients()
 
 
 def end_clients() -> None:
     """End clients that only garbage refers to: they would complain about the end of their broker."""
     gc.collect()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker where it asks for the broker of all."""
+    stash = node.config.stash
+    if DESK not in stash:
+        stash[DESK] = BrokerDesk(
+            lambda: EmbeddedKafka(
+                properties=_PROPERTIES, heap_mb=1024, long_lived=True, ready_timeout_s=READY_S
+            )
+        )
+    node.workerinput[BROKER_DESK] = stash[DESK].address
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if DESK in config.stash:
+        config.stash[DESK].close()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -158,8 +158,8 @@ def test_who_does_not_wait_long_is_told_in_time_by_each_kind_of_call(mortal: Emb
         with closing(client.subscribe("plain", start=StartAt.latest())) as messages:
             assert next(messages).value == b""
             mortal.kill()
-            with pytest.raises(AckTimeout):
-                client.publish("plain", b"", timeout_ms=500)
+            with pytest.raises(AckTimeout, match=r"message 'order 7' .* if a duplicate is acceptable"):
+                client.publish("plain", b"", correlation_id="order 7", timeout_ms=500)
             with pytest.raises((AckTimeout, IncorrectOffset)):
                 client.publish("ledger", b"", expected_offset=1, timeout_ms=500)
             client.publish_async("plain", b"", on_ack=outcomes.append)

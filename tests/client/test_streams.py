@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
 import zlib
 
@@ -11,14 +10,11 @@ import pytest
 
 from spark_cursor_source.client import Ack, AckPolicy, Client, RoundRobin, StartAt, StopAt, by_key
 from spark_cursor_source.core.stream_metadata import StreamInfo
-from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import (
-    AckTimeout,
     ClientClosed,
     CursorqError,
     InvalidArgument,
     KafkaRefused,
-    KafkaUnavailable,
     NoSuchStream,
     StreamExists,
 )
@@ -175,39 +171,6 @@ def test_a_stream_that_is_not_there_is_named(client: Client, stream: str) -> Non
         client.publish("not-here", b"")
     with pytest.raises(NoSuchStream, match=f"partition 3 of stream '{stream}'"):
         client.publish(stream, b"", partition=3)
-
-
-def test_a_message_that_is_not_confirmed_in_time_is_an_error_that_says_so(
-    broker: EmbeddedKafka, stream: str
-) -> None:
-    told = threading.Event()
-    outcomes: list[Ack | CursorqError] = []
-
-    def on_ack(outcome: Ack | CursorqError) -> None:
-        outcomes.append(outcome)
-        told.set()
-
-    # In more than its session's 3 s the broker would be fenced, and refuse the streams of later tests.
-    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
-    with Client({**servers, "clientTimeout": "1s"}) as client:
-
-        def is_connected() -> bool:
-            try:
-                client.publish(stream, b"")
-            except (AckTimeout, KafkaUnavailable):
-                return False
-            return True
-
-        wait_until(is_connected)
-        broker.pause()
-        try:
-            with pytest.raises(AckTimeout, match=r"message 'order 7' .* if a duplicate is acceptable"):
-                client.publish(stream, b"", correlation_id="order 7", timeout_ms=100)
-            client.publish_async(stream, b"", on_ack=on_ack)
-            assert told.wait(30)
-        finally:
-            broker.resume()
-    assert [type(outcome) for outcome in outcomes] == [AckTimeout]
 
 
 def test_acks_of_messages_that_nobody_waits_for_come_once_each_and_before_the_close(

@@ -81,10 +81,10 @@ def own(own_broker: EmbeddedKafka) -> EmbeddedKafka:
 
 
 def test_a_started_broker_answers_beside_another_and_is_gone_with_its_files_after_the_block(
-    broker: EmbeddedKafka,
+    own: EmbeddedKafka,
 ) -> None:
     with EmbeddedKafka() as other:
-        assert other.bootstrap_servers != broker.bootstrap_servers
+        assert other.bootstrap_servers != own.bootstrap_servers
         assert other.bootstrap_servers.startswith("127.0.0.1:")
         pid, directory = other.pid, other.data_dir
         metadata = AdminClient({"bootstrap.servers": other.bootstrap_servers, "log_level": 0}).list_topics(
@@ -93,8 +93,8 @@ def test_a_started_broker_answers_beside_another_and_is_gone_with_its_files_afte
         assert list(metadata.brokers) == [1]
         # The storage of both is a copy of the same one, but for the ids.
         for name in ("cluster.id", "directory.id"):
-            assert identity(other)[name] != identity(broker)[name]
-        assert identity(other).keys() == identity(broker).keys()
+            assert identity(other)[name] != identity(own)[name]
+        assert identity(other).keys() == identity(own).keys()
         assert other.running
         assert directory.is_dir()
     assert not alive(pid)

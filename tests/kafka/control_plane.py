@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,6 +39,8 @@ from spark_cursor_source.wire import redelivery as redelivery_wire
 from tests.waiting import wait_until
 
 PARTITIONS = 8
+#: of this worker of the suite: all workers share one broker
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "alone")
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,11 @@ class Control:
 def control_on(broker: EmbeddedKafka, *name: str) -> Control:
     """Control topics of this name on a broker, or of a new name; they need not exist."""
     return Control({"bootstrap.servers": broker.bootstrap_servers}, *name)
+
+
+def control_of_worker(servers: str, name: str) -> Control:
+    """Control topics that several tests of this worker share; they need not exist."""
+    return Control({"bootstrap.servers": servers}, f"{name}-{WORKER}")
 
 
 def login(user: str, password: str) -> dict[str, str]:

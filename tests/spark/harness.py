@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import offset_json
 from tests import waiting
-from tests.kafka.control_plane import Control, ordered_producer
+from tests.kafka.control_plane import Control, control_of_worker, ordered_producer
 from tests.kafka.topic_records import TopicRecords
 from tests.spark.plain_query import PlainQuery
 
@@ -43,7 +44,7 @@ POLICIES = {
 
 def suite_control(servers: str) -> Control:
     """The control topics that the tests of running queries share."""
-    return Control(config={"bootstrap.servers": servers}, name="suite")
+    return control_of_worker(servers, "suite")
 
 
 def wait_until(
@@ -154,7 +155,7 @@ class Bench:
     def __post_init__(self) -> None:
         self.control = suite_control(self.servers)
         # Of its own: in a group with a member of a moment ago, the next one waits until that one is given up.
-        self.group_prefix = f"cursorq-{self.directory.name}"
+        self.group_prefix = f"cursorq-{uuid.uuid4().hex[:12]}"
         self.topics = ClusterAdmin(self.control.config)
         self._cursors = CursorTable(self.control.config, self.control.cursors)
         self._records = TopicRecords(self.control.config, self.topics)
