@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -40,7 +41,10 @@ def same_on_both_ways(read: Callable[[], FoundT]) -> FoundT:
 
     Where they differ, the log may have changed between the two: a cleaner compacts it at a time of its own.
     So the first way reads once more, and must find what the second one found.
+
+    The way is chosen for the whole process. Two threads would leave the choice of one of them behind.
     """
+    assert threading.current_thread() is threading.main_thread()
     with patch.dict(os.environ, {SWITCH: "0"}):
         found = read()
     if IS_BUILT:

@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -64,30 +65,29 @@ def piece(topic: str, *ranges: tuple[int, int], partition: int = 0, count: int =
     return Slice(topic=topic, partition=partition, offsets=OffsetSet.of(*ranges), delivery_count=count)
 
 
+def read_rows(
+    config: dict[str, str], *slices: Slice, headers: bool = False, queue_id: bytes | None = None
+) -> tuple[list[dict[str, Any]], Told]:
+    """The rows of the slices, and what is told of those that are missing."""
+    missing: Told = []
+    batches = arrow_batches(
+        config,
+        slices,
+        include_headers=headers,
+        queue_id=queue_id,
+        on_missing=lambda *one: missing.append(one),
+        stall_timeout_ms=20_000,
+    )
+    return [row for batch in batches for row in batch.to_pylist()], missing
+
+
 def rows(
-    config: dict[str, str],
-    *slices: Slice,
-    told: Told | None = None,
-    headers: bool = False,
-    queue_id: bytes | None = None,
+    config: dict[str, str], *slices: Slice, told: Told | None = None, **how: Any
 ) -> list[dict[str, Any]]:
     """The rows of the slices, which are the same with and without the native reader."""
-    told = [] if told is None else told
-
-    def read() -> tuple[list[dict[str, Any]], Told]:
-        missing: Told = []
-        batches = arrow_batches(
-            config,
-            slices,
-            include_headers=headers,
-            queue_id=queue_id,
-            on_missing=lambda *one: missing.append(one),
-            stall_timeout_ms=20_000,
-        )
-        return [row for batch in batches for row in batch.to_pylist()], missing
-
-    found, missing = same_on_both_ways(read)
-    told.extend(missing)
+    found, missing = same_on_both_ways(lambda: read_rows(config, *slices, **how))
+    if told is not None:
+        told.extend(missing)
     return found
 
 
@@ -374,17 +374,16 @@ def test_two_threads_read_with_a_consumer_each(config: dict[str, str], create_to
     topic = create_topic(2)
     for partition in (0, 1):
         produce(config["bootstrap.servers"], topic, [b"x"] * 30_000, partition=partition)
-    found: dict[int, list[int]] = {}
 
-    def read(partition: int) -> None:
-        found[partition] = offsets(rows(config, piece(topic, (0, 30_000), partition=partition)))
+    def read(partition: int) -> list[int]:
+        found, _ = read_rows(config, piece(topic, (0, 30_000), partition=partition))
+        return offsets(found)
 
-    threads = [threading.Thread(target=read, args=(partition,)) for partition in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert found == {partition: list(range(30_000)) for partition in (0, 1)}
+    def read_both() -> list[list[int]]:
+        with ThreadPoolExecutor(2) as threads:
+            return list(threads.map(read, (0, 1), timeout=PATIENCE_S))
+
+    assert same_on_both_ways(read_both) == [list(range(30_000))] * 2
 
 
 def test_no_reader_resets_an_offset_in_silence_whatever_it_is_given() -> None:
