@@ -18,7 +18,7 @@ from spark_cursor_source.kafka.reading import Event, PartitionReads, event_of, o
 
 # The broker answers a fetch at once when a record is appended. Two things are noticed after this time: the
 # end of a transaction, and a partition that is read again after a pause. With 10 ms, a consumer of an idle
-# queue makes sixty requests a second.
+# queue makes almost a hundred requests a second.
 _AT_THE_END = {"fetch.wait.max.ms": "100"}
 
 #: called with the error for records that a partition has lost at its end; may raise it
