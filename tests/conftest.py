@@ -100,9 +100,7 @@ def pytest_configure_node(node: Any) -> None:
     stash = node.config.stash
     if DESK not in stash:
         stash[DESK] = BrokerDesk(
-            lambda: EmbeddedKafka(
-                properties=_PROPERTIES, heap_mb=1024, long_lived=True, ready_timeout_s=READY_S
-            )
+            EmbeddedKafka(properties=_PROPERTIES, heap_mb=1024, long_lived=True, ready_timeout_s=READY_S)
         )
     node.workerinput[BROKER_DESK] = stash[DESK].address
 

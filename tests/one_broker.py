@@ -7,7 +7,6 @@ first worker that needs the session's broker has it started, and the others get 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from multiprocessing.connection import Client, Listener
 from typing import Any
 
@@ -18,8 +17,8 @@ from spark_cursor_source.errors import BrokerError, CursorqError
 class BrokerDesk:
     """Starts the broker when a worker asks for it, and ends it with the run."""
 
-    def __init__(self, make: Callable[[], EmbeddedKafka]) -> None:
-        self._broker = make()
+    def __init__(self, broker: EmbeddedKafka) -> None:
+        self._broker = broker
         self._listener = Listener()
         threading.Thread(target=self._serve, name="broker-desk", daemon=True).start()
 

@@ -218,18 +218,17 @@ class RunningPhase:
         # One broker request if possible: a query calls this before each batch, and for a moment after it.
         topics, redeliveries = self._parts.topics, self._parts.pending.partitions
         queue = sorted(self._parts.assignment.next)
+        if self.ends.is_bounded:
+            # The answer of the tracker may be visible before all partitions of its transaction are.
+            topics.settled_ends(redeliveries, Deadline.after_ms(_TRANSACTION_MS))
         if self._read_committed:
             ends = topics.log_ends([*queue, *redeliveries], committed=True)
         else:
             ends = topics.log_ends(queue, committed=False)
             ends |= topics.log_ends(redeliveries, committed=True)
-        announced = {tp: ends[tp].offset for tp in redeliveries}
-        if self.ends.is_bounded:
-            # The answer of the tracker may be visible before all partitions of its transaction are.
-            announced, _ = topics.settled_ends(redeliveries, Deadline.after_ms(_TRANSACTION_MS))
         return SourceOffset(
             queue={tp: ends[tp].offset for tp in queue},
-            redeliveries={partition: end for (_, partition), end in announced.items()},
+            redeliveries={partition: ends[topic, partition].offset for topic, partition in redeliveries},
             epochs=epochs_of({tp: ends[tp] for tp in queue}),
         )
 

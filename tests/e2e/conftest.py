@@ -14,7 +14,7 @@ import pytest
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from tests.e2e.harness import App, Field, Garage, SparkGarage, Verdict
-from tests.kafka.control_plane import Control, control_of_worker, control_on
+from tests.kafka.control_plane import control_on, of_worker
 
 AWAY_S = 120.0
 #: those of this session, by the name of their fixture
@@ -44,10 +44,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[GARAGES] = {}
 
 
-def _shared_control(broker: EmbeddedKafka) -> Control:
-    return control_of_worker(broker.bootstrap_servers, "shared")
-
-
 @pytest.fixture(scope="session")
 def shared_tracker(
     plain_garage: Garage, broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory
@@ -59,7 +55,7 @@ def shared_tracker(
         garage=plain_garage,
         topic="",
         subscription="",
-        control=_shared_control(broker),
+        control=control_on(broker, of_worker("shared")),
     )
     tracker = field.tracker()
     yield tracker
@@ -184,7 +180,7 @@ def make_queue(
             garage=plain_garage if own_tracker else garage,
             topic=create_topic(partitions),
             subscription=subscription,
-            control=control_on(broker) if own_tracker else _shared_control(broker),
+            control=control_on(broker) if own_tracker else control_on(broker, of_worker("shared")),
             trackers=garage if own_tracker else None,
         )
         made.append(queue)

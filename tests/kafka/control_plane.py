@@ -39,8 +39,6 @@ from spark_cursor_source.wire import redelivery as redelivery_wire
 from tests.waiting import wait_until
 
 PARTITIONS = 8
-#: of this worker of the suite: all workers share one broker
-WORKER = os.environ.get("PYTEST_XDIST_WORKER", "alone")
 
 
 @dataclass(frozen=True)
@@ -106,9 +104,9 @@ def control_on(broker: EmbeddedKafka, *name: str) -> Control:
     return Control({"bootstrap.servers": broker.bootstrap_servers}, *name)
 
 
-def control_of_worker(servers: str, name: str) -> Control:
-    """Control topics that several tests of this worker share; they need not exist."""
-    return Control({"bootstrap.servers": servers}, f"{name}-{WORKER}")
+def of_worker(name: str) -> str:
+    """The name of control topics that several tests of this worker share: all workers have one broker."""
+    return f"{name}-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
 
 
 def login(user: str, password: str) -> dict[str, str]:

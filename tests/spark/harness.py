@@ -25,7 +25,7 @@ from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import offset_json
 from tests import waiting
-from tests.kafka.control_plane import Control, control_of_worker, ordered_producer
+from tests.kafka.control_plane import Control, of_worker, ordered_producer
 from tests.kafka.topic_records import TopicRecords
 from tests.spark.plain_query import PlainQuery
 
@@ -44,7 +44,7 @@ POLICIES = {
 
 def suite_control(servers: str) -> Control:
     """The control topics that the tests of running queries share."""
-    return control_of_worker(servers, "suite")
+    return Control(config={"bootstrap.servers": servers}, name=of_worker("suite"))
 
 
 def wait_until(
