@@ -30,6 +30,7 @@ def names(control: Control) -> dict[str, str]:
         "markers_topic": control.markers,
         "redeliveries_topic": control.redeliveries,
         "cursors_topic": control.cursors,
+        **control.groups,
     }
 
 

@@ -63,7 +63,7 @@ def oldest(view: LiveView) -> set[int]:
 
 
 def live(control: Control, **more: object) -> LiveStats:
-    names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+    names = {"markers_topic": control.markers, "cursors_topic": control.cursors, **control.groups}
     return LiveStats(control.config, **names, **more)  # type: ignore[arg-type]
 
 
@@ -93,10 +93,10 @@ def test_the_members_of_many_groups_are_found(filled: Control) -> None:
     ]
     # The broker lists the second member with the name of the first one, whose place it takes.
     sole = [
-        GroupMember(filled.config, "cursorq-s08", name, session_ms=6_000, instance_id=f"{SOLE}-8")
+        GroupMember(filled.config, filled.group("s08"), name, session_ms=6_000, instance_id=f"{SOLE}-8")
         for name in names
     ]
-    foreign = Consumer({**filled.config, "group.id": "cursorq-s07", "client.id": "kcat"})
+    foreign = Consumer({**filled.config, "group.id": filled.group("s07"), "client.id": "kcat"})
     topics = ClusterAdmin(filled.config)
     try:
         for member in sole:
@@ -105,7 +105,7 @@ def test_the_members_of_many_groups_are_found(filled: Control) -> None:
         sole[1].commit({(filled.queue, 0): 8}, Deadline.after_ms(10_000))
         foreign.subscribe([filled.queue])
         wait_until(lambda: foreign.poll(0.1) is not None or bool(foreign.assignment()))
-        groups = ["cursorq-s07", "cursorq-s08", "cursorq-s09"]
+        groups = [filled.group(name) for name in ("s07", "s08", "s09")]
         assert topics.members_by_group(groups) == {name: topics.group_members(name) for name in groups}
         with closing(live(filled)) as stats:
             view = stats.refresh(budget_ms=None)
@@ -126,7 +126,7 @@ def test_a_later_scrape_shows_what_has_changed_and_what_is_gone(filled: Control)
             if one.metric is metric and isinstance(one.value, float | int)
         }
 
-    names = {"markers_topic": filled.markers, "cursors_topic": filled.cursors}
+    names = {"markers_topic": filled.markers, "cursors_topic": filled.cursors, **filled.groups}
     with TopicMetrics(filled.config, **names) as topics:
         assert set(values(OLDEST_AGE).values()) == {7.0}, "at the time of the newest message"
         assert set(values(CONSUMERS).values()) == {0}

@@ -53,7 +53,8 @@ def known(control: Control) -> Control:
 
 
 def stats(control: Control, **of: str) -> Stats:
-    return read_stats(control.config, markers_topic=control.markers, cursors_topic=control.cursors, **of)
+    names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+    return read_stats(control.config, **names, **control.groups, **of)
 
 
 def test_stats_tell_where_each_subscription_stands(known: Control) -> None:
@@ -80,8 +81,8 @@ def test_consumers_are_the_members_of_the_group_ours_with_what_they_say_of_thems
     name = MemberName(
         type=SubscriptionType.EXCLUSIVE, host="web-7", process="41@7", query_id="run", since=SINCE
     )
-    member = GroupMember(known.config, "cursorq-billing", name, session_ms=6_000)
-    foreign = Consumer({**known.config, "group.id": "cursorq-shipping", "client.id": "kcat"})
+    member = GroupMember(known.config, known.group("billing"), name, session_ms=6_000)
+    foreign = Consumer({**known.config, "group.id": known.group("shipping"), "client.id": "kcat"})
     try:
         member.subscribe({known.queue})
         foreign.subscribe([known.queue])
@@ -112,7 +113,7 @@ def test_after_a_take_over_the_consumer_is_the_query_that_reads_now(known: Contr
     members = [
         GroupMember(
             known.config,
-            "cursorq-billing",
+            known.group("billing"),
             MemberName(
                 type=SubscriptionType.EXCLUSIVE, host="web-7", process=process, query_id=query, since=SINCE
             ),
@@ -138,7 +139,7 @@ def test_members_of_the_group_that_read_another_topic_are_no_consumers_of_this_o
 ) -> None:
     other = f"{known.queue}-other"
     topics.create({other: (1, {})})
-    reader = Consumer({**known.config, "group.id": "cursorq-billing"})
+    reader = Consumer({**known.config, "group.id": known.group("billing")})
     try:
         reader.subscribe([other])
         wait_until(lambda: reader.poll(0.1) is not None or bool(reader.assignment()))

@@ -88,6 +88,7 @@ def open_subscriptions(control: Control, *, tracker_timeout_ms: int = 60_000) ->
         control.config,
         markers_topic=control.markers,
         cursors_topic=control.cursors,
+        **control.groups,
         tracker_timeout_ms=tracker_timeout_ms,
     )
 
@@ -102,7 +103,7 @@ def cursors(control: Control) -> dict[Cell, CursorSnapshot]:
 
 def committed(control: Control, subscription: str = "billing") -> dict[int, int]:
     partitions = [(control.queue, number) for number in range(2)]
-    found = ClusterAdmin(control.config).committed(f"cursorq-{subscription}", partitions)
+    found = ClusterAdmin(control.config).committed(control.group(subscription), partitions)
     return {number: at for (_, number), at in found.items()}
 
 
@@ -325,7 +326,7 @@ def test_a_subscription_with_consumers_is_deleted_by_force_only(
     tracked: Control, subscriptions: Subscriptions
 ) -> None:
     subscriptions.create("billing", tracked.queue, EARLIEST)
-    member = Consumer({**tracked.config, "group.id": "cursorq-billing", "client.id": "the holder"})
+    member = Consumer({**tracked.config, "group.id": tracked.group("billing"), "client.id": "the holder"})
     member.subscribe([tracked.queue])
     wait_until(lambda: member.poll(0.1) is not None or bool(member.assignment()))
     with pytest.raises(SubscriptionHasConsumers, match="the holder"):

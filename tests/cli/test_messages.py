@@ -59,7 +59,7 @@ def says(stuck: Rig, says_of: Callable[[Rig], Says]) -> Says:
 @pytest.mark.broker
 def test_a_stuck_queue_is_looked_at(stuck: Rig, says: Says, monkeypatch: pytest.MonkeyPatch) -> None:
     kafka = stuck.control.config
-    names = {"cursors_topic": stuck.control.cursors}
+    names = {"cursors_topic": stuck.control.cursors, **stuck.control.groups}
     oldest = read_outstanding(kafka, topic=stuck.topic, **names)
     assert [(one.offset, one.state, one.delivery_count) for one in oldest] == [
         (1, "leased", 2),
@@ -158,7 +158,9 @@ def test_what_blocks_whom_is_seen(make_rig: Callable[..., Rig], says_of: Callabl
 def check_the_history(rig: Rig, says: Says) -> None:
     def history(offset: int, **more: Any) -> Any:
         names = {"markers_topic": rig.control.markers, "cursors_topic": rig.control.cursors}
-        return read_message_history(rig.control.config, rig.topic, 0, offset, **names, **more)
+        return read_message_history(
+            rig.control.config, rig.topic, 0, offset, **names, **rig.control.groups, **more
+        )
 
     acked, released, expired = history(0), history(1, payload=True), history(3, payload=True)
     assert [(one.kind, one.delivery_count) for one in acked.events] == [("START", 1), ("END", None)]

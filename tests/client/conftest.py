@@ -72,6 +72,7 @@ class Rig(QueueRig):
             "cursors_topic": self.control.cursors,
             "consumer_receive_buffer_capacity": 10,
             "session_timeout_ms": 6_000,
+            **self.control.groups,
         }
         return Service(ServiceConfig(**(settings | more)))
 

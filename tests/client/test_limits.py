@@ -95,7 +95,7 @@ def test_a_limit_of_outstanding_messages_survives_the_tracker_and_keeps_the_othe
     rig = make_rig(2)
     with ExitStack() as life:
         replace(rig, stack=life).tracker()
-        with Subscriptions(rig.control.config, **names(rig)) as subscriptions:
+        with Subscriptions(rig.control.config, **names(rig), **rig.control.groups) as subscriptions:
             subscriptions.create("s", rig.topic, LATEST)
         kafka = rig.control.config
         limit_subscription(kafka, "s", rate=900, **names(rig))
@@ -108,7 +108,8 @@ def test_a_limit_of_outstanding_messages_survives_the_tracker_and_keeps_the_othe
     assert consumer.receive(1_000) is None
     wait_until(lambda: sum(len(one.outstanding) for one in rig.cursors()) == 6)
     assert {one.limits for one in rig.cursors()} == {Limits(rate=900.0, max_outstanding=6)}
-    stats = read_stats(kafka, subscription="s", **names(rig), redeliveries_topic=rig.control.redeliveries)
+    more = {"redeliveries_topic": rig.control.redeliveries, **rig.control.groups}
+    stats = read_stats(kafka, subscription="s", **names(rig), **more)
     assert " rate_limit=900 max_outstanding=6" in stats.to_text()
     told = json.loads(stats.to_json())["topics"][rig.topic]["subscriptions"]["s"]
     assert (told["rate_limit"], told["max_outstanding"], told["outstanding"]) == (900.0, 6, 6)
@@ -159,7 +160,7 @@ def test_a_subscription_that_does_not_exist_is_named(rig: Rig) -> None:
 
 
 def test_the_command_sets_keeps_and_removes_limits(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
-    with Subscriptions(rig.control.config, **names(rig)) as subscriptions:
+    with Subscriptions(rig.control.config, **names(rig), **rig.control.groups) as subscriptions:
         subscriptions.create("s", rig.topic, LATEST)
     of = ["--subscription", "s", "--bootstrap-servers", rig.control.config["bootstrap.servers"]]
     of += ["--markers-topic", rig.control.markers, "--cursors-topic", rig.control.cursors]

@@ -51,7 +51,8 @@ def test_a_paused_subscription_leases_nothing_new_until_it_is_resumed(rig: Rig) 
     assert consumer.receive(1_500) is None
     wait_until(lambda: sum(one.totals.acked for one in rig.cursors()) == 1)
     wait_until(lambda: sum(len(one.available) for one in rig.cursors()) == 1)
-    stats = read_stats(kafka, subscription="s", **names(rig), redeliveries_topic=rig.control.redeliveries)
+    more = {"redeliveries_topic": rig.control.redeliveries, **rig.control.groups}
+    stats = read_stats(kafka, subscription="s", **names(rig), **more)
     assert " paused" in stats.to_text()
     told = json.loads(stats.to_json())["topics"][rig.topic]["subscriptions"]["s"]
     assert told["paused_ms"] == min(one for one in paused_ms(rig) if one)
@@ -73,7 +74,7 @@ def audit(rig: Rig) -> dict[str, str]:
 
 def test_a_client_that_begins_in_a_pause_waits_for_its_end(rig: Rig) -> None:
     options = names(rig)
-    with Subscriptions(rig.control.config, **options, author="carol") as subscriptions:
+    with Subscriptions(rig.control.config, **options, **rig.control.groups, author="carol") as subscriptions:
         subscriptions.create("s", rig.topic, LATEST)
     pause_subscription(rig.control.config, "s", **options)
     rig.send(b"a", b"b", b"c")
@@ -94,7 +95,7 @@ def test_a_subscription_that_does_not_exist_is_named(rig: Rig) -> None:
 def test_the_command_pauses_resumes_and_shows_the_actions(
     rig: Rig, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Subscriptions(rig.control.config, **names(rig)) as subscriptions:
+    with Subscriptions(rig.control.config, **names(rig), **rig.control.groups) as subscriptions:
         subscriptions.create("s", rig.topic, LATEST)
     of = ["--bootstrap-servers", rig.control.config["bootstrap.servers"]]
     of += ["--markers-topic", rig.control.markers, "--cursors-topic", rig.control.cursors]

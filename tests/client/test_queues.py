@@ -248,7 +248,7 @@ from spark_cursor_source.client import Service, ServiceConfig
 config = ServiceConfig(
     bootstrap_servers=sys.argv[1], message_topic=sys.argv[2], marker_topic=sys.argv[3],
     redeliveries_topic=sys.argv[4], cursors_topic=sys.argv[5], consumer_receive_buffer_capacity=10,
-    redelivery_timeout_ms=int(sys.argv[6]), session_timeout_ms=6_000)
+    redelivery_timeout_ms=int(sys.argv[6]), session_timeout_ms=6_000, group_id_prefix=sys.argv[7])
 consumer = Service(config).queue(subscription="s").consumer()
 received = 0
 while received < 3:
@@ -266,7 +266,8 @@ def receive_three_and_die(rig: Rig, *, lease_ms: int) -> None:
     """A process that is killed when it has received three messages, of which it has acked the first."""
     names = (rig.control.markers, rig.control.redeliveries, rig.control.cursors)
     servers = rig.control.config["bootstrap.servers"]
-    command = [sys.executable, "-c", _KILLED, servers, rig.topic, *names, str(lease_ms)]
+    more = (str(lease_ms), rig.control.groups["group_id_prefix"])
+    command = [sys.executable, "-c", _KILLED, servers, rig.topic, *names, *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "received\n"

@@ -62,7 +62,7 @@ def test_a_dead_letter_that_expires_again_is_another_one(make_rig: Callable[[int
     names = {"markers_topic": rig.control.markers, "cursors_topic": rig.control.cursors}
     kafka, dead = rig.control.config, f"{rig.topic}-s-DLQ"
     rig.send(b"a")
-    with Subscriptions(kafka, **names) as subscriptions:
+    with Subscriptions(kafka, **names, **rig.control.groups) as subscriptions:
         subscriptions.create("s", rig.topic, EARLIEST)
 
         def waiting() -> list[int]:

@@ -26,7 +26,7 @@ with queue.consumer() as consumer:
     message.ack()
 servers = {"bootstrap.servers": given["bootstrap_servers"]}
 stats = read_stats(servers, markers_topic=given["marker_topic"], cursors_topic=given["cursors_topic"],
-                   redeliveries_topic=given["redeliveries_topic"])
+                   redeliveries_topic=given["redeliveries_topic"], group_id_prefix=given["group_id_prefix"])
 assert "s" in stats.to_text()
 print(message.payload.decode(), sorted(name for name in ("pyspark", "rich") if sys.modules.get(name)))
 """
@@ -40,6 +40,7 @@ def test_client_and_admin_work_without_spark_pandas_and_rich(rig: Rig) -> None:
         "marker_topic": rig.control.markers,
         "redeliveries_topic": rig.control.redeliveries,
         "cursors_topic": rig.control.cursors,
+        **rig.control.groups,
     }
     done = run_without(("pyspark", "py4j", "pandas", "rich"), WORK, json.dumps(given))
     assert done.stdout == "payload []\n", done.stderr

@@ -29,6 +29,7 @@ from spark_cursor_source.core.cursor import Available, CursorSnapshot
 from spark_cursor_source.core.marker import Marker
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.subscription_type import group_id
 from spark_cursor_source.core.tracker import DeadLetter, Decision, Redeliver
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
@@ -67,6 +68,15 @@ class Control:
     @property
     def queue(self) -> str:
         return f"queue-{self.name}"
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """``group_id_prefix`` of this test's consumer groups: a group of another test has other members."""
+        return {"group_id_prefix": f"groups-{self.name}"}
+
+    def group(self, subscription: str) -> str:
+        """The consumer group of a subscription."""
+        return group_id(self.groups["group_id_prefix"], subscription)
 
     @property
     def names(self) -> dict[str, str]:

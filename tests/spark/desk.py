@@ -46,7 +46,7 @@ class Desk(QueueRig):
         return planner
 
     def options(self, **more: object) -> SourceOptions:
-        given = self.source_options | {"groupIdPrefix": self.queue} | more
+        given = self.source_options | more
         return SourceOptions.parse({name: str(value) for name, value in given.items()})
 
     def put(self, *values: bytes, partition: int = 0, **record: Any) -> None:

@@ -198,7 +198,8 @@ def test_the_copies_of_a_deleted_subscription_are_freed(make_short: MakeShort, r
 
 def subscriptions(rig: ShortRig) -> Subscriptions:
     servers = {"bootstrap.servers": rig.control.config["bootstrap.servers"]}
-    return Subscriptions(servers, markers_topic=rig.control.markers, cursors_topic=rig.control.cursors)
+    names = {"markers_topic": rig.control.markers, "cursors_topic": rig.control.cursors}
+    return Subscriptions(servers, **names, **rig.control.groups)
 
 
 def test_a_tracker_that_is_killed_and_replaced_under_load_loses_nothing(

@@ -34,6 +34,7 @@ def settings_of(control: Control, **more: object) -> UiSettings:
         markers_topic=control.markers,
         redeliveries_topic=control.redeliveries,
         cursors_topic=control.cursors,
+        **control.groups,
         refresh_ms=100,
         sample_ms=100,
         **more,  # type: ignore[arg-type]

@@ -57,9 +57,8 @@ def shop(broker: EmbeddedKafka) -> Iterator[Control]:
     produce(control.config, QUIET, [{"value": b"mail %d" % at, "partition": at % 2} for at in range(60)])
     with ExitStack() as stack:
         stack.enter_context(Tracker(control.options(trigger="50ms", takeOver="true")))
-        with Subscriptions(
-            control.config, markers_topic=control.markers, cursors_topic=control.cursors
-        ) as subscriptions:
+        names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+        with Subscriptions(control.config, **names, **control.groups) as subscriptions:
             for topic, subscription in ((TOPIC, "billing"), (TOPIC, "shipping"), (QUIET, "newsletter")):
                 subscriptions.create(subscription, topic, EARLIEST)
         service = Service(
@@ -69,6 +68,7 @@ def shop(broker: EmbeddedKafka) -> Iterator[Control]:
                 marker_topic=control.markers,
                 redeliveries_topic=control.redeliveries,
                 cursors_topic=control.cursors,
+                **control.groups,
                 consumer_receive_buffer_capacity=120,
                 session_timeout_ms=6_000,
             )
