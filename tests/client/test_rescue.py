@@ -80,11 +80,11 @@ def test_a_slow_consumer_under_load_with_a_retention_of_seconds_loses_nothing(ma
         if message is None:
             return len(acked) == sent
         if message.delivery_count == 1 and message.offset % 9 == 0:
-            message.nack(5_000, reason="later")
+            message.nack(9_000, reason="later")
         else:
             acked.add(message.payload)
             message.ack_async()
-        time.sleep(0.03)
+        time.sleep(0.06)
         return len(acked) == sent
 
     wait_until(done, "every message comes", timeout_s=240)
@@ -109,7 +109,7 @@ def test_a_message_is_copied_once_for_all_subscriptions_and_freed_when_the_last_
     for message in receive(rig.consumer(None, "first"), 20):
         message.ack()
     rig.all_acked(20, "first")
-    time.sleep(8)  # more than the time after which copies are freed
+    time.sleep(10)  # more than the time after which copies are freed
     assert len(rig.copies()) == 20
     for message in receive(rig.consumer(None, "second"), 20):
         message.ack()
@@ -195,7 +195,7 @@ def test_a_tracker_tells_what_it_has_rescued_and_the_time_that_is_left(make_shor
 
         wait_until(lambda: value(table.RESCUED) == 7, timeout_s=SETTLE_S)
         wait_until(lambda: value(table.RESCUE_BYTES) > 0, timeout_s=SETTLE_S)
-        assert 0 < value(table.RESCUE_HEADROOM) <= 3
+        assert 0 < value(table.RESCUE_HEADROOM) <= 6
         assert value(table.RESCUE_UNSAVED) == 0
 
 
@@ -215,7 +215,7 @@ def test_a_rescue_topic_that_deletes_its_records_is_refused(make_short: MakeShor
 def test_a_topic_with_a_limit_of_size_is_rescued_too(make_short: MakeShort) -> None:
     # no retention by time; a log above 20 kB is shortened
     rig = make_short(retention_ms=-1, retention_bytes=20_000)
-    rig.tracker()
+    rig.tracker(rescueBefore="1s")  # each check makes what it sees due at the next one
     rig.subscribe()
     rig.produce(10)
     wait_until(

@@ -40,6 +40,7 @@ def test_what_a_killed_run_had_started_is_left_to_the_tracker_and_the_rest_goes_
                 "kafka.bootstrap.servers": broker.bootstrap_servers,
                 "subscribe": topic,
                 "subscription": "s",
+                "groupIdPrefix": topic,
                 "markerFormat": "v1",
                 "markersTopic": f"{topic}-markers",
             },

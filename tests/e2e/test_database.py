@@ -110,6 +110,7 @@ def remove_old_ids(database: str, control: Control) -> int:
         markers_topic=control.markers,
         redeliveries_topic=control.redeliveries,
         cursors_topic=control.cursors,
+        **control.groups,
         **given,
     )
     removed: int = names["remove_old_ids"](control.queue, "s")

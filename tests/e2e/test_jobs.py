@@ -57,6 +57,7 @@ class Jobs:
             "markersTopic": f"markers-{self._tag[:8]}",
             "redeliveriesTopic": f"redeliveries-{self._tag[:8]}",
             "cursorsTopic": self.cursors_topic,
+            "groupIdPrefix": f"groups-{self._tag[:8]}",
             "trackerTimeout": "10m",  # three Sparks start at once, on a busy machine
         }
         text = (ROOT / "conf" / name).read_text(encoding="utf-8")

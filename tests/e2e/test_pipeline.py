@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -79,8 +80,9 @@ def test_a_pipeline_acks_rejects_and_enqueues_without_foreach_batch(
         values = [b'{"amount": %d}' % amounts.get(number, 10) for number in range(10)]
         sender.send((queue, b"customer", value, 0, None) for value in values)
         sender.flush()
+    own = {"subscribe": queue, "markersTopic": markers, "groupIdPrefix": markers}
     names = {
-        '"subscribe": "orders"': f'"subscribe": "{queue}", "markersTopic": "{markers}"',
+        '"subscribe": "orders"': json.dumps(own).strip("{}"),
         '"topic": "reviews"': f'"topic": "{reviews}"',
     }
     shipped(tmp_path, "orders.py", names)

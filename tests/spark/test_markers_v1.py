@@ -37,6 +37,7 @@ def options_of(bench: Bench, topic: str, **more: object) -> dict[str, str]:
         "kafka.bootstrap.servers": bench.servers,
         "subscribe": topic,
         "subscription": "s",
+        "groupIdPrefix": bench.group_prefix,
         "markerFormat": "v1",
         "markersTopic": f"{topic}-markers",
         **{name: str(value) for name, value in more.items()},
