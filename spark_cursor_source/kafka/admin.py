@@ -26,6 +26,7 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.control_topics import (
     DEFAULT_PARTITIONS,
     ControlTopics,
+    await_deletion,
     await_leaders,
     broker_settings,
     create_topics,
@@ -304,10 +305,13 @@ class ClusterAdmin:
         return True
 
     def delete(self, topic: str) -> bool:
-        """Delete a topic. Return False if the topic did not exist."""
-        was_there = bool(self.existing([topic]))
-        asked = delete_topics(self._calls, [topic], deadline=self._deadline()).get(topic, 0)
-        return not asked or (asked > 1 and was_there)
+        """Delete a topic and wait until it is no longer shown. Return False if it did not exist."""
+        deadline = self._deadline()
+        before = self.existing([topic]).get(topic)
+        asked = delete_topics(self._calls, [topic], deadline=deadline).get(topic, 0)
+        if before is not None:
+            await_deletion(self._calls, topic, before.topic_id, deadline=deadline)
+        return not asked or (asked > 1 and before is not None)
 
     def delete_records(self, positions: Mapping[Partition, int]) -> None:
         """Delete the records below these offsets. Topics that do not exist are skipped."""

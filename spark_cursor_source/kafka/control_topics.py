@@ -311,6 +311,18 @@ def await_leaders(calls: AdminRequests, topics: Sequence[str], *, deadline: Dead
         deadline.pause(_POLL_S)
 
 
+def await_deletion(calls: AdminRequests, topic: str, topic_id: str, *, deadline: Deadline) -> None:
+    """Wait until a broker no longer shows a deleted topic. At the deadline, return all the same.
+
+    A broker shows a topic for a moment after the controller has deleted it.
+    """
+    while not deadline.over:
+        found, _ = describe_topics(calls, [topic], deadline=deadline)
+        if topic not in found or str(found[topic].topic_id) != topic_id:
+            return
+        deadline.pause(_POLL_S)
+
+
 def has_no_leader(partition: Any) -> bool:
     """Return whether librdkafka's description of a partition names no leader."""
     return partition.leader is None or partition.leader.id < 0

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -28,8 +29,9 @@ from spark_cursor_source.errors import (
     TopicGone,
     TopicNotFound,
 )
+from spark_cursor_source.kafka import admin, control_topics
 from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.kafka.control_topics import ControlTopics
+from spark_cursor_source.kafka.control_topics import ControlTopics, describe_topics
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.group_offsets import GroupOffsets
 from tests.conftest import CreateTopic, DeleteTopic
@@ -117,6 +119,26 @@ def test_a_topic_that_is_made_again_has_another_id(
     delete_topic(name)
     topics.create({name: (2, {})})
     assert topics.describe([name])[name].topic_id != before.topic_id
+
+
+def test_a_deleted_topic_is_no_longer_shown_when_the_deletion_returns(
+    topics: ClusterAdmin, create_topic: CreateTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first three answers after the deletion are of a broker that has not heard of it.
+    name = create_topic()
+    stale = describe_topics(topics._calls, [name], deadline=Deadline.after_ms(60_000))
+    answers = [stale] * 3
+
+    def describe(*asked: Any, **more: Any) -> Any:
+        return answers.pop() if answers and deletes.called else describe_topics(*asked, **more)
+
+    deletes = Mock(wraps=control_topics.delete_topics)
+    monkeypatch.setattr(admin, "delete_topics", deletes)
+    for module in (admin, control_topics):
+        monkeypatch.setattr(module, "describe_topics", describe)
+    assert topics.delete(name)
+    assert topics.existing([name]) == {}
+    assert not topics.delete(name)
 
 
 def test_all_topics_that_are_missing_are_named(topics: ClusterAdmin, create_topic: CreateTopic) -> None:
