@@ -117,7 +117,10 @@ def at_work(broker: EmbeddedKafka) -> Iterator[tuple[Control, Collector]]:
 
 @contextmanager
 def served(collector: Collector, settings: UiSettings) -> Iterator[tuple[str, uvicorn.Server]]:
-    server = uvicorn.Server(uvicorn.Config(create_app(collector, settings), port=0, log_level="error"))
+    # As in the command: without a time to end in, a server that is told to stop goes on for open pages.
+    app, end_s = create_app(collector, settings), 1
+    config = uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=end_s)
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     wait_until(lambda: server.started)
