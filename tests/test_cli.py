@@ -145,7 +145,7 @@ def test_a_subscription_is_administered_from_its_creation_to_its_end(
     ClusterAdmin(control.config).create({control.queue: (2, {})})
     produce(control.config, control.queue, [{"value": b"v", "timestamp": 1_000 + at} for at in range(9)])
     cluster = ["--bootstrap-servers", broker.bootstrap_servers, "--markers-topic", control.markers]
-    cluster += ["--cursors-topic", control.cursors, "--group-id-prefix", control.groups["group_id_prefix"]]
+    cluster += ["--cursors-topic", control.cursors, "--group-id-prefix", control.group_prefix]
     of = ["--subscription", "billing", "--topic", control.queue]
 
     def says(*arguments: str) -> list[str]:

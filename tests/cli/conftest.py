@@ -26,7 +26,7 @@ def says_of(
         monkeypatch.setenv("CURSORQ_BOOTSTRAP_SERVERS", rig.control.config["bootstrap.servers"])
         monkeypatch.setenv("CURSORQ_MARKERS_TOPIC", rig.control.markers)
         monkeypatch.setenv("CURSORQ_CURSORS_TOPIC", rig.control.cursors)
-        monkeypatch.setenv("CURSORQ_GROUP_ID_PREFIX", rig.control.groups["group_id_prefix"])
+        monkeypatch.setenv("CURSORQ_GROUP_ID_PREFIX", rig.control.group_prefix)
 
         def run(*arguments: str, code: int = 0) -> list[str]:
             given = [one.replace("Q", rig.topic) for one in arguments]

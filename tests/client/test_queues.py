@@ -266,7 +266,7 @@ def receive_three_and_die(rig: Rig, *, lease_ms: int) -> None:
     """A process that is killed when it has received three messages, of which it has acked the first."""
     names = (rig.control.markers, rig.control.redeliveries, rig.control.cursors)
     servers = rig.control.config["bootstrap.servers"]
-    more = (str(lease_ms), rig.control.groups["group_id_prefix"])
+    more = (str(lease_ms), rig.control.group_prefix)
     command = [sys.executable, "-c", _KILLED, servers, rig.topic, *names, *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None

@@ -67,7 +67,7 @@ class Apps:
         self._options = control.options(
             subscribe=control.queue,
             subscription="s",
-            groupIdPrefix=control.groups["group_id_prefix"],
+            groupIdPrefix=control.group_prefix,
             subscriptionType=subscription_type,
             leaseTimeout="4s",
             maxOffsetsPerTrigger="40",

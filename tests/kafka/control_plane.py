@@ -70,13 +70,18 @@ class Control:
         return f"queue-{self.name}"
 
     @property
+    def group_prefix(self) -> str:
+        """Of this test's consumer groups: a group that other tests use too has other members."""
+        return f"groups-{self.name}"
+
+    @property
     def groups(self) -> dict[str, str]:
-        """``group_id_prefix`` of this test's consumer groups: a group of another test has other members."""
-        return {"group_id_prefix": f"groups-{self.name}"}
+        """The prefix, as an argument of functions and settings."""
+        return {"group_id_prefix": self.group_prefix}
 
     def group(self, subscription: str) -> str:
         """The consumer group of a subscription."""
-        return group_id(self.groups["group_id_prefix"], subscription)
+        return group_id(self.group_prefix, subscription)
 
     @property
     def names(self) -> dict[str, str]:

@@ -37,8 +37,8 @@ class QueueRig:
     @property
     def source_options(self) -> dict[str, Any]:
         """The options of a query of subscription ``s``."""
-        prefix = self.control.groups["group_id_prefix"]
-        return self.control.options(subscribe=self.topic, subscription="s", groupIdPrefix=prefix)
+        control = self.control
+        return control.options(subscribe=self.topic, subscription="s", groupIdPrefix=control.group_prefix)
 
     def recreate(self, **settings: object) -> None:
         """Delete the queue topic, and create it again, with these settings."""

@@ -118,8 +118,8 @@ def at_work(broker: EmbeddedKafka) -> Iterator[tuple[Control, Collector]]:
 @contextmanager
 def served(collector: Collector, settings: UiSettings) -> Iterator[tuple[str, uvicorn.Server]]:
     # As in the command: without a time to end in, a server that is told to stop goes on for open pages.
-    app, end_s = create_app(collector, settings), 1
-    config = uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=end_s)
+    app = create_app(collector, settings)
+    config = uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
