@@ -23,7 +23,7 @@ from spark_cursor_source.ui.pages import COLUMNS, ROWS, Pages, members, number_o
 from spark_cursor_source.ui.settings import UiSettings
 
 _LOOK_S = 0.2  # interval at which an open event stream looks for a new snapshot
-_BEAT_S = 10.0  # interval of the comments that keep a quiet event stream open
+_BEAT_S = 5.0  # interval of the events of a quiet stream; a page that hears none for three of them says so
 
 
 class Views:
@@ -109,7 +109,7 @@ class Views:
                 yield f"event: snapshot\ndata: {number}\n\n"
             elif quiet_s >= _BEAT_S:
                 quiet_s = 0.0
-                yield ": quiet\n\n"
+                yield f"event: beat\ndata: {number}\n\n"
             await anyio.sleep(_LOOK_S)
             quiet_s += _LOOK_S
 

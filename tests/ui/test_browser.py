@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,11 +24,12 @@ from spark_cursor_source.client import QueueConsumer, QueueMessage, Service, Ser
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
-from spark_cursor_source.ui import Collector, UiSettings, create_app
+from spark_cursor_source.ui import Collector, UiSettings, create_app, views
 from tests.beside import beside
 from tests.conftest import ROOT
 from tests.kafka.control_plane import Control, control_on, produce
 from tests.ui.conftest import settings_of
+from tests.ui.test_command import COMMAND
 from tests.waiting import wait_until
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -346,6 +349,13 @@ def test_a_blocked_message_is_seen_and_leads_to_the_one_that_it_waits_for(
         page.get_by_text("blocks 1 message").wait_for()
 
 
+SILENT_MS = 16_000  #: after this time without an event, a page says that it hears nothing
+HEAR_TWO_BEATS = """() => new Promise(done => {
+  const events = new EventSource("/events")
+  let heard = 0
+  events.addEventListener("beat", () => { heard += 1; if (heard === 2) { events.close(); done() } })
+})"""
+
 #: ratio of the brightness of the stroke or fill of one class of the drawings to the fill of another one
 CONTRAST = """([front, name, back]) => {
   const brightness = (kind, name) => {
@@ -356,6 +366,42 @@ CONTRAST = """([front, name, back]) => {
   const [one, two] = [brightness(front, name), brightness(back, "fill")]
   return Math.max(one, two) / Math.min(one, two)
 }"""
+
+
+def test_a_page_whose_process_stands_still_says_so_until_it_goes_on(browser: Any) -> None:
+    # A suspended process closes no connection. No broker listens there: the page answers nevertheless.
+    arguments = ["--bootstrap-servers", "127.0.0.1:1"]
+    with (
+        subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True) as command,
+        tab(browser) as page,
+    ):
+        try:
+            assert command.stdout is not None
+            page.clock.install()
+            with page.expect_response("**/events"):
+                page.goto(command.stdout.readline().split()[1])
+            assert page.locator("#lost").is_hidden()
+            command.send_signal(signal.SIGSTOP)
+            page.clock.fast_forward(SILENT_MS)
+            page.locator("#lost").wait_for(state="visible")
+            command.send_signal(signal.SIGCONT)
+            page.locator("#lost").wait_for(state="hidden")
+        finally:
+            command.kill()
+
+
+def test_a_page_without_new_values_hears_that_its_process_is_there(
+    browser: Any, queue: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "_BEAT_S", 0.2)
+    settings = settings_of(queue)
+    with served(Collector(settings), settings) as (address, _), tab(browser) as page:
+        page.clock.install()
+        page.goto(address)
+        for _ in range(3):
+            page.evaluate(HEAR_TWO_BEATS)
+            page.clock.fast_forward(SILENT_MS // 2)
+        assert page.locator("#lost").is_hidden()
 
 
 def test_a_page_whose_process_has_gone_says_so(browser: Any, site: Site) -> None:

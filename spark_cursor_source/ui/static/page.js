@@ -2,6 +2,7 @@
 (function () {
   "use strict";
   const EVERY_MS = 1500;
+  const SILENT_MS = 15000; // three beats of the server: see views.py
   const lost = document.getElementById("lost");
   const follow = document.getElementById("follow");
   let live = true;
@@ -36,16 +37,36 @@
     if (live) refresh();
   }
 
-  // A browser ends an event source for good when the server answers with an error, so it is opened again.
+  // A browser ends an event source for good when the server answers with an error, so it is opened again. Likewise
+  // when nothing is heard: a process that stands still or is cut off closes no connection.
   function listen() {
     const events = new EventSource("/events");
-    events.addEventListener("snapshot", function () { heard = true; connection(); refresh(); });
-    events.onopen = function () { heard = answered = true; connection(); };
+    let silence = 0;
+    function hear() {
+      heard = true;
+      connection();
+      expect();
+    }
+    function expect() {
+      clearTimeout(silence);
+      silence = setTimeout(function () {
+        heard = false;
+        connection();
+        events.close();
+        listen();
+      }, SILENT_MS);
+    }
+    events.addEventListener("snapshot", function () { hear(); refresh(); });
+    events.addEventListener("beat", hear);
+    events.onopen = function () { answered = true; hear(); };
     events.onerror = function () {
       heard = false;
       connection();
-      if (events.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
+      if (events.readyState !== EventSource.CLOSED) return;
+      clearTimeout(silence);
+      setTimeout(listen, 2000);
     };
+    expect();
   }
 
   follow.addEventListener("click", toggle);
