@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 import spark_cursor_source as cursorq
 from spark_cursor_source.devkit.spark_session import local_session
 from spark_cursor_source.kafka.transaction import TransactionalProducer
+from spark_cursor_source.spark import output_task
 from tests.e2e.processes import die
 from tests.e2e.sink_apps import stand_still
 
@@ -52,6 +53,8 @@ def prepare_worker(tag: str, how: str | None, go: str | None, stands: str | None
     commit: Callable[..., Any] = TransactionalProducer.commit
     if hasattr(commit, "is_prepared"):
         return
+    if stands is not None:
+        output_task.PATIENCE_MS *= 5  # for this task the time goes on while it stands still
 
     def prepared(self: TransactionalProducer, *args: Any, **more: Any) -> bool:
         TransactionalProducer.commit = commit  # type: ignore[method-assign]
