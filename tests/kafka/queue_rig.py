@@ -43,7 +43,6 @@ class QueueRig:
     def recreate(self, **settings: object) -> None:
         """Delete the queue topic, and create it again, with these settings."""
         self.topics.delete(self.topic)
-        wait_until(lambda: not self.topics.existing([self.topic]))
         self.topics.create({self.topic: (self.partitions, settings)})
 
     def tracker(self, **options: object) -> None:

@@ -180,7 +180,6 @@ class Bench:
     def recreate(self, topic: str) -> str:
         """Delete a topic and create it again with one partition. Return its new id."""
         self.topics.delete(topic)
-        waiting.wait_until(lambda: not self.topics.existing([topic]))
         self.topics.create({topic: (1, {})})
         return self.topics.describe([topic])[topic].topic_id
 

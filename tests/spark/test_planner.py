@@ -240,7 +240,6 @@ def test_a_topic_that_is_created_again_repeats_no_batch_that_was_acked(
     query.reader.stop()
     name, partitions = {"queue": (other, 1), "redeliveries": (desk.control.redeliveries, PARTITIONS)}[topic]
     desk.topics.delete(name)
-    wait_until(lambda: not desk.topics.existing([name]))
     desk.topics.create({name: (partitions, {})})
     query = Query(desk.reader(**given), query.end)
     assert query.reader.latestOffset(query.start, query.reader.getDefaultReadLimit()) == query.start
@@ -257,7 +256,6 @@ def test_a_query_goes_on_when_the_cursors_topic_is_created_again(make_desk: Make
     desk.until(lambda cursor: len(cursor.leased) == 2)
     topics = ClusterAdmin(desk.control.config)
     topics.delete(desk.control.cursors)
-    wait_until(lambda: not topics.existing([desk.control.cursors]))
     topics.ensure_cursors(desk.control.cursors)
     desk.put(b"c")
     assert query.until_rows(lambda offset, _: offset == 2) == [(2, 1)]
