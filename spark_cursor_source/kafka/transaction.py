@@ -199,6 +199,7 @@ class TransactionalProducer:
             producer.commit_transaction(self._left_s(deadline))
             return True
         except KafkaException as raised:
+            del producer  # see _given_up
             raise self._given_up(raised, "commit a transaction") from raised
         except BaseException:
             self.discard()
@@ -213,6 +214,7 @@ class TransactionalProducer:
             consumer = open_client(Consumer, self._group_config)
             self._group_metadata = consumer.consumer_group_metadata()
             consumer.close()
+        self._undelivered = None  # of the previous producer
         try:
             self._confirmed.open().init_transactions(self._left_s(deadline))
         except KafkaException as raised:
@@ -283,12 +285,18 @@ class TransactionalProducer:
             self._delivered.append(message)
 
     def _given_up(self, raised: KafkaException, operation: str) -> CursorqError | Uncertain:
+        """Close the producer and return the error to raise.
+
+        The frames of a traceback refer to the producer. Without them, it ends here even if the error is kept.
+        Else it would go on with its requests, and one that reaches the brokers late fences the next producer.
+        """
         error = error_of(raised)
         if error.code() == KafkaError._FATAL:
             error = self._fatal_error(error)
         if error.code() not in FENCED | NOT_A_MEMBER and self._undelivered is not None:
             # the transaction only reports failed records, and this error has the reason
             error = self._undelivered
+        raised.__traceback__ = None
         self.discard()
         if error.code() in FENCED | NOT_A_MEMBER:
             return TrackerFenced(self._id)

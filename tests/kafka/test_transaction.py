@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import uuid
 
 import pytest
+from confluent_kafka import Producer
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.errors import KafkaRefused, KafkaUnavailable
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
@@ -34,3 +37,35 @@ def test_a_producer_that_has_lost_its_only_broker_is_given_up_for_one_that_finds
         lost.commit([record], [], deadline)
     assert time.monotonic() - began < 20  # about 4 s; 30 s without the look
     assert not lost.is_open
+
+
+def test_after_a_refused_record_and_a_paused_broker_a_producer_goes_on_and_says_what_happened_now(
+    mortal: EmbeddedKafka,
+) -> None:
+    config, topic = {"bootstrap.servers": mortal.bootstrap_servers}, uuid.uuid4().hex
+    ClusterAdmin(config).create({topic: (1, {"max.message.bytes": 1_000})})
+    deadline, others = Deadline.after_ms(120_000), producers()
+    producer = TransactionalProducer(config | {"log_level": "0"}, topic, call_timeout_ms=5_000)
+    producer.open(deadline)
+    assert producers() == others + 1
+    with pytest.raises(KafkaRefused, match="MSG_SIZE_TOO_LARGE") as refused:
+        producer.commit([Record(topic, 0, None, bytes(5_000))], [], deadline)
+    # A producer that lives on with the error that is kept would fence the next one when the broker goes on.
+    assert producers() == others, refused
+    mortal.pause()
+    try:
+        with pytest.raises(KafkaUnavailable) as unavailable:
+            producer.open(Deadline.after_ms(2_000))
+    finally:
+        mortal.resume()
+    assert producers() == others
+    assert "MSG_SIZE_TOO_LARGE" not in str(unavailable.value)
+    assert "PURGE" not in str(unavailable.value)
+    producer.open(deadline)
+    assert producer.commit([Record(topic, 0, None, b"value")], [], deadline)
+    producer.discard()
+
+
+def producers() -> int:
+    """How many clients of this type live in this process."""
+    return sum(isinstance(one, Producer) for one in gc.get_objects())
