@@ -54,12 +54,12 @@ def test_a_batch_is_replayed_once_less_what_has_ended_and_handed_back_the_second
 
 
 def test_a_batch_whose_leases_ran_out_while_nobody_ran_comes_again(make_plain_queue: MakeQueue) -> None:
-    # S--------3s lease--------available (1) | restart: batch 0 again (2), the announcement is stale
+    # S--------6s lease--------available (1) | restart: batch 0 again (2), the announcement is stale
     queue = make_plain_queue(2)
     queue.tracker()
     for partition in (0, 1):
         queue.produce(["wait", "plain", "plain"], partition=partition)
-    consumer = queue.consumer(gate=True, leaseTimeout="3s")
+    consumer = queue.consumer(gate=True, leaseTimeout="6s")
     (first,) = consumer.until_seen(1)
     consumer.kill_tree()
     for partition in (0, 1):

@@ -219,7 +219,7 @@ def test_a_running_query_follows_when_its_subscription_is_sought_back_and_forth(
     queue = make_plain_queue()
     queue.tracker()
     queue.produce(["plain"] * 10)
-    consumer = queue.consumer(**SETTINGS)
+    consumer = queue.consumer(**SETTINGS | {"leaseTimeout": "60s"})
     consumer.until(queue.all_settled, "all is acked")
     with closing(_subscriptions(queue)) as subscriptions:
         subscriptions.seek("s", queue.topic, at_offsets(queue.topic, {0: 7}))

@@ -24,7 +24,7 @@ def test_a_tracker_killed_at_any_moment_goes_on_where_it_was(make_queue: MakeQue
     moments = random.Random(20261121)
     queue = make_queue(partitions=2, own_tracker=True)
     tracker = queue.tracker(die_at=("transaction", 1))
-    consumer = queue.consumer(per_row=True, leaseTimeout="5s", maxOffsetsPerTrigger=40)
+    consumer = queue.consumer(per_row=True, leaseTimeout="8s", maxOffsetsPerTrigger=40)
     _die_inside_a_batch(queue, tracker, consumer, [("transaction", 1)])
     with queue.producing(["plain"] * 5 + ["flaky", "leave", "reject"], every_s=1.0):
         for part in (None, Part.WORKER):
@@ -48,7 +48,7 @@ def test_a_tracker_that_dies_after_its_copies_repeats_the_batch_and_takes_nothin
     # A batch is copied to the dead letters, and not carried out. No Spark is needed: it dies in two batches.
     queue = make_plain_queue()
     tracker = queue.tracker(die_at=("copies", 0))
-    consumer = queue.consumer(per_row=True, leaseTimeout="5s")
+    consumer = queue.consumer(per_row=True, leaseTimeout="8s")
     _die_inside_a_batch(queue, tracker, consumer, [("copies", 0), ("copies", 1)])
     assert not consumer.events("failed")
 

@@ -55,7 +55,7 @@ def test_a_limit_of_offsets_holds_for_every_batch_redeliveries_included(bench: B
     topic = bench.create_topic(2)
     bench.produce(topic, [b"x"] * 60, partition=0)
     bench.produce(topic, [b"x"] * 30, partition=1)
-    options = bench.options(topic, maxOffsetsPerTrigger=20, leaseTimeout="3s")
+    options = bench.options(topic, maxOffsetsPerTrigger=20, leaseTimeout="6s")
     seen = bench.plain(
         options, lambda row: Leave() if row.delivery_count == 1 and row.offset % 3 == 0 else None
     )
@@ -214,7 +214,7 @@ def test_assigned_partitions_are_read_and_no_others(bench: Bench) -> None:
 
 def test_partitions_that_are_added_while_it_runs_are_read_from_their_beginning(bench: Bench) -> None:
     topic = bench.create_topic()
-    options = bench.options(topic, startingOffsets="latest", leaseTimeout="3s")
+    options = bench.options(topic, startingOffsets="latest", leaseTimeout="6s")
     bench.produce(topic, [b"before"])
     seen = bench.plain(options, lambda row: Leave() if row.partition and row.delivery_count == 1 else None)
     bench.until(lambda: bench.group(topic) == 1, "the query is there")
