@@ -202,6 +202,7 @@ class TransactionalProducer:
             del producer  # see _given_up
             raise self._given_up(raised, "commit a transaction") from raised
         except BaseException:
+            del producer
             self.discard()
             raise
 
