@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -312,15 +313,17 @@ def await_leaders(calls: AdminRequests, topics: Sequence[str], *, deadline: Dead
 
 
 def await_deletion(calls: AdminRequests, topic: str, topic_id: str, *, deadline: Deadline) -> None:
-    """Wait until a broker no longer shows a deleted topic. At the deadline, return all the same.
+    """Wait until a broker no longer shows a deleted topic, or until the deadline.
 
-    A broker shows a topic for a moment after the controller has deleted it.
+    A broker shows a topic for a moment after the controller has deleted it. The topic is also deleted if no
+    broker answers.
     """
-    while not deadline.over:
-        found, _ = describe_topics(calls, [topic], deadline=deadline)
-        if topic not in found or str(found[topic].topic_id) != topic_id:
-            return
-        deadline.pause(_POLL_S)
+    with suppress(KafkaUnavailable):
+        while not deadline.over:
+            found, _ = describe_topics(calls, [topic], deadline=deadline)
+            if topic not in found or str(found[topic].topic_id) != topic_id:
+                return
+            deadline.pause(_POLL_S)
 
 
 def has_no_leader(partition: Any) -> bool:

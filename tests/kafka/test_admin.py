@@ -141,6 +141,30 @@ def test_a_deleted_topic_is_no_longer_shown_when_the_deletion_returns(
     assert not topics.delete(name)
 
 
+def test_a_topic_is_deleted_also_if_no_broker_answers_afterwards(
+    mortal: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"bootstrap.servers": mortal.bootstrap_servers}
+    ClusterAdmin(config).create({"gone": (1, {})})
+    topics = ClusterAdmin(config, timeout_ms=20_000)
+
+    def describe(*asked: Any, **more: Any) -> Any:
+        if not paused:
+            mortal.pause()
+            paused.append(True)
+        return describe_topics(*asked, **more)
+
+    paused: list[bool] = []
+    monkeypatch.setattr(control_topics, "describe_topics", describe)
+    try:
+        assert topics.delete("gone")
+    finally:
+        mortal.resume()
+    assert paused
+    monkeypatch.undo()
+    assert topics.existing(["gone"]) == {}
+
+
 def test_all_topics_that_are_missing_are_named(topics: ClusterAdmin, create_topic: CreateTopic) -> None:
     with pytest.raises(TopicNotFound) as missing:
         topics.describe([create_topic(), "not-here", "nor-here"])
