@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Test files side by side: most of a test is waiting for leases, brokers and Spark's triggers.
-WORKERS ?= 5
+WORKERS ?= 4
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
 .PHONY: help setup jars demo check test test-interop lint types docs bench bench-quick native-sanitize broker clean check-python check-java
