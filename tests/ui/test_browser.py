@@ -396,12 +396,15 @@ def test_a_page_without_new_values_hears_that_its_process_is_there(
     monkeypatch.setattr(views, "_BEAT_S", 0.2)
     settings = settings_of(queue)
     with served(Collector(settings), settings) as (address, _), tab(browser) as page:
+        opened: list[str] = []
+        page.on("request", lambda one: opened.extend([one.url] if one.url.endswith("/events") else []))
         page.clock.install()
         page.goto(address)
         for _ in range(3):
             page.evaluate(HEAR_TWO_BEATS)
             page.clock.fast_forward(SILENT_MS // 2)
         assert page.locator("#lost").is_hidden()
+        assert len(opened) == 4, "the page opened its stream again, beside the three that listen here"
 
 
 def test_a_page_whose_process_has_gone_says_so(browser: Any, site: Site) -> None:
