@@ -9,7 +9,8 @@
 # MAGIC | `format("kafka")` | `format("cursorq")` |
 # MAGIC | --- | --- |
 # MAGIC | `kafka.*`, `subscribe`, `subscribePattern`, `assign` | the same |
-# MAGIC | `startingOffsets`, `startingTimestamp`, `maxOffsetsPerTrigger`, `minPartitions` | the same |
+# MAGIC | `startingTimestamp`, `maxOffsetsPerTrigger`, `minPartitions` | the same |
+# MAGIC | `startingOffsets`, by default `latest` | the same; without it, a new subscription begins at the earliest message |
 # MAGIC | columns `key`, `value`, `topic`, `partition`, `offset`, `timestamp`, `timestampType`, `headers` | the same, and `delivery_count` |
 # MAGIC | position in the checkpoint | position in the checkpoint; acks in Kafka, under the name `subscription` |
 # MAGIC | `foreachBatch(function)` | `foreachBatch(AckSink(function))` or `AckSink.per_row(handler)` |

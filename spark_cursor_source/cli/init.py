@@ -21,7 +21,7 @@ def init(
 ) -> None:
     """Writes jobs, conf and notebooks to start from.
 
-    Writes example jobs, a notebook, and configuration files with every option and its default. Nothing is
+    Writes example jobs, the notebooks, and configuration files with every option and its default. Nothing is
     overwritten.
     """
     paths = [str(directory / path) for path in write_starter(directory)]

@@ -9,6 +9,7 @@ from typing import Any
 
 HIDDEN = "***"  #: shown in place of a hidden value
 _HIDDEN = HIDDEN.encode()
+_BEFORE_JSON = b" \t\r\n\0\xef\xbb\xbf\xff\xfe"  # white space, byte order marks, zeros of UTF-16 and UTF-32
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -18,7 +19,8 @@ class PayloadMask:
     """Hides parts of the payloads that are shown. What the topics hold does not change.
 
     A field is hidden in JSON objects at any depth, and as a header of this name. A value that is not JSON is
-    hidden as a whole, because its fields are unknown.
+    hidden as a whole, because its fields are unknown. So is a key or a header that begins as JSON does and
+    cannot be parsed.
 
     >>> mask = PayloadMask(fields=frozenset({"card"}))
     >>> mask.value(b'{"order": 17, "payer": {"card": "4711"}}')
@@ -61,9 +63,10 @@ class PayloadMask:
             found = json.loads(data)
             if not isinstance(found, dict | list):
                 return otherwise
-            return json.dumps(self._hidden_in(found), ensure_ascii=False).encode()
+            shown = json.dumps(self._hidden_in(found), ensure_ascii=False)
+            return shown.encode(errors="backslashreplace")  # a lone surrogate has no UTF-8
         except (ValueError, RecursionError):
-            return otherwise
+            return _HIDDEN if data.lstrip(_BEFORE_JSON)[:1] in (b"{", b"[") else otherwise
 
     def _hidden_in(self, value: Any) -> Any:
         if isinstance(value, dict):

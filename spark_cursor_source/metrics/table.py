@@ -154,7 +154,8 @@ HEADROOM = _metric(
     "retention_headroom_seconds",
     _GAUGE,
     _SUBSCRIPTION,
-    "Time until retention.ms lets Kafka delete the oldest message that is not acked; absent if it never does",
+    "Time until retention.ms lets Kafka delete the oldest message that is not acked; absent if it never does "
+    "or the topic's settings may not be read",
     _EXPORTER,
 )
 DELIVERED = _metric(

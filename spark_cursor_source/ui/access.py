@@ -18,7 +18,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from spark_cursor_source.ui.settings import UiSettings
 
-COOKIE = "cursorq_ui"
 #: no inline script or style, nothing from another host, no frame around the page
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -72,6 +71,11 @@ def may_be_called(host: str, names: frozenset[str]) -> bool:
     return True
 
 
+def cookie_name_of(token: str) -> str:
+    """Returns the name of the cookie, one for each token. The ports of a host share cookies."""
+    return "cursorq_ui_" + hmac.new(token.encode(), b"cursorq ui cookie", sha256).hexdigest()[:12]
+
+
 def session_of(token: str) -> str:
     """Returns the value of the cookie, which proves the token and does not contain it."""
     return hmac.new(token.encode(), b"cursorq ui session", sha256).hexdigest()
@@ -119,14 +123,15 @@ class Access:
 
     def _without_session(self, scope: Scope, headers: Headers, token: str) -> Response | None:
         given = headers.get("authorization", "").removeprefix("Bearer ")
-        if _same(given, token) or _same(_cookie(headers), session_of(token)):
+        if _same(given, token) or _same(_cookie(headers, token), session_of(token)):
             return None
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
         if scope["method"] == "GET" and _same(query.pop("token", ""), token):
             # The address bar and the history of the browser should not keep the token.
             path = "/" + scope["path"].lstrip("/")  # two slashes would name another host
             target = RedirectResponse(path + ("?" + urlencode(query) if query else ""), 303)
-            target.set_cookie(COOKIE, session_of(token), httponly=True, samesite="strict", path="/")
+            name, proof = cookie_name_of(token), session_of(token)
+            target.set_cookie(name, proof, httponly=True, samesite="strict", path="/")
             return target
         return PlainTextResponse(_NO_TOKEN, 401)
 
@@ -143,5 +148,5 @@ def _same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode(), wanted.encode())
 
 
-def _cookie(headers: Headers) -> str:
-    return cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
+def _cookie(headers: Headers, token: str) -> str:
+    return cookie_parser(headers.get("cookie", "")).get(cookie_name_of(token), "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 from collections.abc import Callable
+from urllib.parse import quote
 
 import uvicorn
 from starlette.applications import Starlette
@@ -91,4 +92,4 @@ def serve(settings: UiSettings, *, host: str, port: int, ready: Callable[[str], 
 def _address(host: str, port: int, token: str | None) -> str:
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     name = f"[{name}]" if ":" in name else name
-    return f"http://{name}:{port}/" + (f"?token={token}" if token else "")
+    return f"http://{name}:{port}/" + (f"?token={quote(token, safe='')}" if token else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -9,6 +10,8 @@ from typing import NamedTuple
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 HEADER_BYTES = 2_048  #: a longer header is cut
 PAYLOAD_BYTES = 65_536  #: a longer payload is cut
+_DUMP_BYTES = 4_096  # a longer hex dump is cut
+_UTF_8 = codecs.getincrementaldecoder("utf-8")
 
 
 def count(number: float | None) -> str:
@@ -91,43 +94,53 @@ class Readable(NamedTuple):
 
     form: str  #: ``JSON``, ``text``, ``hex`` or ``null``
     text: str
-    cut: bool  #: the text shows the beginning only
+    cut_to: int | None = None  #: number of bytes that the text shows, if these are not all
 
 
 def readable(data: bytes | None, *, most: int = PAYLOAD_BYTES) -> Readable:
-    r"""Returns bytes as indented JSON, as text, or as a hex dump. Longer data is cut to ``most`` bytes.
+    r"""Returns bytes as indented JSON, as text, or as a hex dump.
+
+    Data longer than ``most`` bytes is cut. A hex dump shows at most 4 KiB.
 
     >>> readable(b'{"b":1}').text, readable(b"plain").form, readable(None).form
     ('{\n  "b": 1\n}', 'text', 'null')
     >>> readable(b"\xff\x00A").text
     '00000000  ff 00 41                                         ..A'
+    >>> readable(b"plain", most=4)
+    Readable(form='text', text='plai', cut_to=4)
     """
     if data is None:
-        return Readable("null", "null", False)
-    cut = len(data) > most
-    shown = data[:most]
-    if not cut and (as_json := _json(shown)) is not None:
-        return Readable("JSON", as_json, False)
-    try:
-        text = shown.decode("utf-8", errors="ignore" if cut else "strict")
-    except UnicodeDecodeError:
-        return Readable("hex", _hex(shown), cut)
-    if not all(letter.isprintable() or letter in "\n\r\t" for letter in text):
-        return Readable("hex", _hex(shown), cut)
-    return Readable("text", text, cut)
+        return Readable("null", "null")
+    cut_to = most if len(data) > most else None
+    if cut_to is None and (as_json := _json(data)) is not None:
+        return Readable("JSON", as_json)
+    if (text := _text(data[:most], whole=cut_to is None)) is not None:
+        return Readable("text", text, cut_to)
+    dumped = data[: min(most, _DUMP_BYTES)]
+    return Readable("hex", _hex(dumped), len(dumped) if len(dumped) < len(data) else None)
 
 
 def _json(data: bytes) -> str | None:
     if data[:1] not in (b"{", b"["):
         return None
     try:
-        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+        shown = json.dumps(json.loads(data), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return None
+    return shown.encode(errors="backslashreplace").decode()  # a lone surrogate is no character
+
+
+def _text(data: bytes, *, whole: bool) -> str | None:
+    """Returns printable text, or None. A character that is cut at the end of a part is left out."""
+    try:
+        text = _UTF_8().decode(data, final=whole)
+    except UnicodeDecodeError:
+        return None
+    return text if all(letter.isprintable() or letter in "\n\r\t" for letter in text) else None
 
 
 def _hex(data: bytes) -> str:
-    rows = [data[at : at + 16] for at in range(0, min(len(data), 4_096), 16)]
+    rows = [data[at : at + 16] for at in range(0, len(data), 16)]
     return "\n".join(
         f"{at * 16:08x}  {row.hex(' '):<47}  "
         + "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)

@@ -31,6 +31,28 @@ def test_a_value_without_known_fields_is_hidden_as_a_whole(data: bytes) -> None:
     assert CARD.value(data) == b"***"
 
 
+@pytest.mark.parametrize("more", [b"\\ud800", b"\\udfff\\ud83d"])
+def test_a_text_that_utf_8_cannot_hold_switches_no_mask_off(more: bytes) -> None:
+    data = b'{"card": "4711", "more": "%s"}' % more
+    for shown in (CARD.value(data), CARD.key(data), CARD.headers([("trace", data)])[0][1]):
+        assert shown == b'{"card": "***", "more": "%s"}' % more
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"card": "4711", "n": ' + b"9" * 5_000 + b"}",
+        b'{"card": "4711", "deep": ' + b"[" * 9_999 + b"]" * 9_999 + b"}",
+        b'\xef\xbb\xbf {"card": "4711"',
+        '{"card": "4711"'.encode("utf-16"),
+        '{"card": "4711"'.encode("utf-32-be"),
+    ],
+)
+def test_a_key_or_header_that_begins_as_json_and_cannot_be_parsed_is_hidden(data: bytes) -> None:
+    assert CARD.key(data) == b"***"
+    assert CARD.headers([("trace", data)]) == (("trace", b"***"),)
+
+
 def test_keys_and_headers_are_hidden_by_field_or_as_wholes() -> None:
     assert (CARD.key(b"plain"), CARD.key(b'{"card": 1}')) == (b"plain", b'{"card": "***"}')
     headers = [("token", b"secret"), ("trace", b"7"), ("none", None)]

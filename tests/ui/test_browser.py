@@ -407,6 +407,39 @@ def test_a_page_without_new_values_hears_that_its_process_is_there(
         assert len(opened) == 4, "the page opened its stream again, beside the three that listen here"
 
 
+@pytest.mark.parametrize("status", [401, 500])
+def test_a_page_whose_refreshes_are_refused_says_that_its_values_are_old(
+    browser: Any, site: Site, status: int
+) -> None:
+    with tab(browser) as page:
+        page.goto(site[0])
+        page.get_by_role("link", name="billing").wait_for()
+        page.route(f"{site[0]}/", lambda route: route.fulfill(status=status))
+        page.locator("#lost").wait_for(state="visible")
+        page.unroute(f"{site[0]}/")
+        page.locator("#lost").wait_for(state="hidden")
+
+
+#: makes the time limits of requests 50 times as short
+IMPATIENT = """
+  const limit = Object.getOwnPropertyDescriptor(XMLHttpRequest.prototype, "timeout")
+  Object.defineProperty(XMLHttpRequest.prototype, "timeout", {
+    get() { return limit.get.call(this) }, set(ms) { limit.set.call(this, ms / 50) }
+  })
+"""
+
+
+def test_a_page_whose_refreshes_are_not_answered_says_so_and_goes_on_asking(browser: Any, site: Site) -> None:
+    with tab(browser) as page:
+        page.add_init_script(IMPATIENT)
+        page.goto(site[0])
+        page.get_by_role("link", name="billing").wait_for()
+        page.route(f"{site[0]}/", lambda route: None)
+        page.locator("#lost").wait_for(state="visible")
+        page.unroute(f"{site[0]}/")
+        page.locator("#lost").wait_for(state="hidden")
+
+
 def test_a_page_whose_process_has_gone_says_so(browser: Any, site: Site) -> None:
     # The last test of the file: it ends the server.
     with tab(browser) as page:

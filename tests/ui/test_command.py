@@ -34,6 +34,22 @@ def test_the_command_prints_its_address_and_ends_cleanly_when_told() -> None:
         assert command.wait(timeout=60) == 0
 
 
+def test_the_printed_address_lets_in_whatever_its_token_contains(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("a+b/c&d=e#f%20g h\n", encoding="utf-8")
+    arguments = ["--bootstrap-servers", "127.0.0.1:1", "--token-file", str(file)]
+    with subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True) as command:
+        try:
+            assert command.stdout is not None
+            address = command.stdout.readline().removeprefix("open ").strip()
+            browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+            with browser.open(address, timeout=30) as answer:
+                assert answer.status == 200
+                assert "token" not in answer.url
+        finally:
+            command.kill()
+
+
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[UiSettings]:
     """The settings of the pages that the command would have served."""

@@ -15,7 +15,9 @@ from spark_cursor_source.core.payload_mask import PayloadMask
 from spark_cursor_source.errors import TopicNotFound
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.ui import Collector, UiSettings, create_app
+from spark_cursor_source.ui.access import cookie_name_of
 from spark_cursor_source.ui.last_errors import ErrorReader
+from spark_cursor_source.ui.words import readable
 from spark_cursor_source.wire.payload_avro import avro_decoder
 from tests.kafka.control_plane import Control, new_control, offsets, produce
 from tests.payload_schemas import avro_order, avro_schema
@@ -106,6 +108,29 @@ def test_a_payload_is_shown_on_a_click_as_json_text_or_hex(page: TestClient, que
     assert ">plain</pre>" in payload(1)
     assert "ff 00" in payload(2)
     assert "trace" in payload(1)
+
+
+def test_a_payload_with_a_lone_surrogate_can_be_sent_to_a_browser() -> None:
+    assert readable(b'{"a":"\\ud800"}').text.encode() == b'{\n  "a": "\\ud800"\n}'
+
+
+@pytest.mark.parametrize(
+    ("data", "most", "form", "cut_to"),
+    [
+        (b"\xff" * 4_096, 65_536, "hex", None),
+        (b"\xff" * 4_097, 65_536, "hex", 4_096),
+        (b"\xff" * 70_000, 65_536, "hex", 4_096),
+        (b"\xff" * 3_000, 2_048, "hex", 2_048),
+        (b"a" * 65_537, 65_536, "text", 65_536),
+        (b"\xc3\xa9" * 2, 3, "text", 3),
+        (b'{"a": 1}', 4, "text", 4),
+    ],
+)
+def test_a_payload_that_is_cut_says_how_much_is_shown(
+    data: bytes, most: int, form: str, cut_to: int | None
+) -> None:
+    shown = readable(data, most=most)
+    assert (shown.form, shown.cut_to) == (form, cut_to)
 
 
 def test_parts_of_payloads_are_hidden(open_page: Open, queue: Control) -> None:
@@ -316,7 +341,7 @@ def test_a_page_with_a_token_answers_nobody_without_it(open_page: Open) -> None:
     page = open_page(token="right")
     assert page.get("/").status_code == 401
     assert page.get("/?token=wrong").status_code == 401
-    assert page.get("/", headers={"Cookie": "cursorq_ui=right"}).status_code == 401
+    assert page.get("/", headers={"Cookie": f"{cookie_name_of('right')}=right"}).status_code == 401
     assert page.get("/healthz").status_code == 200
     assert page.get("/", headers={"Authorization": "Bearer right"}).status_code == 200
     moved = page.get("http://localhost//evil.example/?token=right&q=a", follow_redirects=False)
@@ -326,6 +351,19 @@ def test_a_page_with_a_token_answers_nobody_without_it(open_page: Open) -> None:
     assert "SameSite=strict" in cookie
     assert "right" not in cookie
     assert page.get("/").status_code == 200, "the cookie counts from now on"
+
+
+def test_pages_with_other_tokens_on_other_ports_of_a_host_do_not_log_each_other_out(open_page: Open) -> None:
+    first, second = open_page(token="first"), open_page(token="second")
+    cookies = {}
+    for page, token in ((first, "first"), (second, "second")):
+        moved = page.get(f"/?token={token}", follow_redirects=False)
+        name, _, value = moved.headers["Set-Cookie"].partition(";")[0].partition("=")
+        cookies[name] = value
+    kept = {"Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items())}
+    for page in (first, second):
+        page.cookies.clear()
+        assert page.get("/", headers=kept).status_code == 200
 
 
 def test_a_request_of_another_web_page_changes_nothing(page: TestClient) -> None:

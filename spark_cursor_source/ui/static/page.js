@@ -3,6 +3,7 @@
   "use strict";
   const EVERY_MS = 1500;
   const SILENT_MS = 15000; // three beats of the server: see views.py
+  const ANSWER_MS = 10000; // a refresh is answered from memory
   const lost = document.getElementById("lost");
   const follow = document.getElementById("follow");
   let live = true;
@@ -95,14 +96,22 @@
   });
   // The filter changes the address without a new page, and a refresh asks for the address of now.
   document.addEventListener("htmx:configRequest", function (event) {
-    if (event.detail.elt.id === "live") event.detail.path = location.pathname + location.search;
+    if (event.detail.elt.id !== "live") return;
+    event.detail.path = location.pathname + location.search;
+    event.detail.timeout = ANSWER_MS; // a request that hangs would hold back all later ones
   });
   // A second click on a button would send its form twice. A page from the history may be used again.
   function buttons(form, off) { form.querySelectorAll("button").forEach(function (one) { one.disabled = off; }); }
   document.addEventListener("submit", function (event) { if (event.target.method === "post") buttons(event.target, true); });
   window.addEventListener("pageshow", function () { buttons(document, false); });
-  document.addEventListener("htmx:sendError", function () { answered = false; connection(); });
-  document.addEventListener("htmx:beforeSwap", function () { answered = true; connection(); });
+  function answer(ok) { answered = ok; connection(); }
+  document.addEventListener("htmx:sendError", function () { answer(false); });
+  document.addEventListener("htmx:timeout", function () { answer(false); });
+  // The values are old too if refreshes are refused.
+  document.addEventListener("htmx:beforeSwap", function (event) {
+    const status = event.detail.xhr.status;
+    if (event.detail.target.id === "live") answer(status < 400 || status === 404);
+  });
   age();
   listen();
 })();
