@@ -79,346 +79,212 @@ class Sample(NamedTuple):
 
 
 _METRICS: dict[str, Metric] = {}
-_SUBSCRIPTION = ("topic", "subscription")
-_PARTITION = ("topic", "subscription", "partition")
-_CLIENT = ("topic", "subscription", "queue")
-_GAUGE, _COUNTER, _HISTOGRAM = MetricType.GAUGE, MetricType.COUNTER, MetricType.HISTOGRAM
-_EXPORTER, _TRACKER, _CLIENT_, _QUERY = Origin.EXPORTER, Origin.TRACKER, Origin.CLIENT, Origin.QUERY
 
 
-def _metric(name: str, type: MetricType, labels: tuple[str, ...], help: str, *origins: Origin) -> Metric:
-    metric = Metric(name=f"cursorq_{name}", type=type, labels=labels, help=help, origins=origins)
-    assert metric.name not in _METRICS
-    _METRICS[metric.name] = metric
-    return metric
+class _Family(NamedTuple):
+    """Metrics of the same processes. All have the family's labels, and some have more."""
+
+    origins: tuple[Origin, ...]
+    labels: tuple[str, ...] = ()
+
+    def gauge(self, name: str, help: str, *labels: str) -> Metric:
+        return self._declare(MetricType.GAUGE, name, help, labels)
+
+    def counter(self, name: str, help: str, *labels: str) -> Metric:
+        return self._declare(MetricType.COUNTER, name, help, labels)
+
+    def histogram(self, name: str, help: str, *labels: str) -> Metric:
+        return self._declare(MetricType.HISTOGRAM, name, help, labels)
+
+    def _declare(self, type: MetricType, name: str, help: str, more: tuple[str, ...]) -> Metric:
+        metric = Metric(
+            name=f"cursorq_{name}", type=type, labels=self.labels + more, help=help, origins=self.origins
+        )
+        assert metric.name not in _METRICS
+        _METRICS[metric.name] = metric
+        return metric
+
+
+_EXPORTER, _TRACKER = _Family((Origin.EXPORTER,)), _Family((Origin.TRACKER,))
+_BOTH, _ALL = _Family((Origin.EXPORTER, Origin.TRACKER)), _Family(tuple(Origin))
+_SUBSCRIPTION = _Family((Origin.EXPORTER,), ("topic", "subscription"))
+_CLIENT = _Family((Origin.CLIENT,), ("topic", "subscription", "queue"))
+_QUERY = _Family((Origin.QUERY,), ("subscription",))
 
 
 # -- subscriptions, from the topics ----------------------------------------------------------------------
 
-BACKLOG = _metric(
-    "backlog_messages",
-    _GAUGE,
-    _SUBSCRIPTION,
-    "Messages that are not acked: outstanding and never read",
-    _EXPORTER,
-)
-IN_FLIGHT = _metric(
-    "in_flight_messages", _GAUGE, _SUBSCRIPTION, "Messages that are delivered and under a lease", _EXPORTER
-)
-OUTSTANDING = _metric(
+BACKLOG = _SUBSCRIPTION.gauge("backlog_messages", "Messages that are not acked: outstanding and never read")
+IN_FLIGHT = _SUBSCRIPTION.gauge("in_flight_messages", "Messages that are delivered and under a lease")
+OUTSTANDING = _SUBSCRIPTION.gauge(
     "outstanding_messages",
-    _GAUGE,
-    _SUBSCRIPTION,
     "Messages that are delivered and not acked: in flight, available, blocked and held",
-    _EXPORTER,
 )
-AVAILABLE = _metric(
-    "available_messages",
-    _GAUGE,
-    _SUBSCRIPTION,
-    "Outstanding messages that wait for redelivery, delayed ones included",
-    _EXPORTER,
+AVAILABLE = _SUBSCRIPTION.gauge(
+    "available_messages", "Outstanding messages that wait for redelivery, delayed ones included"
 )
-DELAYED = _metric(
-    "delayed_messages", _GAUGE, _SUBSCRIPTION, "Available messages whose delay is not over", _EXPORTER
+DELAYED = _SUBSCRIPTION.gauge("delayed_messages", "Available messages whose delay is not over")
+BLOCKED_MESSAGES = _SUBSCRIPTION.gauge(
+    "blocked_messages", "Messages that wait behind an earlier message of their key"
 )
-BLOCKED_MESSAGES = _metric(
-    "blocked_messages",
-    _GAUGE,
-    _SUBSCRIPTION,
-    "Messages that wait behind an earlier message of their key",
-    _EXPORTER,
+BLOCKING_MESSAGES = _SUBSCRIPTION.gauge(
+    "blocking_messages", "Messages that later messages of their key wait for"
 )
-BLOCKING_MESSAGES = _metric(
-    "blocking_messages",
-    _GAUGE,
-    _SUBSCRIPTION,
-    "Messages that later messages of their key wait for",
-    _EXPORTER,
+HELD = _SUBSCRIPTION.gauge(
+    "held_messages", "Dead letters that wait for the breaker to close or for another write"
 )
-HELD = _metric(
-    "held_messages",
-    _GAUGE,
-    _SUBSCRIPTION,
-    "Dead letters that wait for the breaker to close or for another write",
-    _EXPORTER,
-)
-OLDEST_AGE = _metric(
+OLDEST_AGE = _SUBSCRIPTION.gauge(
     "oldest_unacked_age_seconds",
-    _GAUGE,
-    _SUBSCRIPTION,
     "Age of the oldest message that is not acked, by the clock of the brokers; 0 without one",
-    _EXPORTER,
 )
-HEADROOM = _metric(
+HEADROOM = _SUBSCRIPTION.gauge(
     "retention_headroom_seconds",
-    _GAUGE,
-    _SUBSCRIPTION,
-    "Time until retention.ms lets Kafka delete the oldest message that is not acked; absent if it never does "
-    "or the topic's settings may not be read",
-    _EXPORTER,
+    "Time until retention.ms lets Kafka delete the oldest message that is not acked; absent "
+    "if it never does or the topic's settings may not be read",
 )
-DELIVERED = _metric(
-    "messages_delivered_total",
-    _COUNTER,
-    _SUBSCRIPTION,
-    "Messages delivered, each delivery counted",
-    _EXPORTER,
-)
-ACKS = _metric(
+DELIVERED = _SUBSCRIPTION.counter("messages_delivered_total", "Messages delivered, each delivery counted")
+ACKS = _SUBSCRIPTION.counter(
     "acks_total",
-    _COUNTER,
-    (*_SUBSCRIPTION, "action"),
     "Messages settled, by action: ack, release (also by a planner for a run that died) and reject",
-    _EXPORTER,
+    "action",
 )
-LEASE_TIMEOUTS = _metric(
-    "lease_timeouts_total", _COUNTER, _SUBSCRIPTION, "Messages whose lease expired", _EXPORTER
+LEASE_TIMEOUTS = _SUBSCRIPTION.counter("lease_timeouts_total", "Messages whose lease expired")
+REDELIVERIES = _SUBSCRIPTION.counter("redeliveries_total", "Messages announced for another delivery")
+DEAD_LETTERS = _SUBSCRIPTION.counter("dead_letters_total", "Messages given up as dead letters")
+EXPIRED = _SUBSCRIPTION.counter("expired_total", "Messages older than the TTL")
+UNKNOWN_ACKS = _SUBSCRIPTION.counter(
+    "unknown_acks_total", "Acks of messages that were not outstanding: duplicates, or too late"
 )
-REDELIVERIES = _metric(
-    "redeliveries_total", _COUNTER, _SUBSCRIPTION, "Messages announced for another delivery", _EXPORTER
+UNKNOWN_SETTLEMENTS = _SUBSCRIPTION.counter(
+    "unknown_settlements_total", "Messages released, rejected or extended for a delivery that had no lease"
 )
-DEAD_LETTERS = _metric(
-    "dead_letters_total", _COUNTER, _SUBSCRIPTION, "Messages given up as dead letters", _EXPORTER
+OVERLAPPED = _SUBSCRIPTION.counter(
+    "overlapped_total", "Messages delivered or ended by a run that did not own the partition"
 )
-EXPIRED = _metric("expired_total", _COUNTER, _SUBSCRIPTION, "Messages older than the TTL", _EXPORTER)
-UNKNOWN_ACKS = _metric(
-    "unknown_acks_total",
-    _COUNTER,
-    _SUBSCRIPTION,
-    "Acks of messages that were not outstanding: duplicates, or too late",
-    _EXPORTER,
-)
-UNKNOWN_SETTLEMENTS = _metric(
-    "unknown_settlements_total",
-    _COUNTER,
-    _SUBSCRIPTION,
-    "Messages released, rejected or extended for a delivery that had no lease",
-    _EXPORTER,
-)
-OVERLAPPED = _metric(
-    "overlapped_total",
-    _COUNTER,
-    _SUBSCRIPTION,
-    "Messages delivered or ended by a run that did not own the partition",
-    _EXPORTER,
-)
-GAPS = _metric("gaps_total", _COUNTER, _SUBSCRIPTION, "Offsets that were read and hold no message", _EXPORTER)
-BREAKER_OPEN = _metric(
-    "breaker_open", _GAUGE, _SUBSCRIPTION, "1 if the breaker of dead letters is open, else 0", _EXPORTER
-)
-BLOCKED = _metric(
+GAPS = _SUBSCRIPTION.counter("gaps_total", "Offsets that were read and hold no message")
+BREAKER_OPEN = _SUBSCRIPTION.gauge("breaker_open", "1 if the breaker of dead letters is open, else 0")
+BLOCKED = _SUBSCRIPTION.gauge(
     "blocked",
-    _GAUGE,
-    (*_SUBSCRIPTION, "reason"),
     "1 if this reason holds messages back, else 0; reasons: breaker, dead_letters_unwritten",
-    _EXPORTER,
+    "reason",
 )
-ACK_HOLES = _metric(
-    "ack_hole_ranges",
-    _GAUGE,
-    _SUBSCRIPTION,
-    "Ranges of acked offsets above the mark-delete positions",
-    _EXPORTER,
+ACK_HOLES = _SUBSCRIPTION.gauge("ack_hole_ranges", "Ranges of acked offsets above the mark-delete positions")
+CURSOR_BYTES = _SUBSCRIPTION.gauge("cursor_bytes", "Size of the stored cursors of all partitions")
+CONSUMERS = _SUBSCRIPTION.gauge("subscription_consumers", "Consumers that read the topic or stand by")
+MARK_DELETE = _SUBSCRIPTION.gauge(
+    "mark_delete_offset", "Last offset up to which every message is acked; -1 if none is", "partition"
 )
-CURSOR_BYTES = _metric(
-    "cursor_bytes", _GAUGE, _SUBSCRIPTION, "Size of the stored cursors of all partitions", _EXPORTER
-)
-CONSUMERS = _metric(
-    "subscription_consumers", _GAUGE, _SUBSCRIPTION, "Consumers that read the topic or stand by", _EXPORTER
-)
-MARK_DELETE = _metric(
-    "mark_delete_offset",
-    _GAUGE,
-    _PARTITION,
-    "Last offset up to which every message is acked; -1 if none is",
-    _EXPORTER,
-)
-READ_OFFSET = _metric("read_offset", _GAUGE, _PARTITION, "First offset that was never delivered", _EXPORTER)
-LOG_END = _metric(
-    "log_end_offset",
-    _GAUGE,
-    ("topic", "partition"),
-    "Offset after the last readable message of a queue topic",
-    _EXPORTER,
+READ_OFFSET = _SUBSCRIPTION.gauge("read_offset", "First offset that was never delivered", "partition")
+LOG_END = _EXPORTER.gauge(
+    "log_end_offset", "Offset after the last readable message of a queue topic", "topic", "partition"
 )
 
 # -- tracker and control topics --------------------------------------------------------------------------
 
-MARKER_LAG = _metric("marker_lag_messages", _GAUGE, (), "Markers that no tracker has read yet", _EXPORTER)
-CONTROL_FIT = _metric(
-    "control_topic_fit",
-    _GAUGE,
-    ("topic",),
-    "1 if a control topic has as many replicas as the cluster allows, else 0",
-    _EXPORTER,
+MARKER_LAG = _EXPORTER.gauge("marker_lag_messages", "Markers that no tracker has read yet")
+CONTROL_FIT = _EXPORTER.gauge(
+    "control_topic_fit", "1 if a control topic has as many replicas as the cluster allows, else 0", "topic"
 )
-TRACKER_UP = _metric(
+TRACKER_UP = _BOTH.gauge(
     "tracker_up",
-    _GAUGE,
-    (),
     "1 if a tracker reads the markers, else 0; a tracker shows 1 while it runs, also as a standby",
-    _EXPORTER,
-    _TRACKER,
 )
-TRACKER_SILENT = _metric(
+TRACKER_SILENT = _EXPORTER.gauge(
     "tracker_silent_seconds",
-    _GAUGE,
-    (),
     "Time since a tracker last read a marker although markers wait; 0 while one reads",
-    _EXPORTER,
 )
-TRACKER_PARTITIONS = _metric(
-    "tracker_partitions", _GAUGE, (), "Partitions of the markers topic that this tracker has", _TRACKER
+TRACKER_PARTITIONS = _TRACKER.gauge(
+    "tracker_partitions", "Partitions of the markers topic that this tracker has"
 )
-TRACKER_LAG = _metric(
+TRACKER_LAG = _TRACKER.gauge(
     "tracker_lag_seconds",
-    _GAUGE,
-    (),
     "Age of the oldest marker of the last batch when the batch was committed; 0 without new markers",
-    _TRACKER,
 )
-TRACKER_TRIGGER = _metric(
-    "tracker_trigger_seconds", _HISTOGRAM, (), "Time of one batch of the tracker, commit included", _TRACKER
+TRACKER_TRIGGER = _TRACKER.histogram(
+    "tracker_trigger_seconds", "Time of one batch of the tracker, commit included"
 )
-LATENESS = _metric(
+LATENESS = _TRACKER.histogram(
     "redelivery_lateness_seconds",
-    _HISTOGRAM,
-    (),
     "Time from the earliest due event of a markers partition, such as a lease's end, to its decision",
-    _TRACKER,
 )
-MARKERS = _metric("markers_total", _COUNTER, ("type",), "Markers read, by type", _TRACKER)
-QUARANTINED = _metric(
-    "markers_quarantined_total", _COUNTER, (), "Records of the markers topic that are no markers", _TRACKER
+MARKERS = _TRACKER.counter("markers_total", "Markers read, by type", "type")
+QUARANTINED = _TRACKER.counter(
+    "markers_quarantined_total", "Records of the markers topic that are no markers"
 )
-CURSOR_UPDATES = _metric("cursor_updates_total", _COUNTER, (), "Cursors written", _TRACKER)
-TRACKER_DEAD_LETTERS = _metric(
+CURSOR_UPDATES = _TRACKER.counter("cursor_updates_total", "Cursors written")
+TRACKER_DEAD_LETTERS = _TRACKER.counter(
     "tracker_dead_letters_total",
-    _COUNTER,
-    ("topic", "subscription", "reason"),
     "Messages that this tracker decided to give up; reasons: max-deliveries, rejected, expired",
-    _TRACKER,
+    "topic",
+    "subscription",
+    "reason",
 )
-RESCUED = _metric(
-    "rescued_messages_total", _COUNTER, ("topic",), "Unacked messages copied to the rescue topic", _TRACKER
+RESCUED = _TRACKER.counter("rescued_messages_total", "Unacked messages copied to the rescue topic", "topic")
+RESCUE_BYTES = _TRACKER.gauge(
+    "rescue_bytes", "Size of the copies in the rescue topic that this tracker manages"
 )
-RESCUE_BYTES = _metric(
-    "rescue_bytes", _GAUGE, (), "Size of the copies in the rescue topic that this tracker manages", _TRACKER
-)
-RESCUE_UNSAVED = _metric(
+RESCUE_UNSAVED = _TRACKER.gauge(
     "rescue_unsaved_messages",
-    _GAUGE,
-    ("topic",),
     "Messages that retention deletes soon and that have no copy: over the limit or too large",
-    _TRACKER,
+    "topic",
 )
-RESCUE_HEADROOM = _metric(
+RESCUE_HEADROOM = _TRACKER.gauge(
     "rescue_headroom_seconds",
-    _GAUGE,
-    ("topic",),
     "Time until retention can delete an unacked message that has no copy; about rescueBefore if all is well",
-    _TRACKER,
+    "topic",
 )
 
 # -- plain client ----------------------------------------------------------------------------------------
 
-CLIENT_DELIVERIES = _metric(
-    "client_deliveries_total", _COUNTER, _CLIENT, "Messages put into the receive buffer", _CLIENT_
+CLIENT_DELIVERIES = _CLIENT.counter("client_deliveries_total", "Messages put into the receive buffer")
+CLIENT_REDELIVERIES = _CLIENT.counter(
+    "client_redeliveries_total", "Deliveries of messages that were delivered before"
 )
-CLIENT_REDELIVERIES = _metric(
-    "client_redeliveries_total",
-    _COUNTER,
-    _CLIENT,
-    "Deliveries of messages that were delivered before",
-    _CLIENT_,
-)
-CLIENT_SETTLEMENTS = _metric(
+CLIENT_SETTLEMENTS = _CLIENT.counter(
     "client_settlements_total",
-    _COUNTER,
-    (*_CLIENT, "action"),
     "Messages whose settlement the brokers have stored; actions: ack, release, reject",
-    _CLIENT_,
+    "action",
 )
-LEASE_EXTENSIONS = _metric(
-    "lease_extensions_total", _COUNTER, _CLIENT, "Leases extended, one for each message and time", _CLIENT_
+LEASE_EXTENSIONS = _CLIENT.counter("lease_extensions_total", "Leases extended, one for each message and time")
+CLIENT_IN_FLIGHT = _CLIENT.gauge(
+    "client_in_flight_messages", "Messages that this process holds under a lease: buffered and received"
 )
-CLIENT_IN_FLIGHT = _metric(
-    "client_in_flight_messages",
-    _GAUGE,
-    _CLIENT,
-    "Messages that this process holds under a lease: buffered and received",
-    _CLIENT_,
-)
-CLIENT_BUFFERED = _metric(
-    "client_buffered_messages", _GAUGE, _CLIENT, "Messages in the receive buffer", _CLIENT_
-)
-PROCESSING = _metric(
-    "processing_seconds",
-    _HISTOGRAM,
-    _CLIENT,
-    "Time from the start of a lease to the stored settlement, buffering included",
-    _CLIENT_,
+CLIENT_BUFFERED = _CLIENT.gauge("client_buffered_messages", "Messages in the receive buffer")
+PROCESSING = _CLIENT.histogram(
+    "processing_seconds", "Time from the start of a lease to the stored settlement, buffering included"
 )
 
 # -- query -----------------------------------------------------------------------------------------------
 
-SOURCE_ROWS = _metric(
-    "source_read_rows_total", _COUNTER, ("subscription",), "Rows that a query has read", _QUERY
+SOURCE_ROWS = _QUERY.counter("source_read_rows_total", "Rows that a query has read")
+SOURCE_BATCH = _QUERY.histogram("source_batch_seconds", "Time of one micro-batch of a query")
+SOURCE_BEHIND = _QUERY.gauge(
+    "source_behind_messages", "Offsets between the position of a query and the ends of its partitions"
 )
-SOURCE_BATCH = _metric(
-    "source_batch_seconds", _HISTOGRAM, ("subscription",), "Time of one micro-batch of a query", _QUERY
-)
-SOURCE_BEHIND = _metric(
-    "source_behind_messages",
-    _GAUGE,
-    ("subscription",),
-    "Offsets between the position of a query and the ends of its partitions",
-    _QUERY,
-)
-SOURCE_OUTSTANDING = _metric(
+SOURCE_OUTSTANDING = _QUERY.gauge(
     "source_outstanding_messages",
-    _GAUGE,
-    ("subscription",),
     "Outstanding messages of the partitions of a query, as the query knows them",
-    _QUERY,
 )
-MAX_OUTSTANDING = _metric(
-    "max_outstanding_messages", _GAUGE, ("subscription",), "Limit of outstanding messages of a query", _QUERY
-)
-SOURCE_OLDEST_AGE = _metric(
+MAX_OUTSTANDING = _QUERY.gauge("max_outstanding_messages", "Limit of outstanding messages of a query")
+SOURCE_OLDEST_AGE = _QUERY.gauge(
     "source_oldest_outstanding_age_seconds",
-    _GAUGE,
-    ("subscription",),
     "Time since the first delivery of the oldest outstanding message of a query; 0 without one",
-    _QUERY,
 )
-SOURCE_TRACKER_SILENT = _metric(
+SOURCE_TRACKER_SILENT = _QUERY.gauge(
     "source_tracker_silent_seconds",
-    _GAUGE,
-    ("subscription",),
     "Time since a tracker last read a marker, if above trackerTimeout; else 0",
-    _QUERY,
 )
-HANDLER = _metric(
+HANDLER = _QUERY.histogram(
     "handler_seconds",
-    _HISTOGRAM,
-    ("subscription", "outcome"),
     "Time of one call of a per_row handler; outcomes: ack, release, reject, leave",
-    _QUERY,
+    "outcome",
 )
 
 # -- each process ----------------------------------------------------------------------------------------
 
-BUILD_INFO = _metric("build_info", _GAUGE, ("version",), "1, with the version of this library", *Origin)
-EXPORTER_UP = _metric(
-    "exporter_up", _GAUGE, (), "1 if the last read of the topics succeeded, else 0", _EXPORTER
-)
-CURSOR_FETCH = _metric(
-    "cursor_fetch_seconds", _HISTOGRAM, (), "Time to read new records of the cursors topic", _EXPORTER
-)
-READ_SECONDS = _metric(
-    "exporter_read_seconds", _HISTOGRAM, (), "Time to read everything that one scrape shows", _EXPORTER
-)
+BUILD_INFO = _ALL.gauge("build_info", "1, with the version of this library", "version")
+EXPORTER_UP = _EXPORTER.gauge("exporter_up", "1 if the last read of the topics succeeded, else 0")
+CURSOR_FETCH = _EXPORTER.histogram("cursor_fetch_seconds", "Time to read new records of the cursors topic")
+READ_SECONDS = _EXPORTER.histogram("exporter_read_seconds", "Time to read everything that one scrape shows")
 
 METRICS: Mapping[str, Metric] = dict(_METRICS)  #: all metrics by name
