@@ -18,7 +18,7 @@ from spark_cursor_source.consumer.run_parts import RunParts
 from spark_cursor_source.consumer.running_phase import RunningPhase
 from spark_cursor_source.consumer.start_phase import StartPhase
 from spark_cursor_source.consumer.starts import start_markers
-from spark_cursor_source.core.batch import BatchPlan, Delivery, HandBack, SourceOffset
+from spark_cursor_source.core.batch import BatchPlan, Delivery, SourceOffset
 from spark_cursor_source.core.marker import Release
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.task_split import split, split_by_key
@@ -161,7 +161,7 @@ class Planner:
             self._parts.group.follow(self._parts.assignment.next)
 
 
-def _releases(given_back: Sequence[HandBack | Delivery], reason: str) -> list[Release]:
+def _releases(given_back: Sequence[Delivery], reason: str) -> list[Release]:
     return [
         Release(
             cell=one.cell,

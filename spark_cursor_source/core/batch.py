@@ -128,7 +128,7 @@ def redelivered_between(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """Offsets of a cell that a batch delivers with the same delivery count."""
+    """Offsets of a cell that a batch delivers, or gives back, with the same delivery count."""
 
     cell: Cell
     offsets: OffsetSet
@@ -146,20 +146,11 @@ class OfCell(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandBack:
-    """Offsets of a cell, leased by a dead run, that are released for another batch."""
-
-    cell: Cell
-    offsets: OffsetSet
-    delivery_count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
     """Messages that a batch delivers, and messages that it releases instead of redelivering them."""
 
     deliveries: tuple[Delivery, ...]
-    hand_backs: tuple[HandBack, ...] = ()
+    hand_backs: tuple[Delivery, ...] = ()  #: leased by a dead run, and released for another batch
     leaves: tuple[Leave, ...] = ()  #: messages of a replayed batch that stay with the lease of a dead run
     alone: bool = False  #: the batch holds suspects and no other messages
 

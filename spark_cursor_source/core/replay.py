@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from spark_cursor_source.core.batch import (
     BatchPlan,
     Delivery,
-    HandBack,
     SourceOffset,
     TopicPartition,
     offsets_by_cell,
@@ -94,7 +93,7 @@ def plan_replay(
         count = record.delivery_count + 1
         counts[count] = counts.get(count, EMPTY) | record.offsets
     deliveries: list[Delivery] = []
-    hand_backs: list[HandBack] = []
+    hand_backs: list[Delivery] = []
     leaves: list[Leave] = []
     for cell, counts in planned.items():
         unseen = counts.get(1, EMPTY).starting_at(read_positions.get(cell, 0))
@@ -150,7 +149,7 @@ def _exhausted(cursor: CursorSnapshot, batch: OffsetSet) -> list[Leave]:
 
 def _replay_cell(
     cursor: CursorSnapshot, planned: Mapping[int, OffsetSet]
-) -> tuple[list[Delivery], list[HandBack]]:
+) -> tuple[list[Delivery], list[Delivery]]:
     again: dict[int, OffsetSet] = {}
     back: dict[int, OffsetSet] = {}
     groups: list[tuple[Lease | Available | Delayed, OffsetSet]] = [*cursor.leases, *cursor.available]
@@ -171,12 +170,12 @@ def _replay_cell(
             back[count] = back.get(count, EMPTY) | later
     return (
         [Delivery(cell=cursor.cell, offsets=o, delivery_count=c + 1) for c, o in again.items()],
-        [HandBack(cell=cursor.cell, offsets=o, delivery_count=c) for c, o in back.items()],
+        [Delivery(cell=cursor.cell, offsets=o, delivery_count=c) for c, o in back.items()],
     )
 
 
 def _keep_apart(
-    deliveries: list[Delivery], hand_backs: list[HandBack], cursors: Mapping[Cell, CursorSnapshot]
+    deliveries: list[Delivery], hand_backs: list[Delivery], cursors: Mapping[Cell, CursorSnapshot]
 ) -> BatchPlan:
     """Releases suspects near their last delivery, unless they are few enough to be replayed."""
     size = sum(len(delivery.offsets) for delivery in deliveries)
@@ -192,7 +191,7 @@ def _keep_apart(
         leased = cursor.leased & delivery.offsets if cursor is not None else EMPTY
         if leased:
             hand_backs.append(
-                HandBack(cell=delivery.cell, offsets=leased, delivery_count=delivery.delivery_count - 1)
+                Delivery(cell=delivery.cell, offsets=leased, delivery_count=delivery.delivery_count - 1)
             )
     return BatchPlan(deliveries=tuple(kept), hand_backs=tuple(hand_backs), alone=alone)
 

@@ -28,11 +28,6 @@ class KafkaOptions(Mapping[str, str]):
         object.__setattr__(self, "_items", items)
         object.__setattr__(self, "_lookup", dict(items))
 
-    @property
-    def config_file(self) -> str | None:
-        """Path of the properties file, or None if none is given (option ``kafka.config.file``)."""
-        return self._lookup.get(CONFIG_FILE)
-
     def __getitem__(self, name: str) -> str:
         return self._lookup[name]
 

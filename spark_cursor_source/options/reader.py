@@ -85,25 +85,6 @@ class OptionReader:
         return self.kafka
 
 
-def flat_options(table: Mapping[str, object]) -> dict[str, str]:
-    """Flatten a TOML table to options in Spark's form: dotted keys and text values.
-
-    >>> flat_options({"includeHeaders": True, "kafka": {"bootstrap": {"servers": "b:9092"}}})
-    {'includeHeaders': 'true', 'kafka.bootstrap.servers': 'b:9092'}
-    """
-    flat: dict[str, str] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            nested = flat_options(value)
-            found = {f"{key}.{name}": text for name, text in nested.items()}
-        else:
-            text = as_text(key, value)
-            found = {} if text is None else {key: text}
-        for name, text in found.items():
-            _put(flat, name, name, text)
-    return flat
-
-
 def as_text(option: str, value: object, *, secret: bool = False) -> str | None:
     """Convert an option's value to text as Spark does. None stays None."""
     if value is None or isinstance(value, str):

@@ -33,7 +33,7 @@ from spark_cursor_source.wire.control_pb2 import Group as GroupPb
 from spark_cursor_source.wire.control_pb2 import Held as HeldPb
 from spark_cursor_source.wire.control_pb2 import Saved as SavedPb
 from spark_cursor_source.wire.control_pb2 import Totals as TotalsPb
-from spark_cursor_source.wire.descriptors import UNREADABLE
+from spark_cursor_source.wire.descriptors import parsed
 from spark_cursor_source.wire.first_deliveries import decode_first_deliveries, encode_first_deliveries
 from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
 
@@ -207,10 +207,7 @@ def decode(value: bytes) -> CursorSnapshot:
         LaterCursorVersion: the value is a cursor of a later version than this library reads.
         InvalidControlRecord: the value is not a cursor of a subscription.
     """
-    try:
-        pb = CursorPb.FromString(value)
-    except UNREADABLE as cause:
-        raise InvalidControlRecord("the value is not a protobuf message of cursors") from cause
+    pb = parsed(CursorPb, value, "cursors")
     if pb.version > VERSION and pb.stream:
         raise LaterCursorVersion(pb.version, VERSION)
     if pb.version != VERSION or not pb.stream:
@@ -395,10 +392,7 @@ def from_records(records: Mapping[bytes, bytes], key: bytes) -> bytes | None:
 
 
 def _part(value: bytes) -> CursorPartPb:
-    try:
-        return CursorPartPb.FromString(value)
-    except UNREADABLE as cause:
-        raise InvalidControlRecord("the value is not a protobuf message of parts of cursors") from cause
+    return parsed(CursorPartPb, value, "parts of cursors")
 
 
 def cell_keys(keys: Iterable[bytes]) -> list[bytes]:

@@ -6,7 +6,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.tracker import Redeliver
 from spark_cursor_source.errors import InvalidControlRecord
 from spark_cursor_source.wire.control_pb2 import Redelivery as RedeliveryPb
-from spark_cursor_source.wire.descriptors import UNREADABLE
+from spark_cursor_source.wire.descriptors import parsed
 from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
 
 VERSION = 1
@@ -39,10 +39,7 @@ def decode(value: bytes | None) -> Redeliver:
     Raises:
         InvalidControlRecord: the value is not an announcement.
     """
-    try:
-        pb = RedeliveryPb.FromString(value or b"")
-    except UNREADABLE as cause:
-        raise InvalidControlRecord("the value is not a protobuf message of redeliveries") from cause
+    pb = parsed(RedeliveryPb, value or b"", "redeliveries")
     if pb.version != VERSION or not pb.topic:
         raise InvalidControlRecord(f"a redelivery of version {pb.version} cannot be read")
     if pb.partition < 0 or not pb.run_id:

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
-from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
-from spark_cursor_source.wire.descriptors import UNREADABLE
+from spark_cursor_source.wire.descriptors import check_version, parsed
 from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
 from spark_cursor_source.wire.redriven_pb2 import RedrivenOffsets
 
@@ -63,14 +62,8 @@ def decode(value: bytes, topic_id: str) -> SettledLetters:
         LaterCursorVersion: the value has a later version than this library reads.
         InvalidControlRecord: the value is not a record of redriven dead letters.
     """
-    try:
-        pb = RedrivenOffsets.FromString(value)
-    except UNREADABLE as cause:
-        raise InvalidControlRecord("the value is not a protobuf message of redriven dead letters") from cause
-    if pb.redriven_version > VERSION:
-        raise LaterCursorVersion(pb.redriven_version, VERSION)
-    if pb.redriven_version != VERSION:
-        raise InvalidControlRecord("the value does not name redriven dead letters")
+    pb = parsed(RedrivenOffsets, value, "redriven dead letters")
+    check_version(pb.redriven_version, VERSION, otherwise="the value does not name redriven dead letters")
     if pb.topic_id != topic_id:
         return SettledLetters()
     return SettledLetters(decode_offsets(pb.offsets), decode_offsets(pb.deleted) if pb.deleted else EMPTY)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.rescue import RescuePlace
-from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion
-from spark_cursor_source.wire.descriptors import UNREADABLE
+from spark_cursor_source.wire.descriptors import check_version, parsed
 from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
 from spark_cursor_source.wire.rescue_pb2 import RescuedGaps, RescuedMessage
 
 VERSION = 1
+_NO_VERSION = "the value does not name its version"
 _GAPS = "gaps"  # stands for the offset in the key of a record of gaps
 
 Headers = list[tuple[str, bytes | None]]
@@ -91,11 +91,8 @@ def decode(value: bytes) -> RescuedRecord:
         LaterCursorVersion: the value has a later version than this library reads.
         InvalidControlRecord: the value is not a rescued message.
     """
-    try:
-        pb = RescuedMessage.FromString(value)
-    except UNREADABLE as cause:
-        raise InvalidControlRecord("the value is not a protobuf message of the rescue topic") from cause
-    _check_version(pb.version)
+    pb = parsed(RescuedMessage, value, "the rescue topic")
+    check_version(pb.version, VERSION, otherwise=_NO_VERSION)
     return RescuedRecord(
         key=pb.key if pb.HasField("key") else None,
         value=pb.value if pb.HasField("value") else None,
@@ -120,16 +117,6 @@ def decode_gaps(value: bytes) -> OffsetSet:
     Raises:
         LaterCursorVersion, InvalidControlRecord: see :func:`decode`.
     """
-    try:
-        pb = RescuedGaps.FromString(value)
-    except UNREADABLE as cause:
-        raise InvalidControlRecord("the value is not a protobuf message of the rescue topic") from cause
-    _check_version(pb.version)
+    pb = parsed(RescuedGaps, value, "the rescue topic")
+    check_version(pb.version, VERSION, otherwise=_NO_VERSION)
     return decode_offsets(pb.offsets)
-
-
-def _check_version(version: int) -> None:
-    if version > VERSION:
-        raise LaterCursorVersion(version, VERSION)
-    if version != VERSION:
-        raise InvalidControlRecord("the value does not name its version")

@@ -9,10 +9,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cursor_source.core.batch import (
-    BatchPlan,
-    HandBack,
-)
+from spark_cursor_source.core.batch import BatchPlan, Delivery
 from spark_cursor_source.core.cursor import Available, CursorSnapshot, Delayed, Lease
 from spark_cursor_source.core.marker import Leave
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
@@ -243,6 +240,6 @@ def test_near_their_last_delivery_no_more_suspects_share_a_replay_than_may(
 def test_hand_backs_name_the_delivery_that_is_given_back() -> None:
     batch = replay(snapshot(read=10, leases={3: some(1), 2: some(2)}))
     assert batch.hand_backs == (
-        HandBack(cell=cell(), offsets=some(3 - 2), delivery_count=3),
-        HandBack(cell=cell(), offsets=some(2), delivery_count=2),
+        Delivery(cell=cell(), offsets=some(3 - 2), delivery_count=3),
+        Delivery(cell=cell(), offsets=some(2), delivery_count=2),
     )

@@ -277,7 +277,7 @@ def test_a_config_file_can_stand_for_the_brokers_and_travels_with_the_kafka_opti
     options = SourceOptions.parse(
         {"subscribe": "o", "subscription": "s", "kafka.config.file": "client.properties"}
     )
-    assert options.kafka.config_file == "client.properties"
+    assert options.kafka["config.file"] == "client.properties"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ once, so the ranges are fixed when the DataFrame first runs. Call ``load()`` aga
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from pyspark.sql.datasource import DataSourceReader
 
 from spark_cursor_source.options.view import View, ViewOptions
@@ -18,36 +20,22 @@ from spark_cursor_source.spark.views import outstanding as view_outstanding
 from spark_cursor_source.spark.views import stats as view_stats
 from spark_cursor_source.topics.message_columns import Columns
 
+#: columns and reader of each view
+_VIEWS: Mapping[View, tuple[Callable[[ViewOptions], Columns], Callable[[ViewOptions], DataSourceReader]]] = {
+    View.MESSAGES: (view_messages.columns, view_messages.MessagesReader),
+    View.CURSORS: (lambda _: view_cursors.COLUMNS, view_cursors.CursorsReader),
+    View.STATS: (lambda _: view_stats.COLUMNS, view_stats.StatsReader),
+    View.OUTSTANDING: (view_outstanding.columns, view_outstanding.OutstandingReader),
+    View.DEADLETTERS: (view_dead_letters.columns, view_dead_letters.DeadLettersReader),
+    View.MARKERS: (lambda _: view_markers.COLUMNS, view_markers.MarkersReader),
+}
+
 
 def view_columns(options: ViewOptions) -> Columns:
     """Returns the names and types of the columns of a view."""
-    match options.view:
-        case View.MESSAGES:
-            return view_messages.columns(options)
-        case View.CURSORS:
-            return view_cursors.COLUMNS
-        case View.STATS:
-            return view_stats.COLUMNS
-        case View.OUTSTANDING:
-            return view_outstanding.columns(options)
-        case View.DEADLETTERS:
-            return view_dead_letters.columns(options)
-        case View.MARKERS:
-            return view_markers.COLUMNS
+    return _VIEWS[options.view][0](options)
 
 
 def view_reader(options: ViewOptions) -> DataSourceReader:
     """Returns the reader of a view. Each reader class documents its view."""
-    match options.view:
-        case View.MESSAGES:
-            return view_messages.MessagesReader(options)
-        case View.CURSORS:
-            return view_cursors.CursorsReader(options)
-        case View.STATS:
-            return view_stats.StatsReader(options)
-        case View.OUTSTANDING:
-            return view_outstanding.OutstandingReader(options)
-        case View.DEADLETTERS:
-            return view_dead_letters.DeadLettersReader(options)
-        case View.MARKERS:
-            return view_markers.MarkersReader(options)
+    return _VIEWS[options.view][1](options)
