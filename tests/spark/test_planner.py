@@ -217,6 +217,25 @@ def test_a_start_beyond_the_end_is_refused_and_leaves_nothing_behind(make_desk: 
     assert query.rows(query.next()) == [(2, 1)]
 
 
+@pytest.mark.parametrize("option", ["startingOffsets", "startingOffsetsByTimestamp"])
+def test_a_start_of_a_partition_that_is_not_read_is_refused_and_leaves_nothing_behind(
+    make_desk: MakeDesk, option: str
+) -> None:
+    desk = make_desk(partitions=2)
+    desk.put(*[b"x"] * 3)
+    misspelled = f"{desk.queue}-misspelled"
+    for stray, named in {
+        f"{misspelled} 0": {misspelled: {"0": 1}},
+        f"{desk.queue} 2": {desk.queue: {"0": 1, "2": 1}},
+    }.items():
+        wrong = desk.reader(**{option: json.dumps(named)})
+        with pytest.raises(InvalidOption, match=rf"'{option}' = '{stray}'.* are read are {desk.queue} 0-1\."):
+            wrong.initialOffset()
+        wrong.stop()
+    query = Query(desk.reader(startingOffsets=json.dumps({desk.queue: {"0": 2}})))
+    assert query.rows(query.next()) == [(2, 1)]
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_queue_topic_that_is_created_again_is_read_from_its_beginning_where_loss_is_no_failure(
     make_desk: MakeDesk, restarted: bool
