@@ -121,9 +121,10 @@ class SourceTopics:
             case Subscribe(topics=names):
                 wanted = list(names)
             case SubscribePattern(pattern=pattern):
-                wanted = [name for name in self._topics.matching(pattern) if self._options.selects(name)]
-                # A known topic that no longer exists must be reported by name instead of being forgotten.
-                wanted = sorted({*wanted, *self._known.names})
+                # A known topic that no longer exists must be reported by name instead of being forgotten. One
+                # that the pattern no longer selects is not read.
+                found = {*self._topics.matching(pattern), *self._known.names}
+                wanted = sorted(name for name in found if self._options.selects(name))
             case Assign(partitions=assigned):
                 wanted = sorted({topic for topic, _ in assigned})
         self._options.check_names(wanted)
