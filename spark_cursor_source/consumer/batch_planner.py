@@ -49,7 +49,7 @@ class BatchPlanner(Protocol):
 
     Spark calls from one thread, in this order:
 
-    1. ``bound_by_now``, with Trigger.AvailableNow.
+    1. ``bound_by_now``, with Trigger.AvailableNow; with Trigger.Once right before ``latest_offset``.
     2. ``initial_offset``, if the checkpoint has no committed batch.
     3. ``plan``, if the checkpoint has a batch that was logged and not committed. The batch is replayed.
     4. For each trigger ``completed`` for the previous batch, ``latest_offset``, and ``plan`` for a new batch.
@@ -84,7 +84,7 @@ class BatchPlanner(Protocol):
         """Handles Spark's commit of the batch that ends at ``end``: writes the acks that the source owes."""
 
     def bound_by_now(self) -> None:
-        """Implements Trigger.AvailableNow: the next ``latest_offset`` fixes the end of the input."""
+        """Implements Trigger.AvailableNow and Once: the next ``latest_offset`` fixes the input's end."""
 
     def status(self) -> PlannerStatus:
         """Returns the state at the last ``latest_offset``. Does no I/O."""

@@ -115,7 +115,7 @@ class Planner:
         self._finish_batch()
 
     def bound_by_now(self) -> None:
-        """Implements Trigger.AvailableNow: the next :meth:`latest_offset` fixes the end of the input."""
+        """Implements Trigger.AvailableNow and Once: the next :meth:`latest_offset` fixes the input's end."""
         self._running.ends.bound_by_now()
 
     def status(self) -> PlannerStatus:

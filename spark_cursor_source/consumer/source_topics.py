@@ -18,7 +18,7 @@ from spark_cursor_source.kafka.truncation import LogPlace, truncated_ends
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.options.topics import Assign, FromPositions, Subscribe, SubscribePattern
 from spark_cursor_source.topics.data_loss import report_truncation
-from spark_cursor_source.topics.positions import starting_positions
+from spark_cursor_source.topics.positions import check_named, starting_positions
 from spark_cursor_source.topics.streams import StreamStates
 
 log = logging.getLogger(__name__)
@@ -121,9 +121,10 @@ class SourceTopics:
             case Subscribe(topics=names):
                 wanted = list(names)
             case SubscribePattern(pattern=pattern):
-                wanted = [name for name in self._topics.matching(pattern) if self._options.selects(name)]
-                # A known topic that no longer exists must be reported by name instead of being forgotten.
-                wanted = sorted({*wanted, *self._known.names})
+                # A known topic that no longer exists must be reported by name instead of being forgotten. One
+                # that the pattern no longer selects is not read.
+                found = {*self._topics.matching(pattern), *self._known.names}
+                wanted = sorted(name for name in found if self._options.selects(name))
             case Assign(partitions=assigned):
                 wanted = sorted({topic for topic, _ in assigned})
         self._options.check_names(wanted)
@@ -162,9 +163,11 @@ class SourceTopics:
         ``failOnDataLoss=false`` the partition is read from its end.
 
         Raises:
-            InvalidOption: a given offset is beyond the end. New messages below it would never be delivered.
+            InvalidOption: a given offset is beyond the end, and new messages below it would never be
+                delivered. Or a position is given to a partition that is not read.
         """
         wanted = self._options.starting_offsets
+        check_named(wanted, self.partitions)
         found = starting_positions(wanted, partitions, self._topics)
         # Any other start is a position that the brokers have told.
         ends = self._ends_before(found) if isinstance(wanted, FromPositions) else {}

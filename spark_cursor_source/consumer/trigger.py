@@ -17,7 +17,7 @@ class _Input(enum.Enum):
 
 
 class InputEnds:
-    """End offsets of the input. With Trigger.AvailableNow they are read once and stay the same.
+    """End offsets of the input. With Trigger.AvailableNow and Once they are read once and stay the same.
 
     >>> present = iter([5, 7, 9])
     >>> ends = InputEnds(lambda: SourceOffset(queue={("t", 0): next(present)}, redeliveries={}))
@@ -35,13 +35,13 @@ class InputEnds:
         self.latest = SourceOffset(queue={}, redeliveries={})  #: the result of the last :meth:`read`
 
     def bound_by_now(self) -> None:
-        """Implements Trigger.AvailableNow: the next :meth:`read` fixes the ends."""
+        """Implements Trigger.AvailableNow and Once: the next :meth:`read` fixes the ends."""
         if self._input is _Input.OPEN:
             self._input = _Input.CLOSING
 
     @property
     def is_bounded(self) -> bool:
-        """True with Trigger.AvailableNow."""
+        """True with Trigger.AvailableNow and Once."""
         return self._input is not _Input.OPEN
 
     @property
@@ -61,7 +61,7 @@ class InputEnds:
 class MinOffsetsDelay:
     """Delays a batch until ``minOffsetsPerTrigger`` messages wait, for at most ``maxTriggerDelay``.
 
-    With Trigger.AvailableNow nothing is delayed.
+    With Trigger.AvailableNow and Once nothing is delayed.
     """
 
     def __init__(self, options: SourceOptions, ends: InputEnds) -> None:

@@ -141,7 +141,7 @@ class PlannerV1:
             self._send(_markers(batch, MarkerType.END))
 
     def bound_by_now(self) -> None:
-        """Implements Trigger.AvailableNow: the next :meth:`latest_offset` fixes the end of the input."""
+        """Implements Trigger.AvailableNow and Once: the next :meth:`latest_offset` fixes the input's end."""
         self._running.ends.bound_by_now()
 
     def status(self) -> PlannerStatus:

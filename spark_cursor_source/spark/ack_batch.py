@@ -24,6 +24,7 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.spark.actions import markers_partitions
+from spark_cursor_source.spark.shuffle import SHUFFLE_PARTITIONS, limit_shuffle_partitions
 from spark_cursor_source.topics.marker_producer import borrowed_producer
 from spark_cursor_source.topics.markers import MarkerSender
 
@@ -113,10 +114,8 @@ def _offsets(words: np.ndarray, bits: np.ndarray) -> OffsetSet:
 
 @contextmanager
 def _few_reducers(session: SparkSession) -> Iterator[None]:
-    name = "spark.sql.shuffle.partitions"
-    before = session.conf.get(name)
-    session.conf.set(name, str(min(int(before or _REDUCERS), _REDUCERS)))
+    before = limit_shuffle_partitions(session, _REDUCERS)
     try:
         yield
     finally:
-        session.conf.set(name, str(before))
+        session.conf.set(SHUFFLE_PARTITIONS, before)

@@ -85,7 +85,8 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(UNLIMITED if most is None else most)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        if isinstance(limit, ReadAllAvailable) and self._options.ack_mode is not AckMode.INDIVIDUAL:
+        once = isinstance(limit, ReadAllAvailable)
+        if once and self._options.ack_mode is not AckMode.INDIVIDUAL:
             raise InvalidOption(
                 "ackMode",
                 self._options.ack_mode.value,
@@ -94,6 +95,9 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         most = limit.max_rows if isinstance(limit, ReadMaxRows) and limit.max_rows < UNLIMITED else None
         begin = self._decode(start)
+        if once:
+            # The only batch of the query waits for its partitions, and for no more messages.
+            self._driver().bound_by_now()
         end = self._driver().latest_offset(begin, max_offsets=most)
         return start if end is begin else self._encode(end)
 

@@ -19,6 +19,7 @@ from spark_cursor_source.options.reappend import Redelivery
 from spark_cursor_source.options.tracker import NONE, TrackerOptions
 from spark_cursor_source.spark.classic import gateway_of, recognizable_stop
 from spark_cursor_source.spark.redaction import hide_secrets
+from spark_cursor_source.spark.shuffle import SHUFFLE_PARTITIONS, limit_shuffle_partitions
 from spark_cursor_source.spark.tracker_source import POLICIES, SUBSCRIPTIONS, MarkerDataSource
 from spark_cursor_source.spark.tracker_state import TrackerProcessor
 from spark_cursor_source.spark.worker_python import check_worker_python
@@ -68,8 +69,7 @@ def start_tracker(spark: SparkSession, options: Mapping[str, object]) -> Streami
     hide_secrets(session)
     for name, value in STATE_CONF.items():
         session.conf.set(name, value)
-    present = int(session.conf.get("spark.sql.shuffle.partitions") or STATE_PARTITIONS)
-    session.conf.set("spark.sql.shuffle.partitions", str(min(present, STATE_PARTITIONS)))
+    limit_shuffle_partitions(session, STATE_PARTITIONS)
     session.dataSource.register(MarkerDataSource)
     markers = session.readStream.format(MarkerDataSource.name()).options(**_source_options(parsed)).load()
     decided = markers.groupBy("markers_partition").transformWithState(
@@ -98,7 +98,7 @@ def own_session(spark: SparkSession) -> SparkSession:
     """Returns a session with settings of its own. Spark Connect has ``newSession`` from Spark 4.3 on."""
     new = getattr(spark, "newSession", None)
     if new is None:
-        spark.conf.get("spark.sql.shuffle.partitions")  # a server clones only a session that has asked before
+        spark.conf.get(SHUFFLE_PARTITIONS)  # a server clones only a session that has asked before
         new = spark.cloneSession  # type: ignore[attr-defined]
     own: SparkSession = new()
     if gateway_of(own) is None:

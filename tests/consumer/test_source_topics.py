@@ -50,6 +50,25 @@ def test_a_topic_that_is_deleted_is_left_out_where_loss_is_no_failure(
         view.resume(checkpoint)
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_topic_that_is_no_longer_selected_is_not_read_and_not_missed(
+    config: dict[str, str], topics: ClusterAdmin, by_name: bool
+) -> None:
+    # two topics | the query begins again with one of them | the other is deleted
+    name = uuid.uuid4().hex[:8]
+    kept, left = f"{name}-kept", f"{name}-left"
+    topics.create({kept: (2, {}), left: (1, {})})
+    ids = {one.name: one.topic_id for one in topics.describe([kept, left]).values()}
+    checkpoint = SourceOffset(queue={(kept, 0): 0, (left, 0): 0}, redeliveries={}, topic_ids=ids)
+    read = {"subscribe": kept} if by_name else {"subscribePattern": f"{name}-k.*"}
+    with closing(view_of(config, topics, **read)) as view:
+        view.resume(checkpoint)
+        assert view.partitions == ((kept, 0), (kept, 1))
+        topics.delete(left)
+        view.refresh()
+        assert view.partitions == ((kept, 0), (kept, 1))
+
+
 def test_a_topic_that_is_created_again_is_met_anew_where_loss_is_no_failure(
     config: dict[str, str], topics: ClusterAdmin, caplog: pytest.LogCaptureFixture
 ) -> None:

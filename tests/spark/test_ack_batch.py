@@ -12,9 +12,11 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.errors import MissingColumns, NullMessageId
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.spark.ack_batch import ack_batch, ends
+from spark_cursor_source.spark.tracker import MarkerDataSource, start_tracker
 
 pytestmark = pytest.mark.spark
 
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 MessageSet = set[tuple[str, int, int]]
 messages = st.sets(
     st.one_of(
@@ -69,6 +71,50 @@ def test_rows_that_do_not_say_which_message_they_are_ack_nothing(spark: SparkSes
         ack_batch(spark.createDataFrame(rows, schema), options)
     with pytest.raises(MissingColumns, match="offset"):
         ack_batch(spark.createDataFrame(rows, schema).drop("offset"), options)
-    before = spark.conf.get("spark.sql.shuffle.partitions")
+    before = spark.conf.get(SHUFFLE_PARTITIONS)
     ack_batch(spark.createDataFrame([], schema), options)  # nothing to say, and no broker asked
-    assert spark.conf.get("spark.sql.shuffle.partitions") == before
+    assert spark.conf.get(SHUFFLE_PARTITIONS) == before
+
+
+@pytest.fixture
+def auto(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The numbers of shuffle partitions that sessions are given, which have Databricks' "auto" at first.
+
+    Spark itself refuses it.
+    """
+    conf = type(spark.conf)
+    get, put, told = conf.get, conf.set, ["auto"]
+    monkeypatch.setattr(
+        conf,
+        "get",
+        lambda self, name, *more: told[-1] if name == SHUFFLE_PARTITIONS else get(self, name, *more),
+    )
+    monkeypatch.setattr(
+        conf,
+        "set",
+        lambda self, name, to: told.append(to) if name == SHUFFLE_PARTITIONS else put(self, name, to),
+    )
+    return told
+
+
+def test_acks_leave_a_number_of_shuffle_partitions_that_is_none(spark: SparkSession, auto: list[str]) -> None:
+    options = AckOptions.parse(
+        {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "subscription": "s"}
+    )
+    ack_batch(spark.createDataFrame([], "topic STRING, partition INT, offset BIGINT"), options)
+    assert auto == ["auto", "4", "auto"]
+
+
+def test_a_tracker_starts_where_the_number_of_shuffle_partitions_is_none(
+    spark: SparkSession, auto: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class EnoughError(Exception):
+        pass
+
+    def enough() -> str:
+        raise EnoughError
+
+    monkeypatch.setattr(MarkerDataSource, "name", enough)
+    with pytest.raises(EnoughError):
+        start_tracker(spark, {"kafka.bootstrap.servers": "127.0.0.1:1", "checkpointLocation": "/nowhere"})
+    assert auto == ["auto", "4"]

@@ -168,6 +168,31 @@ def test_trigger_once_is_refused_where_the_source_acks(make_desk: MakeDesk) -> N
     assert desk.markers(Start) == []
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"subscriptionType": "shared", "maxOffsetsPerTrigger": 2},
+        {"subscriptionType": "key_shared"},
+        {"minOffsetsPerTrigger": 10},
+    ],
+)
+def test_trigger_once_reads_all_there_is_in_its_only_batch(
+    make_desk: MakeDesk, given: dict[str, object]
+) -> None:
+    # S(0-1, 1), released | S(0-1, 2) and S(2, 1)
+    desk = make_desk()
+    desk.put(b"a", b"b")
+    first = Query(desk.reader(**given | {"minOffsetsPerTrigger": 1}))
+    first.next()
+    desk.say(Release(cell=desk.cell(), offsets=OffsetSet.of((0, 2)), delivery_count=1, delay_ms=0))
+    first.reader.stop()
+    desk.until(lambda cursor: len(cursor.waiting) == 2)
+    desk.put(b"c")
+    once = Query(desk.reader(**given), first.end)
+    once.end = once.reader.latestOffset(once.start, ReadAllAvailable())
+    assert once.rows(once.tasks()) == [(0, 2), (1, 2), (2, 1)]
+
+
 def test_a_query_with_another_queue_id_is_refused(make_desk: MakeDesk) -> None:
     desk = make_desk()
     desk.put(b"x", key=b"mails")
@@ -188,6 +213,25 @@ def test_a_start_beyond_the_end_is_refused_and_leaves_nothing_behind(make_desk: 
     ):
         beyond.initialOffset()
     beyond.stop()
+    query = Query(desk.reader(startingOffsets=json.dumps({desk.queue: {"0": 2}})))
+    assert query.rows(query.next()) == [(2, 1)]
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "startingOffsetsByTimestamp"])
+def test_a_start_of_a_partition_that_is_not_read_is_refused_and_leaves_nothing_behind(
+    make_desk: MakeDesk, option: str
+) -> None:
+    desk = make_desk(partitions=2)
+    desk.put(*[b"x"] * 3)
+    misspelled = f"{desk.queue}-misspelled"
+    for stray, named in {
+        f"{misspelled} 0": {misspelled: {"0": 1}},
+        f"{desk.queue} 2": {desk.queue: {"0": 1, "2": 1}},
+    }.items():
+        wrong = desk.reader(**{option: json.dumps(named)})
+        with pytest.raises(InvalidOption, match=rf"'{option}' = '{stray}'.* are read are {desk.queue} 0-1\."):
+            wrong.initialOffset()
+        wrong.stop()
     query = Query(desk.reader(startingOffsets=json.dumps({desk.queue: {"0": 2}})))
     assert query.rows(query.next()) == [(2, 1)]
 

@@ -223,8 +223,11 @@ def test_a_range_that_is_not_there_is_an_error_unless_loss_is_tolerated(
 
 def test_a_partition_that_is_not_read_cannot_be_given_a_position(control: Control) -> None:
     topic = control.create_topic()
-    with pytest.raises(PySparkException, match="'startingOffsets' = 'ordres 0'"):
-        control.view("messages", subscribe=topic, startingOffsets='{"ordres": {"0": 5}}').count()
+    for option in ("startingOffsets", "startingOffsetsByTimestamp", "endingOffsets"):
+        with pytest.raises(
+            PySparkException, match=rf"'{option}' = 'ordres 0'.* that are read are {topic} 0\."
+        ):
+            control.view("messages", subscribe=topic, **{option: '{"ordres": {"0": 5}}'}).count()
     with pytest.raises(PySparkException, match=r"'assign'.*has 1 partitions, counted from 0"):
         control.view("messages", assign=f'{{"{topic}": [3]}}').count()
     with pytest.raises(PySparkException, match="These topics do not exist: 'nowhere'"):

@@ -18,7 +18,6 @@ from spark_cursor_source.errors import InvalidOption, RecordsGone
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.source import Isolation
-from spark_cursor_source.options.topics import FromPositions, ToPositions
 from spark_cursor_source.options.view import ViewOptions
 from spark_cursor_source.spark.views.ranges import (
     queue_partitions,
@@ -27,7 +26,7 @@ from spark_cursor_source.spark.views.ranges import (
     tasks,
 )
 from spark_cursor_source.topics.message_columns import Columns, message_columns
-from spark_cursor_source.topics.positions import ending_positions, starting_positions
+from spark_cursor_source.topics.positions import check_named, ending_positions, starting_positions
 from spark_cursor_source.topics.queue import Missing, arrow_batches
 
 
@@ -139,14 +138,14 @@ def message_ranges(options: ViewOptions, topics: ClusterAdmin) -> dict[TopicPart
 
     Raises:
         RecordsGone: retention removed records from startingOffsets on.
-        InvalidOption: endingOffsets is beyond the end of the log, or startingOffsets or endingOffsets name a
-            partition that is not selected.
+        InvalidOption: endingOffsets is beyond the end of the log, or an option gives a position to a
+            partition that is not read.
     """
     if options.topics is None:
         return {}
     partitions = queue_partitions(options, options.topics, topics)
-    _check_named("startingOffsets", options.starting_offsets, partitions)
-    _check_named("endingOffsets", options.ending_offsets, partitions)
+    check_named(options.starting_offsets, partitions)
+    check_named(options.ending_offsets, partitions)
     starts = starting_positions(options.starting_offsets, partitions, topics)
     beginnings = topics.beginning_offsets(partitions)
     ends = topics.end_offsets(partitions, committed=options.isolation is Isolation.READ_COMMITTED)
@@ -154,14 +153,6 @@ def message_ranges(options: ViewOptions, topics: ClusterAdmin) -> dict[TopicPart
     if options.fail_on_data_loss:
         _check_there(starts, stops, beginnings, ends)
     return {tp: (max(starts[tp], beginnings[tp]), min(stops[tp], ends[tp])) for tp in partitions}
-
-
-def _check_named(option: str, wanted: object, partitions: Sequence[TopicPartition]) -> None:
-    if isinstance(wanted, FromPositions | ToPositions):
-        stray = [f"{topic} {n}" for topic, n, _ in wanted.positions if (topic, n) not in partitions]
-        if stray:
-            why = "partitions of that number are not read"
-            raise InvalidOption(option, ", ".join(stray), why, "correct it, or the topics that are selected")
 
 
 def _check_there(
