@@ -194,8 +194,9 @@ class CursorSnapshot:
         """Broker time of the next expiry of a lease, delay, message or breaker pause; None if none is set.
 
         The next retry of dead letters that could not be written counts too. Available messages without a
-        delivery left are due at once, that is at 0. While the breaker is open, leases and messages do not
-        expire, dead letters are not retried, and available messages stay.
+        delivery left are due at once, that is at 0, and so are expired messages beyond those that one batch
+        copies. While the breaker is open, leases and messages do not expire, dead letters are not retried,
+        and available messages stay.
         """
         times: list[int | None] = [delay.due_ms for delay, _ in self.delayed]
         if self.breaker.is_open:
@@ -205,7 +206,16 @@ class CursorSnapshot:
             times += [held.retry_ms for held, _ in self.held if held.tries]
             times.append(self.ages.next_ms)
             times += [0 for wait, _ in self.available if is_over(wait, self.max_deliveries)]
+            times += [0] if self._has_expired else []
         return min((time for time in times if time is not None), default=None)
+
+    @property
+    def _has_expired(self) -> bool:
+        below = self.ages.expired_below
+        waiting = (some for groups in (self.delayed, self.available) for _, some in groups)
+        return below > 0 and (
+            self.read_position < below or any(some.below(below) for some in (self.blocked.offsets, *waiting))
+        )
 
     @property
     def trouble(self) -> str | None:

@@ -132,7 +132,7 @@ REJECTED = "rejected"  #: dead-letter reason: the handler rejected the message
 EXPIRED = "expired"  #: dead-letter reason: older than the TTL
 OTHER_ERRORS = "one of many errors"
 MAX_ERRORS = 1_000  #: limit of held groups of dead letters; further ones share one error text
-#: limit of never-delivered messages that one batch copies as dead letters of a cell when they expire
+#: limit of expired messages of a cell that one batch copies as dead letters
 MAX_EXPIRED = 100_000
 MAX_SAVED = 8  #: limit of saved states of a cell beside ``UNDO``
 UNDO_MS = 7 * 86_400_000  #: the state ``UNDO`` is kept for this time
@@ -723,22 +723,27 @@ class CellTracker:
     def _end_the_old(self, now_ms: int | None) -> None:
         if self._ages.ttl_ms is None or self._breaker.is_open:
             return
-        copied = self._policy.expired_to is ExpiredTo.DEAD_LETTERS
         if now_ms is not None:
-            at_most = self._read_position + MAX_EXPIRED if copied else None
-            self._ages = self._ages.expire(now_ms, at_most=at_most)
-        self._expire_below(self._ages.expired_below, copied=copied)
+            self._ages = self._ages.expire(now_ms)
+        self._expire_below(self._ages.expired_below)
         if self._ages.ends:
             first = self._outstanding().first
             self._ages = self._ages.without(self._read_position if first is None else first)
 
-    def _expire_below(self, position: int, *, copied: bool) -> None:
+    def _expire_below(self, position: int) -> None:
+        """Expires the messages below a position that are not leased, or the first ones of very many."""
+        copied = self._policy.expired_to is ExpiredTo.DEAD_LETTERS
         waiting: list[tuple[Delayed | Available, OffsetSet]]
         waiting = [
             *self._delayed.in_order(),
             *self._available.in_order(),
             *((_unblocked(count), some) for count, some in self._blocked.some(self._blocked.offsets)),
         ]
+        if copied:
+            unread = OffsetSet.of((min(self._read_position, position), position))
+            expired = OffsetSet.union([unread, *(offsets.below(position) for _, offsets in waiting)])
+            if len(expired) > MAX_EXPIRED:
+                position = next(expired.chunks(MAX_EXPIRED)).ranges[-1][1]
         for group, offsets in waiting:
             if old := offsets.below(position):
                 self._take(old)

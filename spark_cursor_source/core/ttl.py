@@ -65,20 +65,15 @@ class MessageAges:
             ends.pop()
         return replace(self, ends=(*ends, ObservedEnd(at_ms, position)))
 
-    def expire(self, now_ms: int, *, at_most: int | None = None) -> MessageAges:
-        """Returns a copy whose ``expired_below`` covers the messages that are too old at ``now_ms``.
-
-        ``at_most`` limits ``expired_below``. Messages above the limit expire at the next call.
-        """
+    def expire(self, now_ms: int) -> MessageAges:
+        """Returns a copy whose ``expired_below`` covers the messages that are too old at ``now_ms``."""
         if self.ttl_ms is None:
             return self
         too_old = [end for end in self.ends if end.at_ms + self.ttl_ms < now_ms]
         if not too_old:
             return self
-        position, left = too_old[-1].position, self.ends[len(too_old) :]
-        if at_most is not None and position > at_most:
-            position, left = at_most, (too_old[-1], *left)
-        return replace(self, ends=left, expired_below=max(self.expired_below, position))
+        below = max(self.expired_below, too_old[-1].position)
+        return replace(self, ends=self.ends[len(too_old) :], expired_below=below)
 
     def without(self, gone_below: int) -> MessageAges:
         """Returns a copy without the log ends that apply only to messages below ``gone_below``."""

@@ -263,6 +263,27 @@ class LaterCursorVersion(InvalidControlRecord):
     )
 
 
+class LeaseTableUnreadable(InvalidControlRecord):
+    """Raised when the table of the open leases of kafka-mq-go or kmq cannot be read.
+
+    Another program wrote to the cursors topic. Without its table, a tracker would forget the open leases.
+    """
+
+    cursors_topic: str
+    key: str
+    markers_topic: str
+    partition: int
+    group: str
+    why: str
+    template = (
+        "The table of open leases in the record '{key}' of cursors topic '{cursors_topic}' cannot be read: "
+        "{why}. Stop the tracker, write a record with this key and without a value, and set the offset of "
+        "consumer group '{group}' for partition {partition} of topic '{markers_topic}' back to a marker "
+        "before all open ones (kafka-consumer-groups.sh --reset-offsets). Then the tracker builds the table "
+        "again."
+    )
+
+
 class InvalidOffset(WireError):
     """Raised when the offset in a checkpoint is not one of this source.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.stats import ReappendTrouble
-from spark_cursor_source.errors import InvalidControlRecord
+from spark_cursor_source.core.subscription_type import tracker_group
+from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion, LeaseTableUnreadable
 from spark_cursor_source.interop import lease_table_wire as wire
 from spark_cursor_source.topics.cursors import CursorTable
 
@@ -26,37 +26,62 @@ class LeaseTables:
         self._markers_topic = markers_topic
         self._partitions = partitions
         # by markers partition: record value and its earliest deadline
-        self._next_events: dict[int, tuple[bytes, int | None]] = {}
+        self._known: dict[int, tuple[bytes, int | None]] = {}
 
     def values(self) -> dict[int, bytes]:
-        """Returns the record value of each markers partition that has one."""
-        if self._partitions is None:
-            records = _records(self._tail, self._markers_topic, self._queue_topic)
-            return {cell.partition: value for cell, value in records}
-        cells = [
-            wire.table_cell(self._queue_topic, self._markers_topic, number)
-            for number in range(self._partitions)
-        ]
-        return {cell.partition: value for cell in cells if (value := self._tail.value(cell.key))}
+        """Returns the record value of each markers partition that has one.
+
+        Raises:
+            LeaseTableUnreadable, LaterCursorVersion: a table cannot be read.
+        """
+        return {number: value for number, (value, _) in self._tables().items()}
 
     def next_events(self) -> dict[int, int | None]:
-        """Returns the earliest deadline of each table."""
-        for partition, value in self.values().items():
-            known = self._next_events.get(partition)
-            if known is None or known[0] != value:
-                self._next_events[partition] = (value, wire.decode(value).next_event_ms)
-        return {partition: event_ms for partition, (_, event_ms) in self._next_events.items()}
+        """Returns the earliest deadline of each table. Raises the errors of :meth:`values`."""
+        return {number: event_ms for number, (_, event_ms) in self._tables().items()}
+
+    def _tables(self) -> dict[int, tuple[bytes, int | None]]:
+        """Returns value and earliest deadline of each table."""
+        if self._partitions is None:
+            cells = _table_cells(self._tail, self._markers_topic, self._queue_topic)
+        else:
+            cells = [
+                wire.table_cell(self._queue_topic, self._markers_topic, number)
+                for number in range(self._partitions)
+            ]
+        found = {}
+        for cell in cells:
+            try:
+                if value := self._tail.value(cell.key):
+                    known = self._known.get(cell.partition)
+                    if known is None or known[0] != value:
+                        known = value, wire.decode(value).next_event_ms
+                    found[cell.partition] = known
+            except LaterCursorVersion:
+                raise
+            except InvalidControlRecord as why:
+                raise LeaseTableUnreadable(
+                    self._tail.topic,
+                    cell.key.decode(),
+                    self._markers_topic,
+                    cell.partition,
+                    tracker_group(self._markers_topic),
+                    str(why),
+                ) from why
+        self._known = found
+        return found
 
 
 def reappend_troubles(tail: CursorTable, markers_topic: str) -> tuple[ReappendTrouble, ...]:
     """Returns the last recorded reasons why messages of a markers topic could not be appended again."""
     counts: Counter[tuple[str, str]] = Counter()
-    for cell, value in _records(tail, markers_topic):
+    for cell in _table_cells(tail, markers_topic):
         try:
-            trouble, messages = wire.decode_trouble(value)
+            if value := tail.value(cell.key):
+                trouble, messages = wire.decode_trouble(value)
+                counts[cell.subscription, trouble] += messages
         except InvalidControlRecord:
             continue
-        counts[cell.subscription, trouble] += messages
     return tuple(
         ReappendTrouble(topic=topic, messages=messages, trouble=trouble)
         for (topic, trouble), messages in sorted(counts.items())
@@ -64,15 +89,14 @@ def reappend_troubles(tail: CursorTable, markers_topic: str) -> tuple[ReappendTr
     )
 
 
-def _records(
-    tail: CursorTable, markers_topic: str, queue_topic: str | None = None
-) -> Iterator[tuple[Cell, bytes]]:
-    """Yields the cell and the value of each record of these topics."""
-    for key in tail.record_keys():
-        try:
-            cell = Cell.from_key(key)
-        except ValueError:
-            continue  # a record of another program, or a part of a cursor
-        wanted = cell.topic == markers_topic and queue_topic in (None, cell.subscription)
-        if wanted and (value := tail.value(key)):
-            yield cell, value
+def _table_cells(tail: CursorTable, markers_topic: str, queue_topic: str | None = None) -> list[Cell]:
+    """Returns the cells of the tables of these topics that have records."""
+    cells = [cell for key in tail.record_keys() if (cell := _cell(key)) is not None]
+    return [one for one in cells if one.topic == markers_topic and queue_topic in (None, one.subscription)]
+
+
+def _cell(key: bytes) -> Cell | None:
+    try:
+        return Cell.from_key(key)
+    except ValueError:
+        return None  # a record of another program

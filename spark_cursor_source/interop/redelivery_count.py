@@ -7,6 +7,8 @@ from collections.abc import Iterable
 HEADER_REDELIVERY_COUNT = "cursorq-redelivery-count"  #: decimal text
 KMQ_HEADER_REDELIVERY_COUNT = "kmq-redelivery-count"  #: kmq's header: one byte, or four for larger counts
 
+_KMQ_MOST = 2**31 - 1
+
 
 def redelivery_count(headers: Iterable[tuple[str, bytes | None]]) -> int:
     """Returns the redelivery count in these headers; 0 without a valid count.
@@ -27,9 +29,9 @@ def redelivery_count(headers: Iterable[tuple[str, bytes | None]]) -> int:
 
 
 def encode_kmq_count(count: int) -> bytes:
-    """Encodes a count like kmq.
+    """Encodes a count like kmq. A count that four bytes cannot hold becomes the largest one.
 
-    >>> encode_kmq_count(3), encode_kmq_count(200)
-    (b'\\x03', b'\\x00\\x00\\x00\\xc8')
+    >>> encode_kmq_count(3), encode_kmq_count(200), encode_kmq_count(2**31)
+    (b'\\x03', b'\\x00\\x00\\x00\\xc8', b'\\x7f\\xff\\xff\\xff')
     """
-    return count.to_bytes(1 if count < 128 else 4, signed=True)
+    return min(count, _KMQ_MOST).to_bytes(1 if count < 128 else 4, signed=True)

@@ -198,34 +198,31 @@ class ClusterAdmin:
         Raises:
             TopicNotFound: at least one topic does not exist. The error names all missing topics.
         """
-        wanted = sorted(set(topics))
-        denial = Deadline.after_ms(DENIAL_MS)
-        while True:
-            found = self.existing(wanted)
-            missing = tuple(name for name in wanted if name not in found)
-            if not missing:
-                return found
-            if denial.over or (self._until is not None and self._until.over):
-                raise TopicNotFound(missing)
-            denial.pause(_PAUSE_S)
+        wanted = set(topics)
+        found = self.existing(wanted, wanted=[(name, 0) for name in wanted])
+        if missing := tuple(sorted(wanted - found.keys())):
+            raise TopicNotFound(missing)
+        return found
 
-    def existing(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+    def existing(self, topics: Iterable[str], *, wanted: Collection[Partition] = ()) -> dict[str, TopicInfo]:
         """Return id and partition count of the topics that exist.
 
-        A topic created just before may be absent.
+        A topic created just before may be absent, unless one of its partitions is ``wanted``: a call waits
+        some seconds for those that are missing.
         """
-        found, _ = describe_topics(self._calls, sorted(set(topics)), deadline=self._deadline())
         return {
             name: TopicInfo(name=name, topic_id=str(topic.topic_id), partitions=len(topic.partitions))
-            for name, topic in found.items()
+            for name, topic in self._described(topics, wanted).items()
         }
 
-    def placements(self, topic: str) -> dict[int, tuple[int | None, tuple[int, ...], tuple[int, ...]]]:
+    def placements(
+        self, topic: str, *, wanted: Collection[int] = ()
+    ) -> dict[int, tuple[int | None, tuple[int, ...], tuple[int, ...]]]:
         """Return (leader, replicas, in-sync replicas) as broker ids, by partition.
 
-        Empty if the topic is missing.
+        Empty if the topic is missing. Waits for ``wanted`` partitions as :meth:`existing` does.
         """
-        found, _ = describe_topics(self._calls, [topic], deadline=self._deadline())
+        found = self._described([topic], [(topic, number) for number in wanted])
         return {
             part.id: (
                 part.leader.id if part.leader is not None and part.leader.id >= 0 else None,
@@ -235,6 +232,20 @@ class ClusterAdmin:
             for described in found.values()
             for part in described.partitions
         }
+
+    def _described(self, topics: Iterable[str], wanted: Collection[Partition]) -> dict[str, Any]:
+        """Return librdkafka's description of the topics that exist.
+
+        A broker that is behind denies what exists, so a wanted partition is only missing if it stays so.
+        """
+        names, denial = sorted(set(topics)), Deadline.after_ms(DENIAL_MS)
+        while True:
+            found, _ = describe_topics(self._calls, names, deadline=self._deadline())
+            there = {(name, part.id) for name, described in found.items() for part in described.partitions}
+            is_over = denial.over or (self._until is not None and self._until.over)
+            if is_over or there.issuperset(wanted):
+                return found
+            denial.pause(_PAUSE_S)
 
     def missing_rights(self, wanted: Mapping[str, Collection[str]]) -> list[str]:
         """Return the rights among ``{topic: operations}`` that are missing, as ``kafka-acls.sh`` arguments.

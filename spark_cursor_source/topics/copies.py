@@ -148,7 +148,7 @@ def still_there(topics: ClusterAdmin, topic: str, wanted: Mapping[int, OffsetSet
     Raises:
         KafkaUnavailable, NotAuthorized, KafkaRefused
     """
-    info = topics.existing([topic]).get(topic)
+    info = topics.existing([topic], wanted=[(topic, number) for number in wanted]).get(topic)
     partitions = 0 if info is None else info.partitions
     return in_log(topics, topic, {number: wanted[number] for number in wanted if number < partitions})
 

@@ -50,7 +50,7 @@ class CursorTable:
         With ``subscription``, records of others are read and not kept, so they take no memory.
         """
         self._prefix = b"" if subscription is None else f"{subscription},".encode()
-        self._topic = topic
+        self.topic = topic  #: the cursors topic
         self._markers_topic = markers_topic
         self._topics = ClusterAdmin(config, timeout_ms=timeout_ms)
         self._reader = RangeReader(config, committed=True, stall_timeout_ms=stall_timeout_ms)
@@ -66,7 +66,7 @@ class CursorTable:
 
     def connect(self, timeout_s: float) -> None:
         """Open a connection for the first read of records. Failures are ignored."""
-        self._reader.connect(self._topic, timeout_s)
+        self._reader.connect(self.topic, timeout_s)
 
     def refresh(self) -> bool:
         """Read up to the last stable offset. Return True if new records were read.
@@ -93,7 +93,7 @@ class CursorTable:
         except KafkaUnavailable as why:
             log.warning(
                 "The cursors topic could not be read to its end. event=cursors_not_all_read topic=%s why=%s",
-                self._topic,
+                self.topic,
                 why,
             )
             return bool(found())
@@ -115,7 +115,7 @@ class CursorTable:
         Raises:
             KafkaUnavailable: a transaction is still open at the deadline.
         """
-        ends = self._topics.end_offsets([(self._topic, number) for number in numbers], committed=False)
+        ends = self._topics.end_offsets([(self.topic, number) for number in numbers], committed=False)
         for (_, number), end in ends.items():
             self.read_up_to(number, end, deadline)
 
@@ -138,7 +138,7 @@ class CursorTable:
         while self._positions[number] < end:
             if not self._read_on([number]) and self._positions[number] < end:
                 if deadline.over:
-                    what = f"read cursors topic '{self._topic}', partition {number}"
+                    what = f"read cursors topic '{self.topic}', partition {number}"
                     raise KafkaUnavailable(what, deadline.spent_ms, "a transaction is open")
                 deadline.pause(_OPEN_TRANSACTION_S)
 
@@ -152,7 +152,7 @@ class CursorTable:
             self._positions[number] = offset + 1
 
     def _read_on(self, numbers: Iterable[int]) -> bool:
-        partitions = [(self._topic, number) for number in numbers]
+        partitions = [(self.topic, number) for number in numbers]
         ends = self._topics.end_offsets(partitions, committed=True)
         ranges: dict[int, tuple[int, int]] = {}
         for (_, number), end in ends.items():
@@ -162,7 +162,7 @@ class CursorTable:
                 ranges[number] = (self._positions[number], end)
         if not ranges:
             return False
-        for message in self._reader.read(self._topic, ranges):
+        for message in self._reader.read(self.topic, ranges):
             of, key = message.partition(), message.key()
             if of is not None and key is not None and key.startswith(self._prefix):
                 self._take(of, key, message.value())
@@ -211,11 +211,11 @@ class CursorTable:
         """Return the error for names without a cursor. It lists the names that have one."""
         cells = list(self.all())
         if subscription is None:
-            return UnknownQueueTopic(str(topic), self._topic, tuple(sorted({cell.topic for cell in cells})))
+            return UnknownQueueTopic(str(topic), self.topic, tuple(sorted({cell.topic for cell in cells})))
         known = {cell.subscription for cell in cells if topic in (None, cell.topic)}
         if not known:  # the misspelled name may be the topic, so list the topics too
             known = {f"{cell.subscription} of {cell.topic}" for cell in cells}
-        return UnknownSubscription(subscription, topic, self._topic, tuple(sorted(known)))
+        return UnknownSubscription(subscription, topic, self.topic, tuple(sorted(known)))
 
     def all(self) -> dict[Cell, CursorSnapshot]:
         """Return all cursors of subscriptions by cell, in key order."""
@@ -251,7 +251,7 @@ class CursorTable:
                     "A cursor cannot be read. A tracker without another copy of it holds the cell until a "
                     "seek or the deletion of the subscription. "
                     "event=cursor_torn topic=%s cell=%s why=%s",
-                    self._topic,
+                    self.topic,
                     cell,
                     torn,
                 )
@@ -291,12 +291,12 @@ class CursorTable:
     def _count_partitions(self) -> None:
         if self._next_count is not None and not self._next_count.over:
             return
-        info = self._topics.describe([self._topic])[self._topic]
+        info = self._topics.describe([self.topic])[self.topic]
         if self.topic_id not in ("", info.topic_id):
             log.warning(
                 "The cursors topic was recreated and is read from its beginning. "
                 "event=cursors_topic_reread topic=%s",
-                self._topic,
+                self.topic,
             )
             self._note_changes(key for values in self._values.values() for key in values)
             self._positions.clear()
@@ -313,7 +313,7 @@ class CursorTable:
         log.warning(
             "The cursors topic ends before the position of its reader. "
             "event=cursors_topic_truncated topic=%s partition=%s",
-            self._topic,
+            self.topic,
             number,
         )
         self._note_changes(self._values[number])
@@ -360,7 +360,7 @@ class CursorTable:
             log.debug(
                 "A record of the cursors topic is not a cursor and is ignored. event=cursor_ignored "
                 "topic=%s key=%r why=%s",
-                self._topic,
+                self.topic,
                 key,
                 why,
             )
@@ -369,7 +369,7 @@ class CursorTable:
             log.debug(
                 "A record of the cursors topic belongs to another cell than its key names. "
                 "event=cursor_misplaced topic=%s key=%r cell=%s",
-                self._topic,
+                self.topic,
                 key,
                 cursor.cell,
             )

@@ -86,7 +86,7 @@ def readable(
     Raises:
         KafkaUnavailable, NotAuthorized, KafkaRefused
     """
-    leaders = {number: leader for number, (leader, _, _) in topics.placements(topic).items()}
+    leaders = {number: leader for number, (leader, _, _) in topics.placements(topic, wanted=wanted).items()}
     led = {number: wanted[number] for number in wanted if leaders.get(number) is not None}
     leaderless = frozenset(number for number in wanted if number in leaders and leaders[number] is None)
     return in_log(topics, topic, led), leaderless

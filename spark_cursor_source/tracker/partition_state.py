@@ -16,7 +16,6 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import (
     Delete,
     End,
-    EndUpTo,
     KeepAlive,
     Leave,
     Marker,
@@ -272,13 +271,12 @@ class _MessageLeases:
 def _of_a_sink(marker: Marker) -> int:
     """Returns the number of messages that a sink or client settled by name with this marker.
 
-    Markers that a query itself writes count 0. If its subscription was deleted, its sink made no mistake.
+    Markers that a query itself or an operator writes count 0. If the subscription was deleted, no sink made a
+    mistake. An EndUpTo without a run is an operator's.
     """
     match marker:
         case End(run_id=None) | Release(due_ms=None) | Reject() | Leave(run_id=None) | KeepAlive(run_id=None):
             return len(marker.offsets)
-        case EndUpTo(run_id=None):
-            return 1
         case _:
             return 0
 

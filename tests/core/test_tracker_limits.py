@@ -8,7 +8,7 @@ import pytest
 
 from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.cursor import HeldLetters, Lease
-from spark_cursor_source.core.marker import Requeue
+from spark_cursor_source.core.marker import Requeue, RestoreState, SaveState
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
 from spark_cursor_source.core.tracker import (
@@ -136,6 +136,33 @@ def test_a_long_backlog_becomes_dead_letters_in_portions() -> None:
     assert event_ms < 61_000, "the rest is due at once"
     assert log.advance(62) == [dead(offsets((MAX_EXPIRED, MAX_EXPIRED + 5)), 0, EXPIRED)]
     assert log.state.next_event_ms is None
+
+
+def in_portions(log: Log, at: float) -> list[int]:
+    """The numbers of dead letters of the batches that are due at once."""
+    portions = []
+    while not portions or log.state.next_event_ms == 0:
+        portions.append(sum(len(one.offsets) for one in log.advance(at) if isinstance(one, DeadLetter)))
+    return portions
+
+
+@pytest.mark.parametrize("how", ["seek", "restore", "restore what waited", "requeue"])
+def test_a_long_backlog_that_an_operator_brings_back_expires_in_portions_again(how: str) -> None:
+    log, end = Log(policy=TTL_KEPT), 2 * MAX_EXPIRED + 5
+    if how == "restore what waited":
+        log.start(offsets((0, end)), at=0)
+        log.release(offsets((0, end)), at=0)
+    log.append(SaveState(cell=CELL, name="a"), at=0)
+    log.log_end(end, at=0)
+    assert in_portions(log, 61) == [MAX_EXPIRED, MAX_EXPIRED, 5]
+    if how == "seek":
+        log.seek(0, at=62)
+    elif how == "requeue":
+        log.append(Requeue(cell=CELL, offsets=offsets((0, end))), at=62)
+    else:
+        log.append(RestoreState(cell=CELL, name="a"), at=62)
+    assert in_portions(log, 63) == [MAX_EXPIRED, MAX_EXPIRED, 5]
+    assert (log.state.read_position, log.state.outstanding, log.state.next_event_ms) == (end, EMPTY, None)
 
 
 def test_a_queue_that_is_read_and_acked_keeps_no_ages() -> None:

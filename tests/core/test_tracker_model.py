@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil, sqrt
+from unittest.mock import patch
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from spark_cursor_source.core import tracker
 from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
@@ -60,7 +63,14 @@ from spark_cursor_source.wire import cursor as cursor_wire
 CELL = Cell(subscription="s", topic="t", partition=0)
 BEGINNING = CursorSnapshot(cell=CELL, read_position=0, next_marker=0)
 LOG_END = 12  #: offsets in play
+MAX_EXPIRED = 3  #: in place of the tracker's
 Dead = tuple[int, int, str, str, int | None]  #: offset, count, reason, error, last delivery
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_portions() -> Iterator[None]:
+    with patch.object(tracker, "MAX_EXPIRED", MAX_EXPIRED):
+        yield
 
 
 # ---- the twin
@@ -503,20 +513,22 @@ class Twin:
     def expire(self, now_ms: int | None) -> None:
         if now_ms is not None:
             self.ages = self.ages.expire(now_ms)
-        for offset in range(self.ages.expired_below):
-            message = self.messages.get(offset)
-            if message is None and offset < self.read_position:
-                continue
-            if message is None or message.state in ("delayed", "available", "blocked"):
-                self.messages.pop(offset, None)
-                self.to_announce.discard(offset)
-                self.ended.add(offset)
-                self.totals["expired"] += 1
-                if self.policy.expired_to is ExpiredTo.DEAD_LETTERS:
-                    count = 0 if message is None else message.count
-                    self.dead.append((offset, count, EXPIRED, "", None))
-        self.read_position = max(self.read_position, self.ages.expired_below)
+        expired = self.expired()
+        copied = self.policy.expired_to is ExpiredTo.DEAD_LETTERS
+        for offset in expired[:MAX_EXPIRED] if copied else expired:
+            message = self.messages.pop(offset, None)
+            self.to_announce.discard(offset)
+            self.ended.add(offset)
+            self.totals["expired"] += 1
+            self.read_position = max(self.read_position, offset + 1)
+            if copied:
+                self.dead.append((offset, 0 if message is None else message.count, EXPIRED, "", None))
         self.ages = self.ages.without(min([self.read_position, *self.messages]))
+
+    def expired(self) -> list[int]:
+        """The offsets that are too old and that nobody has."""
+        waiting = {n for n, one in self.messages.items() if one.state in ("delayed", "available", "blocked")}
+        return [n for n in range(self.ages.expired_below) if n in waiting or n >= self.read_position]
 
     def alone(self, message: Message) -> bool:
         limit = self.policy.max_deliveries or 5
@@ -769,6 +781,7 @@ def assert_same_cursor(state: CursorSnapshot, twin: Twin) -> None:
     waiting = [one for one in twin.messages.values() if one.state == "delayed" or twin.opened_ms is None]
     times = [message.at_ms for message in waiting]
     times.append(twin.ages.next_ms if twin.opened_ms is None else twin.closes_ms)
+    times += [0] if twin.opened_ms is None and twin.expired() else []
     assert state.next_event_ms == min((time for time in times if time is not None), default=None)
 
 

@@ -61,13 +61,6 @@ def test_the_end_of_a_log_whose_messages_were_all_too_old_tells_anew_under_a_lon
     assert longer.next_ms == 3 * TTL_MS + 1
 
 
-def test_expiry_in_portions_is_due_again_at_once() -> None:
-    known = ages((0, 10), (30_000, 25)).expire(100_000, at_most=4)
-    assert (known.expired_below, known.next_ms) == (4, 30_000 + TTL_MS)
-    assert known.expire(100_000, at_most=400).expired_below == 25
-    assert known.expire(100_000, at_most=2).expired_below == 4, "it never goes back"
-
-
 def test_what_tells_only_of_messages_that_are_gone_is_forgotten() -> None:
     known = ages((0, 10), (30_000, 25))
     assert known.without(9) is known

@@ -177,6 +177,17 @@ def test_a_message_of_kmq_comes_back_to_its_partition_three_times(
     assert [m.value() for m in read_all(control.config, kmq.dead_letter_topic)] == [b"one"]
 
 
+def test_a_message_of_kmq_with_the_largest_count_keeps_it(
+    control: Control, options: ReappendOptions, reappender: Callable[[ReappendOptions], Reappender]
+) -> None:
+    kmq = replace(options, marker_format=MarkerFormat.KMQ, max_deliveries=None)
+    count = [("kmq-redelivery-count", b"\x7f\xff\xff\xff")]
+    produce(control.config, control.queue, [{"value": b"one", "partition": 2, "headers": count}])
+    assert len(reappender(kmq).reappend(due((2, 0, 40)))) == 1
+    records = read_all(control.config, control.queue)
+    assert [dict(m.headers() or [])["kmq-redelivery-count"] for m in records] == [b"\x7f\xff\xff\xff"] * 2
+
+
 def test_a_queue_topic_that_is_gone_loses_its_messages_with_a_count_and_no_end(
     control: Control, options: ReappendOptions, reappender: Callable[[ReappendOptions], Reappender]
 ) -> None:

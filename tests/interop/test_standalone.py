@@ -10,9 +10,11 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from spark_cursor_source.errors import ReadStalled
+from spark_cursor_source.core.stats import ReappendTrouble
+from spark_cursor_source.core.subscription_type import tracker_group
+from spark_cursor_source.errors import LeaseTableUnreadable, ReadStalled
 from spark_cursor_source.interop import lease_table_wire as table_wire
-from spark_cursor_source.interop.lease_tables import LeaseTables
+from spark_cursor_source.interop.lease_tables import LeaseTables, reappend_troubles
 from spark_cursor_source.interop.markers_wire import kmq_end, kmq_start
 from spark_cursor_source.kafka import range_consumer
 from spark_cursor_source.kafka.admin import ClusterAdmin
@@ -20,6 +22,7 @@ from spark_cursor_source.kafka.range_consumer import read_columns
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.tracker import Tracker, backlog
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, encode_v1
+from tests.conftest import READY_S
 from tests.kafka.control_plane import Control, produce, read_all
 from tests.kafka.tracker_thread import options_of
 from tests.kafka.ways import NEEDS_NATIVE
@@ -43,6 +46,15 @@ def end(marker_format: str, offset: int) -> tuple[bytes, bytes]:
         return kmq_end(0, offset)
     marker = MarkerV1(queue_id=b"mails", type=MarkerType.END, partition=0, offset=offset)
     return b"mails", encode_v1(marker)
+
+
+def reappend_troubles_of(control: Control) -> tuple[ReappendTrouble, ...]:
+    tail = CursorTable(control.config, control.cursors)
+    try:
+        tail.refresh()
+        return reappend_troubles(tail, control.markers)
+    finally:
+        tail.close()
 
 
 def open_leases(control: Control) -> int:
@@ -73,6 +85,35 @@ def test_a_message_whose_lease_runs_out_is_appended_again_by_whichever_tracker_r
         wait_until(lambda: len(read_all(control.config, control.queue)) == 3)
         wait_until(lambda: open_leases(control) == 0)
     assert [one.value() for one in read_all(control.config, control.queue)] == [b"0", b"1", b"1"]
+
+
+@pytest.mark.parametrize("torn", [b"no table", b""], ids=["another record", "a part is missing"])
+def test_a_lease_table_that_cannot_be_read_is_named_and_can_be_built_again(
+    control: Control, topics: ClusterAdmin, tmp_path: Path, torn: bytes
+) -> None:
+    # a message is leased | its table is overwritten: no tracker starts | as the error says | it comes again
+    topics.create({control.queue: (1, {})})
+    produce(control.config, control.queue, [{"key": b"mails", "value": b"0"}])
+    options = options_of(control, tmp_path, redelivery="reappend", queueTopic=control.queue)
+    key, value = start("protobuf", 0)
+    with Tracker(options):
+        produce(control.config, control.markers, [{"key": key, "value": value}])
+        wait_until(lambda: open_leases(control) == 1 or len(read_all(control.config, control.queue)) == 2)
+    (record,) = [one for one in read_all(control.config, control.cursors) if one.value()]
+    place = {"key": record.key(), "partition": record.partition()}
+    produce(control.config, control.cursors, [{"value": torn, **place}])
+    with pytest.raises(LeaseTableUnreadable) as unreadable, Tracker(options) as tracker:
+        tracker.wait(READY_S)
+    table, group = record.key().decode(), tracker_group(control.markers)
+    number = int(table.rsplit(",", 1)[1])
+    for named in (control.cursors, table, group, f"partition {number} of topic '{control.markers}'"):
+        assert named in str(unreadable.value)
+    assert reappend_troubles_of(control) == ()
+    produce(control.config, control.cursors, [{"value": None, **place}])
+    topics.commit(group, {(control.markers, number): 0})
+    with Tracker(options):
+        wait_until(lambda: len(read_all(control.config, control.queue)) == 2)
+        wait_until(lambda: open_leases(control) == 0)
 
 
 @NEEDS_NATIVE

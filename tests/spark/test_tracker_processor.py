@@ -12,7 +12,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker import Delete, End, Hello, KeepAlive, Marker, Start
+from spark_cursor_source.core.marker import Delete, End, EndUpTo, Hello, KeepAlive, Marker, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.interop import lease_table_wire as table_wire
@@ -114,7 +114,8 @@ def test_what_is_acked_where_no_cell_is_is_counted_by_subscription_and_topic() -
     state = State()
     other = Cell(subscription="mailer", topic="q", partition=77)
     of_query = KeepAlive(cell=CELL, offsets=SOME, lease_ms=1, run_id="run")
-    decided = state.batch(End(cell=CELL, offsets=SOME), End(cell=other, offsets=SOME), of_query)
+    of_operator = EndUpTo(cell=CELL, position=0)  # the note of a redrive
+    decided = state.batch(End(cell=CELL, offsets=SOME), End(cell=other, offsets=SOME), of_query, of_operator)
     assert [(row.sequence, row.body) for row in decided[Decided.NO_CELL]] == [(6, b"mailer,q")]
     start = Start(cell=CELL, offsets=SOME, lease_ms=60_000, delivery_count=1, run_id="run")
     assert Decided.NO_CELL not in state.batch(HELLO, start, End(cell=CELL, offsets=OffsetSet.of((0, 10**9))))

@@ -42,6 +42,7 @@ from spark_cursor_source.wire import redelivery as wire
 from tests.conftest import READY_S
 from tests.forgotten import FAULT, TRIES, offsets_are_forgotten
 from tests.forked import start_forked
+from tests.kafka.behind import deny_once
 from tests.kafka.control_plane import (
     PARTITIONS,
     Control,
@@ -950,6 +951,15 @@ def test_messages_that_never_were_stop_no_tracker(
     assert outbox.carry_out(0, decisions=letters, cursors=[], next_markers={}) is True
     assert (outbox.copied, outbox.lost) == (1, 1)
     assert dead(control) == [b"value 0"]
+
+
+@pytest.mark.parametrize("below", [0, 1])
+def test_a_broker_that_does_not_know_a_topic_or_a_partition_yet_loses_no_dead_letter(
+    outbox: Outbox, queue: Cell, monkeypatch: pytest.MonkeyPatch, below: int
+) -> None:
+    deny_once(monkeypatch, queue.topic, below=below)
+    outbox.carry_out(0, decisions=[dead_letter_of(queue, (0, 1))], cursors=[], next_markers={})
+    assert (outbox.copied, outbox.lost) == (1, 0)
 
 
 def test_copies_wait_for_a_broker_that_restarts(
