@@ -211,10 +211,12 @@ class CursorSnapshot:
 
     @property
     def _has_expired(self) -> bool:
-        below = self.ages.expired_below
+        if self.ages.expired_below == 0:
+            return False
         waiting = (some for groups in (self.delayed, self.available) for _, some in groups)
-        return below > 0 and (
-            self.read_position < below or any(some.below(below) for some in (self.blocked.offsets, *waiting))
+        firsts = [some.first for some in (self.blocked.offsets, *waiting)]
+        return min(first for first in (self.read_position, *firsts) if first is not None) < (
+            self.ages.expired_below
         )
 
     @property
