@@ -425,6 +425,33 @@ def test_a_seek_a_skip_and_an_expiry_can_be_undone(
     assert told.count("undo") == 4
 
 
+def test_a_seek_of_a_partition_without_a_cursor_is_foretold_and_can_be_undone(
+    tracked: Control, subscriptions: Subscriptions, send: Send
+) -> None:
+    queue = tracked.queue
+    first, second = cell_of(queue, 0), cell_of(queue, 1)
+    send(hello(first))
+    foretold = subscriptions.preview_seek("billing", queue, LATEST)
+    assert [(one.partition, one.position_before, one.dropped) for one in foretold] == [(0, 0, 10), (1, 0, 10)]
+    assert subscriptions.seek("billing", queue, LATEST) == {0: 10, 1: 10}
+    assert subscriptions.undo("billing", queue) == {0: 0, 1: 0}
+    assert {cell: one.read_position for cell, one in cursors(tracked).items()} == {first: 0, second: 0}
+    undone, sought = read_audit(tracked.config, markers_topic=tracked.markers)
+    assert (undone.action, sought.action, sought.positions) == ("undo", "seek", (10, 10))
+
+
+def test_a_partition_without_a_cursor_is_moved_from_the_offset_that_its_group_has_committed(
+    tracked: Control, subscriptions: Subscriptions, send: Send
+) -> None:
+    queue, to_earliest = tracked.queue, ("billing", tracked.queue, EARLIEST)
+    send(hello(cell_of(queue, 0), position=10))
+    ClusterAdmin(tracked.config).commit(tracked.group("billing"), {(queue, 1): 4})
+    assert [one.again for one in subscriptions.preview_seek(*to_earliest)] == [10, 4]
+    assert [one.dropped for one in subscriptions.preview_seek("billing", queue, LATEST)] == [0, 6]
+    subscriptions.seek(*to_earliest)
+    assert subscriptions.undo("billing", queue) == {0: 10, 1: 4}
+
+
 def test_a_move_that_is_repeated_while_no_tracker_runs_can_be_undone(
     control: Control, tmp_path: Path
 ) -> None:
