@@ -63,6 +63,8 @@ def limit_subscription(
             the number of outstanding messages from 1. To stop a subscription, pause it.
         UnknownSubscription: the tracker has no cursor of the subscription.
         TrackedElsewhere: the tracker of another markers topic has the subscription.
+        TrackerBehind: one of the limits is to stay as it is, and the tracker has not read the earlier
+            commands in time. Nothing was changed.
         CommandWaits: no tracker has read the command in time; it takes effect when a tracker runs.
         MarkersNotDurable, TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
     """
@@ -76,6 +78,10 @@ def limit_subscription(
     )
     with closing(channel) as tracker:
         cursors = tracker.known(subscription)
+        if KEEP in (rate, max_outstanding):
+            # A command that still waits may change the limit that is to stay as it is.
+            tracker.catch_up(cursors)
+            cursors = tracker.known(subscription)
         # Partitions that are new since the last command have no limits yet.
         before = strictest(cursor.limits for cursor in cursors.values())
         limits = Limits(

@@ -487,8 +487,11 @@ class Subscriptions(ClosedAtExit):
             SubscriptionHasConsumers: its consumer group has members, and ``force`` is False.
             UnknownSubscription: the subscription has neither a cursor nor a consumer group.
             TrackedElsewhere: the tracker of another markers topic has the subscription.
+            TrackerBehind: the tracker has not read the earlier commands in time. Nothing was changed.
             CommandWaits, MarkersNotDurable, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
+        # A command that still waits may create the subscription.
+        self._tracker.catch_up()
         cursors = self._tracker.find(subscription)
         group = group_id(self._prefix, subscription)
         # The group is deleted first: its coordinator knows whether it has members, and a failure after this

@@ -11,7 +11,9 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from spark_cursor_source.admin.audit import read_audit
+from spark_cursor_source.admin.limits import Limited, limit_subscription
 from spark_cursor_source.admin.past_cursors import cursors_at
+from spark_cursor_source.admin.pause import Resumed, pause_subscription, resume_subscription
 from spark_cursor_source.admin.subscriptions import (
     EARLIEST,
     LATEST,
@@ -34,6 +36,7 @@ from spark_cursor_source.errors import (
     SubscriptionHasConsumers,
     TooManySnapshots,
     TopicNotFound,
+    TrackerBehind,
     UnknownSnapshot,
     UnknownSubscription,
 )
@@ -476,6 +479,46 @@ def test_a_move_that_is_repeated_while_no_tracker_runs_can_be_undone(
         with running_tracker(control, tmp_path / "tracker"):
             subscriptions.snapshot(*where, "behind both")
             assert cursors(control)[cell].read_position == 10
+
+
+def test_what_an_operator_takes_back_while_no_tracker_runs_does_not_happen(
+    control: Control, tmp_path: Path
+) -> None:
+    ClusterAdmin(control.config).create({control.queue: (1, {})})
+    cell = cell_of(control.queue, 0)
+    names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+    with running_tracker(control, tmp_path / "tracker"), open_subscriptions(control) as subscriptions:
+        subscriptions.create("billing", control.queue, EARLIEST)
+    with pytest.raises(CommandWaits):
+        pause_subscription(control.config, "billing", tracker_timeout_ms=100, **names)
+    assert resume_subscription(control.config, "billing", **names) == Resumed(0, 0, 0, unread=1)
+    with open_subscriptions(control, tracker_timeout_ms=100) as hasty:
+        with pytest.raises(CommandWaits):
+            hasty.create("shipping", control.queue, EARLIEST)
+        with pytest.raises(TrackerBehind, match=r"Nothing was changed\. Start a tracker .* repeat"):
+            hasty.delete("shipping")
+        assert committed(control, "shipping") == {0: 0}
+    with running_tracker(control, tmp_path / "tracker"), open_subscriptions(control) as subscriptions:
+        assert subscriptions.delete("shipping")
+        found = cursors(control)
+    assert (list(found), found[cell].paused_ms) == ([cell], None)
+
+
+def test_a_limit_that_stays_as_it_is_may_be_one_that_still_waits(control: Control, tmp_path: Path) -> None:
+    ClusterAdmin(control.config).create({control.queue: (1, {})})
+    names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+    with running_tracker(control, tmp_path / "tracker"), open_subscriptions(control) as subscriptions:
+        subscriptions.create("billing", control.queue, EARLIEST)
+    hasty = {"tracker_timeout_ms": 100, **names}
+    with pytest.raises(CommandWaits):
+        limit_subscription(control.config, "billing", rate=9, **hasty)
+    with pytest.raises(TrackerBehind):
+        limit_subscription(control.config, "billing", max_outstanding=6, **hasty)
+    with pytest.raises(CommandWaits):
+        limit_subscription(control.config, "billing", rate=8, max_outstanding=5, **hasty)
+    with running_tracker(control, tmp_path / "tracker"):
+        done = limit_subscription(control.config, "billing", max_outstanding=6, **names)
+        assert done == Limited(rate=8.0, max_outstanding=6, partitions=1)
 
 
 def test_an_undo_returns_the_partitions_that_the_last_move_changed(
