@@ -39,7 +39,7 @@ from spark_cursor_source.core.names import (
     why_no_subscription,
 )
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id
+from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id, why_no_group
 from spark_cursor_source.errors import (
     GroupInUse,
     InvalidArgument,
@@ -123,7 +123,7 @@ class Subscriptions(ClosedAtExit):
                 created it.
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
-        self._prefix = group_id_prefix
+        self._prefix, self._markers_topic = group_id_prefix, markers_topic
         config = client_config(kafka, "admin")
         self._topics = ClusterAdmin(config).meet()
         self._rescue = Rescue(client_config(kafka, "consumer"), rescue_topic, markers_topic)
@@ -486,14 +486,15 @@ class Subscriptions(ClosedAtExit):
         Raises:
             SubscriptionHasConsumers: its consumer group has members, and ``force`` is False.
             UnknownSubscription: the subscription has neither a cursor nor a consumer group.
+            InvalidArgument: its consumer group is the tracker's.
             TrackedElsewhere: the tracker of another markers topic has the subscription.
             TrackerBehind: the tracker has not read the earlier commands in time. Nothing was changed.
             CommandWaits, MarkersNotDurable, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
+        group = self._group(subscription)
         # A command that still waits may create the subscription.
         self._tracker.catch_up()
         cursors = self._tracker.find(subscription)
-        group = group_id(self._prefix, subscription)
         # The group is deleted first: its coordinator knows whether it has members, and a failure after this
         # step loses no state.
         try:
@@ -536,11 +537,21 @@ class Subscriptions(ClosedAtExit):
         template = DEFAULT_DEAD_LETTER_TOPIC
         if (why := why_no_dead_letters(template, topic=topic, subscription=subscription)) is not None:
             raise InvalidArgument("subscription", subscription, why)
+        group = self._group(subscription)
         partitions = self._partitions(topic)
-        group = group_id(self._prefix, subscription)
         if self._tracker.find(subscription, topic) or self._topics.committed(group, partitions):
             raise SubscriptionExists(subscription, topic)
         return partitions
+
+    def _group(self, subscription: str) -> str:
+        """Returns the consumer group of a subscription.
+
+        Raises:
+            InvalidArgument: it is the tracker's.
+        """
+        if (why := why_no_group(self._prefix, subscription, self._markers_topic)) is not None:
+            raise InvalidArgument("subscription", subscription, why)
+        return group_id(self._prefix, subscription)
 
     def _partitions(self, topic: str) -> list[Partition]:
         count = self._topics.describe([topic])[topic].partitions
@@ -573,7 +584,7 @@ class Subscriptions(ClosedAtExit):
         if not new:
             return {}
         begins = self._topics.beginning_offsets(new.values())
-        committed = self._topics.committed(group_id(self._prefix, subscription), new.values())
+        committed = self._topics.committed(self._group(subscription), new.values())
         return {
             cell: CursorSnapshot(
                 cell=cell, read_position=max(begins[tp], committed.get(tp, 0)), next_marker=0
@@ -638,7 +649,7 @@ class Subscriptions(ClosedAtExit):
         # A subscription with offsets and without a cursor could not be created again.
         self._tracker.check_rights()
         try:
-            self._topics.commit(group_id(self._prefix, subscription), positions)
+            self._topics.commit(self._group(subscription), positions)
         except GroupInUse:
             log.info(
                 "The consumer group has members, so its offsets are left to them. event=group_in_use "

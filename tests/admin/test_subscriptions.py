@@ -42,6 +42,7 @@ from spark_cursor_source.errors import (
 )
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.cursors import CursorTable
+from spark_cursor_source.topics.tracker_progress import read_progress
 from tests.kafka.control_plane import Control, cell_of, offsets, produce
 from tests.kafka.tracker_thread import running_tracker
 from tests.waiting import wait_until
@@ -339,6 +340,22 @@ def test_a_subscription_with_consumers_is_deleted_by_force_only(
     assert cursors(tracked) == {}
     member.close()
     assert subscriptions.delete("billing"), "what is left of it is the group"
+
+
+def test_a_subscription_whose_group_is_the_trackers_is_refused(tracked: Control) -> None:
+    queue, name = tracked.queue, f"tracker-{tracked.markers}"
+    with Subscriptions(
+        tracked.config, markers_topic=tracked.markers, cursors_topic=tracked.cursors
+    ) as subscriptions:
+        subscriptions.create("billing", queue, EARLIEST)
+        refused = {"match": r"^The argument subscription=.* which the tracker of this markers topic uses"}
+        with pytest.raises(InvalidArgument, **refused):
+            subscriptions.delete(name, force=True)
+        with pytest.raises(InvalidArgument, **refused):
+            subscriptions.create(name, queue, EARLIEST)
+        with pytest.raises(InvalidArgument, **refused):
+            subscriptions.clone("billing", queue, name)
+    assert read_progress(ClusterAdmin(tracked.config), tracked.markers).query_id
 
 
 # ---- snapshots
