@@ -10,6 +10,7 @@ from typing import NamedTuple
 from spark_cursor_source.admin.tracker_channel import TRACKER_TIMEOUT_MS, open_channel
 from spark_cursor_source.core.marker import CloseBreaker, EndPause, Marker, Pause
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.errors import CommandNotTaken
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ def pause_subscription(
     Raises:
         UnknownSubscription: the tracker has no cursor of the subscription.
         TrackedElsewhere: the tracker of another markers topic has the subscription.
+        CommandNotTaken: the tracker is of an earlier version.
         CommandWaits: no tracker has read the command in time; it takes effect when a tracker runs.
         MarkersNotDurable, TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
     """
@@ -72,13 +74,16 @@ def pause_subscription(
     )
     with closing(channel) as tracker:
         cursors = tracker.known(subscription, topic)
-        tracker.tell([Pause(cell=cell) for cell in cursors], what="pause")
+        answers = tracker.tell([Pause(cell=cell) for cell in cursors], what="pause")
+    paused = sum(one is not None and one.paused_ms is not None for one in answers.values())
+    if not paused:
+        raise CommandNotTaken("pause", subscription)
     log.info(
         "The operator paused the subscription. event=pause_requested subscription=%s partitions=%d",
         subscription,
-        len(cursors),
+        paused,
     )
-    return Paused(len(cursors), sum(one.paused_ms is not None for one in cursors.values()))
+    return Paused(paused, sum(one.paused_ms is not None for one in cursors.values()))
 
 
 def resume_subscription(

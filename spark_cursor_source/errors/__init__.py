@@ -120,6 +120,7 @@ from spark_cursor_source.errors.source import (
     UnsupportedSpark,
 )
 from spark_cursor_source.errors.tracker import (
+    CommandNotTaken,
     CommandWaits,
     ControlTopicUnfit,
     CursorsTopicNotCompacted,
@@ -154,6 +155,7 @@ __all__ = [
     "CheckpointOfAnother",
     "ClientClosed",
     "ClientError",
+    "CommandNotTaken",
     "CommandWaits",
     "ConflictingOptions",
     "ConsumerFailed",

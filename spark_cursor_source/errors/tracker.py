@@ -82,6 +82,18 @@ class CommandWaits(NoTracker):
     )
 
 
+class CommandNotTaken(KafkaFailure):
+    """Raised when the tracker has read an operator's command and no cursor shows its effect."""
+
+    command: str
+    subscription: str
+    template = (
+        "The tracker has not taken the command '{command}' for subscription '{subscription}'. It is of a "
+        "version that does not know the command, unless another command took this one back. Update the "
+        "tracker."
+    )
+
+
 class TrackerBehind(NoTracker):
     """Raised when the tracker has not read the markers that a command depends on. Nothing was changed."""
 
