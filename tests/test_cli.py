@@ -90,7 +90,13 @@ def test_cursorq_broker_prepare_ends_without_a_broker(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    "arguments", [["stats"], ["subscription", "create", "--earliest", "--subscription", "s", "--topic", "t"]]
+    "arguments",
+    [
+        ["stats"],
+        ["subscription", "create", "--earliest", "--subscription", "s", "--topic", "t"],
+        ["markers"],
+        ["tail", "t"],
+    ],
 )
 def test_ctrl_c_ends_a_command_with_one_line_and_130(arguments: list[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:  # a broker that never answers

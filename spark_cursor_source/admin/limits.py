@@ -11,7 +11,7 @@ from spark_cursor_source.admin.tracker_channel import TRACKER_TIMEOUT_MS, open_c
 from spark_cursor_source.core.limits import NO_LIMITS, Limits, strictest
 from spark_cursor_source.core.marker import SetLimits
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
-from spark_cursor_source.errors import InvalidArgument
+from spark_cursor_source.errors import CommandNotTaken, InvalidArgument
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,9 @@ def limit_subscription(
             the number of outstanding messages from 1. To stop a subscription, pause it.
         UnknownSubscription: the tracker has no cursor of the subscription.
         TrackedElsewhere: the tracker of another markers topic has the subscription.
+        TrackerBehind: one of the limits is to stay as it is, and the tracker has not read the earlier
+            commands in time. Nothing was changed.
+        CommandNotTaken: the tracker is of an earlier version.
         CommandWaits: no tracker has read the command in time; it takes effect when a tracker runs.
         MarkersNotDurable, TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
     """
@@ -76,6 +79,10 @@ def limit_subscription(
     )
     with closing(channel) as tracker:
         cursors = tracker.known(subscription)
+        if KEEP in (rate, max_outstanding):
+            # A command that still waits may change the limit that is to stay as it is.
+            tracker.catch_up(cursors)
+            cursors = tracker.known(subscription)
         # Partitions that are new since the last command have no limits yet.
         before = strictest(cursor.limits for cursor in cursors.values())
         limits = Limits(
@@ -86,6 +93,8 @@ def limit_subscription(
         markers = [SetLimits(cell=cell, limits=limits) for cell in cursors]
         answers = tracker.tell(markers, what=what)
     known = sum(one is not None and one.limits == limits for one in answers.values())
+    if not known:
+        raise CommandNotTaken("limit", subscription)
     log.info(
         "The operator has set the limits of the subscription. "
         "event=limits_requested subscription=%s rate=%s max_outstanding=%s partitions=%d",

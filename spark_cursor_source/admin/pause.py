@@ -10,6 +10,7 @@ from typing import NamedTuple
 from spark_cursor_source.admin.tracker_channel import TRACKER_TIMEOUT_MS, open_channel
 from spark_cursor_source.core.marker import CloseBreaker, EndPause, Marker, Pause
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
+from spark_cursor_source.errors import CommandNotTaken
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ class Resumed(NamedTuple):
     paused: int  #: partitions that were paused and are read again
     opened: int  #: partitions whose breaker was open and closes
     retried: int  #: partitions with dead letters that could not be written and are retried
+    unread: int = 0  #: other partitions whose markers the tracker has yet to read; a pause among them ends
 
 
 def pause_subscription(
@@ -59,6 +61,7 @@ def pause_subscription(
     Raises:
         UnknownSubscription: the tracker has no cursor of the subscription.
         TrackedElsewhere: the tracker of another markers topic has the subscription.
+        CommandNotTaken: the tracker is of an earlier version.
         CommandWaits: no tracker has read the command in time; it takes effect when a tracker runs.
         MarkersNotDurable, TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
     """
@@ -71,13 +74,16 @@ def pause_subscription(
     )
     with closing(channel) as tracker:
         cursors = tracker.known(subscription, topic)
-        tracker.tell([Pause(cell=cell) for cell in cursors], what="pause")
+        answers = tracker.tell([Pause(cell=cell) for cell in cursors], what="pause")
+    paused = sum(one is not None and one.paused_ms is not None for one in answers.values())
+    if not paused:
+        raise CommandNotTaken("pause", subscription)
     log.info(
         "The operator paused the subscription. event=pause_requested subscription=%s partitions=%d",
         subscription,
-        len(cursors),
+        paused,
     )
-    return Paused(len(cursors), sum(one.paused_ms is not None for one in cursors.values()))
+    return Paused(paused, sum(one.paused_ms is not None for one in cursors.values()))
 
 
 def resume_subscription(
@@ -94,7 +100,7 @@ def resume_subscription(
     Consumers lease messages again within a few seconds. An open breaker closes: the tracker's next batch
     writes the dead letters that it held, leases expire again, and its count restarts at zero. Dead letters
     that could not be written are retried immediately. The call does not wait for the tracker, and has no
-    effect if nothing holds the subscription up.
+    effect if nothing holds the subscription up. It also ends a pause that still waits for a tracker.
 
     Raises:
         UnknownSubscription: the tracker has no cursor of the subscription.
@@ -104,22 +110,30 @@ def resume_subscription(
     """
     channel = open_channel(kafka, markers_topic=markers_topic, cursors_topic=cursors_topic, author=author)
     with closing(channel) as tracker:
+        # Read before the cursors: what the tracker has read by then, they show.
+        unread_partitions = tracker.unread_partitions()
         cells = tracker.known(subscription, topic)
         # Every cell gets a CloseBreaker, because a breaker may have opened since the read. An older tracker
-        # does not know EndPause, so only paused cells get one.
+        # does not know EndPause, so only cells get one that are paused, or for which a Pause may wait.
         paused = [cell for cell, cursor in cells.items() if cursor.paused_ms is not None]
+        unread = [
+            cell
+            for cell, cursor in cells.items()
+            if cursor.paused_ms is None and cursor.markers_partition in unread_partitions
+        ]
         markers: list[Marker] = [CloseBreaker(cell=cell) for cell in cells]
-        markers += [EndPause(cell=cell) for cell in paused]
+        markers += [EndPause(cell=cell) for cell in (*paused, *unread)]
         tracker.send(markers, what="resume")
     # The counts refer to the cursors that were read.
     resumed = Resumed(
         paused=len(paused),
         opened=sum(cursor.breaker.is_open for cursor in cells.values()),
         retried=sum(cursor.trouble is not None for cursor in cells.values()),
+        unread=len(unread),
     )
     log.info(
         "The operator resumed the subscription. event=resume_requested subscription=%s paused=%d "
-        "breakers=%d retried=%d",
+        "breakers=%d retried=%d unread=%d",
         subscription,
         *resumed,
     )

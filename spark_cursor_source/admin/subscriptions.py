@@ -39,7 +39,7 @@ from spark_cursor_source.core.names import (
     why_no_subscription,
 )
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id
+from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id, why_no_group
 from spark_cursor_source.errors import (
     GroupInUse,
     InvalidArgument,
@@ -123,7 +123,7 @@ class Subscriptions(ClosedAtExit):
                 created it.
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
-        self._prefix = group_id_prefix
+        self._prefix, self._markers_topic = group_id_prefix, markers_topic
         config = client_config(kafka, "admin")
         self._topics = ClusterAdmin(config).meet()
         self._rescue = Rescue(client_config(kafka, "consumer"), rescue_topic, markers_topic)
@@ -159,7 +159,8 @@ class Subscriptions(ClosedAtExit):
         :meth:`undo` returns to the state before. The same holds for skips and expiries.
 
         Running queries follow. Partitions that the position does not name do not move. A position beyond an
-        end of the log becomes that end.
+        end of the log becomes that end. A partition that no consumer has begun yet moves too, from where a
+        consumer would begin.
 
         Raises:
             UnknownSubscription: the subscription has no cursor.
@@ -167,22 +168,25 @@ class Subscriptions(ClosedAtExit):
             InvalidArgument, TopicNotFound, CommandWaits, MarkersNotDurable
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
-        cursors = self._known(subscription, topic)
+        known = self._known(subscription, topic)
         positions = self._sought(topic, to)
+        if new := self._unbegun(subscription, positions, known):
+            # A state cannot be saved, and so returned to, before its cell exists. Without an action's name,
+            # the audit shows only where the subscription goes.
+            self._tracker.send([Seek(cell=cell, position=one.read_position) for cell, one in new.items()])
         self._commit(subscription, positions)
-        return self._seek(subscription, positions, what="seek", undoable=cursors)
+        return self._seek(subscription, positions, what="seek", undoable=True)
 
     def preview_seek(self, subscription: str, topic: str, to: Position) -> tuple[MovePreview, ...]:
         """Returns the effect that a seek would have now, by partition. Nothing is changed.
-
-        A partition without a cursor is left out: none of its messages were delivered.
 
         Raises:
             UnknownSubscription, TrackedElsewhere, InvalidArgument, TopicNotFound
             KafkaUnavailable, NotAuthorized, KafkaRefused
         """
-        cursors = self._known(subscription, topic)
+        known = self._known(subscription, topic)
         positions = self._sought(topic, to)
+        cursors = known | self._unbegun(subscription, positions, known)
         moved = {cell: at for cell in cursors if (at := positions.get((topic, cell.partition))) is not None}
         return tuple(preview_seek(cursors[cell], at) for cell, at in sorted(moved.items()))
 
@@ -223,7 +227,8 @@ class Subscriptions(ClosedAtExit):
     def skip_all(self, subscription: str, topic: str) -> dict[int, int]:
         """Ends all messages that are readable now (Pulsar's clear-backlog).
 
-        Messages of an open transaction become readable later and are not skipped.
+        Messages of an open transaction become readable later and are not skipped, nor are those of a
+        partition that no consumer has begun yet.
 
         Raises:
             UnknownSubscription, TrackedElsewhere, CommandWaits: see :meth:`skip`.
@@ -481,11 +486,15 @@ class Subscriptions(ClosedAtExit):
         Raises:
             SubscriptionHasConsumers: its consumer group has members, and ``force`` is False.
             UnknownSubscription: the subscription has neither a cursor nor a consumer group.
+            InvalidArgument: its consumer group is the tracker's.
             TrackedElsewhere: the tracker of another markers topic has the subscription.
+            TrackerBehind: the tracker has not read the earlier commands in time. Nothing was changed.
             CommandWaits, MarkersNotDurable, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
+        group = self._group(subscription)
+        # A command that still waits may create the subscription.
+        self._tracker.catch_up()
         cursors = self._tracker.find(subscription)
-        group = group_id(self._prefix, subscription)
         # The group is deleted first: its coordinator knows whether it has members, and a failure after this
         # step loses no state.
         try:
@@ -528,11 +537,21 @@ class Subscriptions(ClosedAtExit):
         template = DEFAULT_DEAD_LETTER_TOPIC
         if (why := why_no_dead_letters(template, topic=topic, subscription=subscription)) is not None:
             raise InvalidArgument("subscription", subscription, why)
+        group = self._group(subscription)
         partitions = self._partitions(topic)
-        group = group_id(self._prefix, subscription)
         if self._tracker.find(subscription, topic) or self._topics.committed(group, partitions):
             raise SubscriptionExists(subscription, topic)
         return partitions
+
+    def _group(self, subscription: str) -> str:
+        """Returns the consumer group of a subscription.
+
+        Raises:
+            InvalidArgument: it is the tracker's.
+        """
+        if (why := why_no_group(self._prefix, subscription, self._markers_topic)) is not None:
+            raise InvalidArgument("subscription", subscription, why)
+        return group_id(self._prefix, subscription)
 
     def _partitions(self, topic: str) -> list[Partition]:
         count = self._topics.describe([topic])[topic].partitions
@@ -553,6 +572,25 @@ class Subscriptions(ClosedAtExit):
         named = _named(to)
         partitions = [tp for tp in self._partitions(topic) if named is None or tp in named]
         return self._positions(topic, partitions, to)
+
+    def _unbegun(
+        self, subscription: str, partitions: Iterable[Partition], known: Collection[Cell]
+    ) -> dict[Cell, CursorSnapshot]:
+        """Returns, of the cells that are not known, the state in which a consumer would begin them."""
+        cells = {
+            Cell(subscription=subscription, topic=topic, partition=n): (topic, n) for topic, n in partitions
+        }
+        new = {cell: tp for cell, tp in cells.items() if cell not in known}
+        if not new:
+            return {}
+        begins = self._topics.beginning_offsets(new.values())
+        committed = self._topics.committed(self._group(subscription), new.values())
+        return {
+            cell: CursorSnapshot(
+                cell=cell, read_position=max(begins[tp], committed.get(tp, 0)), next_marker=0
+            )
+            for cell, tp in new.items()
+        }
 
     def _past(self, cursors: Mapping[Cell, CursorSnapshot], messages: int) -> dict[Cell, int]:
         ends = self._ends(cursors)
@@ -576,13 +614,13 @@ class Subscriptions(ClosedAtExit):
         positions: Mapping[Partition, int],
         *,
         what: str,
-        undoable: Collection[Cell] = (),
+        undoable: bool = False,
     ) -> dict[int, int]:
         seeks = [
             Seek(cell=Cell(subscription=subscription, topic=topic, partition=number), position=at)
             for (topic, number), at in positions.items()
         ]
-        self._tracker.tell(_undoable(seeks, undoable), what=what)
+        self._tracker.tell(_undoable(seeks) if undoable else seeks, what=what)
         log.info(
             "The subscription was moved to new positions. event=subscription_seek subscription=%s "
             "partitions=%d",
@@ -593,7 +631,7 @@ class Subscriptions(ClosedAtExit):
 
     def _end_up_to(self, positions: Mapping[Cell, int], *, what: str) -> dict[int, int]:
         ends = [EndUpTo(cell=cell, position=at) for cell, at in positions.items()]
-        cursors = self._tracker.tell(_undoable(ends, positions), what=what)
+        cursors = self._tracker.tell(_undoable(ends), what=what)
         for cell, cursor in cursors.items():
             if cursor is not None:
                 self._commit(cell.subscription, {(cell.topic, cell.partition): cursor.read_position})
@@ -611,7 +649,7 @@ class Subscriptions(ClosedAtExit):
         # A subscription with offsets and without a cursor could not be created again.
         self._tracker.check_rights()
         try:
-            self._topics.commit(group_id(self._prefix, subscription), positions)
+            self._topics.commit(self._group(subscription), positions)
         except GroupInUse:
             log.info(
                 "The consumer group has members, so its offsets are left to them. event=group_in_use "
@@ -620,17 +658,15 @@ class Subscriptions(ClosedAtExit):
             )
 
 
-def _undoable(moves: Iterable[Seek | EndUpTo], existing: Collection[Cell]) -> list[Marker]:
-    """Returns the moves, and before each in an existing cell the marker that saves the state for an undo.
+def _undoable(moves: Iterable[Seek | EndUpTo]) -> list[Marker]:
+    """Returns the moves, and before each the marker that saves the state for an undo.
 
     The two are next to each other, so that they are in one batch of the producer.
     """
     markers: list[Marker] = []
     move_id = _new_move()
     for move in moves:
-        if move.cell in existing:
-            markers.append(SaveState(cell=move.cell, name=UNDO, move=move_id))
-        markers.append(move)
+        markers += [SaveState(cell=move.cell, name=UNDO, move=move_id), move]
     return markers
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker
-from spark_cursor_source.errors import CommandWaits, CursorqError
+from spark_cursor_source.errors import CommandWaits, CursorqError, TrackerBehind
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
@@ -15,7 +15,7 @@ from spark_cursor_source.kafka.rights import DESCRIBE, WRITE
 from spark_cursor_source.topics.authors import author_of, new_action
 from spark_cursor_source.topics.cursors import CursorTable, tracked_here
 from spark_cursor_source.topics.markers import MarkerSender
-from spark_cursor_source.topics.tracker_progress import reads_all_about
+from spark_cursor_source.topics.tracker_progress import reads_all_about, unread_partitions
 
 TRACKER_TIMEOUT_MS = 60_000
 
@@ -73,6 +73,27 @@ class TrackerChannel:
         times = self._topics.last_append_times(topic, range(partitions)).values()
         return max((at_ms for _, at_ms in times), default=None)
 
+    def unread_partitions(self) -> frozenset[int]:
+        """Returns the markers partitions in which commands may wait: the tracker has not read all."""
+        return unread_partitions(self._topics, self._markers_topic)
+
+    def catch_up(self, cells: Collection[Cell] | None = None) -> None:
+        """Waits for the cursors that include all markers stored now, of these cells; None: of all.
+
+        A command that depends on the cursors calls it first, because an earlier command may still wait.
+
+        Raises:
+            TrackerBehind: no tracker has read the markers in time.
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        topic = self._markers_topic
+        if not reads_all_about(self._topics, topic, cells, timeout_ms=self._timeout_ms):
+            raise TrackerBehind(self._timeout_ms, topic, self._cursors_topic)
+        if cells is None:
+            self._cursors.refresh_all(Deadline.after_ms(self._timeout_ms))
+        else:
+            self._answers(cells)
+
     def check_rights(self) -> None:
         """Checks the right to write markers, before an action changes anything.
 
@@ -115,7 +136,7 @@ class TrackerChannel:
         self._sender.close()
         self._cursors.close()
 
-    def _answers(self, cells: Sequence[Cell]) -> dict[Cell, CursorSnapshot | None]:
+    def _answers(self, cells: Collection[Cell]) -> dict[Cell, CursorSnapshot | None]:
         homes = {self._cursors.home(cell.key)[0] for cell in cells}
         # The offsets of a transaction can become visible before its records are readable.
         self._cursors.catch_up(homes, Deadline.after_ms(self._timeout_ms))

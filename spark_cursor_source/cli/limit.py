@@ -57,7 +57,5 @@ def limit(
 
 def limit_text(subscription: str, limited: Limited) -> str:
     """Returns one line about the result."""
-    if not limited.partitions:
-        return f"{subscription}: the tracker has not taken the limits; update the tracker first"
     limits = Limits(rate=limited.rate, max_outstanding=limited.max_outstanding)
     return f"{limits.told_of(subscription)}, on {partitions_text(limited.partitions)}"

@@ -52,14 +52,14 @@ def markers(
         last=None if all_of_them else searched,
         follow=follow,
     )
-    with until_interrupted():
-        if follow:
+    if follow:
+        with until_interrupted():
             for one in found:
                 _print(one, json)
-            return
-        kept = sorted(found, key=lambda one: (one.at_ms, one.partition, one.offset))
-        for one in kept if all_of_them else kept[len(kept) - min(last, len(kept)) :]:
-            _print(one, json)
+        return
+    kept = sorted(found, key=lambda one: (one.at_ms, one.partition, one.offset))
+    for one in kept if all_of_them else kept[len(kept) - min(last, len(kept)) :]:
+        _print(one, json)
 
 
 def _print(one: MarkerRecord, json: bool) -> None:

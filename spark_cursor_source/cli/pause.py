@@ -103,11 +103,14 @@ def resume_text(subscription: str, resumed: Resumed) -> str:
         where = partitions_text(resumed.retried)
         told.append(f"its dead letters that could not be written are tried again, on {where}")
     if not told:
-        return (
+        told.append(
             f"{subscription} is not paused, no breaker of it is open, and no dead letters of it wait to be "
             "written again"
         )
-    if not resumed.opened and not resumed.paused:
+        if resumed.unread:
+            where = partitions_text(resumed.unread)
+            told.append(f"the tracker has yet to read markers of {where}, and a pause among them ends too")
+    elif not resumed.opened and not resumed.paused:
         told.insert(0, f"no breaker of {subscription} is open")
     return "; ".join(told)
 

@@ -56,14 +56,14 @@ def tail(
         cursors_topic=cluster.cursors_topic,
     )
     found = (one.decoded(decoder).masked(hides) for one in read)
-    with until_interrupted():
-        if follow:
+    if follow:
+        with until_interrupted():
             for one in found:
                 _print(one, json)
-            return
-        kept = sorted(found, key=lambda one: (one.timestamp_ms or 0, one.partition, one.offset))
-        for one in kept[len(kept) - min(last, len(kept)) :]:
-            _print(one, json)
+        return
+    kept = sorted(found, key=lambda one: (one.timestamp_ms or 0, one.partition, one.offset))
+    for one in kept[len(kept) - min(last, len(kept)) :]:
+        _print(one, json)
 
 
 def _print(one: TailedMessage, json: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from spark_cursor_source.cli.cluster import DEFAULT_SERVERS, Cluster, connected
+from spark_cursor_source.cli.cluster import Cluster, connected
 from spark_cursor_source.cli.frame import Json
 from spark_cursor_source.cli.output import print_json
 from spark_cursor_source.core.names import DEFAULT_STREAMS_TOPIC
@@ -30,9 +30,10 @@ def topics(
     guarantee depends on.
     """
     from spark_cursor_source.admin.control_commands import control_topic_commands
+    from spark_cursor_source.kafka.config import client_config
 
     commands = control_topic_commands(
-        cluster.kafka.get("bootstrap.servers", DEFAULT_SERVERS),
+        client_config(cluster.kafka, "admin")["bootstrap.servers"],
         form=form,
         partitions=partitions,
         replication=replication,

@@ -39,3 +39,16 @@ def tracker_group(markers_topic: str) -> str:
     'cursorq-tracker-__cursorq_markers'
     """
     return f"cursorq-tracker-{markers_topic}"
+
+
+def why_no_group(prefix: str, subscription: str, markers_topic: str) -> str | None:
+    """Returns why a subscription cannot have its consumer group, or None if it can.
+
+    >>> why_no_group("cursorq", "billing", "markers")
+    >>> why_no_group("cursorq", "tracker-markers", "markers")
+    'the consumer group would be cursorq-tracker-markers, which the tracker of this markers topic uses'
+    """
+    group = group_id(prefix, subscription)
+    if group != tracker_group(markers_topic):
+        return None
+    return f"the consumer group would be {group}, which the tracker of this markers topic uses"

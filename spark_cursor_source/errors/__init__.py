@@ -120,6 +120,7 @@ from spark_cursor_source.errors.source import (
     UnsupportedSpark,
 )
 from spark_cursor_source.errors.tracker import (
+    CommandNotTaken,
     CommandWaits,
     ControlTopicUnfit,
     CursorsTopicNotCompacted,
@@ -137,6 +138,7 @@ from spark_cursor_source.errors.tracker import (
     RedriveFenced,
     RescueTopicNotCompacted,
     StreamsTopicUnfit,
+    TrackerBehind,
     TrackerFenced,
     TrackerOwnedByAnother,
     TrackerProgressLost,
@@ -154,6 +156,7 @@ __all__ = [
     "CheckpointOfAnother",
     "ClientClosed",
     "ClientError",
+    "CommandNotTaken",
     "CommandWaits",
     "ConflictingOptions",
     "ConsumerFailed",
@@ -249,6 +252,7 @@ __all__ = [
     "TopicGone",
     "TopicNotFound",
     "TrackedElsewhere",
+    "TrackerBehind",
     "TrackerFenced",
     "TrackerOwnedByAnother",
     "TrackerProgressLost",

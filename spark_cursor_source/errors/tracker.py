@@ -82,6 +82,33 @@ class CommandWaits(NoTracker):
     )
 
 
+class CommandNotTaken(KafkaFailure):
+    """Raised when the tracker has read an operator's command and no cursor shows its effect."""
+
+    command: str
+    subscription: str
+    template = (
+        "The tracker has not taken the command '{command}' for subscription '{subscription}'. It is of a "
+        "version that does not know the command, unless another command took this one back. Update the "
+        "tracker."
+    )
+
+
+class TrackerBehind(NoTracker):
+    """Raised when the tracker has not read the markers that a command depends on. Nothing was changed."""
+
+    template = (
+        "The tracker has not read markers topic '{markers_topic}' to its end in {_waited_s:.0f} s, so an "
+        "earlier command may still wait there. Nothing was changed. Start a tracker (cursorq tracker, "
+        "Tracker of spark_cursor_source.tracker, or with Spark jobs/tracker.py) that reads this topic and "
+        "writes cursors topic '{cursors_topic}', and repeat the command."
+    )
+
+    def __init__(self, waited_ms: int, markers_topic: str, cursors_topic: str) -> None:
+        super().__init__(0, waited_ms, markers_topic, cursors_topic)
+        self.args = (waited_ms, markers_topic, cursors_topic)
+
+
 class TrackerSilent(NoTracker):
     """Raised when no tracker has read a marker for as long as ``failWithoutTracker`` allows."""
 

@@ -17,7 +17,7 @@ from spark_cursor_source.core.names import (
     why_no_subscription,
     why_no_topic,
 )
-from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id
+from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id, why_no_group
 from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.options.arguments import (
     argument,
@@ -175,6 +175,7 @@ class ServiceConfig:
             raise InvalidArgument("subscription", named, why)
         if self.marker_format is MarkerVersion.V2:
             why = why_no_dead_letters(DEFAULT_DEAD_LETTER_TOPIC, topic=self.message_topic, subscription=named)
+            why = why or why_no_group(self.group_id_prefix, named, self.marker_topic)
             if why is not None:
                 raise InvalidArgument("subscription", named, why)
         return named

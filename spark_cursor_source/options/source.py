@@ -21,7 +21,7 @@ from spark_cursor_source.core.subscription_type import (
     DEFAULT_GROUP_ID_PREFIX,
     SubscriptionType,
     group_id,
-    tracker_group,
+    why_no_group,
 )
 from spark_cursor_source.errors import ConflictingOptions, InvalidOption
 from spark_cursor_source.options import kinds
@@ -370,12 +370,8 @@ class SourceOptions:
                 f"the minimum {least} is above the maximum {most}",
                 "raise maxOffsetsPerTrigger or lower minOffsetsPerTrigger",
             )
-        if self.group == tracker_group(self.markers_topic):
-            raise ConflictingOptions(
-                ("subscription", "groupIdPrefix"),
-                f"the consumer group would be {self.group}, which the tracker of this markers topic uses",
-                "choose another name",
-            )
+        if (why := why_no_group(self.group_id_prefix, self.subscription, self.markers_topic)) is not None:
+            raise ConflictingOptions(("subscription", "groupIdPrefix"), why, "choose another name")
         if self.marker_version is MarkerVersion.V1:
             self._check_v1()
         if not self.subscription_type.is_sole:

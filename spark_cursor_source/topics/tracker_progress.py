@@ -88,25 +88,40 @@ def read_progress(
 
 
 def reads_all_about(
-    topics: ClusterAdmin, markers_topic: str, cells: Iterable[Cell], *, timeout_ms: int
+    topics: ClusterAdmin, markers_topic: str, cells: Iterable[Cell] | None, *, timeout_ms: int
 ) -> bool:
-    """Wait until the tracker has processed all markers of the cells. Return False on a timeout.
+    """Wait until the tracker has processed all markers of the cells; None: of all. Return False on a timeout.
 
     The tracker commits its offsets in one transaction with the cursors, so the results are then visible too.
     """
     count = topics.describe([markers_topic])[markers_topic].partitions
-    homes = {cell.control_partition(count) for cell in cells}
-    found = topics.end_offsets([(markers_topic, home) for home in homes], committed=False)
-    ends = {number: end for (_, number), end in found.items() if end}
+    homes = range(count) if cells is None else {cell.control_partition(count) for cell in cells}
+    ends = _ends(topics, markers_topic, homes)
     deadline = Deadline.after_ms(timeout_ms)
-    while ends:
-        read = read_progress(topics, markers_topic, stable=False).next_markers
-        ends = {number: end for number, end in ends.items() if read.get(number, 0) < end}
-        if ends and deadline.over:
+    while ends := _not_reached(topics, markers_topic, ends):
+        if deadline.over:
             return False
-        if ends:
-            deadline.pause(_READ_AGAIN_S)
+        deadline.pause(_READ_AGAIN_S)
     return True
+
+
+def unread_partitions(topics: ClusterAdmin, markers_topic: str) -> frozenset[int]:
+    """Return the markers partitions that the tracker has not processed to their present ends."""
+    count = topics.describe([markers_topic])[markers_topic].partitions
+    return frozenset(_not_reached(topics, markers_topic, _ends(topics, markers_topic, range(count))))
+
+
+def _ends(topics: ClusterAdmin, markers_topic: str, numbers: Iterable[int]) -> dict[int, int]:
+    found = topics.end_offsets([(markers_topic, number) for number in numbers], committed=False)
+    return {number: end for (_, number), end in found.items() if end}
+
+
+def _not_reached(topics: ClusterAdmin, markers_topic: str, ends: Mapping[int, int]) -> dict[int, int]:
+    """Return those of these ends that the tracker has not reached."""
+    if not ends:
+        return {}
+    read = read_progress(topics, markers_topic, stable=False).next_markers
+    return {number: end for number, end in ends.items() if read.get(number, 0) < end}
 
 
 def read_progress_of_others(

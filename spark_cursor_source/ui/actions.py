@@ -152,8 +152,14 @@ class Actions:
             author=self._author,
             **one.tracker_topics,
         )
-        if not any(done):
-            return f"{given['name']} was neither paused nor held."
+        if not (done.paused or done.opened or done.retried):
+            nothing = f"{given['name']} was neither paused nor held."
+            if not done.unread:
+                return nothing
+            return (
+                f"{nothing} The tracker has yet to read markers of {partitions(done.unread)}, and a pause "
+                "among them ends too."
+            )
         return (
             f"{given['name']}: the pause ends on {partitions(done.paused)}, the breaker closes on "
             f"{partitions(done.opened)}, dead letters of {partitions(done.retried)} are tried again."

@@ -45,7 +45,7 @@ class LimitActions:
     def do_limit(self, given: Fields) -> str:
         """Sets the limits, and returns the result in words."""
         one, limits = self._settings, _limits_of(given)
-        done = limit_subscription(
+        limit_subscription(
             one.kafka,
             given["name"],
             rate=limits.rate,
@@ -53,8 +53,6 @@ class LimitActions:
             author=self._author,
             **one.tracker_topics,
         )
-        if not done.partitions:
-            return "The tracker has not taken the limits. Update the tracker first."
         return f"{limits.told_of(given['name'])}."
 
     def _question(self, given: Fields) -> Question:

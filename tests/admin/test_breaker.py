@@ -83,6 +83,11 @@ def test_the_partitions_count_whose_dead_letters_are_tried_again(known: Control)
             "again",
         ),
         (
+            Resumed(0, 0, 0, unread=1),
+            "billing is not paused, no breaker of it is open, and no dead letters of it wait to be written "
+            "again; the tracker has yet to read markers of 1 partition, and a pause among them ends too",
+        ),
+        (
             Resumed(1, 1, 0),
             "the pause of billing ends, on 1 partition; the breaker of billing closes, on 1 partition",
         ),

@@ -222,7 +222,9 @@ def test_a_scheduler_learns_what_is_ready_and_when_the_next_is(
     ]
 
 
-def test_the_commands_for_the_control_topics_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_for_the_control_topics_are_printed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert main(["topics", "--print", "--bootstrap-servers", "b:9092", "--markers-topic", "m"]) == 0
     markers, redeliveries, cursors, streams = capsys.readouterr().out.splitlines()
     assert markers == (
@@ -240,5 +242,8 @@ def test_the_commands_for_the_control_topics_are_printed(capsys: pytest.CaptureF
     assert control_topic_commands("b:9092", form="confluent")[0].endswith(
         "--config cleanup.policy=delete,message.timestamp.type=LogAppendTime,retention.ms=604800000"
     )
+    (tmp_path / "c.properties").write_text("bootstrap.servers=c:9092\n")
+    assert main(["topics", "--config-file", str(tmp_path / "c.properties")]) == 0
+    assert "--bootstrap-server c:9092 " in capsys.readouterr().out
     with pytest.raises(InvalidArgument, match="known are kafka, rpk, confluent"):
         control_topic_commands("b:9092", form="pulsar")

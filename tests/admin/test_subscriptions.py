@@ -11,7 +11,9 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from spark_cursor_source.admin.audit import read_audit
+from spark_cursor_source.admin.limits import Limited, limit_subscription
 from spark_cursor_source.admin.past_cursors import cursors_at
+from spark_cursor_source.admin.pause import Resumed, pause_subscription, resume_subscription
 from spark_cursor_source.admin.subscriptions import (
     EARLIEST,
     LATEST,
@@ -34,11 +36,13 @@ from spark_cursor_source.errors import (
     SubscriptionHasConsumers,
     TooManySnapshots,
     TopicNotFound,
+    TrackerBehind,
     UnknownSnapshot,
     UnknownSubscription,
 )
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.cursors import CursorTable
+from spark_cursor_source.topics.tracker_progress import read_progress
 from tests.kafka.control_plane import Control, cell_of, offsets, produce
 from tests.kafka.tracker_thread import running_tracker
 from tests.waiting import wait_until
@@ -338,6 +342,22 @@ def test_a_subscription_with_consumers_is_deleted_by_force_only(
     assert subscriptions.delete("billing"), "what is left of it is the group"
 
 
+def test_a_subscription_whose_group_is_the_trackers_is_refused(tracked: Control) -> None:
+    queue, name = tracked.queue, f"tracker-{tracked.markers}"
+    with Subscriptions(
+        tracked.config, markers_topic=tracked.markers, cursors_topic=tracked.cursors
+    ) as subscriptions:
+        subscriptions.create("billing", queue, EARLIEST)
+        refused = {"match": r"^The argument subscription=.* which the tracker of this markers topic uses"}
+        with pytest.raises(InvalidArgument, **refused):
+            subscriptions.delete(name, force=True)
+        with pytest.raises(InvalidArgument, **refused):
+            subscriptions.create(name, queue, EARLIEST)
+        with pytest.raises(InvalidArgument, **refused):
+            subscriptions.clone("billing", queue, name)
+    assert read_progress(ClusterAdmin(tracked.config), tracked.markers).query_id
+
+
 # ---- snapshots
 
 State = dict[Cell, tuple[object, int]]
@@ -425,6 +445,33 @@ def test_a_seek_a_skip_and_an_expiry_can_be_undone(
     assert told.count("undo") == 4
 
 
+def test_a_seek_of_a_partition_without_a_cursor_is_foretold_and_can_be_undone(
+    tracked: Control, subscriptions: Subscriptions, send: Send
+) -> None:
+    queue = tracked.queue
+    first, second = cell_of(queue, 0), cell_of(queue, 1)
+    send(hello(first))
+    foretold = subscriptions.preview_seek("billing", queue, LATEST)
+    assert [(one.partition, one.position_before, one.dropped) for one in foretold] == [(0, 0, 10), (1, 0, 10)]
+    assert subscriptions.seek("billing", queue, LATEST) == {0: 10, 1: 10}
+    assert subscriptions.undo("billing", queue) == {0: 0, 1: 0}
+    assert {cell: one.read_position for cell, one in cursors(tracked).items()} == {first: 0, second: 0}
+    undone, sought = read_audit(tracked.config, markers_topic=tracked.markers)
+    assert (undone.action, sought.action, sought.positions) == ("undo", "seek", (10, 10))
+
+
+def test_a_partition_without_a_cursor_is_moved_from_the_offset_that_its_group_has_committed(
+    tracked: Control, subscriptions: Subscriptions, send: Send
+) -> None:
+    queue, to_earliest = tracked.queue, ("billing", tracked.queue, EARLIEST)
+    send(hello(cell_of(queue, 0), position=10))
+    ClusterAdmin(tracked.config).commit(tracked.group("billing"), {(queue, 1): 4})
+    assert [one.again for one in subscriptions.preview_seek(*to_earliest)] == [10, 4]
+    assert [one.dropped for one in subscriptions.preview_seek("billing", queue, LATEST)] == [0, 6]
+    subscriptions.seek(*to_earliest)
+    assert subscriptions.undo("billing", queue) == {0: 10, 1: 4}
+
+
 def test_a_move_that_is_repeated_while_no_tracker_runs_can_be_undone(
     control: Control, tmp_path: Path
 ) -> None:
@@ -449,6 +496,46 @@ def test_a_move_that_is_repeated_while_no_tracker_runs_can_be_undone(
         with running_tracker(control, tmp_path / "tracker"):
             subscriptions.snapshot(*where, "behind both")
             assert cursors(control)[cell].read_position == 10
+
+
+def test_what_an_operator_takes_back_while_no_tracker_runs_does_not_happen(
+    control: Control, tmp_path: Path
+) -> None:
+    ClusterAdmin(control.config).create({control.queue: (1, {})})
+    cell = cell_of(control.queue, 0)
+    names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+    with running_tracker(control, tmp_path / "tracker"), open_subscriptions(control) as subscriptions:
+        subscriptions.create("billing", control.queue, EARLIEST)
+    with pytest.raises(CommandWaits):
+        pause_subscription(control.config, "billing", tracker_timeout_ms=100, **names)
+    assert resume_subscription(control.config, "billing", **names) == Resumed(0, 0, 0, unread=1)
+    with open_subscriptions(control, tracker_timeout_ms=100) as hasty:
+        with pytest.raises(CommandWaits):
+            hasty.create("shipping", control.queue, EARLIEST)
+        with pytest.raises(TrackerBehind, match=r"Nothing was changed\. Start a tracker .* repeat"):
+            hasty.delete("shipping")
+        assert committed(control, "shipping") == {0: 0}
+    with running_tracker(control, tmp_path / "tracker"), open_subscriptions(control) as subscriptions:
+        assert subscriptions.delete("shipping")
+        found = cursors(control)
+    assert (list(found), found[cell].paused_ms) == ([cell], None)
+
+
+def test_a_limit_that_stays_as_it_is_may_be_one_that_still_waits(control: Control, tmp_path: Path) -> None:
+    ClusterAdmin(control.config).create({control.queue: (1, {})})
+    names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+    with running_tracker(control, tmp_path / "tracker"), open_subscriptions(control) as subscriptions:
+        subscriptions.create("billing", control.queue, EARLIEST)
+    hasty = {"tracker_timeout_ms": 100, **names}
+    with pytest.raises(CommandWaits):
+        limit_subscription(control.config, "billing", rate=9, **hasty)
+    with pytest.raises(TrackerBehind):
+        limit_subscription(control.config, "billing", max_outstanding=6, **hasty)
+    with pytest.raises(CommandWaits):
+        limit_subscription(control.config, "billing", rate=8, max_outstanding=5, **hasty)
+    with running_tracker(control, tmp_path / "tracker"):
+        done = limit_subscription(control.config, "billing", max_outstanding=6, **names)
+        assert done == Limited(rate=8.0, max_outstanding=6, partitions=1)
 
 
 def test_an_undo_returns_the_partitions_that_the_last_move_changed(

@@ -18,6 +18,7 @@ from spark_cursor_source.admin import (
     read_audit,
     read_stats,
 )
+from spark_cursor_source.admin.tracker_channel import TrackerChannel
 from spark_cursor_source.cli import main
 from spark_cursor_source.client import QueueConsumer
 from spark_cursor_source.core.limits import NO_LIMITS, Limits
@@ -159,7 +160,9 @@ def test_a_subscription_that_does_not_exist_is_named(rig: Rig) -> None:
         limit_subscription(rig.control.config, "nobody", rate=1, **names(rig))
 
 
-def test_the_command_sets_keeps_and_removes_limits(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_sets_keeps_and_removes_limits(
+    rig: Rig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Subscriptions(rig.control.config, **names(rig), **rig.control.groups) as subscriptions:
         subscriptions.create("s", rig.topic, LATEST)
     of = ["--subscription", "s", "--bootstrap-servers", rig.control.config["bootstrap.servers"]]
@@ -174,3 +177,6 @@ def test_the_command_sets_keeps_and_removes_limits(rig: Rig, capsys: pytest.Capt
     for given, why in ((["--rate", "fast"], "give messages per second, or none"), ([], "give a rate")):
         assert main(["limit", *given, *of]) != 0
         assert why in capsys.readouterr().err
+    monkeypatch.setattr(TrackerChannel, "tell", lambda self, markers, *, what: {})
+    assert main(["limit", "--rate", "7", *of]) == 1, "an earlier tracker does not know the command"
+    assert "has not taken the command 'limit' for subscription 's'" in capsys.readouterr().err

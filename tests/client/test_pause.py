@@ -17,8 +17,9 @@ from spark_cursor_source.admin import (
     read_stats,
     resume_subscription,
 )
+from spark_cursor_source.admin.tracker_channel import TrackerChannel
 from spark_cursor_source.cli import main
-from spark_cursor_source.errors import UnknownSubscription
+from spark_cursor_source.errors import CommandNotTaken, UnknownSubscription
 from tests.client.conftest import Rig, receive
 from tests.waiting import wait_until
 
@@ -85,6 +86,22 @@ def test_a_client_that_begins_in_a_pause_waits_for_its_end(rig: Rig) -> None:
     (created,) = [one for one in read_audit(rig.control.config, **audit(rig)) if one.author == "carol"]
     assert (created.action, sorted(created.partitions), created.positions) == ("create", [0, 1], (0, 0))
     assert read_audit(rig.control.config, subscription="another", **audit(rig)) == ()
+
+
+def test_a_pause_that_an_earlier_tracker_does_not_know_is_no_success(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Subscriptions(rig.control.config, **names(rig), **rig.control.groups) as subscriptions:
+        subscriptions.create("s", rig.topic, LATEST)
+    of = ["--bootstrap-servers", rig.control.config["bootstrap.servers"]]
+    of += ["--markers-topic", rig.control.markers, "--cursors-topic", rig.control.cursors]
+    monkeypatch.setattr(
+        TrackerChannel, "tell", lambda self, markers, *, what: self._answers([markers[0].cell])
+    )
+    assert main(["pause", "--subscription", "s", *of]) == 1
+    assert "has not taken the command 'pause' for subscription 's'" in capsys.readouterr().err
+    with pytest.raises(CommandNotTaken, match="Update the tracker"):
+        pause_subscription(rig.control.config, "s", **names(rig))
 
 
 def test_a_subscription_that_does_not_exist_is_named(rig: Rig) -> None:

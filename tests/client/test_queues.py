@@ -571,6 +571,10 @@ def test_a_configuration_that_cannot_be_is_refused_at_once(rig: Rig) -> None:
         service.queue()
     with pytest.raises(InvalidArgument, match=r"^The argument id=''"):
         service.queue("")
+    with pytest.raises(
+        InvalidArgument, match=r"^The argument subscription=.* which the tracker of this mark"
+    ):
+        service.queue("q", subscription="tracker-__cursorq_markers")
     nowhere = rig.service(message_topic="not-here").queue("q")
     with pytest.raises(TopicNotFound, match="not-here"):
         nowhere.consumer()
