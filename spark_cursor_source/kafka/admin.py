@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from copy import copy
@@ -49,7 +48,7 @@ from spark_cursor_source.kafka.group_admin import (
     group_members,
     members_by_group,
 )
-from spark_cursor_source.kafka.group_offsets import CommittedOffset, GroupOffsets
+from spark_cursor_source.kafka.group_offsets import CommittedOffset, RecentGroups
 from spark_cursor_source.kafka.replication import warn_of_weak_topics, weak_topics
 from spark_cursor_source.kafka.rights import missing_rights
 from spark_cursor_source.options.topic_pattern import compile_topic_pattern
@@ -112,8 +111,7 @@ class ClusterAdmin:
         self._servers = str(config.get("bootstrap.servers", ""))
         self._judged: set[str] = set()  # topics whose replication has been checked
         self._until: Deadline | None = None
-        self._groups_lock = threading.Lock()
-        self._groups: dict[tuple[str, bool], GroupOffsets] = {}
+        self._groups = RecentGroups(config)
 
     def meet(self) -> ClusterAdmin:
         """Wait for the first response of the brokers and return this admin client.
@@ -437,7 +435,7 @@ class ClusterAdmin:
 
         If ``stable``, wait for open transactions that set offsets.
         """
-        return self._group(group, stable=stable).committed(partitions, self._deadline())
+        return self._groups.of(group, stable=stable).committed(partitions, self._deadline())
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Commit offsets of a group without members. Standard lag tools show these offsets.
@@ -446,7 +444,7 @@ class ClusterAdmin:
             GroupInUse: the group has members.
             TopicNotFound: a topic no longer exists.
         """
-        self._group(group).commit(offsets, self._deadline())
+        self._groups.of(group, stable=True).commit(offsets, self._deadline())
 
     def group_members(self, group: str) -> tuple[GroupMemberInfo, ...]:
         """Return the members of a consumer group."""
@@ -469,12 +467,6 @@ class ClusterAdmin:
         if new:
             warn_of_weak_topics(self._calls, new, servers=self._servers, deadline=self._deadline())
             self._judged.update(new)
-
-    def _group(self, group: str, *, stable: bool = True) -> GroupOffsets:
-        with self._groups_lock:
-            if (group, stable) not in self._groups:
-                self._groups[group, stable] = GroupOffsets(self._config, group, stable=stable)
-            return self._groups[group, stable]
 
     def _cluster(self) -> Any:
         deadline = self._deadline()

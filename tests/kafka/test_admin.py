@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
@@ -283,6 +284,24 @@ def test_the_positions_of_a_group_with_members_are_left_to_them(
     with pytest.raises(GroupInUse, match=group):
         topics.commit(group, {(topic, 0): 1})
     member.close()
+
+
+def test_the_positions_of_many_groups_are_read_with_few_connections(
+    config: dict[str, str], create_topic: CreateTopic
+) -> None:
+    # A page or an exporter asks for a group of each exclusive subscription, as long as it runs.
+    topic, groups = create_topic(), [uuid.uuid4().hex for _ in range(40)]
+    topics = ClusterAdmin(config)
+    topics.commit(groups[0], {(topic, 0): 7})
+    before = threads()
+    for group in groups[1:]:
+        assert topics.committed(group, [(topic, 0)]) == {}
+    assert threads() - before < 100  # with 40 consumers there are more than 150
+    assert topics.committed(groups[0], [(topic, 0)]) == {(topic, 0): 7}
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
 
 
 def test_a_position_in_a_topic_that_is_gone_cannot_be_committed(topics: ClusterAdmin) -> None:
