@@ -173,6 +173,11 @@ def test_an_administrator_whose_controller_is_gone_asks_another_broker(
             cluster.resume(controller)
 
 
+def test_the_settings_of_each_broker_are_read(cluster: EmbeddedKafka) -> None:
+    settings = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers}).broker_settings()
+    assert {number: found["node.id"] for number, found in settings.items()} == {1: "1", 2: "2", 3: "3"}
+
+
 # ---- what the library makes
 
 

@@ -342,8 +342,10 @@ def broker_settings(
     calls: AdminRequests, brokers: Sequence[int], *, deadline: Deadline
 ) -> dict[int, dict[str, str | None]]:
     """Return the effective configuration of each broker."""
-    found = _settings(calls, "BROKER", [str(number) for number in brokers], deadline=deadline)
-    return {int(name): values for name, values in found.items()}
+    found: dict[int, dict[str, str | None]] = {}
+    for number in brokers:  # a request may name one broker only
+        found[number] = _settings(calls, "BROKER", [str(number)], deadline=deadline)[str(number)]
+    return found
 
 
 def _settings(
