@@ -178,6 +178,19 @@ def test_the_settings_of_each_broker_are_read(cluster: EmbeddedKafka) -> None:
     assert {number: found["node.id"] for number, found in settings.items()} == {1: "1", 2: "2", 3: "3"}
 
 
+def test_the_end_of_a_log_is_known_soon_after_the_death_of_its_leader(cluster: EmbeddedKafka) -> None:
+    # end ---- SIGKILL of the leader, an election ---- end, from a client that knows the earlier leader only
+    config = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": "0"}
+    topics = ClusterAdmin(config, timeout_ms=8_000)
+    make(cluster, "elected")
+    write(cluster, "elected", b"1")
+    assert topics.end_offsets([("elected", 0)], committed=True) == {("elected", 0): 1}
+    leader = cluster.leader("elected", 0)
+    cluster.kill(leader)
+    wait_until(lambda: cluster.leader("elected", 0) not in (leader, None))
+    assert topics.end_offsets([("elected", 0)], committed=True) == {("elected", 0): 1}
+
+
 # ---- what the library makes
 
 

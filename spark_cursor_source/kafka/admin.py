@@ -59,6 +59,7 @@ _LATEST = ADMIN_TYPES.OffsetSpec.latest()
 _EARLIEST = ADMIN_TYPES.OffsetSpec.earliest()
 _MAX_TIMESTAMP = ADMIN_TYPES.OffsetSpec.max_timestamp()
 _ONE_REQUEST_S = 10.0
+_FIRST_LOOK_S = 2.0  # an election takes less
 _REFRESH_S = 3.0  # short, because a client without brokers waits in vain
 _LAST_LOOK_S = 1.0  # beyond a deadline, for the reason
 _PAUSE_S = 0.02
@@ -492,7 +493,10 @@ class ClusterAdmin:
         rounds = count()
 
         def request(items: Sequence[Partition], timeout_s: float) -> Mapping[Any, Future[Any]]:
-            if next(rounds):
+            number = next(rounds)
+            # A request waits for a leader that is gone until its timeout. So the first ones are short.
+            timeout_s = min(timeout_s, _FIRST_LOOK_S * (number + 1))
+            if number:
                 # An AdminClient sends the leader epochs in its metadata cache and does not refresh them by
                 # itself. After a broker restart it would receive FENCED_LEADER_EPOCH forever.
                 for topic in {topic for topic, _ in items}:
