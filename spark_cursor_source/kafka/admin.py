@@ -38,6 +38,7 @@ from spark_cursor_source.kafka.control_topics import (
     ensure_rescue_topic,
     ensure_streams_topic,
     has_no_leader,
+    leaders_of,
     topic_settings,
 )
 from spark_cursor_source.kafka.deadline import Deadline
@@ -60,6 +61,7 @@ _EARLIEST = ADMIN_TYPES.OffsetSpec.earliest()
 _MAX_TIMESTAMP = ADMIN_TYPES.OffsetSpec.max_timestamp()
 _ONE_REQUEST_S = 10.0
 _FIRST_LOOK_S = 2.0  # an election takes less
+_ONE_LEADER_S = 5.0
 _REFRESH_S = 3.0  # short, because a client without brokers waits in vain
 _LAST_LOOK_S = 1.0  # beyond a deadline, for the reason
 _PAUSE_S = 0.02
@@ -373,6 +375,55 @@ class ClusterAdmin:
             return self.end_offsets(there, committed=committed)
         except (TopicNotFound, TopicGone):  # a topic was deleted after the check above
             return self.existing_ends(there, committed=committed)
+
+    def known_ends(
+        self, partitions: Collection[Partition], *, committed: bool
+    ) -> tuple[dict[Partition, int], dict[Partition, str]]:
+        """Return the end offsets of the partitions that exist, and why other ends cannot be read for now.
+
+        A partition without a leader, a broker that does not answer or a missing right holds up no other
+        partition.
+        """
+        names = sorted({topic for topic, _ in partitions})
+        leaders, denied = leaders_of(self._calls, names, deadline=self._deadline())
+        unknown: dict[Partition, str] = {}
+        by_leader: dict[int, list[Partition]] = {}
+        for topic, number in partitions:
+            leader = leaders.get((topic, number))
+            if topic in denied:
+                unknown[topic, number] = str(denied[topic])
+            elif leader is not None:
+                by_leader.setdefault(leader, []).append((topic, number))
+            elif (topic, number) in leaders:
+                unknown[topic, number] = f"partition {number} of topic '{topic}' has no leader"
+        try:
+            ends, silent = self._ends_of(list(by_leader.values()), committed=committed)
+        except (
+            TopicNotFound,
+            TopicGone,
+            NotAuthorized,
+        ):  # after the look above
+            return self.known_ends(partitions, committed=committed)
+        return ends, unknown | silent
+
+    def _ends_of(
+        self, groups: list[list[Partition]], *, committed: bool
+    ) -> tuple[dict[Partition, int], dict[Partition, str]]:
+        """Return the ends of partitions in groups, one of each leader, and why some cannot be read."""
+        together = [partition for group in groups for partition in group]
+        soon = self.within(Deadline.after_ms(int(self._deadline().left_s(most=_ONE_LEADER_S) * 1000)))
+        try:
+            return soon.end_offsets(together, committed=committed), {}
+        except KafkaUnavailable as why:
+            if len(groups) == 1:
+                return {}, dict.fromkeys(together, str(why))
+        # The request waits for the slowest leader, so each is asked alone.
+        ends: dict[Partition, int] = {}
+        silent: dict[Partition, str] = {}
+        for group in groups:
+            found, failed = self._ends_of([group], committed=committed)
+            ends, silent = ends | found, silent | failed
+        return ends, silent
 
     def without_leader(self, partitions: Collection[Partition]) -> set[Partition]:
         """Return those of the partitions that exist and have no leader."""

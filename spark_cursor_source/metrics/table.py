@@ -241,6 +241,13 @@ LOG_END = _metric(
     "Offset after the last readable message of a queue topic",
     _EXPORTER,
 )
+END_UNKNOWN = _metric(
+    "end_unknown_partitions",
+    _GAUGE,
+    _SUBSCRIPTION,
+    "Partitions whose log end cannot be read: no leader, or no right; their backlog is the last known one",
+    _EXPORTER,
+)
 
 # -- tracker and control topics --------------------------------------------------------------------------
 
