@@ -379,24 +379,28 @@ SOURCE_BEHIND = _metric(
     "source_behind_messages",
     _GAUGE,
     ("subscription",),
-    "Offsets between the position of a query and the ends of its partitions",
+    "Offsets between the positions of the queries and the ends of their partitions",
     _QUERY,
 )
 SOURCE_OUTSTANDING = _metric(
     "source_outstanding_messages",
     _GAUGE,
     ("subscription",),
-    "Outstanding messages of the partitions of a query, as the query knows them",
+    "Outstanding messages of the partitions of the queries, as these know them",
     _QUERY,
 )
 MAX_OUTSTANDING = _metric(
-    "max_outstanding_messages", _GAUGE, ("subscription",), "Limit of outstanding messages of a query", _QUERY
+    "max_outstanding_messages",
+    _GAUGE,
+    ("subscription",),
+    "Sum of the limits of outstanding messages of the queries; absent if one has none",
+    _QUERY,
 )
 SOURCE_OLDEST_AGE = _metric(
     "source_oldest_outstanding_age_seconds",
     _GAUGE,
     ("subscription",),
-    "Time since the first delivery of the oldest outstanding message of a query; 0 without one",
+    "Time since the first delivery of the oldest outstanding message of the queries; 0 without one",
     _QUERY,
 )
 SOURCE_TRACKER_SILENT = _metric(
