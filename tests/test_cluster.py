@@ -14,11 +14,19 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
+from spark_cursor_source.admin.doctor import examine
+from spark_cursor_source.admin.due import read_due
+from spark_cursor_source.admin.live_stats import LiveStats
 from spark_cursor_source.admin.stats import read_stats
+from spark_cursor_source.admin.topic_metrics import TopicMetrics
 from spark_cursor_source.client import Client
 from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.consumer.source_topics import SourceTopics
 from spark_cursor_source.core.batch import SourceOffset
+from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.control_names import AllNames
+from spark_cursor_source.core.cursor import CursorSnapshot
+from spark_cursor_source.core.stats import Stats
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.devkit.runtime import find_runtime
 from spark_cursor_source.errors import BrokerError, KafkaUnavailable, QueueTopicEndsEarlier
@@ -27,9 +35,11 @@ from spark_cursor_source.interop.reappend import Reappender
 from spark_cursor_source.kafka.admin import ClusterAdmin, epochs_of
 from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
 from spark_cursor_source.kafka.tail_consumer import TailConsumer
+from spark_cursor_source.metrics.table import BACKLOG, END_UNKNOWN
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.topics.dead_letter_topics import DeadLetterTopics
+from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire.offset_json import decode, encode
 from tests.devkit.test_broker import alive, read_all, write
 from tests.interop.test_reappend import due, rows_of
@@ -173,6 +183,24 @@ def test_an_administrator_whose_controller_is_gone_asks_another_broker(
             cluster.resume(controller)
 
 
+def test_the_settings_of_each_broker_are_read(cluster: EmbeddedKafka) -> None:
+    settings = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers}).broker_settings()
+    assert {number: found["node.id"] for number, found in settings.items()} == {1: "1", 2: "2", 3: "3"}
+
+
+def test_the_end_of_a_log_is_known_soon_after_the_death_of_its_leader(cluster: EmbeddedKafka) -> None:
+    # end ---- SIGKILL of the leader, an election ---- end, from a client that knows the earlier leader only
+    config = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": "0"}
+    topics = ClusterAdmin(config, timeout_ms=8_000)
+    make(cluster, "elected")
+    write(cluster, "elected", b"1")
+    assert topics.end_offsets([("elected", 0)], committed=True) == {("elected", 0): 1}
+    leader = cluster.leader("elected", 0)
+    cluster.kill(leader)
+    wait_until(lambda: cluster.leader("elected", 0) not in (leader, None))
+    assert topics.end_offsets([("elected", 0)], committed=True) == {("elected", 0): 1}
+
+
 # ---- what the library makes
 
 
@@ -283,6 +311,55 @@ def test_a_message_in_a_partition_without_a_leader_stays_open_and_holds_up_no_ot
         # Its pause lasts 2 s or longer, as a Start says; nobody asks before it is over.
         # A topic that answered late is left alone for some seconds.
         wait_until(lambda: rows_of(tracker.reappend(due((0, 0, 42))), MarkerFormat.KMQ)[0][:3] == (END, 0, 0))
+
+
+def test_a_queue_without_a_leader_hides_no_other_from_an_operator(cluster: EmbeddedKafka) -> None:
+    config = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": "0"}
+    topics = ClusterAdmin(config, timeout_ms=60_000)
+    topics.ensure_control(markers="seen-m", redeliveries="seen-r", cursors="seen-c", partitions=1)
+    new = [
+        NewTopic(name, 1, replica_assignment=[[broker]], config={"min.insync.replicas": "1"})
+        for name, broker in (("lost", 2), ("kept", 3))
+    ]
+    admin = AdminClient(config)
+    for made in admin.create_topics(new).values():
+        made.result(timeout=20)
+    producer = Producer(config)
+    for topic in ("lost", "kept"):
+        led(topics, topic, partitions=1)
+        write(cluster, topic, b"x", b"y")
+        cell = Cell(subscription=f"readers-of-{topic}", topic=topic, partition=0)
+        cursor = CursorSnapshot(cell=cell, read_position=1, next_marker=0)
+        producer.produce("seen-c", cursor_wire.encode(cursor), cell.key)
+    assert producer.flush(20) == 0
+    names: AllNames = {
+        "markers_topic": "seen-m",
+        "redeliveries_topic": "seen-r",
+        "cursors_topic": "seen-c",
+        "group_id_prefix": "seen",
+    }
+
+    def shown(stats: Stats) -> dict[str, tuple[int | None, str | None]]:
+        return {one.topic: (one.backlog, one.end_trouble) for one in stats.subscriptions}
+
+    with closing(LiveStats(config, **names)) as live, TopicMetrics(config, **names) as metrics:
+        assert shown(live.refresh().stats) == {"lost": (1, None), "kept": (1, None)}
+        cluster.kill(2)
+        wait_until(lambda: topics.without_leader([("lost", 0), ("kept", 0)]) == {("lost", 0)})
+        why = "partition 0 of topic 'lost' has no leader"
+        write(cluster, "kept", b"z")
+        assert shown(live.refresh(budget_ms=None).stats) == {"lost": (1, why), "kept": (2, None)}
+        assert shown(read_stats(config, **names)) == {"lost": (None, why), "kept": (2, None)}
+        told = {(one.metric, one.labels[0]): one.value for one in metrics.read() if one.labels}
+        assert (told[BACKLOG, "kept"], told[END_UNKNOWN, "kept"], told[END_UNKNOWN, "lost"]) == (2, 0, 1)
+        assert (BACKLOG, "lost") not in told
+        found = {one.what: one.evidence for one in examine(config, tracker_wait_ms=0, **names)}
+        assert found["The log of readers-of-lost of lost cannot be read"] == why
+        assert not any("does not exist" in what for what in found)
+        assert [(one.topic, one.ready) for one in read_due(config, cursors_topic="seen-c")] == [
+            ("kept", 2),
+            ("lost", 0),
+        ]
 
 
 def led(topics: ClusterAdmin, topic: str, *, partitions: int) -> dict[int, tuple[int, tuple[int, ...]]]:

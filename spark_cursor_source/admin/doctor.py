@@ -323,7 +323,13 @@ class _Patient:
         def finding(severity: str, what: str, evidence: str, cure: str) -> Finding:
             return Finding(severity=severity, check="subscriptions", what=what, evidence=evidence, cure=cure)
 
-        if one.backlog is None:
+        if one.end_trouble is not None:
+            describe = f"kafka-topics.sh --bootstrap-server {self._servers} --describe --topic {one.topic}"
+            cure = f"start the broker that {describe} names, or grant the right in the evidence"
+            yield finding(ERROR, f"The log of {name} cannot be read", one.end_trouble, cure)
+            if one.backlog is None:
+                return
+        if one.is_deleted:
             yield finding(
                 WARNING,
                 f"The topic of {name} does not exist any more",

@@ -45,7 +45,8 @@ def read_due(
     """Returns what is ready in each subscription, and when the next messages will be, by topic and name.
 
     A scheduler starts a consumer (``Trigger.AvailableNow``) if something is ready, and looks again at
-    ``next_due_ms``. The call changes nothing. Delayed messages are known once a consumer has met them.
+    ``next_due_ms``. The call changes nothing. Delayed messages are known once a consumer has met them. A
+    partition whose end cannot be read, for example without a leader, counts as read up to its end.
 
     Example::
 
@@ -60,7 +61,7 @@ def read_due(
     """
     topics = ClusterAdmin(client_config(kafka, "admin")).meet()
     cursors = read_cursors(kafka, cursors_topic, topic=topic, subscription=subscription)
-    ends = topics.existing_ends([(cell.topic, cell.partition) for cell in cursors], committed=True)
+    ends, _ = topics.known_ends([(cell.topic, cell.partition) for cell in cursors], committed=True)
     groups: dict[tuple[str, str], list[tuple[CursorSnapshot, int]]] = {}
     for cell, cursor in cursors.items():
         end = ends.get((cell.topic, cell.partition), cursor.read_position)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from spark_cursor_source.admin.oldest import ONE_MESSAGE, oldest_unacked
 from spark_cursor_source.admin.stats import consumers_of
@@ -35,6 +36,7 @@ from spark_cursor_source.wire import cursor as cursor_wire
 
 _SLOW_EVERY_MS = 10_000  # interval of the requests whose answers change rarely
 _MEMBERS_MS = 3_000  # interval of the requests about one consumer group
+_Key = TypeVar("_Key", Partition, str)
 _FEW_GROUPS = 16  # up to so many groups are read one by one; the request for many reads all of the cluster
 
 
@@ -104,6 +106,7 @@ class LiveStats:
         self._oldest = _OldestTimes(config)
         self._members = _Members(self._topics, group_id_prefix)
         self._slow = Pace(_SLOW_EVERY_MS)
+        self._ends: dict[Partition, int] = {}  # the last known ones
         self._starts: dict[Partition, int] = {}
         self._newest: dict[str, int] = {}
         self._weak: tuple[WeakTopic, ...] = ()
@@ -120,21 +123,24 @@ class LiveStats:
         fetch_s = time.monotonic() - began
         cursors = self._table.of(**self._only)
         partitions = sorted({(cell.topic, cell.partition) for cell in cursors})
-        ends = self._topics.existing_ends(partitions, committed=True)
+        ends, unknown = self._topics.known_ends(partitions, committed=True)
         if self._slow.is_time() or ends.keys() - self._starts.keys():
-            self._look_slowly(ends)
+            self._look_slowly(ends, unknown)
         marker_ms = self._newest_marker_ms()
-        self._oldest.refresh(cursors, ends, None if budget_ms is None else Deadline.after_ms(budget_ms))
+        self._oldest.refresh(
+            cursors, ends, unknown, None if budget_ms is None else Deadline.after_ms(budget_ms)
+        )
         self._members.refresh(cursors, None if budget_ms is None else Deadline.after_ms(budget_ms))
         tracker = self._tracker_state()
+        self._ends = _last_known(self._ends, unknown) | ends
         return LiveView(
             stats=Stats(
-                subscriptions=tuple(self._subscriptions(cursors, ends, marker_ms)),
+                subscriptions=tuple(self._subscriptions(cursors, unknown, marker_ms)),
                 weak_topics=self._weak,
                 markers_unread=None if tracker.denied else tracker.unread,
             ),
             cursors=cursors,
-            bounds={one: (self._starts.get(one, 0), end) for one, end in ends.items()},
+            bounds={one: (self._starts.get(one, 0), end) for one, end in self._ends.items()},
             tracker=tracker,
             marker_ms=marker_ms,
             unknown_members=self._members.unknown(cursors),
@@ -145,10 +151,10 @@ class LiveStats:
         """Closes the clients."""
         self._table.close()
 
-    def _look_slowly(self, ends: Mapping[Partition, int]) -> None:
-        self._starts = self._topics.beginning_offsets(ends)
+    def _look_slowly(self, ends: Mapping[Partition, int], unknown: Collection[Partition]) -> None:
+        self._starts = _last_known(self._starts, unknown) | self._topics.beginning_offsets(ends)
         self._weak = self._topics.weak(self._control_topics)
-        self._newest = {}
+        self._newest = _last_known(self._newest, {topic for topic, _ in unknown})
         for (topic, _), last in self._topics.last_appends_of(ends).items():
             self._newest[topic] = max(self._newest.get(topic, 0), last.at_ms)
 
@@ -179,11 +185,12 @@ class LiveStats:
         )
 
     def _subscriptions(
-        self, cursors: Mapping[Cell, CursorSnapshot], ends: Mapping[Partition, int], marker_ms: int | None
+        self, cursors: Mapping[Cell, CursorSnapshot], unknown: Mapping[Partition, str], marker_ms: int | None
     ) -> Iterator[SubscriptionStats]:
         parts: dict[tuple[str, str], list[PartitionStats]] = {}
         for cell, cursor in sorted(cursors.items()):
-            part = self._part(cell, cursor, ends.get((cell.topic, cell.partition)))
+            place = cell.topic, cell.partition
+            part = self._part(cell, cursor, self._ends.get(place), unknown.get(place))
             parts.setdefault((cell.topic, cell.subscription), []).append(part)
         self._parts = {cell: self._parts[cell] for cell in cursors}
         for (topic, name), own in sorted(parts.items()):
@@ -195,7 +202,9 @@ class LiveStats:
                 newest_ms=max(marker_ms or 0, self._newest.get(topic, 0)) or None,
             )
 
-    def _part(self, cell: Cell, cursor: CursorSnapshot, log_end: int | None) -> PartitionStats:
+    def _part(
+        self, cell: Cell, cursor: CursorSnapshot, log_end: int | None, end_trouble: str | None
+    ) -> PartitionStats:
         known = self._parts.get(cell)
         if known is None or known[0] is not cursor:
             size = len(cursor_wire.encode(cursor)) if self._sizes else 0
@@ -205,10 +214,15 @@ class LiveStats:
             )
         oldest_ms = self._oldest.of(cell)
         part = known[1]
-        if (part.log_end, part.oldest_unacked_ms) != (log_end, oldest_ms):
-            part = replace(part, log_end=log_end, oldest_unacked_ms=oldest_ms)
+        if (part.log_end, part.oldest_unacked_ms, part.end_trouble) != (log_end, oldest_ms, end_trouble):
+            part = replace(part, log_end=log_end, oldest_unacked_ms=oldest_ms, end_trouble=end_trouble)
         self._parts[cell] = (cursor, part)
         return part
+
+
+def _last_known(values: Mapping[_Key, int], unknown: Collection[_Key]) -> dict[_Key, int]:
+    """Returns those of the values that cannot be read again for now."""
+    return {key: value for key, value in values.items() if key in unknown}
 
 
 class _OldestTimes:
@@ -226,12 +240,15 @@ class _OldestTimes:
         self,
         cursors: Mapping[Cell, CursorSnapshot],
         ends: Mapping[Partition, int],
+        unknown: Collection[Partition],
         deadline: Deadline | None,
     ) -> None:
         self._known = {cell: known for cell, known in self._known.items() if cell in cursors}
         wanted: list[tuple[Cell, CursorSnapshot, int, int]] = []
         for cell, cursor in cursors.items():
             first, end = cursor.mark_delete + 1, ends.get((cell.topic, cell.partition))
+            if (cell.topic, cell.partition) in unknown:
+                continue
             if end is None or first >= end:
                 self._known[cell] = (first, None)
             elif (known := self._known.get(cell)) is None or known[0] != first or known[1] is None:

@@ -62,8 +62,8 @@ class PartitionMap:
     partition: int
     mark_delete: int  #: every offset up to this one, inclusive, is acknowledged; -1: none is
     read_position: int  #: the first offset that was never leased
-    log_start: int | None  #: offset of the first record that is left; None: the topic was deleted
-    log_end: int | None  #: offset after the last readable record; None: the topic was deleted
+    log_start: int | None  #: offset of the first record that is left; None: deleted topic, or not readable
+    log_end: int | None  #: offset after the last readable record; None: deleted topic, or not readable
     leased: OffsetSet
     available: OffsetSet
     delayed: OffsetSet
@@ -221,8 +221,8 @@ def read_partition_map(
 def log_bounds(
     topics: ClusterAdmin, cursors: Mapping[Cell, CursorSnapshot]
 ) -> dict[Cell, tuple[int | None, int | None]]:
-    """Returns the first and the last stable offset of the log of each cell; None for a deleted topic."""
-    ends = topics.existing_ends([(cell.topic, cell.partition) for cell in cursors], committed=True)
+    """Returns the first and the last stable offset of the log of each cell; None if they cannot be read."""
+    ends, _ = topics.known_ends([(cell.topic, cell.partition) for cell in cursors], committed=True)
     starts = topics.beginning_offsets(ends)
     return {
         cell: (starts.get((cell.topic, cell.partition)), ends.get((cell.topic, cell.partition)))

@@ -77,16 +77,21 @@ def stats_of(
     """
     topics = ClusterAdmin(client_config(kafka, "admin"))
     partitions = [(cell.topic, cell.partition) for cell in cursors]
-    ends = topics.existing_ends(partitions, committed=committed)
+    ends, unknown = topics.known_ends(partitions, committed=committed)
     parts: dict[tuple[str, str], list[PartitionStats]] = {}
     isolation = "read_committed" if committed else "read_uncommitted"
     config = ONE_MESSAGE | client_config(kafka, "consumer") | {"isolation.level": isolation}
     with borrowed_consumer(config) as consumer:
         for cell, cursor in sorted(cursors.items()):
-            end = ends.get((cell.topic, cell.partition))
+            place = cell.topic, cell.partition
+            end = ends.get(place)
             oldest_ms = None if end is None else oldest_unacked_ms(consumer, cursor, end)
             part = PartitionStats.of(
-                cursor, log_end=end, oldest_ms=oldest_ms, cursor_bytes=len(cursor_wire.encode(cursor))
+                cursor,
+                log_end=end,
+                oldest_ms=oldest_ms,
+                cursor_bytes=len(cursor_wire.encode(cursor)),
+                end_trouble=unknown.get(place),
             )
             parts.setdefault((cell.topic, cell.subscription), []).append(part)
     latest_ms = newest_ms(topics, ends, markers_topic)

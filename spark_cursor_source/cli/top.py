@@ -146,7 +146,9 @@ def _foot(now: Round) -> str:
     told = f"{len(now.stats.subscriptions)} subscriptions"
     if unread is not None:
         told += f", {unread:,} markers unread by the tracker"
-    return "\n".join([told, *(f"warning: {one}" for one in now.stats.weak_topics)])
+    unknown = {one.topic: one.end_trouble for one in now.stats.subscriptions if one.end_trouble is not None}
+    warnings = [*map(str, now.stats.weak_topics), *(f"end unknown: {why}" for why in unknown.values())]
+    return "\n".join([told, *(f"warning: {one}" for one in warnings)])
 
 
 def _live(looks: Iterator[tuple[Round | None, Round]]) -> None:

@@ -19,7 +19,7 @@ class PartitionStats:
     cell: Cell
     mark_delete: int  #: every offset up to this one, inclusive, is acknowledged; -1: none is
     read_position: int  #: the first offset that was never leased
-    log_end: int | None  #: offset after the last readable one; None: the topic was deleted
+    log_end: int | None  #: offset after the last readable one; None: deleted topic, or end_trouble
     outstanding: int  #: delivered and not acknowledged: leased + available + blocked + held
     leased: int  #: outstanding messages under a lease
     available: int  #: outstanding messages to redeliver, now or after a delay
@@ -40,10 +40,18 @@ class PartitionStats:
     paused_ms: int | None = None  #: broker time of the operator's pause; None: not paused
     rate_limit: float | None = None  #: the operator's limit, in messages per second; None: no limit
     max_outstanding: int | None = None  #: the operator's limit of outstanding messages; None: no limit
+    #: why the end of the log cannot be read for now; None: it can. ``log_end`` is the last known one, if any
+    end_trouble: str | None = None
 
     @classmethod
     def of(
-        cls, cursor: CursorSnapshot, *, log_end: int | None, oldest_ms: int | None, cursor_bytes: int = 0
+        cls,
+        cursor: CursorSnapshot,
+        *,
+        log_end: int | None,
+        oldest_ms: int | None,
+        cursor_bytes: int = 0,
+        end_trouble: str | None = None,
     ) -> PartitionStats:
         """Returns the statistics of a cursor, completed with values of the log."""
         leased, available = len(cursor.leased), len(cursor.waiting)
@@ -73,11 +81,12 @@ class PartitionStats:
             paused_ms=cursor.paused_ms,
             rate_limit=cursor.limits.rate,
             max_outstanding=cursor.limits.max_outstanding,
+            end_trouble=end_trouble,
         )
 
     @property
     def backlog(self) -> int | None:
-        """Outstanding and unread messages; unread log gaps count too; None: the topic was deleted."""
+        """Outstanding and unread messages; unread log gaps count too; None: the log has no known end."""
         if self.log_end is None:
             return None
         return self.outstanding + max(0, self.log_end - self.read_position)
@@ -118,8 +127,18 @@ class SubscriptionStats:
         return next((one.trouble for one in self.partitions if one.trouble is not None), None)
 
     @property
+    def end_trouble(self) -> str | None:
+        """Why the end of a log cannot be read, from the first such partition; None: all can."""
+        return next((one.end_trouble for one in self.partitions if one.end_trouble is not None), None)
+
+    @property
+    def is_deleted(self) -> bool:
+        """True if the topic was deleted. It may exist if its ends cannot be read."""
+        return self.backlog is None and self.end_trouble is None
+
+    @property
     def backlog(self) -> int | None:
-        """Unacknowledged messages, including unread ones; None: the topic was deleted."""
+        """Unacknowledged messages, including unread ones; None: no end of a log is known."""
         parts = [one.backlog for one in self.partitions if one.backlog is not None]
         return sum(parts) if parts else None
 
@@ -214,7 +233,8 @@ def _line(one: SubscriptionStats) -> str:
     }
     counts = " ".join(f"{name}={'-' if count is None else count}" for name, count in known.items())
     unknown = "".join(f" {count}={total}" for count in _UNKNOWN if (total := one.total(count)))
-    trouble = "" if one.trouble is None else f" trouble={json.dumps(one.trouble)}"
+    troubles = {"trouble": one.trouble, "end_trouble": one.end_trouble}
+    trouble = "".join(f" {name}={json.dumps(why)}" for name, why in troubles.items() if why is not None)
     paused = "" if one.paused_ms is None else " paused"
     limits = "".join(f" {name}={limit:.12g}" for name, limit in _limits(one).items() if limit is not None)
     return f"{one.topic} {one.subscription} {counts}{unknown}{paused}{limits}{trouble}"
@@ -229,6 +249,7 @@ def _told(one: SubscriptionStats) -> dict[str, Any]:
         "backlog": one.backlog,
         **{count: one.total(count) for count in SUMMED},
         "trouble": one.trouble,
+        "end_trouble": one.end_trouble,
         "paused_ms": one.paused_ms,
         **_limits(one),
         "oldest_unacked_ms": one.oldest_unacked_ms,

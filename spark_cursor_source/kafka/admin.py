@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from copy import copy
@@ -39,6 +38,7 @@ from spark_cursor_source.kafka.control_topics import (
     ensure_rescue_topic,
     ensure_streams_topic,
     has_no_leader,
+    leaders_of,
     topic_settings,
 )
 from spark_cursor_source.kafka.deadline import Deadline
@@ -49,7 +49,7 @@ from spark_cursor_source.kafka.group_admin import (
     group_members,
     members_by_group,
 )
-from spark_cursor_source.kafka.group_offsets import CommittedOffset, GroupOffsets
+from spark_cursor_source.kafka.group_offsets import CommittedOffset, RecentGroups
 from spark_cursor_source.kafka.replication import warn_of_weak_topics, weak_topics
 from spark_cursor_source.kafka.rights import missing_rights
 from spark_cursor_source.options.topic_pattern import compile_topic_pattern
@@ -60,6 +60,8 @@ _LATEST = ADMIN_TYPES.OffsetSpec.latest()
 _EARLIEST = ADMIN_TYPES.OffsetSpec.earliest()
 _MAX_TIMESTAMP = ADMIN_TYPES.OffsetSpec.max_timestamp()
 _ONE_REQUEST_S = 10.0
+_FIRST_LOOK_S = 2.0  # an election takes less
+_ONE_LEADER_S = 5.0
 _REFRESH_S = 3.0  # short, because a client without brokers waits in vain
 _LAST_LOOK_S = 1.0  # beyond a deadline, for the reason
 _PAUSE_S = 0.02
@@ -112,8 +114,7 @@ class ClusterAdmin:
         self._servers = str(config.get("bootstrap.servers", ""))
         self._judged: set[str] = set()  # topics whose replication has been checked
         self._until: Deadline | None = None
-        self._groups_lock = threading.Lock()
-        self._groups: dict[tuple[str, bool], GroupOffsets] = {}
+        self._groups = RecentGroups(config)
 
     def meet(self) -> ClusterAdmin:
         """Wait for the first response of the brokers and return this admin client.
@@ -386,6 +387,55 @@ class ClusterAdmin:
         except (TopicNotFound, TopicGone):  # a topic was deleted after the check above
             return self.existing_ends(there, committed=committed)
 
+    def known_ends(
+        self, partitions: Collection[Partition], *, committed: bool
+    ) -> tuple[dict[Partition, int], dict[Partition, str]]:
+        """Return the end offsets of the partitions that exist, and why other ends cannot be read for now.
+
+        A partition without a leader, a broker that does not answer or a missing right holds up no other
+        partition.
+        """
+        names = sorted({topic for topic, _ in partitions})
+        leaders, denied = leaders_of(self._calls, names, deadline=self._deadline())
+        unknown: dict[Partition, str] = {}
+        by_leader: dict[int, list[Partition]] = {}
+        for topic, number in partitions:
+            leader = leaders.get((topic, number))
+            if topic in denied:
+                unknown[topic, number] = str(denied[topic])
+            elif leader is not None:
+                by_leader.setdefault(leader, []).append((topic, number))
+            elif (topic, number) in leaders:
+                unknown[topic, number] = f"partition {number} of topic '{topic}' has no leader"
+        try:
+            ends, silent = self._ends_of(list(by_leader.values()), committed=committed)
+        except (
+            TopicNotFound,
+            TopicGone,
+            NotAuthorized,
+        ):  # after the look above
+            return self.known_ends(partitions, committed=committed)
+        return ends, unknown | silent
+
+    def _ends_of(
+        self, groups: list[list[Partition]], *, committed: bool
+    ) -> tuple[dict[Partition, int], dict[Partition, str]]:
+        """Return the ends of partitions in groups, one of each leader, and why some cannot be read."""
+        together = [partition for group in groups for partition in group]
+        soon = self.within(Deadline.after_ms(int(self._deadline().left_s(most=_ONE_LEADER_S) * 1000)))
+        try:
+            return soon.end_offsets(together, committed=committed), {}
+        except KafkaUnavailable as why:
+            if len(groups) == 1:
+                return {}, dict.fromkeys(together, str(why))
+        # The request waits for the slowest leader, so each is asked alone.
+        ends: dict[Partition, int] = {}
+        silent: dict[Partition, str] = {}
+        for group in groups:
+            found, failed = self._ends_of([group], committed=committed)
+            ends, silent = ends | found, silent | failed
+        return ends, silent
+
     def without_leader(self, partitions: Collection[Partition]) -> set[Partition]:
         """Return those of the partitions that exist and have no leader."""
         found, _ = describe_topics(
@@ -448,7 +498,7 @@ class ClusterAdmin:
 
         If ``stable``, wait for open transactions that set offsets.
         """
-        return self._group(group, stable=stable).committed(partitions, self._deadline())
+        return self._groups.of(group, stable=stable).committed(partitions, self._deadline())
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Commit offsets of a group without members. Standard lag tools show these offsets.
@@ -457,7 +507,7 @@ class ClusterAdmin:
             GroupInUse: the group has members.
             TopicNotFound: a topic no longer exists.
         """
-        self._group(group).commit(offsets, self._deadline())
+        self._groups.of(group, stable=True).commit(offsets, self._deadline())
 
     def group_members(self, group: str) -> tuple[GroupMemberInfo, ...]:
         """Return the members of a consumer group."""
@@ -480,12 +530,6 @@ class ClusterAdmin:
         if new:
             warn_of_weak_topics(self._calls, new, servers=self._servers, deadline=self._deadline())
             self._judged.update(new)
-
-    def _group(self, group: str, *, stable: bool = True) -> GroupOffsets:
-        with self._groups_lock:
-            if (group, stable) not in self._groups:
-                self._groups[group, stable] = GroupOffsets(self._config, group, stable=stable)
-            return self._groups[group, stable]
 
     def _cluster(self) -> Any:
         deadline = self._deadline()
@@ -511,7 +555,10 @@ class ClusterAdmin:
         rounds = count()
 
         def request(items: Sequence[Partition], timeout_s: float) -> Mapping[Any, Future[Any]]:
-            if next(rounds):
+            number = next(rounds)
+            # A request waits for a leader that is gone until its timeout. So the first ones are short.
+            timeout_s = min(timeout_s, _FIRST_LOOK_S * (number + 1))
+            if number:
                 # An AdminClient sends the leader epochs in its metadata cache and does not refresh them by
                 # itself. After a broker restart it would receive FENCED_LEADER_EPOCH forever.
                 for topic in {topic for topic, _ in items}:

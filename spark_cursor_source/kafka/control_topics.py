@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, TopicCollection, TopicPartition
 from spark_cursor_source.core.durability import COPIES, settings_for
 from spark_cursor_source.core.names import why_no_topic
 from spark_cursor_source.errors import (
+    CursorqError,
     CursorsTopicNotCompacted,
     KafkaUnavailable,
     MarkersTopicNotLogAppendTime,
@@ -23,6 +24,7 @@ from spark_cursor_source.errors import (
 )
 from spark_cursor_source.kafka.admin_requests import ADMIN_TYPES, AdminRequests
 from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.error_codes import UNAUTHORIZED, refusal
 
 DEFAULT_PARTITIONS = 8
 #: maximum size of a record batch in a control topic; this library's records stay below a megabyte
@@ -63,6 +65,7 @@ _STREAMS_WANTED = {"cleanup.policy": "compact", "message.timestamp.type": "LogAp
 _THERE = frozenset({KafkaError.TOPIC_ALREADY_EXISTS})
 _TOO_FEW_BROKERS = frozenset({KafkaError.INVALID_REPLICATION_FACTOR})
 # A marker of another program can contain an invalid topic name.
+_DESCRIBE = "describe topic"
 _NOT_THERE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
 
 
@@ -276,14 +279,39 @@ def describe_topics(
 
     A name that Kafka would reject is missing. librdkafka raises a ValueError for some of them.
     """
+    found, refused = _describe(calls, topics, _NOT_THERE, deadline)
+    return found, tuple(sorted({*refused, *topics} - found.keys()))
+
+
+def leaders_of(
+    calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline
+) -> tuple[dict[tuple[str, int], int | None], dict[str, CursorqError]]:
+    """Return the leader of each existing partition as broker id, None without one.
+
+    The second result has the errors of the topics that may not be described, and that may not exist.
+    """
+    found, refused = _describe(calls, topics, _NOT_THERE | UNAUTHORIZED, deadline)
+    leaders = {
+        (name, part.id): None if has_no_leader(part) else part.leader.id
+        for name, described in found.items()
+        for part in described.partitions
+    }
+    denied = {name: error for name, error in refused.items() if error.code() in UNAUTHORIZED}
+    return leaders, {
+        name: refusal(error, operation=_DESCRIBE, resource=name) for name, error in denied.items()
+    }
+
+
+def _describe(
+    calls: AdminRequests, topics: Sequence[str], tolerated: frozenset[int], deadline: Deadline
+) -> tuple[dict[str, Any], dict[str, KafkaError]]:
     possible = [name for name in topics if why_no_topic(name) is None]
 
     def request(names: Sequence[str], timeout_s: float) -> Mapping[str, Future[Any]]:
         described = calls.client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
         return {name: described[name] for name in names}
 
-    found, missing = calls.ask("describe topic", possible, request, deadline=deadline, tolerated=_NOT_THERE)
-    return found, tuple(sorted({*missing, *topics} - found.keys()))
+    return calls.ask(_DESCRIBE, possible, request, deadline=deadline, tolerated=tolerated)
 
 
 def partition_counts(calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline) -> dict[str, int]:
@@ -342,8 +370,10 @@ def broker_settings(
     calls: AdminRequests, brokers: Sequence[int], *, deadline: Deadline
 ) -> dict[int, dict[str, str | None]]:
     """Return the effective configuration of each broker."""
-    found = _settings(calls, "BROKER", [str(number) for number in brokers], deadline=deadline)
-    return {int(name): values for name, values in found.items()}
+    found: dict[int, dict[str, str | None]] = {}
+    for number in brokers:  # a request may name one broker only
+        found[number] = _settings(calls, "BROKER", [str(number)], deadline=deadline)[str(number)]
+    return found
 
 
 def _settings(

@@ -45,6 +45,7 @@ _READ = "read offsets of group"
 _ONE_REQUEST_S = 2.0
 _PAUSE_S = 0.02
 _POLL_S = 0.002
+_KEPT = 16  # each has some threads and a connection to each broker
 _DENIAL_MS = 3_000  # a new topic or permission may be unknown for about this long
 _NOT_NOW = RETRIABLE | TURNED_AWAY | UNKNOWN_TOPIC
 _HAS_MEMBERS = frozenset(
@@ -101,6 +102,11 @@ class GroupOffsets:
         self._consumer: Consumer = open_client(Consumer, consumer_config(patient, settings))
         self._lock = threading.Lock()  # one call at a time, committed() or commit()
         self._denied: KafkaError | None = None  # authorization error since the last success
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no call is under way and no commit is unanswered."""
+        return not self._lock.locked() and not self._answer.awaited
 
     def committed(
         self, partitions: Iterable[tuple[str, int]], deadline: Deadline
@@ -202,3 +208,29 @@ class GroupOffsets:
             self._denied = error
         if self._denied is not None and deadline.spent_ms > _DENIAL_MS:
             raise refusal(self._denied, operation=operation, resource=self._group)
+
+
+class RecentGroups:
+    """Offsets of the groups that were asked for last. Threads may share it.
+
+    A process that shows all subscriptions asks for more groups than it may have connections.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = dict(config)
+        self._lock = threading.Lock()
+        self._groups: dict[tuple[str, bool], GroupOffsets] = {}  # in the order of the last call
+
+    def of(self, group: str, *, stable: bool) -> GroupOffsets:
+        """Return the offsets of a group, as :class:`GroupOffsets` reads them."""
+        with self._lock:
+            found = self._groups.pop((group, stable), None)
+            found = found or GroupOffsets(self._config, group, stable=stable)
+            # One with an unanswered commit stays, because a commit of its successor could overtake that one.
+            idle = [key for key, kept in self._groups.items() if kept.is_idle]
+            excess = max(0, len(self._groups) + 1 - _KEPT)
+            dropped = [self._groups.pop(key) for key in idle[:excess]]
+            self._groups[group, stable] = found
+        # Each consumer closes where its last reference is dropped: here, outside the lock, or after its call.
+        del dropped
+        return found

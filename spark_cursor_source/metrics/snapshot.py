@@ -61,7 +61,10 @@ def _of_subscription(one: SubscriptionStats, retention_ms: int | None) -> Iterat
     for action, count in _ACTIONS.items():
         yield Sample(table.ACKS, (*labels, action), one.total(count))
     age_ms = one.oldest_unacked_age_ms
-    yield Sample(table.OLDEST_AGE, labels, (age_ms or 0) / 1000)
+    unknown = sum(part.end_trouble is not None for part in one.partitions)
+    yield Sample(table.END_UNKNOWN, labels, unknown)
+    if age_ms is not None or not unknown:
+        yield Sample(table.OLDEST_AGE, labels, (age_ms or 0) / 1000)
     if retention_ms is not None and age_ms is not None:
         yield Sample(table.HEADROOM, labels, (retention_ms - age_ms) / 1000)
     is_open = any(part.breaker_open for part in one.partitions)

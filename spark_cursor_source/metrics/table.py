@@ -178,6 +178,10 @@ READ_OFFSET = _SUBSCRIPTION.gauge("read_offset", "First offset that was never de
 LOG_END = _EXPORTER.gauge(
     "log_end_offset", "Offset after the last readable message of a queue topic", "topic", "partition"
 )
+END_UNKNOWN = _SUBSCRIPTION.gauge(
+    "end_unknown_partitions",
+    "Partitions whose log end cannot be read: no leader, or no right; their backlog is the last known one",
+)
 
 # -- tracker and control topics --------------------------------------------------------------------------
 
@@ -259,16 +263,18 @@ PROCESSING = _CLIENT.histogram(
 SOURCE_ROWS = _QUERY.counter("source_read_rows_total", "Rows that a query has read")
 SOURCE_BATCH = _QUERY.histogram("source_batch_seconds", "Time of one micro-batch of a query")
 SOURCE_BEHIND = _QUERY.gauge(
-    "source_behind_messages", "Offsets between the position of a query and the ends of its partitions"
+    "source_behind_messages", "Offsets between the positions of the queries and the ends of their partitions"
 )
 SOURCE_OUTSTANDING = _QUERY.gauge(
-    "source_outstanding_messages",
-    "Outstanding messages of the partitions of a query, as the query knows them",
+    "source_outstanding_messages", "Outstanding messages of the partitions of the queries, as these know them"
 )
-MAX_OUTSTANDING = _QUERY.gauge("max_outstanding_messages", "Limit of outstanding messages of a query")
+MAX_OUTSTANDING = _QUERY.gauge(
+    "max_outstanding_messages",
+    "Sum of the limits of outstanding messages of the queries; absent if one has none",
+)
 SOURCE_OLDEST_AGE = _QUERY.gauge(
     "source_oldest_outstanding_age_seconds",
-    "Time since the first delivery of the oldest outstanding message of a query; 0 without one",
+    "Time since the first delivery of the oldest outstanding message of the queries; 0 without one",
 )
 SOURCE_TRACKER_SILENT = _QUERY.gauge(
     "source_tracker_silent_seconds",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
@@ -19,7 +20,7 @@ from pyspark.sql.streaming.listener import (
 
 from spark_cursor_source.metrics import table
 from spark_cursor_source.metrics.counts import Counts
-from spark_cursor_source.metrics.table import Histogram, Sample
+from spark_cursor_source.metrics.table import Histogram, Metric, Sample
 from spark_cursor_source.spark.handler_times import HANDLER_COUNTS
 
 log = logging.getLogger(__name__)
@@ -76,9 +77,9 @@ class QueryMetrics(StreamingQueryListener):
     def metrics(self) -> Iterator[Sample]:
         """Yields the metrics of the queries. Gauges are those of queries that run."""
         with self._lock:
-            latest = {one.subscription: one for one in self._latest.values()}
-        for one in latest.values():
-            yield from _gauges(one)
+            latest = sorted(self._latest.values(), key=lambda one: one.subscription)
+        for subscription, own in groupby(latest, key=lambda one: one.subscription):
+            yield from _gauges(subscription, list(own))
         yield from self._counts.samples()
         yield from HANDLER_COUNTS.samples()
 
@@ -165,15 +166,21 @@ def _handler_calls(subscription: str) -> tuple[int, float]:
     return sum(sum(one.buckets) for one in own), sum(one.sum for one in own)
 
 
-def _gauges(one: QueueProgress) -> Iterator[Sample]:
-    seconds = None if one.oldest_outstanding_ms is None else one.oldest_outstanding_ms / 1000
-    values = {
-        table.SOURCE_BEHIND: one.behind,
-        table.SOURCE_OUTSTANDING: one.outstanding,
-        table.MAX_OUTSTANDING: one.max_outstanding,
-        table.SOURCE_OLDEST_AGE: seconds,
-        table.SOURCE_TRACKER_SILENT: (one.tracker_silent_ms or 0) / 1000,
+def _gauges(subscription: str, queries: Sequence[QueueProgress]) -> Iterator[Sample]:
+    """Yields the gauges of the queries that share a subscription: each has partitions of its own."""
+    limits = [one.max_outstanding for one in queries]
+    counts: Mapping[Metric, Sequence[int | None]] = {
+        table.SOURCE_BEHIND: [one.behind for one in queries],
+        table.SOURCE_OUTSTANDING: [one.outstanding for one in queries],
+        table.MAX_OUTSTANDING: [] if None in limits else limits,  # one query without a limit: there is none
     }
-    for metric, value in values.items():
-        if value is not None:
-            yield Sample(metric, (one.subscription,), value)
+    ages_ms: Mapping[Metric, Sequence[int | None]] = {
+        table.SOURCE_OLDEST_AGE: [one.oldest_outstanding_ms for one in queries],
+        table.SOURCE_TRACKER_SILENT: [one.tracker_silent_ms or 0 for one in queries],
+    }
+    for metric, values in counts.items():
+        if known := [value for value in values if value is not None]:
+            yield Sample(metric, (subscription,), sum(known))
+    for metric, values in ages_ms.items():
+        if known := [value for value in values if value is not None]:
+            yield Sample(metric, (subscription,), max(known) / 1000)

@@ -32,7 +32,7 @@ class Row:
     topic: str
     subscription: str
     stats: SubscriptionStats
-    backlog: int | None  #: None: the topic was deleted
+    backlog: int | None  #: None: the topic was deleted, or its ends cannot be read
     outstanding: int
     leased: int
     available: int
@@ -49,8 +49,10 @@ class Row:
     @property
     def health(self) -> tuple[str, str]:
         """Level (``ok``, ``warn``, ``bad`` or ``idle``), and the reason in two or three words."""
-        if self.backlog is None:
+        if self.stats.is_deleted:
             return "bad", "topic deleted"
+        if self.stats.end_trouble is not None:
+            return "bad", "end unknown"
         if self.trouble is not None:
             return "bad", "letters not written"
         if self.breaker:

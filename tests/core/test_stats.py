@@ -73,6 +73,17 @@ def test_a_subscription_is_the_sum_of_its_partitions_and_as_old_as_the_oldest() 
     assert (stats_of(young).backlog, stats_of(young).oldest_unacked_age_ms) == (None, None)
 
 
+def test_a_log_that_cannot_be_read_is_told_from_one_that_was_deleted() -> None:
+    lost = PartitionStats.of(CURSOR, log_end=None, oldest_ms=None, end_trouble="no leader")
+    gone, there = (PartitionStats.of(CURSOR, log_end=end, oldest_ms=None) for end in (None, 80))
+    assert [stats_of(part).is_deleted for part in (lost, gone, there)] == [False, True, False]
+    both = Stats(subscriptions=(stats_of(there, lost),))
+    assert (both.subscriptions[0].backlog, both.subscriptions[0].end_trouble) == (47, "no leader")
+    assert both.to_text().endswith(' end_trouble="no leader"')
+    told = json.loads(both.to_json())["topics"]["orders"]["subscriptions"]["billing"]
+    assert (told["end_trouble"], told["partitions"]["3"]["end_trouble"]) == ("no leader", "no leader")
+
+
 def test_stats_as_json_are_nested_by_topic_and_subscription() -> None:
     part = PartitionStats.of(CURSOR, log_end=80, oldest_ms=1_700_000_000_000)
     told = json.loads(Stats(subscriptions=(stats_of(part),)).to_json())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
@@ -14,7 +15,7 @@ from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AclOperation, AdminClient
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import (
@@ -34,8 +35,10 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.control_topics import ControlTopics, describe_topics
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.group_offsets import GroupOffsets
+from spark_cursor_source.kafka.rights import DESCRIBE
 from tests.conftest import CreateTopic, DeleteTopic
-from tests.kafka.control_plane import PARTITIONS, Control, login, produce
+from tests.kafka.control_plane import PARTITIONS, Control, allow_bob, login, produce
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -285,6 +288,24 @@ def test_the_positions_of_a_group_with_members_are_left_to_them(
     member.close()
 
 
+def test_the_positions_of_many_groups_are_read_with_few_connections(
+    config: dict[str, str], create_topic: CreateTopic
+) -> None:
+    # A page or an exporter asks for a group of each exclusive subscription, as long as it runs.
+    topic, groups = create_topic(), [uuid.uuid4().hex for _ in range(40)]
+    topics = ClusterAdmin(config)
+    topics.commit(groups[0], {(topic, 0): 7})
+    before = threads()
+    for group in groups[1:]:
+        assert topics.committed(group, [(topic, 0)]) == {}
+    assert threads() - before < 100  # with 40 consumers there are more than 150
+    assert topics.committed(groups[0], [(topic, 0)]) == {(topic, 0): 7}
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
 def test_a_position_in_a_topic_that_is_gone_cannot_be_committed(topics: ClusterAdmin) -> None:
     with pytest.raises(TopicNotFound):
         topics.commit(uuid.uuid4().hex, {("not-here", 0): 1})
@@ -464,6 +485,38 @@ def test_whoever_may_not_is_told_what(guarded_broker: EmbeddedKafka) -> None:
         assert (refused.value.resource, refused.value.operation) == (resource, operation)
     with pytest.raises(NotAuthorized):
         topics.end_offsets([(markers, 0)], committed=True)
+
+
+def test_a_topic_that_may_not_be_described_hides_the_ends_of_no_other(
+    guarded_broker: EmbeddedKafka,
+) -> None:
+    servers = {"bootstrap.servers": guarded_broker.bootstrap_servers}
+    administrator = Control(servers | login("admin", "of-admin"))
+    topics = ClusterAdmin(administrator.config)
+    topics.create({administrator.queue: (2, {}), f"{administrator.queue}-closed": (1, {})})
+    allow_bob(administrator, {administrator.queue: AclOperation.DESCRIBE})
+    bob = ClusterAdmin(servers | login("bob", "of-bob"))
+    wait_until(lambda: not bob.missing_rights({administrator.queue: [DESCRIBE]}))
+    asked = [(administrator.queue, 1), (administrator.queue, 2), (f"{administrator.queue}-closed", 0)]
+    ends, unknown = bob.known_ends(asked, committed=True)
+    assert (ends, unknown.keys()) == ({asked[0]: 0}, {asked[2]})
+    assert "did not authorize describe topic" in unknown[asked[2]]
+
+
+def test_a_leader_that_does_not_answer_hides_the_ends_of_its_own_partitions_only(
+    topics: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end_offsets(_: ClusterAdmin, partitions: list[tuple[str, int]], **__: object) -> Any:
+        if ("b", 0) in partitions:
+            raise KafkaUnavailable("list offsets", 5_000, "timed out")
+        return dict.fromkeys(partitions, 7)
+
+    leaders = {("a", 0): 1, ("b", 0): 2, ("a", 1): 3}
+    monkeypatch.setattr(admin, "leaders_of", lambda *_, **__: (leaders, {}))
+    monkeypatch.setattr(ClusterAdmin, "end_offsets", end_offsets)
+    ends, unknown = topics.known_ends([*leaders, ("gone", 0)], committed=True)
+    assert (ends, unknown.keys()) == ({("a", 0): 7, ("a", 1): 7}, {("b", 0)})
+    assert "timed out" in unknown["b", 0]
 
 
 def test_a_wrong_password_is_named_as_the_cause_and_is_not_told(guarded_broker: EmbeddedKafka) -> None:

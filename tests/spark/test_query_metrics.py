@@ -67,6 +67,25 @@ def test_the_listener_keeps_gauges_of_running_queries_and_counts_of_all() -> Non
     assert metrics.latest == ()
 
 
+def test_the_gauges_of_queries_that_share_a_subscription_are_those_of_all_of_them() -> None:
+    metrics = QueryMetrics()
+    other = {"outstanding": 5, "maxOutstanding": 50, "oldestOutstandingMs": 1_000, "trackerSilentMs": 90_000}
+    metrics.onQueryProgress(event(json.dumps(SHOWN)))
+    metrics.onQueryProgress(event(json.dumps(SHOWN | other), run_id="other"))
+    gauges = {
+        "source_behind_messages": 60,
+        "source_outstanding_messages": 12,
+        "max_outstanding_messages": 150,
+        "source_oldest_outstanding_age_seconds": 2.5,
+        "source_tracker_silent_seconds": 90,
+    }
+    assert told(metrics.metrics()).items() >= gauges.items()
+    metrics.onQueryProgress(event(json.dumps(SHOWN | {"maxOutstanding": None}), run_id="other"))
+    assert "max_outstanding_messages" not in told(metrics.metrics()), "one of them has no limit"
+    metrics.onQueryTerminated(event(run_id="other"))
+    assert told(metrics.metrics())["max_outstanding_messages"] == 100
+
+
 @pytest.mark.parametrize("other", [None, "null", "[1]", "no json", '{"orders":{"0":5}}'])
 def test_a_source_of_another_kind_is_no_business_of_the_listener(other: str | None) -> None:
     metrics = QueryMetrics()

@@ -49,6 +49,7 @@ COLUMNS: Columns = {
     "expired": "BIGINT",
     "breaker_opened": "TIMESTAMP",
     "trouble": "STRING",
+    "end_trouble": "STRING",
     "next_try": "TIMESTAMP",
 }
 _HOLES_PER_BATCH = 500_000
@@ -72,13 +73,15 @@ class CursorsReader(DataSourceReader):
         blocking       BIGINT     messages that others wait for
         held           BIGINT     dead letters that wait for the breaker to close or for a retried write
         oldest_unacked TIMESTAMP  time of the first outstanding or never read message; null: none
-        log_end        BIGINT     the offset after the last readable message; null: the topic is gone
-        backlog        BIGINT     outstanding + never read messages; null: the topic is gone
+        log_end        BIGINT     the offset after the last readable message; null: the topic is gone,
+                                  or end_trouble
+        backlog        BIGINT     outstanding + never read messages; null: as log_end
         delivered, acked, redelivered, dead_lettered, expired
                        BIGINT     messages since the subscription began; a message counts in at most one
                                   of acked, dead_lettered and expired
         breaker_opened TIMESTAMP  broker time at which the breaker opened; null: closed
         trouble        STRING     why held dead letters could not be written; null: no failed attempt
+        end_trouble    STRING     why log_end cannot be read, for example without a leader; null: it can
         next_try       TIMESTAMP  broker time of the next attempt to write them
 
     With ``asOf``, the rows show the cursors at that time of the brokers: the last snapshot of the
@@ -102,15 +105,16 @@ class CursorsReader(DataSourceReader):
         cursors = shown_cursors(self._options, partition)
         if self._as_of_ms is not None:
             cursors = cursors_at(self._options.kafka, self._options.markers_topic, cursors, self._as_of_ms)
-        ends = self._log_ends([(one.cell.topic, one.cell.partition) for one in cursors])
+        ends, unknown = self._log_ends([(one.cell.topic, one.cell.partition) for one in cursors])
         rows: list[Sequence[Any]] = []
         holes = 0
         with borrowed_consumer(ONE_MESSAGE | reader_config(self._options)) as consumer:
             for cursor in cursors:
-                end = ends.get((cursor.cell.topic, cursor.cell.partition))
+                place = cursor.cell.topic, cursor.cell.partition
+                end = ends.get(place)
                 oldest_ms = None if end is None else oldest_unacked_ms(consumer, cursor, end)
                 ack_holes = cursor.ack_holes
-                rows.append(_row(cursor, ack_holes, end, oldest_ms))
+                rows.append(_row(cursor, ack_holes, end, unknown.get(place), oldest_ms))
                 holes += ack_holes.count_ranges()
                 if holes > _HOLES_PER_BATCH:
                     yield rows_batch(COLUMNS, rows)
@@ -118,10 +122,12 @@ class CursorsReader(DataSourceReader):
         if rows:
             yield rows_batch(COLUMNS, rows)
 
-    def _log_ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def _log_ends(
+        self, partitions: Sequence[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
         topics = ClusterAdmin(client_config(self._options.kafka, "admin"))
         committed = self._options.isolation is Isolation.READ_COMMITTED
-        return topics.existing_ends(partitions, committed=committed)
+        return topics.known_ends(partitions, committed=committed)
 
 
 def _instant_ms(text: str) -> int:
@@ -133,7 +139,11 @@ def _instant_ms(text: str) -> int:
 
 
 def _row(
-    cursor: CursorSnapshot, ack_holes: OffsetSet, end: int | None, oldest_ms: int | None
+    cursor: CursorSnapshot,
+    ack_holes: OffsetSet,
+    end: int | None,
+    end_trouble: str | None,
+    oldest_ms: int | None,
 ) -> tuple[Any, ...]:
     part = PartitionStats.of(cursor, log_end=end, oldest_ms=oldest_ms)
     cell, totals = cursor.cell, cursor.totals
@@ -161,5 +171,6 @@ def _row(
         totals.expired,
         cursor.breaker.opened_ms,
         part.trouble,
+        end_trouble,
         part.next_try_ms,
     )

@@ -29,6 +29,7 @@ COLUMNS: Columns = {
     "held": "BIGINT",
     "ack_holes": "BIGINT",
     "trouble": "STRING",
+    "end_trouble": "STRING",
     "oldest_unacked": "TIMESTAMP",
     "oldest_unacked_age_ms": "BIGINT",
     "consumers": CONSUMERS,
@@ -44,11 +45,13 @@ class StatsReader(DataSourceReader):
 
         topic STRING, subscription STRING
         backlog        BIGINT     messages that are not acked: outstanding + never read; null: the topic is
-                                  gone
+                                  gone, or end_trouble
         outstanding, leased, available, delayed, blocked, blocking, held
                        BIGINT     sums over all partitions; see the view cursors
         ack_holes      BIGINT     number of acked ranges above the mark-delete positions
         trouble        STRING     why held dead letters could not be written; null: no failed attempt
+        end_trouble    STRING     why the end of a log cannot be read, for example a partition without a
+                                  leader; null: all can. Its messages are not in backlog
         oldest_unacked TIMESTAMP  time of the oldest outstanding or never read message; null: none
         oldest_unacked_age_ms
                        BIGINT     age of that message at the last known broker time: the time of the last
@@ -94,6 +97,7 @@ def _row(one: SubscriptionStats) -> tuple[Any, ...]:
         one.backlog,
         *(one.total(count) for count in SUMMED),
         one.trouble,
+        one.end_trouble,
         one.oldest_unacked_ms,
         one.oldest_unacked_age_ms,
         [
