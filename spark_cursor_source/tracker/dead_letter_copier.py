@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, cast
 
 from confluent_kafka import KafkaError, Message
@@ -221,24 +223,25 @@ class DeadLetterCopier:
         of_partition = _by_partition(letters)
         for number in rescued.keys() & of_partition.keys():
             assert self._rescue is not None
+            by_offset = _ByOffset(of_partition[number])
             for messages in self._rescue.messages(topic, number, rescued[number]):
                 for rescued_one in messages:
-                    self._copy_to_all(rescued_one, of_partition[number])
+                    self._copy_to_all(rescued_one, by_offset)
         wanted = {
             number: OffsetSet.union(one.decision.offsets for one in of) & there.get(number, EMPTY)
             for number, of in of_partition.items()
         }
+        by_offsets = {number: _ByOffset(of) for number, of in of_partition.items()}
         for ranges in reading_rounds(wanted):
             for message in reader.read(topic, ranges):
-                self._copy_to_all(message, of_partition[place_of(message)[0]])
+                self._copy_to_all(message, by_offsets[place_of(message)[0]])
 
-    def _copy_to_all(self, message: Message | RescuedMessage, letters: Iterable[_Letter]) -> None:
+    def _copy_to_all(self, message: Message | RescuedMessage, letters: _ByOffset) -> None:
         """Copies a message for each letter that it belongs to."""
         offset = offset_of(cast("Message", message))
-        for letter in letters:
-            if offset in letter.decision.offsets:
-                letter.found.append(offset)
-                self._copy(cast("Message", message), letter)
+        for letter in letters.at(offset):
+            letter.found.append(offset)
+            self._copy(cast("Message", message), letter)
 
     def _rescued(
         self, topic: str, wanted: Mapping[int, OffsetSet], there: Mapping[int, OffsetSet]
@@ -338,6 +341,30 @@ def _by_partition(letters: Iterable[_Letter]) -> dict[int, list[_Letter]]:
     for letter in letters:
         found.setdefault(letter.decision.cell.partition, []).append(letter)
     return found
+
+
+class _ByOffset:
+    """Letters of one partition by the offsets of their messages, for messages in ascending order.
+
+    Each rejection with a reason of its own is a letter, so a batch may have as many letters as messages.
+    """
+
+    def __init__(self, letters: Iterable[_Letter]) -> None:
+        self._coming = deque(
+            sorted(
+                ((*span, letter) for letter in letters for span in letter.decision.offsets.iter_ranges()),
+                key=itemgetter(0),
+            )
+        )
+        self._begun: list[tuple[int, _Letter]] = []  # the ranges that begin before the message: end, letter
+
+    def at(self, offset: int) -> list[_Letter]:
+        """Returns the letters that the message at an offset belongs to."""
+        while self._coming and self._coming[0][0] <= offset:
+            _, stop, letter = self._coming.popleft()
+            self._begun.append((stop, letter))
+        self._begun = [one for one in self._begun if one[0] > offset]
+        return [letter for _, letter in self._begun]
 
 
 def _lost(decision: DeadLetter, found: OffsetSet) -> int:

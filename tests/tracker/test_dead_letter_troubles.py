@@ -14,12 +14,15 @@ from confluent_kafka.admin import AclOperation, AdminClient
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import CloseBreaker, Hello, Reject, Release, Start, Withhold
+from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.cursors import CursorTable
+from spark_cursor_source.topics.dead_letters import read_letter
 from spark_cursor_source.topics.markers import MarkerSender
-from spark_cursor_source.topics.retry_pauses import Place, RetryPauses
+from spark_cursor_source.topics.retry_pauses import Place, RetryPauses, withholding
 from spark_cursor_source.tracker.outbox import Outbox
+from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
 from tests.conftest import CreateTopic, DeleteTopic
@@ -145,6 +148,49 @@ def test_a_dead_letter_topic_that_no_broker_makes_holds_up_its_own_letters_only(
     wait_until(lambda: len(withheld(control)) == 2)
     assert {one.cell for one in withheld(control)} == {other}
     assert all("a topic name has" in one.trouble for one in withheld(control))
+
+
+def test_the_work_for_letters_of_one_partition_grows_with_their_number_and_not_with_its_square(
+    control: Control, outbox: Outbox, topics: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many, looks = 300, count_calls(monkeypatch, OffsetSet, "__contains__")
+    cell = queue_with(control, topics, [b"%d" % n for n in range(many)])
+    letters = [replace(dead_letter_of(cell, (n, n + 1)), error=f"order {n}") for n in range(many)]
+    both = dead_letter_of(cell, (0, many), reason="expired")
+    assert outbox.copy([*letters, both]).copied == 2 * many
+    assert len(looks) < 10 * many
+    found = [read_letter(one) for one in read_all(control.config, f"{control.queue}-billing-DLQ")]
+    assert sorted((one.origin_offset, one.error) for one in found if one.reason == "bad") == sorted(
+        (n, f"order {n}") for n in range(many)
+    )
+    assert sorted(one.origin_offset for one in found if one.reason == "expired") == list(range(many))
+
+
+def test_a_cursor_is_changed_once_for_all_letters_that_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = [cell_of("orders"), cell_of("orders", 1)]
+    cursors = {cell.key: cursor_wire.encode(cursor_of(cell, 10)) for cell in cells}
+    withheld = [
+        RetryPauses().withheld(letter, letter.offsets, "no leader", None, tried=True)
+        for cell in cells
+        for n in range(5)
+        for letter in [replace(dead_letter_of(cell, (n, n + 1)), error=f"order {n}")]
+    ]
+    changes = count_calls(monkeypatch, CursorSnapshot, "withholding")
+    changed = withholding(cursors, withheld)
+    assert len(changes) == len(cells)
+    assert [len(cursor_wire.decode(changed[cell.key]).held) for cell in cells] == [5, 5]
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, of: type, name: str) -> list[object]:
+    """A list that grows by one entry with each call of a method."""
+    real, calls = getattr(of, name), list[object]()
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        calls.append(None)
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(of, name, counted)
+    return calls
 
 
 def test_a_right_that_is_missing_holds_up_the_letters_that_need_it(
