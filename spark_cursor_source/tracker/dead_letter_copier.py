@@ -123,6 +123,7 @@ class DeadLetterCopier:
         except BaseException:
             self._copies.discard()
             self._targets.forget()
+            self._refused.clear()
             raise
         self._learn(letters, spent_ms=budget.spent_ms)
         withheld = [
@@ -263,6 +264,8 @@ class DeadLetterCopier:
         decision, offset = letter.decision, offset_of(message)
 
         def told(error: KafkaError | None) -> None:
+            if offset not in letter.unanswered:
+                return  # it is held already, and its producer was closed
             letter.unanswered.discard(offset)
             if error is None:
                 letter.copied += 1
@@ -289,15 +292,15 @@ class DeadLetterCopier:
 
     def _flush(self, letters: Iterable[_Letter]) -> None:
         """Waits for the brokers' responses. Holds refused messages."""
-        self._await_answers(letters)
+        answered = self._await_answers(letters)
         refused, self._refused = self._refused, []
         # A broker rejects a whole produce batch because of one record, so each refused message is retried
-        # alone.
+        # alone, unless the wait for answers has closed the producer.
         again = Deadline.after_ms(self._patience_ms)
         for message, letter, error in refused:
-            if error.code() in OF_ONE_MESSAGE and not again.over:
+            if answered and error.code() in OF_ONE_MESSAGE and not again.over:
                 self._copy(message, letter)
-                self._await_answers([letter])
+                answered = self._await_answers([letter])
             else:
                 self._refused.append((message, letter, error))
         for message, letter, error in self._refused:
@@ -310,9 +313,11 @@ class DeadLetterCopier:
             self._targets.forget()
         self._refused.clear()
 
-    def _await_answers(self, letters: Iterable[_Letter]) -> None:
+    def _await_answers(self, letters: Iterable[_Letter]) -> bool:
+        """Returns False if answers are missing. The messages are held then, and the producer is closed."""
         try:
             self._copies.flush()
+            return True
         except CopiesNotDurable as failed:
             for letter in letters:
                 offsets = OffsetSet.from_offsets(letter.unanswered)
@@ -320,6 +325,7 @@ class DeadLetterCopier:
                 letter.unanswered.clear()
             self._copies.discard()
             self._targets.forget()
+            return False
 
     def _learn(self, letters: Iterable[_Letter], *, spent_ms: int) -> None:
         """Records topics that failed, and clears topics that succeeded."""

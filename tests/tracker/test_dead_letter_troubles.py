@@ -16,7 +16,9 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import CloseBreaker, Hello, Reject, Release, Start, Withhold
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.errors import CopiesNotDurable
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.topics.copies import MessageCopier
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.dead_letters import read_letter
 from spark_cursor_source.topics.markers import MarkerSender
@@ -125,6 +127,34 @@ def test_one_message_that_is_too_large_is_held_and_its_neighbours_are_written_on
     again = replace(letter, offsets=offsets((1, 2)), tries=1)
     wait_until(lambda: outbox.copy([again]).copied == 1)
     assert dead(control) == [*small, LARGE]
+
+
+@pytest.mark.parametrize("refused", [True, False], ids=["after a refusal", "before any answer"])
+def test_messages_are_held_once_when_the_wait_for_answers_fails(
+    control: Control,
+    outbox: Outbox,
+    queue: Cell,
+    topics: ClusterAdmin,
+    monkeypatch: pytest.MonkeyPatch,
+    refused: bool,
+) -> None:
+    topics.create({f"{control.queue}-billing-DLQ": (1, {"max.message.bytes": 1_000})})
+    flush = MessageCopier.flush
+
+    def failing(copies: MessageCopier) -> None:
+        if refused:
+            flush(copies)
+        raise CopiesNotDurable(control.queue, 1, "no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MessageCopier, "flush", failing)
+        withheld = outbox.copy([dead_letter_of(queue, (1, 3))]).withheld
+    assert sum(len(one.offsets) for one in withheld) == 2
+    assert OffsetSet.union(one.offsets for one in withheld) == offsets((1, 3))
+    wanted = "MSG_SIZE_TOO_LARGE" if refused else "no answer"
+    assert all(wanted in one.why for one in withheld)
+    again = replace(dead_letter_of(queue, (3, 4)), tries=1)
+    wait_until(lambda: outbox.copy([again]).copied == 1)
 
 
 def test_small_messages_that_are_too_large_together_are_written_one_by_one(
