@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient
 
 from spark_cursor_source.core.cell import Cell
@@ -16,12 +17,13 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import CloseBreaker, Hello, Reject, Release, Start, Withhold
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.errors import CopiesNotDurable
+from spark_cursor_source.errors import CopiesNotDurable, KafkaUnavailable
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.copies import MessageCopier
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.dead_letters import read_letter
 from spark_cursor_source.topics.markers import MarkerSender
+from spark_cursor_source.topics.rescue import Rescue
 from spark_cursor_source.topics.retry_pauses import Place, RetryPauses, withholding
 from spark_cursor_source.tracker.outbox import Outbox
 from spark_cursor_source.wire import cursor as cursor_wire
@@ -257,6 +259,47 @@ def test_a_dead_letter_topic_that_was_deleted_is_made_again_at_the_next_try(
     if outbox.withheld:  # a client that knows already that the topic is gone makes it at once
         wait_until(lambda: outbox.copy([replace(letter, tries=1)]).copied == 1)
     assert dead(control) == [b"2"]
+
+
+def test_a_rescue_topic_that_cannot_be_read_holds_up_only_the_messages_that_it_may_have(
+    control: Control, new_outbox: Callable[..., Outbox], queue: Cell, admin: AdminClient
+) -> None:
+    partition = TopicPartition(control.queue, 0, 3)
+    next(iter(admin.delete_records([partition]).values())).result()
+    nowhere = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}
+    rescue = Rescue(nowhere, "rescue", control.markers)
+    outbox = new_outbox(control, copy_patience_ms=5_000, rescue=rescue)
+    whole, partly = dead_letter_of(queue, (8, 10), reason="expired"), dead_letter_of(queue, (2, 5))
+    done = outbox.copy([whole, partly])
+    assert (done.copied, done.lost) == (4, 0)
+    assert [(one.decision, one.offsets) for one in done.withheld] == [(partly, offsets((2, 3)))]
+    later = outbox.copy([dead_letter_of(queue, (1, 2)), dead_letter_of(queue, (7, 8))])
+    assert (later.copied, later.lost) == (1, 0)
+    assert [one.offsets for one in later.withheld] == [offsets((1, 2))]
+    assert later.withheld[0].why == done.withheld[0].why, "the pause is that of the rescue topic"
+
+
+def test_copies_that_cannot_be_read_are_held_and_the_messages_of_the_queue_are_written(
+    control: Control, new_outbox: Callable[..., Outbox], queue: Cell, admin: AdminClient
+) -> None:
+    class Failing(Rescue):
+        def within(self, timeout_ms: int) -> Rescue:
+            return self
+
+        def has(self, topic: str, wanted: Mapping[int, OffsetSet]) -> dict[int, OffsetSet]:
+            return dict(wanted)
+
+        def messages(self, topic: str, partition: int, wanted: OffsetSet) -> Any:
+            raise KafkaUnavailable("read", 2_000, "no leader")
+
+    partition = TopicPartition(control.queue, 0, 3)
+    next(iter(admin.delete_records([partition]).values())).result()
+    outbox = new_outbox(control, rescue=Failing(control.config, "rescue", control.markers))
+    letter = dead_letter_of(queue, (2, 5))
+    done = outbox.copy([letter])
+    assert (done.copied, done.lost) == (2, 0)
+    assert [one.offsets for one in done.withheld] == [offsets((2, 3))]
+    assert outbox.copy([dead_letter_of(queue, (5, 6))]).copied == 1
 
 
 def test_where_a_try_has_just_failed_nothing_new_is_tried_for_a_while() -> None:
