@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import (
@@ -20,6 +21,7 @@ from spark_cursor_source.core.marker import Delete, End, Hello, Marker, Start
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
+from spark_cursor_source.tracker.rescue_copier import RescueCopier
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire.rescue import read_key
 from tests.kafka.control_plane import (
@@ -102,6 +104,31 @@ def test_a_topic_that_the_tracker_may_not_read_holds_up_no_other_and_is_tried_ag
         bind_bob(admin, *missing, AclPermissionType.ALLOW)
         wait_until(lambda: copied(control, denied.topic) == {0, 1, 2})
         tracker.check()
+
+
+@pytest.mark.parametrize("place", ["check", "begin"])
+def test_an_error_that_nobody_expects_does_not_end_the_rescue(
+    control: Control,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+) -> None:
+    cells = [queue_with(control, f"{name}-{control.name}", 3) for name in ("a", "b")]
+    real, failures = getattr(RescueCopier, place), [SystemError("a bug of a library"), ValueError()]
+
+    def failing(copier: RescueCopier, what: Any, *arguments: Any) -> Any:
+        if failures and (place == "begin" or what.topic == cells[0].topic):
+            raise failures.pop()
+        return real(copier, what, *arguments)
+
+    monkeypatch.setattr(RescueCopier, place, failing)
+    options = options_of(control, tmp_path, rescueTopic=rescue_of(control), **RESCUE)
+    with Tracker(options), caplog.at_level(logging.WARNING):
+        put(control, *(Hello(cell=cell, run_id="run", position=0) for cell in cells))
+        wait_until(lambda: all(copied(control, cell.topic) == {0, 1, 2} for cell in cells))
+    assert "why=ValueError()" in caplog.text
+    assert "event=rescue_ended" not in caplog.text
 
 
 def test_a_topic_without_retention_is_not_copied_and_a_tracker_without_the_option_has_no_rescue(
