@@ -21,10 +21,10 @@ from spark_cursor_source.kafka.error_codes import facts, shown
 from spark_cursor_source.kafka.range_consumer import place_of
 from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.kafka.reading import offset_of
+from spark_cursor_source.kafka.record_headers import headers_of
 from spark_cursor_source.topics.copies import (
     OF_ONE_MESSAGE,
     MessageCopier,
-    headers_of,
     original_ms_of,
     reading_rounds,
 )

@@ -45,6 +45,7 @@ from tests.kafka.control_plane import (
     read_all,
     set_config,
 )
+from tests.kafka.raw_headers import produce_with_headers
 from tests.kafka.tracker_thread import running_tracker
 from tests.waiting import wait_until
 
@@ -157,6 +158,16 @@ def test_messages_are_held_once_when_the_wait_for_answers_fails(
     assert all(wanted in one.why for one in withheld)
     again = replace(dead_letter_of(queue, (3, 4)), tries=1)
     wait_until(lambda: outbox.copy([again]).copied == 1)
+
+
+def test_a_message_with_a_header_name_that_is_not_utf_8_is_written_with_its_headers(
+    control: Control, outbox: Outbox, queue: Cell
+) -> None:
+    servers = control.config["bootstrap.servers"]
+    produce_with_headers(servers, control.queue, b"10", [(b"good", b"1"), (b"caf\xe9", b"open")])
+    assert outbox.copy([dead_letter_of(queue, (9, 11))]).copied == 2
+    _, letter = map(read_letter, read_all(control.config, f"{control.queue}-billing-DLQ"))
+    assert letter.headers == (("good", b"1"), ("caf\ufffd", b"open"))
 
 
 def test_small_messages_that_are_too_large_together_are_written_one_by_one(

@@ -23,7 +23,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.tracker.rescue_copier import RescueCopier
 from spark_cursor_source.wire import marker as marker_wire
-from spark_cursor_source.wire.rescue import read_key
+from spark_cursor_source.wire.rescue import decode, read_key
 from tests.kafka.control_plane import (
     PARTITIONS,
     Control,
@@ -37,6 +37,7 @@ from tests.kafka.control_plane import (
     read_all,
     set_config,
 )
+from tests.kafka.raw_headers import produce_with_headers
 from tests.kafka.tracker_thread import options_of
 from tests.waiting import wait_until
 
@@ -129,6 +130,18 @@ def test_an_error_that_nobody_expects_does_not_end_the_rescue(
         wait_until(lambda: all(copied(control, cell.topic) == {0, 1, 2} for cell in cells))
     assert "why=ValueError()" in caplog.text
     assert "event=rescue_ended" not in caplog.text
+
+
+def test_a_message_with_a_header_that_is_not_utf_8_is_copied(control: Control, tmp_path: Path) -> None:
+    cell = queue_with(control, control.queue, 1)
+    servers = control.config["bootstrap.servers"]
+    produce_with_headers(servers, cell.topic, b"1", [(b"caf\xe9", b"open")])
+    put(control, Hello(cell=cell, run_id="run", position=0))
+    with Tracker(options_of(control, tmp_path, rescueTopic=rescue_of(control), **RESCUE)) as tracker:
+        wait_until(lambda: copied(control, cell.topic) == {0, 1}, between=tracker.check)
+    records = read_all(control.config, rescue_of(control))
+    found = [decode(record.value() or b"").headers for record in records if record.value()]
+    assert (("caf\ufffd", b"open"),) in found
 
 
 def test_a_topic_without_retention_is_not_copied_and_a_tracker_without_the_option_has_no_rescue(
