@@ -46,6 +46,7 @@ from spark_cursor_source.errors import (
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.range_consumer import STALL_TIMEOUT_MS
+from spark_cursor_source.kafka.record_headers import headers_of
 from spark_cursor_source.topics.redelivered import redelivered
 from spark_cursor_source.topics.rescue import Rescue, RescuedMessage
 
@@ -182,7 +183,7 @@ def read_message_history(
         timestamp_ms=timestamp_ms,
         size=None if message is None else len(key or b"") + len(value or b""),
         key=key,
-        headers=() if message is None else tuple(message.headers() or ()),  # type: ignore[arg-type]
+        headers=() if message is None else tuple(headers_of(message)),
         value=value if payload else None,
         states=(*with_hosts(states, topics, group_id_prefix), *life.states),
         events=_in_time([*_named(events, topics, group_id_prefix, (topic, partition)), *life.events]),

@@ -13,7 +13,7 @@ from spark_cursor_source.core.marker import MAX_LEASE_MS
 from spark_cursor_source.core.message_state import MessageState
 from spark_cursor_source.interop.redelivery_count import redelivery_count
 from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.topics.copies import headers_of
+from spark_cursor_source.kafka.record_headers import headers_of
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
@@ -13,6 +14,9 @@ from spark_cursor_source.core.delivery_times import UNKNOWN, FirstDeliveries
 from spark_cursor_source.core.limits import NO_LIMITS, Limits
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.ttl import MessageAges
+
+OTHER_ERRORS = "one of many errors"
+MAX_ERRORS = 1_000  #: limit of held groups of dead letters; further ones share one error text
 
 
 class Lease(NamedTuple):
@@ -67,6 +71,10 @@ class HeldLetters(NamedTuple):
     trouble: str = ""  #: error of the last failed write; empty: the breaker holds the letters
     retry_ms: int = 0  #: broker time of the next retry
     tries: int = 0  #: number of failed writes; 0: the breaker holds the letters
+
+    def of_many(self) -> HeldLetters:
+        """Returns the attributes under which letters are held beyond ``MAX_ERRORS`` groups."""
+        return self._replace(error=OTHER_ERRORS, last_delivery_ms=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,15 +241,26 @@ class CursorSnapshot:
         """
         return min((held.retry_ms for held, _ in self.held if held.tries and held.retry_ms), default=None)
 
-    def withholding(self, held: HeldLetters, offsets: OffsetSet) -> CursorSnapshot:
-        """Returns a copy in which dead letters that could not be written are outstanding again."""
-        groups = dict(self.held)
-        groups[held] = groups.get(held, EMPTY) | offsets
-        letters = max(0, self.totals.dead_lettered - len(offsets))
+    def withholding(self, letters: Iterable[tuple[HeldLetters, OffsetSet]]) -> CursorSnapshot:
+        """Returns a copy in which dead letters that could not be written are outstanding again.
+
+        A Seek or restore after the decision may have made some of them unread or outstanding. These stay so.
+        """
+        letters = list(letters)
+        gone = OffsetSet.union(offsets for _, offsets in letters)
+        gone = gone.below(self.read_position) - self.outstanding
+        written = max(0, self.totals.dead_lettered - len(gone))
+        groups = {held: [offsets] for held, offsets in self.held}
+        for held, offsets in letters:
+            if some := offsets & gone:
+                gone -= some  # two letters can be of one message
+                known = held in groups or len(groups) < MAX_ERRORS
+                groups.setdefault(held if known else held.of_many(), []).append(some)
+        united = [(held, OffsetSet.union(some)) for held, some in groups.items()]
         return replace(
             self,
-            held=tuple(sorted(groups.items(), key=lambda item: item[0])),
-            totals=replace(self.totals, dead_lettered=letters),
+            held=tuple(sorted(united, key=lambda item: item[0])),
+            totals=replace(self.totals, dead_lettered=written),
         )
 
     def position_past(self, messages: int, *, end: int) -> int:

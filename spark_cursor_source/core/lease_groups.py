@@ -86,10 +86,11 @@ class LeaseGroups(Generic[_Group]):
         """Removes offsets from all groups and returns the number of removed offsets."""
         taken = 0
         for group, held in self:
-            # Most groups have none of the offsets; this saves a copy of their bitmaps.
-            if found := held & offsets:
-                self.remove(group, found)
-                taken += len(found)
+            if held.isdisjoint(offsets):  # as most groups are; this makes no bitmap
+                continue
+            found = held & offsets
+            self.remove(group, found)
+            taken += len(found)
         return taken
 
     def offsets(self) -> Iterable[OffsetSet]:

@@ -76,6 +76,7 @@ from typing import TypeVar, assert_never
 from spark_cursor_source.core.blocked import BlockedMessages
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import (
+    MAX_ERRORS,
     Available,
     CursorSnapshot,
     Delayed,
@@ -130,8 +131,6 @@ from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
 MAX_DELIVERIES = "max-deliveries"  #: dead-letter reason: no deliveries are left
 REJECTED = "rejected"  #: dead-letter reason: the handler rejected the message
 EXPIRED = "expired"  #: dead-letter reason: older than the TTL
-OTHER_ERRORS = "one of many errors"
-MAX_ERRORS = 1_000  #: limit of held groups of dead letters; further ones share one error text
 #: limit of expired messages of a cell that one batch copies as dead letters
 MAX_EXPIRED = 100_000
 MAX_SAVED = 8  #: limit of saved states of a cell beside ``UNDO``
@@ -808,7 +807,7 @@ class CellTracker:
 
     def _hold(self, letter: HeldLetters, offsets: OffsetSet) -> None:
         if letter not in self._held and len(self._held) >= MAX_ERRORS:
-            letter = letter._replace(error=OTHER_ERRORS, last_delivery_ms=0)
+            letter = letter.of_many()
         self._held.add(letter, offsets)
 
     def _announce(self, owner: str) -> None:

@@ -29,6 +29,7 @@ from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import facts, shown
 from spark_cursor_source.kafka.range_consumer import place_of
 from spark_cursor_source.kafka.range_reader import RangeReader
+from spark_cursor_source.kafka.record_headers import headers_of
 from spark_cursor_source.kafka.transaction import Record
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions, subscription_of
 from spark_cursor_source.topics.copies import (
@@ -36,7 +37,6 @@ from spark_cursor_source.topics.copies import (
     OF_ONE_MESSAGE,
     Headers,
     MessageCopier,
-    headers_of,
     original_ms_of,
     reading_rounds,
     still_there,

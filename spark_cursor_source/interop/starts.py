@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import Any
 
 from confluent_kafka import Message
 
@@ -17,6 +16,7 @@ from spark_cursor_source.kafka.consumers import borrowed_consumer
 from spark_cursor_source.kafka.range_consumer import Removed, read_range
 from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.kafka.reading import offset_of
+from spark_cursor_source.kafka.record_headers import headers_of
 from spark_cursor_source.wire.marker import MAX_DELIVERY_COUNT, MarkerType, MarkerV1, decode
 
 Range = tuple[int, int]
@@ -106,7 +106,7 @@ def delivery_count_of(message: Message) -> int:
 
     A copy contains its redelivery count in a header.
     """
-    headers: Any = message.headers()  # a list of pairs, or None
+    headers = headers_of(message)
     if not headers:
         return 1
     try:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
-from spark_cursor_source.topics.copies import headers_of
+from spark_cursor_source.kafka.record_headers import headers_of
 
 HEADER_AUTHOR = "cursorq-author"
 HEADER_ACTION = "cursorq-action"

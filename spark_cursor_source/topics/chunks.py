@@ -15,6 +15,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from spark_cursor_source.core.slices import KeyShare
 from spark_cursor_source.kafka.reading import offset_of
+from spark_cursor_source.kafka.record_headers import all_headers, headers_of
 from spark_cursor_source.topics.message_columns import ARROW_TYPES, HEADERS
 
 Array = Any  # pyarrow has no type annotations
@@ -86,10 +87,10 @@ class MessageChunk(Chunk):
         return list(map(Message.key, self.messages))
 
     def with_headers(self, names: Collection[str]) -> Iterator[tuple[int, Headers, int | None]]:
+        given = all_headers(self.messages)
         # Two checks without a call per message. Topics without headers only pay for the first one.
-        if not any(map(Message.headers, self.messages)):
+        if not any(given):
             return
-        given: list[Any] = list(map(Message.headers, self.messages))
         wanted = frozenset(names)
         if wanted.isdisjoint([name for headers in given if headers for name, _ in headers]):
             return
@@ -109,9 +110,7 @@ class MessageChunk(Chunk):
             _timestamp_types(types),
         ]
         if include_headers:
-            arrays.append(
-                pa.array([one or None for one in map(Message.headers, messages)], ARROW_TYPES[HEADERS])
-            )
+            arrays.append(pa.array([one or None for one in all_headers(messages)], ARROW_TYPES[HEADERS]))
         return arrays
 
 
@@ -138,7 +137,7 @@ class RescuedChunk(Chunk):
     def with_headers(self, names: Collection[str]) -> Iterator[tuple[int, Headers, int | None]]:
         wanted = frozenset(names)
         for index, one in enumerate(self.messages):
-            headers = one.headers()
+            headers = headers_of(one)
             if headers and not wanted.isdisjoint([name for name, _ in headers]):
                 kind, timestamp_ms = one.timestamp()
                 yield index, headers, None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms
@@ -153,7 +152,7 @@ class RescuedChunk(Chunk):
             _timestamp_types(types),
         ]
         if include_headers:
-            arrays.append(pa.array([one.headers() or None for one in self.messages], ARROW_TYPES[HEADERS]))
+            arrays.append(pa.array([headers_of(one) or None for one in self.messages], ARROW_TYPES[HEADERS]))
         return arrays
 
 

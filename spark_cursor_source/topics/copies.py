@@ -22,6 +22,7 @@ from spark_cursor_source.kafka.confirmed_producer import (
     Unconfirmed,
 )
 from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.record_headers import headers_of
 from spark_cursor_source.wire.original_time import original_ms
 
 ANY_PARTITION = -1  #: the producer chooses the partition
@@ -128,12 +129,6 @@ def _telling(unconfirmed: Unconfirmed, told: Told) -> OnDelivery:
 
 def _not_durable(unconfirmed: Unconfirmed, topic: str, why: str) -> CopiesNotDurable:
     return CopiesNotDurable(unconfirmed.topic or topic, unconfirmed.unsent, unconfirmed.why(why))
-
-
-def headers_of(message: Message) -> Headers:
-    """Return the headers of a record. Empty if it has none."""
-    headers: Any = message.headers()
-    return headers or []
 
 
 def original_ms_of(message: Message) -> int | None:

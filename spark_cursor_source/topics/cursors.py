@@ -176,7 +176,7 @@ class CursorTable:
 
         Raises:
             LaterCursorVersion: a newer version of the library wrote the cursor.
-            InvalidControlRecord: the cursor is split into parts that do not belong together.
+            InvalidControlRecord: the cursor contradicts itself, or its parts do not belong together.
         """
         key = cell.key
         if key not in self._decoded:
@@ -227,8 +227,8 @@ class CursorTable:
         """Return the cursors that have changed since the last call, or all at the first call.
 
         The value of a deleted cursor is None, and also that of a cursor whose tracker now uses another
-        markers topic. A cursor whose parts do not belong together is omitted with a warning, and its cell is
-        in :attr:`torn` until its records change again.
+        markers topic. A cursor that contradicts itself, or whose parts do not belong together, is omitted
+        with a warning, and its cell is in :attr:`torn` until its records change again.
 
         Raises:
             LaterCursorVersion: a newer version of the library wrote a cursor.
@@ -351,12 +351,15 @@ class CursorTable:
         return None if values is None else wire.from_records(values, key)
 
     def _decode(self, key: bytes) -> CursorSnapshot | None:
-        whole = self.value(key)  # raises for a torn cursor, which must not read as "no cursor"
+        # A cursor that is torn or contradicts itself raises: it must not read as "no cursor".
+        whole = self.value(key)
         try:
             cursor = None if whole is None else wire.decode(whole)
         except LaterCursorVersion:
             raise
         except InvalidControlRecord as why:
+            if whole is not None and wire.is_cursor_of(key, whole):
+                raise
             log.debug(
                 "A record of the cursors topic is not a cursor and is ignored. event=cursor_ignored "
                 "topic=%s key=%r why=%s",

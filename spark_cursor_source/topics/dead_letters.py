@@ -12,7 +12,8 @@ from spark_cursor_source.core.error_template import error_template
 from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.errors import NoDeadLetter
 from spark_cursor_source.kafka.reading import offset_of
-from spark_cursor_source.topics.copies import Headers, headers_of, original_ms_of
+from spark_cursor_source.kafka.record_headers import headers_of
+from spark_cursor_source.topics.copies import Headers, original_ms_of
 from spark_cursor_source.wire.deliver_at import due
 from spark_cursor_source.wire.original_time import HEADER_TIMESTAMP
 

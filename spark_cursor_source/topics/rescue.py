@@ -266,14 +266,25 @@ class Rescue:
     Copies of a topic that was deleted and created again are not those of the present topic.
     """
 
-    def __init__(self, config: Mapping[str, Any], rescue_topic: str, markers_topic: str) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        rescue_topic: str,
+        markers_topic: str,
+        *,
+        timeout_ms: int = PATIENCE_MS,
+    ) -> None:
         self._config = {name: value for name, value in config.items() if name != "isolation.level"}
-        self._rescue_topic, self._markers_topic = rescue_topic, markers_topic
+        self.topic, self._markers_topic, self._timeout_ms = rescue_topic, markers_topic, timeout_ms
 
     @classmethod
     def of(cls, options: SourceOptions) -> Rescue:
         """Return the copies for a query with these options."""
         return cls(client_config(options.kafka, "consumer"), options.rescue_topic, options.markers_topic)
+
+    def within(self, timeout_ms: int) -> Rescue:
+        """Return the same copies, whose reader waits no longer than this for each answer of the brokers."""
+        return Rescue(self._config, self.topic, self._markers_topic, timeout_ms=timeout_ms)
 
     def messages(self, topic: str, partition: int, wanted: OffsetSet) -> Generator[list[RescuedMessage]]:
         """Yield the copies of these offsets in offset order, in lists of limited size.
@@ -312,7 +323,7 @@ class Rescue:
     @contextmanager
     def _known(self, topic: str, partition: int) -> Iterator[tuple[RescueIndex | None, RescuePlace | None]]:
         """Lend the index of this process, up to date for a partition. None: there are no copies."""
-        key = frozenset(self._config.items()), self._rescue_topic, self._markers_topic
+        key = frozenset(self._config.items()), self.topic, self._markers_topic, self._timeout_ms
         with _indexes.lend(key, self._new_index) as index:
             place = None
             try:
@@ -321,13 +332,15 @@ class Rescue:
                 log.error(
                     "The rescue topic cannot be read, so messages that retention has deleted count as lost. "
                     "event=rescue_unreadable topic=%s why=%s",
-                    self._rescue_topic,
+                    self.topic,
                     denied,
                 )
             yield (None, None) if place is None else (index, place)
 
     def _new_index(self) -> RescueIndex:
-        return RescueIndex(self._config, self._rescue_topic, markers_topic=self._markers_topic)
+        return RescueIndex(
+            self._config, self.topic, markers_topic=self._markers_topic, timeout_ms=self._timeout_ms
+        )
 
 
 def _keep(_: RescueIndex) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from spark_cursor_source.core.cursor import CursorSnapshot, HeldLetters
+from spark_cursor_source.core.cursor import HeldLetters
 from spark_cursor_source.core.marker import Withhold
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.tracker import DeadLetter
@@ -80,7 +80,7 @@ def withholding(cursors: Mapping[bytes, bytes], withheld: Iterable[Withheld]) ->
 
     They stay held until the tracker has read the withhold marker.
     """
-    changed: dict[bytes, CursorSnapshot] = {}
+    held_of: dict[bytes, list[tuple[HeldLetters, OffsetSet]]] = {}
     for letters in withheld:
         decision = letters.decision
         held = HeldLetters(
@@ -92,11 +92,13 @@ def withholding(cursors: Mapping[bytes, bytes], withheld: Iterable[Withheld]) ->
             0,  # the broker time of the marker is not known yet
             letters.tries,
         )
-        key = decision.cell.key
-        if key in cursors:
-            cursor = changed.get(key) or cursor_wire.decode(cursors[key])
-            changed[key] = cursor.withholding(held, letters.offsets)
-    return {**cursors, **{key: cursor_wire.encode(cursor) for key, cursor in changed.items()}}
+        if decision.cell.key in cursors:
+            held_of.setdefault(decision.cell.key, []).append((held, letters.offsets))
+    changed = {
+        key: cursor_wire.encode(cursor_wire.decode(cursors[key]).withholding(some))
+        for key, some in held_of.items()
+    }
+    return {**cursors, **changed}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, cast
 
 from confluent_kafka import KafkaError, Message
@@ -19,10 +21,10 @@ from spark_cursor_source.kafka.error_codes import facts, shown
 from spark_cursor_source.kafka.range_consumer import place_of
 from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.kafka.reading import offset_of
+from spark_cursor_source.kafka.record_headers import headers_of
 from spark_cursor_source.topics.copies import (
     OF_ONE_MESSAGE,
     MessageCopier,
-    headers_of,
     original_ms_of,
     reading_rounds,
 )
@@ -65,11 +67,17 @@ class _Letter:
     copied: int = 0
     held: list[_Held] = field(default_factory=list)
 
+    @property
+    def rest(self) -> OffsetSet:
+        """Offsets of messages that are neither read nor held."""
+        held = OffsetSet.union(one.offsets for one in self.held)
+        return self.decision.offsets - OffsetSet.from_offsets(self.found) - held
+
     def hold(
         self, why: str, place: Place | None = None, *, offsets: OffsetSet | None = None, tried: bool = True
     ) -> None:
-        """Holds messages back for a later try: ``offsets``, or all of the decision."""
-        withheld = self.decision.offsets if offsets is None else offsets
+        """Holds messages back for a later try: ``offsets``, or the rest."""
+        withheld = self.rest if offsets is None else offsets
         if withheld:
             self.held.append(_Held(withheld, why, place, tried))
 
@@ -90,7 +98,7 @@ class DeadLetterCopier:
         patience_ms: int,
         rescue: Rescue | None = None,
     ) -> None:
-        self._rescue = rescue
+        self._rescue = None if rescue is None else rescue.within(patience_ms)
         self._topics = topics
         self._patience_ms = patience_ms
         self._targets = DeadLetterTopics(topics)
@@ -121,6 +129,7 @@ class DeadLetterCopier:
         except BaseException:
             self._copies.discard()
             self._targets.forget()
+            self._refused.clear()
             raise
         self._learn(letters, spent_ms=budget.spent_ms)
         withheld = [
@@ -159,15 +168,13 @@ class DeadLetterCopier:
             for letter in tried:
                 letter.hold(f"no time was left: {budget.spent_ms} ms were spent on others", tried=False)
             return 0
-        topics = self._topics.within(Deadline.after_ms(self._patience_ms))
         source = Place("read", topic)
         wanted = {
             number: OffsetSet.union(one.decision.offsets for one in of)
             for number, of in _by_partition(tried).items()
         }
         try:
-            there, leaderless = readable(topics, topic, wanted)
-            rescued = self._rescued(topic, wanted, there)
+            there, leaderless = readable(self._in_time(), topic, wanted)
         except KafkaFailure as failed:
             for letter in tried:
                 letter.hold(facts(failed), source)
@@ -175,17 +182,22 @@ class DeadLetterCopier:
         for letter in tried:
             if letter.decision.cell.partition in leaderless:
                 letter.hold(f"partition {letter.decision.cell.partition} of topic '{topic}' has no leader")
+        rescued = self._rescued(topic, tried, there)
         found = {number: there[number] | rescued.get(number, EMPTY) for number in there}
-        self._find_targets([one for one in tried if not one.held], topic, topics, found)
-        ready = [letter for letter in tried if not letter.held]
+        self._find_targets([one for one in tried if one.rest], topic, found)
+        ready = [letter for letter in tried if letter.rest]
+        self._read_rescued(topic, ready, rescued)
         try:
-            self._read(topic, reader, ready, there, rescued)
+            self._read(topic, reader, ready, there)
         except KafkaFailure as failed:
             for letter in ready:
-                rest = letter.decision.offsets - OffsetSet.from_offsets(letter.found)
-                letter.hold(facts(failed), source, offsets=rest)
+                letter.hold(facts(failed), source, offsets=letter.rest)
             return 0
-        return sum(_lost(letter.decision, OffsetSet.from_offsets(letter.found)) for letter in ready)
+        return sum(_lost(letter.decision, letter.rest) for letter in ready)
+
+    def _in_time(self) -> ClusterAdmin:
+        """Returns a client for one topic, or for the dead-letter topics of one, from now on."""
+        return self._topics.within(Deadline.after_ms(self._patience_ms))
 
     def _is_to_be_tried(self, letter: _Letter) -> bool:
         for place in (Place("read", letter.decision.cell.topic), Place("write", letter.target)):
@@ -195,14 +207,13 @@ class DeadLetterCopier:
                 return False
         return True
 
-    def _find_targets(
-        self, letters: Iterable[_Letter], topic: str, topics: ClusterAdmin, there: Mapping[int, OffsetSet]
-    ) -> None:
+    def _find_targets(self, letters: Iterable[_Letter], topic: str, there: Mapping[int, OffsetSet]) -> None:
         """Ensures that each dead-letter topic exists if at least one message for it exists."""
         wanted: dict[str, list[_Letter]] = {}
         for letter in letters:
             if letter.decision.offsets & there.get(letter.decision.cell.partition, EMPTY):
                 wanted.setdefault(letter.target, []).append(letter)
+        topics = self._in_time()
         for target, of_target in wanted.items():
             try:
                 self._targets.ensure([target], like=topic, topics=topics)
@@ -210,45 +221,80 @@ class DeadLetterCopier:
                 for letter in of_target:
                     letter.hold(facts(failed), Place("write", target))
 
+    def _read_rescued(self, topic: str, letters: Iterable[_Letter], rescued: Mapping[int, OffsetSet]) -> None:
+        """Queues the copies of messages from the rescue topic. Holds those that cannot be read."""
+        of_partition = _by_partition(letters)
+        for number in rescued.keys() & of_partition.keys():
+            assert self._rescue is not None
+            by_offset = _ByOffset(of_partition[number])
+            try:
+                for messages in self._rescue.messages(topic, number, rescued[number]):
+                    for message in messages:
+                        self._copy_to_all(message, by_offset)
+            except KafkaFailure as failed:
+                place = Place("read", self._rescue.topic)
+                for letter in of_partition[number]:
+                    letter.hold(facts(failed), place, offsets=letter.rest & rescued[number])
+
     def _read(
         self,
         topic: str,
         reader: RangeReader,
-        letters: Sequence[_Letter],
+        letters: Iterable[_Letter],
         there: Mapping[int, OffsetSet],
-        rescued: Mapping[int, OffsetSet],
     ) -> None:
         of_partition = _by_partition(letters)
-        for number in rescued.keys() & of_partition.keys():
-            assert self._rescue is not None
-            for messages in self._rescue.messages(topic, number, rescued[number]):
-                for rescued_one in messages:
-                    self._copy_to_all(rescued_one, of_partition[number])
         wanted = {
             number: OffsetSet.union(one.decision.offsets for one in of) & there.get(number, EMPTY)
             for number, of in of_partition.items()
         }
+        by_offset = {number: _ByOffset(of) for number, of in of_partition.items()}
         for ranges in reading_rounds(wanted):
             for message in reader.read(topic, ranges):
-                self._copy_to_all(message, of_partition[place_of(message)[0]])
+                self._copy_to_all(message, by_offset[place_of(message)[0]])
 
-    def _copy_to_all(self, message: Message | RescuedMessage, letters: Iterable[_Letter]) -> None:
+    def _copy_to_all(self, message: Message | RescuedMessage, letters: _ByOffset) -> None:
         """Copies a message for each letter that it belongs to."""
         offset = offset_of(cast("Message", message))
-        for letter in letters:
-            if offset in letter.decision.offsets:
-                letter.found.append(offset)
-                self._copy(cast("Message", message), letter)
+        for letter in letters.at(offset):
+            letter.found.append(offset)
+            self._copy(cast("Message", message), letter)
 
     def _rescued(
-        self, topic: str, wanted: Mapping[int, OffsetSet], there: Mapping[int, OffsetSet]
+        self, topic: str, letters: Iterable[_Letter], there: Mapping[int, OffsetSet]
     ) -> dict[int, OffsetSet]:
-        """Returns the wanted offsets of each partition that are only in the rescue topic."""
-        missing = {number: wanted[number] - there[number] for number in there}
-        missing = {number: offsets for number, offsets in missing.items() if offsets}
-        if self._rescue is None or not missing:
+        """Returns the offsets of each partition that are only in the rescue topic.
+
+        Holds those that are not in the queue topic if the rescue topic cannot be read.
+        """
+        if self._rescue is None:
             return {}
-        return self._rescue.has(topic, missing)
+        place = Place("read", self._rescue.topic)
+        missing: list[tuple[_Letter, OffsetSet]] = []
+        for letter in letters:
+            number = letter.decision.cell.partition
+            if number not in there or not (offsets := letter.decision.offsets - there[number]):
+                continue
+            why = self._troubles.why_not_yet(place, letter.decision)
+            if why is None:
+                missing.append((letter, offsets))
+            else:
+                letter.hold(why, place, offsets=offsets, tried=False)
+        of_partition = _by_partition(letter for letter, _ in missing)
+        wanted = {
+            number: OffsetSet.union(one.decision.offsets for one in of) - there[number]
+            for number, of in of_partition.items()
+        }
+        if not wanted:
+            return {}
+        try:
+            found = self._rescue.has(topic, wanted)
+        except KafkaFailure as failed:
+            for letter, offsets in missing:
+                letter.hold(facts(failed), place, offsets=offsets)
+            return {}
+        self._troubles.succeeded(place)
+        return found
 
     def _target(self, decision: DeadLetter) -> str:
         policy = self._policy_for(decision.cell.subscription)
@@ -260,6 +306,8 @@ class DeadLetterCopier:
         decision, offset = letter.decision, offset_of(message)
 
         def told(error: KafkaError | None) -> None:
+            if offset not in letter.unanswered:
+                return  # it is held already, and its producer was closed
             letter.unanswered.discard(offset)
             if error is None:
                 letter.copied += 1
@@ -286,15 +334,15 @@ class DeadLetterCopier:
 
     def _flush(self, letters: Iterable[_Letter]) -> None:
         """Waits for the brokers' responses. Holds refused messages."""
-        self._await_answers(letters)
+        answered = self._await_answers(letters)
         refused, self._refused = self._refused, []
         # A broker rejects a whole produce batch because of one record, so each refused message is retried
-        # alone.
+        # alone, unless the wait for answers has closed the producer.
         again = Deadline.after_ms(self._patience_ms)
         for message, letter, error in refused:
-            if error.code() in OF_ONE_MESSAGE and not again.over:
+            if answered and error.code() in OF_ONE_MESSAGE and not again.over:
                 self._copy(message, letter)
-                self._await_answers([letter])
+                answered = self._await_answers([letter])
             else:
                 self._refused.append((message, letter, error))
         for message, letter, error in self._refused:
@@ -307,9 +355,11 @@ class DeadLetterCopier:
             self._targets.forget()
         self._refused.clear()
 
-    def _await_answers(self, letters: Iterable[_Letter]) -> None:
+    def _await_answers(self, letters: Iterable[_Letter]) -> bool:
+        """Returns False if answers are missing. The messages are held then, and the producer is closed."""
         try:
             self._copies.flush()
+            return True
         except CopiesNotDurable as failed:
             for letter in letters:
                 offsets = OffsetSet.from_offsets(letter.unanswered)
@@ -317,6 +367,7 @@ class DeadLetterCopier:
                 letter.unanswered.clear()
             self._copies.discard()
             self._targets.forget()
+            return False
 
     def _learn(self, letters: Iterable[_Letter], *, spent_ms: int) -> None:
         """Records topics that failed, and clears topics that succeeded."""
@@ -340,10 +391,33 @@ def _by_partition(letters: Iterable[_Letter]) -> dict[int, list[_Letter]]:
     return found
 
 
-def _lost(decision: DeadLetter, found: OffsetSet) -> int:
+class _ByOffset:
+    """Letters of one partition by the offsets of their messages, for messages in ascending order.
+
+    Each rejection with a reason of its own is a letter, so a batch may have as many letters as messages.
+    """
+
+    def __init__(self, letters: Iterable[_Letter]) -> None:
+        self._coming = deque(
+            sorted(
+                ((*span, letter) for letter in letters for span in letter.decision.offsets.iter_ranges()),
+                key=itemgetter(0),
+            )
+        )
+        self._begun: list[tuple[int, _Letter]] = []  # the ranges that begin before the message: end, letter
+
+    def at(self, offset: int) -> list[_Letter]:
+        """Returns the letters that the message at an offset belongs to."""
+        while self._coming and self._coming[0][0] <= offset:
+            _, stop, letter = self._coming.popleft()
+            self._begun.append((stop, letter))
+        self._begun = [one for one in self._begun if one[0] > offset]
+        return [letter for _, letter in self._begun]
+
+
+def _lost(decision: DeadLetter, missing: OffsetSet) -> int:
     if not decision.delivery_count:
         return 0  # not counted: no consumer has received these offsets, and gaps in the log are not messages
-    missing = decision.offsets - found
     if missing:
         log.error(
             "Messages are no longer in the queue topic, so no dead letter is written for them. "

@@ -28,10 +28,11 @@ from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import shown
 from spark_cursor_source.kafka.range_consumer import place_of
 from spark_cursor_source.kafka.range_reader import RangeReader
+from spark_cursor_source.kafka.record_headers import headers_of
 from spark_cursor_source.metrics import table
 from spark_cursor_source.metrics.counts import Counts
 from spark_cursor_source.options.tracker import TrackerOptions
-from spark_cursor_source.topics.copies import OF_ONE_MESSAGE, MessageCopier, headers_of, reading_rounds
+from spark_cursor_source.topics.copies import OF_ONE_MESSAGE, MessageCopier, reading_rounds
 from spark_cursor_source.topics.rescue import RescueIndex
 from spark_cursor_source.tracker.marker_clocks import monotonic_ms
 from spark_cursor_source.wire import rescue as wire

@@ -98,12 +98,12 @@ class Rescuer:
                 try:
                     self._check()
                     self._all_failed = 0
-                except CursorqError as why:
+                except Exception as why:  # noqa: BLE001 - a bug with one record must not end the thread
                     if not self._all_failed:
                         log.error(
                             "The rescue topic cannot be used, so no message is rescued. The tracker tries "
                             "again. event=rescue_failed why=%s",
-                            why,
+                            _shown(why),
                         )
                     self._all_failed += 1
                 self._show()
@@ -155,7 +155,7 @@ class Rescuer:
             began = time.monotonic()
             try:
                 complete = self._copier.check(check, copies.get(topic, ()))
-            except CursorqError as why:
+            except Exception as why:  # noqa: BLE001 - a bug with one topic must not stop the others
                 self._pause(topic, why)
             else:
                 self._failures.pop(topic, None)
@@ -170,7 +170,7 @@ class Rescuer:
         with self._lock:
             return [cell for of in self._needs.values() for cells in of.values() for cell in cells]
 
-    def _pause(self, topic: str, why: CursorqError) -> None:
+    def _pause(self, topic: str, why: Exception) -> None:
         failures = self._failures[topic] = self._failures.get(topic, 0) + 1
         self._next[topic] = Deadline.after_ms(_pause_ms(failures))
         if failures == 1:
@@ -178,7 +178,7 @@ class Rescuer:
                 "The messages of a topic cannot be rescued now, which is tried again. "
                 "event=rescue_of_topic_failed topic=%s why=%s",
                 topic,
-                why,
+                _shown(why),
             )
 
     def _show(self) -> None:
@@ -191,6 +191,10 @@ class Rescuer:
             left_s = self._copier.margin_ms(topic) / 1000 - (now - checked)
             self._counts.set(table.RESCUE_HEADROOM, topic, to=left_s)
         self._shown = set(self._checked)
+
+
+def _shown(why: Exception) -> str:
+    return str(why) if isinstance(why, CursorqError) else repr(why)
 
 
 def _pause_ms(failures: int) -> int:

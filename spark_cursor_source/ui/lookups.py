@@ -12,7 +12,7 @@ from spark_cursor_source.admin import examine, group_dead_letters, read_audit
 from spark_cursor_source.admin.marker_log import read_quarantine
 from spark_cursor_source.admin.message_history import read_message, read_message_history
 from spark_cursor_source.errors import CursorqError
-from spark_cursor_source.topics.copies import headers_of
+from spark_cursor_source.kafka.record_headers import headers_of
 from spark_cursor_source.ui.collector import Collector
 from spark_cursor_source.ui.pages import Pages, dead_letter_topics, number_of
 from spark_cursor_source.ui.settings import UiSettings

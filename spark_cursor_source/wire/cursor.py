@@ -288,6 +288,19 @@ def decode(value: bytes) -> CursorSnapshot:
     return cursor
 
 
+def is_cursor_of(key: bytes, value: bytes) -> bool:
+    """Tells whether a whole record value says that it is the cursor of the cell with this key.
+
+    If it does, and cannot be decoded, it is a damaged cursor and no record of another program.
+    """
+    try:
+        pb = CursorPb.FromString(value)
+    except UNREADABLE:
+        return False
+    cell = Cell(subscription=pb.cursor_id, topic=pb.stream, partition=pb.partition)
+    return pb.version == VERSION and cell.key == key
+
+
 def _decode_breaker(pb: BreakerPb) -> Breaker:
     return Breaker(
         trip=pb.trip,

@@ -7,16 +7,14 @@ from dataclasses import replace
 import pytest
 
 from spark_cursor_source.core.breaker import BreakerPolicy
-from spark_cursor_source.core.cursor import HeldLetters, Lease
+from spark_cursor_source.core.cursor import MAX_ERRORS, OTHER_ERRORS, HeldLetters, Lease
 from spark_cursor_source.core.marker import Requeue, RestoreState, SaveState
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
 from spark_cursor_source.core.tracker import (
     EXPIRED,
     MAX_DELIVERIES,
-    MAX_ERRORS,
     MAX_EXPIRED,
-    OTHER_ERRORS,
     REJECTED,
     CellTracker,
     DeadLetter,

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from spark_cursor_source.core.breaker import BreakerPolicy
-from spark_cursor_source.core.cursor import HeldLetters
+from spark_cursor_source.core.cursor import MAX_ERRORS, OTHER_ERRORS, HeldLetters
 from spark_cursor_source.core.delivery_times import FirstDeliveries
+from spark_cursor_source.core.marker import Marker, RestoreState, SaveState, Seek
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.policy import RedeliveryPolicy
-from spark_cursor_source.core.tracker import MAX_ERRORS, OTHER_ERRORS, REJECTED
-from tests.core.timeline import A, B, Log, dead, offsets, redeliver
+from spark_cursor_source.core.tracker import REJECTED
+from spark_cursor_source.wire import cursor as wire
+from tests.core.timeline import CELL, A, B, Log, dead, offsets, redeliver
+
+HELD = HeldLetters(1, REJECTED, "bad", 0, "no leader", 0, 1)  # the time of the marker is not known yet
 
 
 def rejected_log(count: int = 3, **options: object) -> Log:
@@ -103,8 +109,7 @@ def test_a_breaker_that_closes_lets_what_is_held_for_a_trouble_wait_for_its_time
 def test_a_tracker_that_is_rebuilt_from_the_cursor_reads_the_marker_again_to_the_same_end() -> None:
     # The cursor of the batch that failed holds the letters at once; its marker comes after it in the log.
     log = rejected_log()
-    held = HeldLetters(1, REJECTED, "bad", 0, "no leader", 0, 1)
-    written = log.state.withholding(held, offsets(1))
+    written = log.state.withholding([(HELD, offsets(1))])
     assert (written.mark_delete, written.totals.dead_lettered) == (0, 2)
     log.withhold(offsets(1), at=2)
     rebuilt = Log()
@@ -112,6 +117,34 @@ def test_a_tracker_that_is_rebuilt_from_the_cursor_reads_the_marker_again_to_the
     rebuilt.end = written.next_marker
     rebuilt.withhold(offsets(1), at=2)
     assert rebuilt.state == log.state
+
+
+@pytest.mark.parametrize("back", [Seek(cell=CELL, position=1), RestoreState(cell=CELL, name="before")])
+def test_a_cursor_does_not_hold_what_a_later_move_of_the_same_batch_brought_back(back: Marker) -> None:
+    log = Log()
+    log.start(offsets((0, 3)), at=0)
+    log.append(SaveState(cell=CELL, name="before"), at=0)
+    log.reject(offsets((0, 3)), at=1)
+    log.append(back, at=2)
+    log.advance(2)
+    written = log.state.withholding([(HELD, offsets((0, 3)))])
+    assert wire.decode(wire.encode(written)) == written
+    assert written.outstanding.starting_at(1) == log.state.outstanding.starting_at(1)
+    assert written.totals.dead_lettered == 3 - len(written.outstanding - log.state.outstanding)
+
+
+def test_a_cursor_holds_a_message_of_two_letters_once() -> None:
+    log = rejected_log()
+    written = log.state.withholding([(HELD, offsets(0, 1)), (HELD._replace(error="worse"), offsets(1, 2))])
+    assert wire.decode(wire.encode(written)).outstanding == offsets((0, 3))
+    assert written.totals.dead_lettered == 0
+
+
+def test_a_cursor_does_not_keep_troubles_without_number_apart() -> None:
+    letters = [(HELD._replace(error=f"order {n}"), offsets(n)) for n in range(MAX_ERRORS + 10)]
+    held = dict(rejected_log(MAX_ERRORS + 10).state.withholding(letters).held)
+    assert len(held) == MAX_ERRORS + 1
+    assert held[HELD._replace(error=OTHER_ERRORS)] == offsets((MAX_ERRORS, MAX_ERRORS + 10))
 
 
 def test_what_is_leased_or_unread_is_no_dead_letter_whatever_a_marker_says() -> None:

@@ -122,16 +122,21 @@ def test_changes_are_those_since_the_last_call(control: Control, tail: CursorTab
     assert tail.changes() == {cells[1]: later, cells[2]: None}
 
 
+# An empty value says that the cursor is in parts, and there are none.
+@pytest.mark.parametrize(
+    "value", [b"", wire.encode(cursor_of(cell_of("orders"), 5, (7, 9)))], ids=["torn", "contradictory"]
+)
 def test_a_torn_cursor_is_left_out_of_the_changes_until_it_is_whole(
-    control: Control, tail: CursorTable, caplog: pytest.LogCaptureFixture
+    control: Control, tail: CursorTable, caplog: pytest.LogCaptureFixture, value: bytes
 ) -> None:
     torn, whole = cell_of("orders"), cell_of("orders", 1)
     write(control, cursor_of(whole, 5))
-    # An empty value says that the cursor is in parts, and there are none.
     place = {"key": torn.key, "partition": torn.control_partition(PARTITIONS)}
-    produce(control.config, control.cursors, [place | {"value": b""}])
+    produce(control.config, control.cursors, [place | {"value": value}])
     wait_until(shows(tail, cursor_of(whole, 5)))
     wait_until(lambda: tail.refresh() or torn.key in tail.record_keys())
+    with pytest.raises(InvalidControlRecord):
+        tail.get(torn)
     assert tail.changes() == {whole: cursor_of(whole, 5)}
     assert "event=cursor_torn" in caplog.text
     assert tail.changes() == {}

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient
 
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import CloseBreaker, Hello, Reject, Release, Start, Withhold
+from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.errors import CopiesNotDurable, KafkaUnavailable
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.topics.copies import MessageCopier
 from spark_cursor_source.topics.cursors import CursorTable
+from spark_cursor_source.topics.dead_letters import read_letter
 from spark_cursor_source.topics.markers import MarkerSender
-from spark_cursor_source.topics.retry_pauses import Place, RetryPauses
+from spark_cursor_source.topics.rescue import Rescue
+from spark_cursor_source.topics.retry_pauses import Place, RetryPauses, withholding
 from spark_cursor_source.tracker.outbox import Outbox
+from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
 from tests.conftest import CreateTopic, DeleteTopic
@@ -38,6 +45,7 @@ from tests.kafka.control_plane import (
     read_all,
     set_config,
 )
+from tests.kafka.raw_headers import produce_with_headers
 from tests.kafka.tracker_thread import running_tracker
 from tests.waiting import wait_until
 
@@ -124,6 +132,44 @@ def test_one_message_that_is_too_large_is_held_and_its_neighbours_are_written_on
     assert dead(control) == [*small, LARGE]
 
 
+@pytest.mark.parametrize("refused", [True, False], ids=["after a refusal", "before any answer"])
+def test_messages_are_held_once_when_the_wait_for_answers_fails(
+    control: Control,
+    outbox: Outbox,
+    queue: Cell,
+    topics: ClusterAdmin,
+    monkeypatch: pytest.MonkeyPatch,
+    refused: bool,
+) -> None:
+    topics.create({f"{control.queue}-billing-DLQ": (1, {"max.message.bytes": 1_000})})
+    flush = MessageCopier.flush
+
+    def failing(copies: MessageCopier) -> None:
+        if refused:
+            flush(copies)
+        raise CopiesNotDurable(control.queue, 1, "no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MessageCopier, "flush", failing)
+        withheld = outbox.copy([dead_letter_of(queue, (1, 3))]).withheld
+    assert sum(len(one.offsets) for one in withheld) == 2
+    assert OffsetSet.union(one.offsets for one in withheld) == offsets((1, 3))
+    wanted = "MSG_SIZE_TOO_LARGE" if refused else "no answer"
+    assert all(wanted in one.why for one in withheld)
+    again = replace(dead_letter_of(queue, (3, 4)), tries=1)
+    wait_until(lambda: outbox.copy([again]).copied == 1)
+
+
+def test_a_message_with_a_header_name_that_is_not_utf_8_is_written_with_its_headers(
+    control: Control, outbox: Outbox, queue: Cell
+) -> None:
+    servers = control.config["bootstrap.servers"]
+    produce_with_headers(servers, control.queue, b"10", [(b"good", b"1"), (b"caf\xe9", b"open")])
+    assert outbox.copy([dead_letter_of(queue, (9, 11))]).copied == 2
+    _, letter = map(read_letter, read_all(control.config, f"{control.queue}-billing-DLQ"))
+    assert letter.headers == (("good", b"1"), ("caf\ufffd", b"open"))
+
+
 def test_small_messages_that_are_too_large_together_are_written_one_by_one(
     control: Control, outbox: Outbox, topics: ClusterAdmin
 ) -> None:
@@ -145,6 +191,49 @@ def test_a_dead_letter_topic_that_no_broker_makes_holds_up_its_own_letters_only(
     wait_until(lambda: len(withheld(control)) == 2)
     assert {one.cell for one in withheld(control)} == {other}
     assert all("a topic name has" in one.trouble for one in withheld(control))
+
+
+def test_the_work_for_letters_of_one_partition_grows_with_their_number_and_not_with_its_square(
+    control: Control, outbox: Outbox, topics: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many, looks = 300, count_calls(monkeypatch, OffsetSet, "__contains__")
+    cell = queue_with(control, topics, [b"%d" % n for n in range(many)])
+    letters = [replace(dead_letter_of(cell, (n, n + 1)), error=f"order {n}") for n in range(many)]
+    both = dead_letter_of(cell, (0, many), reason="expired")
+    assert outbox.copy([*letters, both]).copied == 2 * many
+    assert len(looks) < 10 * many
+    found = [read_letter(one) for one in read_all(control.config, f"{control.queue}-billing-DLQ")]
+    assert sorted((one.origin_offset, one.error) for one in found if one.reason == "bad") == sorted(
+        (n, f"order {n}") for n in range(many)
+    )
+    assert sorted(one.origin_offset for one in found if one.reason == "expired") == list(range(many))
+
+
+def test_a_cursor_is_changed_once_for_all_letters_that_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = [cell_of("orders"), cell_of("orders", 1)]
+    cursors = {cell.key: cursor_wire.encode(cursor_of(cell, 10)) for cell in cells}
+    withheld = [
+        RetryPauses().withheld(letter, letter.offsets, "no leader", None, tried=True)
+        for cell in cells
+        for n in range(5)
+        for letter in [replace(dead_letter_of(cell, (n, n + 1)), error=f"order {n}")]
+    ]
+    changes = count_calls(monkeypatch, CursorSnapshot, "withholding")
+    changed = withholding(cursors, withheld)
+    assert len(changes) == len(cells)
+    assert [len(cursor_wire.decode(changed[cell.key]).held) for cell in cells] == [5, 5]
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, of: type, name: str) -> list[object]:
+    """A list that grows by one entry with each call of a method."""
+    real, calls = getattr(of, name), list[object]()
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        calls.append(None)
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(of, name, counted)
+    return calls
 
 
 def test_a_right_that_is_missing_holds_up_the_letters_that_need_it(
@@ -181,6 +270,47 @@ def test_a_dead_letter_topic_that_was_deleted_is_made_again_at_the_next_try(
     if outbox.withheld:  # a client that knows already that the topic is gone makes it at once
         wait_until(lambda: outbox.copy([replace(letter, tries=1)]).copied == 1)
     assert dead(control) == [b"2"]
+
+
+def test_a_rescue_topic_that_cannot_be_read_holds_up_only_the_messages_that_it_may_have(
+    control: Control, new_outbox: Callable[..., Outbox], queue: Cell, admin: AdminClient
+) -> None:
+    partition = TopicPartition(control.queue, 0, 3)
+    next(iter(admin.delete_records([partition]).values())).result()
+    nowhere = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}
+    rescue = Rescue(nowhere, "rescue", control.markers)
+    outbox = new_outbox(control, copy_patience_ms=5_000, rescue=rescue)
+    whole, partly = dead_letter_of(queue, (8, 10), reason="expired"), dead_letter_of(queue, (2, 5))
+    done = outbox.copy([whole, partly])
+    assert (done.copied, done.lost) == (4, 0)
+    assert [(one.decision, one.offsets) for one in done.withheld] == [(partly, offsets((2, 3)))]
+    later = outbox.copy([dead_letter_of(queue, (1, 2)), dead_letter_of(queue, (7, 8))])
+    assert (later.copied, later.lost) == (1, 0)
+    assert [one.offsets for one in later.withheld] == [offsets((1, 2))]
+    assert later.withheld[0].why == done.withheld[0].why, "the pause is that of the rescue topic"
+
+
+def test_copies_that_cannot_be_read_are_held_and_the_messages_of_the_queue_are_written(
+    control: Control, new_outbox: Callable[..., Outbox], queue: Cell, admin: AdminClient
+) -> None:
+    class Failing(Rescue):
+        def within(self, timeout_ms: int) -> Rescue:
+            return self
+
+        def has(self, topic: str, wanted: Mapping[int, OffsetSet]) -> dict[int, OffsetSet]:
+            return dict(wanted)
+
+        def messages(self, topic: str, partition: int, wanted: OffsetSet) -> Any:
+            raise KafkaUnavailable("read", 2_000, "no leader")
+
+    partition = TopicPartition(control.queue, 0, 3)
+    next(iter(admin.delete_records([partition]).values())).result()
+    outbox = new_outbox(control, rescue=Failing(control.config, "rescue", control.markers))
+    letter = dead_letter_of(queue, (2, 5))
+    done = outbox.copy([letter])
+    assert (done.copied, done.lost) == (2, 0)
+    assert [one.offsets for one in done.withheld] == [offsets((2, 3))]
+    assert outbox.copy([dead_letter_of(queue, (5, 6))]).copied == 1
 
 
 def test_where_a_try_has_just_failed_nothing_new_is_tried_for_a_while() -> None:

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import (
@@ -20,8 +21,9 @@ from spark_cursor_source.core.marker import Delete, End, Hello, Marker, Start
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
+from spark_cursor_source.tracker.rescue_copier import RescueCopier
 from spark_cursor_source.wire import marker as marker_wire
-from spark_cursor_source.wire.rescue import read_key
+from spark_cursor_source.wire.rescue import decode, read_key
 from tests.kafka.control_plane import (
     PARTITIONS,
     Control,
@@ -35,6 +37,7 @@ from tests.kafka.control_plane import (
     read_all,
     set_config,
 )
+from tests.kafka.raw_headers import produce_with_headers
 from tests.kafka.tracker_thread import options_of
 from tests.waiting import wait_until
 
@@ -102,6 +105,43 @@ def test_a_topic_that_the_tracker_may_not_read_holds_up_no_other_and_is_tried_ag
         bind_bob(admin, *missing, AclPermissionType.ALLOW)
         wait_until(lambda: copied(control, denied.topic) == {0, 1, 2})
         tracker.check()
+
+
+@pytest.mark.parametrize("place", ["check", "begin"])
+def test_an_error_that_nobody_expects_does_not_end_the_rescue(
+    control: Control,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+) -> None:
+    cells = [queue_with(control, f"{name}-{control.name}", 3) for name in ("a", "b")]
+    real, failures = getattr(RescueCopier, place), [SystemError("a bug of a library"), ValueError()]
+
+    def failing(copier: RescueCopier, what: Any, *arguments: Any) -> Any:
+        if failures and (place == "begin" or what.topic == cells[0].topic):
+            raise failures.pop()
+        return real(copier, what, *arguments)
+
+    monkeypatch.setattr(RescueCopier, place, failing)
+    options = options_of(control, tmp_path, rescueTopic=rescue_of(control), **RESCUE)
+    with Tracker(options), caplog.at_level(logging.WARNING):
+        put(control, *(Hello(cell=cell, run_id="run", position=0) for cell in cells))
+        wait_until(lambda: all(copied(control, cell.topic) == {0, 1, 2} for cell in cells))
+    assert "why=ValueError()" in caplog.text
+    assert "event=rescue_ended" not in caplog.text
+
+
+def test_a_message_with_a_header_that_is_not_utf_8_is_copied(control: Control, tmp_path: Path) -> None:
+    cell = queue_with(control, control.queue, 1)
+    servers = control.config["bootstrap.servers"]
+    produce_with_headers(servers, cell.topic, b"1", [(b"caf\xe9", b"open")])
+    put(control, Hello(cell=cell, run_id="run", position=0))
+    with Tracker(options_of(control, tmp_path, rescueTopic=rescue_of(control), **RESCUE)) as tracker:
+        wait_until(lambda: copied(control, cell.topic) == {0, 1}, between=tracker.check)
+    records = read_all(control.config, rescue_of(control))
+    found = [decode(record.value() or b"").headers for record in records if record.value()]
+    assert (("caf\ufffd", b"open"),) in found
 
 
 def test_a_topic_without_retention_is_not_copied_and_a_tracker_without_the_option_has_no_rescue(

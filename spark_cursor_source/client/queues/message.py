@@ -6,13 +6,13 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
 
 from spark_cursor_source.client.queues.ack_batcher import AckBatcher, Acks
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import MAX_LEASE_MS, KeepAlive, Reject, Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import AlreadySettled, InvalidArgument, RejectRefused
+from spark_cursor_source.kafka.record_headers import headers_of
 from spark_cursor_source.kafka.tail_consumer import Record
 from spark_cursor_source.options.arguments import check_number
 
@@ -82,8 +82,7 @@ class QueueMessage:
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
         """The headers of the Kafka record, in their original order."""
-        given: Any = self._record.headers()  # a list of pairs, or None
-        return given or ()
+        return headers_of(self._record) or ()
 
     @property
     def topic(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Mapping
-from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import Message as KafkaMessage
@@ -26,6 +25,7 @@ from spark_cursor_source.kafka.config_roles import FEW_RECORDS, consumer_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import error_of, refusal
 from spark_cursor_source.kafka.reading import PartitionReads, offset_of
+from spark_cursor_source.kafka.record_headers import headers_of
 
 log = logging.getLogger(__name__)
 
@@ -197,5 +197,4 @@ class _Reads(PartitionReads):
 
 
 def _headers(record: KafkaMessage) -> tuple[tuple[str, bytes | None], ...]:
-    found: Any = record.headers()  # a list of pairs, against its annotation
-    return tuple(found or ())
+    return tuple(headers_of(record))

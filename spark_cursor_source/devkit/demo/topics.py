@@ -15,6 +15,7 @@ from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.range_reader import RangeReader
+from spark_cursor_source.kafka.record_headers import headers_of
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.dead_letters import (
@@ -131,7 +132,7 @@ def _is_demos(cell: Cell) -> bool:
 
 
 def _dead_letter(message: Any) -> DeadLetterRecord:
-    headers = {name: value.decode() for name, value in message.headers() or [] if value is not None}
+    headers = {name: value.decode() for name, value in headers_of(message) if value is not None}
     return DeadLetterRecord(
         record=(message.key(), message.value()),
         origin=(int(headers.get(HEADER_PARTITION, -1)), int(headers.get(HEADER_OFFSET, -1))),
