@@ -8,6 +8,7 @@ from typing import Any
 
 from spark_cursor_source.core.marker import MAX_LEASE_MS, End, KeepAlive, Marker, Release
 from spark_cursor_source.errors import InvalidMarker
+from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.topics.marker_producer import MarkerProducer
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, encode_v1
 
@@ -28,8 +29,11 @@ class MarkerSenderV1(MarkerProducer):
     queue id, and a lease above 12 h is limited to 12 h.
     """
 
-    def __init__(self, config: Mapping[str, Any], topic: str, partitions: int) -> None:
-        super().__init__({**_DEFAULTS, **config}, topic, partitions, settings=_PARTITIONER)
+    def __init__(
+        self, config: Mapping[str, Any], topic: str, partitions: int, *, patience_ms: int = PATIENCE_MS
+    ) -> None:
+        config = {**_DEFAULTS, **config}
+        super().__init__(config, topic, partitions, settings=_PARTITIONER, patience_ms=patience_ms)
 
     def send(self, markers: Iterable[MarkerV1]) -> int:
         """Queues markers in the producer, in order for each queue id. Returns their number.

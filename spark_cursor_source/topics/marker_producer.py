@@ -47,7 +47,8 @@ class MarkerProducer:
     """Idempotent producer of markers. Threads may share it. A flush covers the markers of its own thread.
 
     ``partitions`` is the partition count of the markers topic on which the placement of markers is based.
-    ``settings`` are settings of the producer that override ``config``.
+    ``settings`` are settings of the producer that override ``config``. ``patience_ms`` limits each wait for
+    brokers, except those of :meth:`flush`.
     """
 
     def __init__(
@@ -57,16 +58,18 @@ class MarkerProducer:
         partitions: int,
         *,
         settings: Mapping[str, object] | None = None,
+        patience_ms: int = PATIENCE_MS,
     ) -> None:
         self._confirmed = ConfirmedProducer(
             producer_config(
                 {"message.timeout.ms": PATIENCE_MS, **config}, {"linger.ms": 1, **(settings or {})}
             ),
-            patience_ms=PATIENCE_MS,
+            patience_ms=patience_ms,
             on_open=self._check_anew,
         )
         self._topic = topic
         self._partitions = partitions
+        self._patience_ms = patience_ms
         self._lock = threading.Lock()
         self._next_check = Deadline.after_ms(0)
         self._local = threading.local()
@@ -127,19 +130,21 @@ class MarkerProducer:
             raise self._not_durable(sending, rejected.why) from rejected
 
     def _open(self) -> Producer:
+        # Begun before the lock: who waits for the check of another thread does not wait for one more.
+        deadline = Deadline.after_ms(self._patience_ms)
         with self._lock:
             producer = self._confirmed.open()
             if self._next_check.over:
-                self._check_partitions(producer)
+                self._check_partitions(producer, deadline)
                 self._next_check = Deadline.after_ms(_CHECK_EVERY_MS)
             return producer
 
     def _check_anew(self, _: Producer) -> None:
         self._next_check = Deadline.after_ms(0)
 
-    def _check_partitions(self, producer: Producer) -> None:
+    def _check_partitions(self, producer: Producer, deadline: Deadline) -> None:
         try:
-            partitions = partition_count(producer, self._topic, Deadline.after_ms(PATIENCE_MS))
+            partitions = partition_count(producer, self._topic, deadline)
         except KafkaException as raised:
             error = error_of(raised)
             if error.code() in UNAUTHORIZED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,9 +16,9 @@ from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.feed import Feed
 from spark_cursor_source.consumer.known_topics import KnownTopics
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.marker import Marker
+from spark_cursor_source.core.marker import End, Marker, Release
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.errors import ConsumerFailed, NotSettled
+from spark_cursor_source.errors import ClientClosed, ConsumerFailed, NotSettled
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.metrics.consumers import ServiceCounts
 
@@ -101,3 +102,48 @@ def test_an_unexpected_error_of_a_fetch_ends_a_loop_over_the_consumer_with_that_
             consumer.receive()
     (told,) = [record for record in caplog.records if "event=consumer_stopped" in record.getMessage()]
     assert told.exc_info is not None
+
+
+def test_a_close_that_is_interrupted_is_taken_up_by_the_next_one(
+    make_consumer: MakeConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Marker] = []
+    consumer = make_consumer(deliver(1, 2), write=written.extend)
+    message, feed = consumer.receive(), consumer._feed
+    assert message is not None
+
+    def interrupted() -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(feed, "stop", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        consumer.close()
+    message.ack()
+    consumer.close()
+    assert feed._closed
+    with pytest.raises(ClientClosed):
+        consumer._batcher.check()
+    assert {(type(marker), *marker.offsets) for marker in written} == {(End, 1), (Release, 2)}
+    consumer.close()
+
+
+@pytest.mark.parametrize("part", ["batcher", "feed", "sender", "counts"])
+def test_a_close_closes_every_part_although_one_is_interrupted(
+    make_consumer: MakeConsumer, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    consumer, closed = make_consumer(), []
+    of_part = {"batcher": "_batcher", "feed": "_feed", "sender": "_sender", "counts": "_counts"}
+
+    def close(name: str) -> None:
+        closed.append(name)
+        if name == part:
+            raise KeyboardInterrupt
+
+    for name, attribute in of_part.items():
+        monkeypatch.setattr(getattr(consumer, attribute), "close", partial(close, name))
+    with pytest.raises(KeyboardInterrupt):
+        consumer.close()
+    monkeypatch.undo()
+    consumer._batcher.close()
+    assert closed == list(of_part)

@@ -31,6 +31,7 @@ from spark_cursor_source.errors import (
     QueueIdConflict,
     TopicNotFound,
 )
+from spark_cursor_source.kafka.deadline import Deadline
 from tests.client.conftest import OpenClient, Rig, counts, ids, receive, unique, until_paused
 from tests.conftest import ROOT
 from tests.kafka.control_plane import read_all
@@ -539,6 +540,25 @@ def test_brokers_that_are_killed_and_come_back_lose_and_invent_nothing(
     wait_until(all_came)
     wait_until(lambda: is_stored(consumer.flush))
     rig.all_acked(20)
+
+
+def test_a_close_without_brokers_ends_by_the_timeout_of_the_client(
+    mortal: EmbeddedKafka, make_rig: MakeRig
+) -> None:
+    rig = make_rig(1, {"bootstrap.servers": mortal.bootstrap_servers})
+    rig.tracker()
+    rig.send(b"0", b"1")
+    consumer = rig.consumer(timeout_ms=2_000)
+    messages = receive(consumer, 2)
+    mortal.kill()
+    consumer._sender._next_check = Deadline.after_ms(0)  # as after a minute: the next write asks first
+    messages[0].ack_async()
+    began = time.monotonic()
+    with pytest.raises(NotSettled):
+        consumer.close()
+    assert time.monotonic() - began < 30
+    consumer.close()
+    mortal.start()
 
 
 def test_a_configuration_that_cannot_be_is_refused_at_once(rig: Rig) -> None:

@@ -183,6 +183,30 @@ def test_messages_beyond_the_limit_are_a_loss_that_is_logged_and_counted(
         assert len(receive(again, 10 - round(unsaved))) == 10 - unsaved
 
 
+def test_a_loss_before_a_rescued_message_is_told_before_that_message_is_started(
+    make_short: MakeShort, caplog: pytest.LogCaptureFixture
+) -> None:
+    # 0-4 taken without a rescue | 5-9 rescued: no Start may pass 0-4 in silence
+    rig = make_short()
+    with Tracker(rig.control.options(trigger="50ms")):
+        rig.subscribe()
+    rig.produce(5)
+    rig.until_removed(5)
+    rig.tracker()
+    rig.produce(5)
+    rig.until_removed(10)
+    for _ in range(2):
+        with (
+            rig.service(consumer_receive_buffer_capacity=1).queue(subscription="s").consumer() as strict,
+            pytest.raises(DataLoss, match="0 to 4"),
+        ):
+            receive(strict, 1)
+    with caplog.at_level(logging.WARNING):
+        messages = receive(rig.consumer(fail_on_data_loss=False, consumer_receive_buffer_capacity=1), 5)
+    assert [message.offset for message in messages] == [5, 6, 7, 8, 9]
+    assert len([one for one in caplog.messages if "event=data_loss" in one]) == 1
+
+
 def test_a_tracker_tells_what_it_has_rescued_and_the_time_that_is_left(make_short: MakeShort) -> None:
     rig = make_short()
     with Tracker(rig.tracker_options) as tracker:

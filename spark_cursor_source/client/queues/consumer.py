@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 from spark_cursor_source.client.queues.ack_batcher import AckBatcher
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
@@ -101,21 +102,18 @@ class QueueConsumer(ClosedAtExit):
         """Writes pending settlements, releases buffered messages and leaves the consumer group.
 
         Messages that were received and not settled are redelivered when their leases expire. Another close
-        has no effect.
+        has no effect, unless the first one was interrupted while it waited for a fetch: then it goes on.
 
         Raises:
             NotSettled: brokers were unavailable for the client's timeout. The consumer is closed, and acked
                 messages may be redelivered.
         """
+        self._feed.stop()  # not one of the parts: no client may be closed while the thread uses it
         if self._closed:
             return
         self._closed = True
-        self._feed.stop()
-        try:
-            self._batcher.close()
-        finally:
-            self._feed.close()
-            self._sender.close()
-            self._counts.close()
+        with ExitStack() as parts:  # each is closed, also after an error or interrupt of another
             if self._tracker is not None:
-                self._tracker.release()
+                parts.callback(self._tracker.release)
+            for part in (self._counts, self._sender, self._feed, self._batcher):  # the last one first
+                parts.callback(part.close)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from spark_cursor_source.core.offsets import OffsetSet
@@ -21,8 +22,8 @@ class _Span:
     past: int
     reading: Generator[list[RescuedMessage]]
     removed: OffsetSet
+    gaps: OffsetSet | None = None  #: removed offsets that never held a message; None: not asked yet
     ready: deque[RescuedMessage] = field(default_factory=deque)
-    found: OffsetSet = field(default_factory=OffsetSet.of)
 
 
 class RescuedSpans:
@@ -69,29 +70,37 @@ class RescuedSpans:
         return None
 
     def _next(self, number: int, span: _Span, most: int) -> tuple[Fetched, bool]:
-        is_last = self._fill(number, span, most)
-        messages: list[Any] = [span.ready.popleft() for _ in range(min(most, len(span.ready)))]
-        is_last = is_last and not span.ready
-        span.found |= OffsetSet.from_offsets(one.offset() for one in messages)
-        start = span.position
-        span.position = span.past if is_last else messages[-1].offset() + 1
+        gaps, is_last = self._fill(number, span, most)
+        messages: list[Any] = list(islice(span.ready, most))
+        is_last = is_last and len(messages) == len(span.ready)
+        stop = span.past if is_last else messages[-1].offset() + 1
+        # A Start of these messages moves the read position past what is lost: nobody would look for it again.
+        found = OffsetSet.from_offsets(one.offset() for one in messages)
+        if lost := OffsetSet.of((span.position, stop)) - gaps - found:
+            self._on_lost(number, lost)
+        # The span changes only now. After an error, the same messages come again.
+        fetched = Fetched(partition=number, start=span.position, stop=stop, messages=messages)
+        span.position = stop
+        for _ in messages:
+            span.ready.popleft()
         if is_last:
             del self._spans[number]
-            missing = span.removed - span.found
-            missing -= self._rescue.without_message(self._topic, number, missing) if missing else missing
-            if missing:
-                self._on_lost(number, missing)
-        return Fetched(partition=number, start=start, stop=span.position, messages=messages), is_last
+        return fetched, is_last
 
-    def _fill(self, number: int, span: _Span, most: int) -> bool:
-        """Reads messages until ``most`` are ready. Returns True if there are no more."""
+    def _fill(self, number: int, span: _Span, most: int) -> tuple[OffsetSet, bool]:
+        """Reads messages until ``most`` are ready.
+
+        Returns the offsets without a message, and True if there are no more messages.
+        """
         try:
+            if span.gaps is None:  # before the read, which keeps the index of the rescue topic
+                span.gaps = self._rescue.without_message(self._topic, number, span.removed)
             while len(span.ready) < most:
                 more = next(span.reading, None)
                 if more is None:
-                    return True
+                    return span.gaps, True
                 span.ready.extend(more)
         except CursorqError:
             self.add(number, span.position, span.past)  # the read cannot go on, so it begins again
             raise
-        return False
+        return span.gaps, False

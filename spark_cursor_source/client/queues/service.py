@@ -102,7 +102,8 @@ class Queue:
         if queue_id is None:
             raise InvalidArgument("id", None, "v1 markers name a queue by its id")
         partitions = topics.ensure_markers(config.marker_topic)
-        sender = MarkerSenderV1(client_config(config.kafka, "producer"), config.marker_topic, partitions)
+        producing = client_config(config.kafka, "producer")
+        sender = MarkerSenderV1(producing, config.marker_topic, partitions, patience_ms=config.timeout_ms)
 
         def write(markers: Sequence[Marker]) -> None:
             sender.send(v1 for marker in markers for v1 in in_v1(marker, queue_id))
@@ -122,7 +123,8 @@ class Queue:
             redeliveries=config.redeliveries_topic,
             cursors=config.cursors_topic,
         )
-        sender = MarkerSender(client_config(config.kafka, "producer"), config.marker_topic, control.markers)
+        producing = client_config(config.kafka, "producer")
+        sender = MarkerSender(producing, config.marker_topic, control.markers, patience_ms=config.timeout_ms)
         ids = {config.message_topic: known.ids[config.message_topic]}
 
         def write(markers: Sequence[Marker]) -> int | None:

@@ -1,0 +1,102 @@
+"""Removed offsets on their way to a plain client: what has no copy is told in time; no broker is needed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Generator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from spark_cursor_source.client.queues.rescued_spans import RescuedSpans
+from spark_cursor_source.core.offsets import EMPTY, OffsetSet
+from spark_cursor_source.core.rescue import RescuePlace
+from spark_cursor_source.errors import DataLoss, KafkaUnavailable
+from spark_cursor_source.topics.data_loss import report_loss
+from spark_cursor_source.topics.rescue import RescuedMessage
+
+
+class StubRescue:
+    """Copies of the given offsets. The requests whose numbers are in ``outages`` get no answer."""
+
+    def __init__(self, *copies: int, gaps: OffsetSet = EMPTY, outages: Collection[int] = ()) -> None:
+        self._copies, self._gaps, self._outages = copies, gaps, outages
+        self._requests = itertools.count()
+        self._reads = 0
+
+    def messages(self, topic: str, number: int, wanted: OffsetSet) -> Generator[list[RescuedMessage]]:
+        record: Any = None
+        self._reads += 1
+        try:
+            for at in self._copies:
+                if at in wanted:
+                    self._request()
+                    yield [RescuedMessage(place=RescuePlace(topic, "id", number), at=at, record=record)]
+        finally:
+            self._reads -= 1
+
+    def without_message(self, topic: str, number: int, offsets: OffsetSet) -> OffsetSet:
+        assert not self._reads, "an index of its own would read the whole rescue topic"
+        self._request()
+        return self._gaps & offsets
+
+    def _request(self) -> None:
+        if next(self._requests) in self._outages:
+            raise KafkaUnavailable("ask", 1, "no answer")
+
+
+class Reader:
+    """A reader of the removed offsets ``[0, past)``."""
+
+    def __init__(self, rescue: Any, past: int, *, fail: bool = False) -> None:
+        self.lost: list[int] = []
+        self._fail = fail
+        self.spans = RescuedSpans(rescue, "t", self._on_lost)
+        self.spans.add(0, 0, past)
+
+    def _on_lost(self, number: int, offsets: OffsetSet) -> None:
+        report_loss("t", number, offsets, fail=self._fail)
+        self.lost += offsets
+
+    def next(self, most: int) -> tuple[int, int, list[int], bool]:
+        """Start and stop of the next messages, their offsets, and whether they are the last ones."""
+        found = self.spans.next(most, paused=())
+        assert found is not None
+        span, is_last = found
+        return span.start, span.stop, [message.offset() for message in span.messages], is_last
+
+
+def test_a_loss_is_reported_before_the_messages_whose_starts_pass_it() -> None:
+    # lost: 0-1, 4, 7-8 | no message: 3
+    reader = Reader(StubRescue(2, 5, 6, gaps=OffsetSet.of((3, 4))), 9)
+    assert reader.next(1) == (0, 3, [2], False)
+    assert reader.lost == [0, 1]
+    assert reader.next(2) == (3, 7, [5, 6], False)
+    assert reader.lost == [0, 1, 4]
+    assert reader.next(2) == (7, 9, [], True)
+    assert reader.lost == [0, 1, 4, 7, 8]
+    assert not reader.spans.partitions
+
+
+def test_no_message_after_a_loss_is_delivered_if_a_loss_is_an_error() -> None:
+    reader = Reader(StubRescue(0, 2), 3, fail=True)
+    assert reader.next(1) == (0, 1, [0], False)
+    for _ in range(2):
+        with pytest.raises(DataLoss):
+            reader.next(1)
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+@pytest.mark.parametrize("outage", range(5))
+def test_an_outage_at_any_request_keeps_what_follows(outage: int, most: int) -> None:
+    gaps = OffsetSet.of((0, 1), (3, 4))
+    reader = Reader(StubRescue(1, 2, gaps=gaps, outages=[outage]), 4)
+    found: list[int] = []
+    while reader.spans.partitions:
+        with suppress(KafkaUnavailable):
+            start, _, offsets, is_last = reader.next(most)
+            assert start == (found[-1] + 1 if found else 0)
+            assert is_last is not bool(reader.spans.partitions)
+            found += offsets
+    assert (found, reader.lost) == ([1, 2], [])
