@@ -144,7 +144,8 @@ class PlannedRedeliveries(PendingRedeliveries):
         """Returns the offset with redeliveries positions that are valid for the present topic.
 
         If the redeliveries topic was created again, reading starts at its beginning. Announcements to this
-        run come after its Hello, so the previous topic holds none that this run needs.
+        run come after its Hello, so the previous topic holds none that this run needs. What dead runs have
+        leased is left to their leases, because a replay does not find the redeliveries of its batch.
         """
         if offset.redeliveries_id in (None, self.topic_id):
             return offset
@@ -158,7 +159,7 @@ class PlannedRedeliveries(PendingRedeliveries):
                 self.topic_id,
             )
         anew = replace(offset, redeliveries={}, suspects={}, cuts={}, suspect_cuts={})
-        return replace(anew, redeliveries_id=self.topic_id)
+        return replace(anew, redeliveries_id=self.topic_id, runs=())
 
     def pending(self, start: SourceOffset, ends: Mapping[int, int]) -> Sequence[RedeliveryRecord]:
         """Returns announcements below ``ends`` that no batch contains yet."""

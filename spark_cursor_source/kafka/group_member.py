@@ -95,6 +95,7 @@ class GroupMember:
         self._hides_once = False  # the next look at the assignment finds it lost
         self._metadata: Any = None  # None after each rebalance until the member thread has read it
         self._failure: KafkaError | None = None
+        self._ended_by: Exception | None = None  # what ended the member thread
         self._commit_lock = threading.Lock()
         self._waiting = False  # True while a commit waits for its response
         self._answers: list[tuple[str, KafkaError]] = []  # (topic, error) of the last commit
@@ -108,7 +109,11 @@ class GroupMember:
         self._thread.start()
 
     def subscribe(self, topics: Collection[str]) -> None:
-        """Set the topics of the member. The member thread then joins the group for them."""
+        """Set the topics of the member. The member thread then joins the group for them.
+
+        Without topics, the member stays in the group for those it had, because a deleted topic may be created
+        again. A member that left could not commit, and another sole member could join.
+        """
         self._wanted = frozenset(topics)
 
     @property
@@ -227,11 +232,22 @@ class GroupMember:
     # -- member thread ---------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._stay()
+        except Exception as why:  # noqa: BLE001 - who waits for this thread gets it
+            self._ended_by = why
+            told = error_of(why) if isinstance(why, KafkaException) else None
+            self._fail(told or KafkaError(KafkaError._FAIL, repr(why)))
+        finally:
+            self._consumer.close()
+
+    def _stay(self) -> None:
+        """Keep the member in the group until it is closed."""
         joined: frozenset[str] = frozenset()
         while not self._closing.is_set():
             # Subscribe in this thread. A call of another thread could wait forever while this one polls.
-            if joined != self._wanted:
-                joined = self._wanted
+            if (wanted := self._wanted) and wanted != joined:
+                joined = wanted
                 self._subscribe(joined)
                 self._busy_at = time.monotonic()
             while self._requests:
@@ -249,7 +265,6 @@ class GroupMember:
             self._heard_at = time.monotonic()
             if self._metadata is None and self._partitions is not None:
                 self._read_metadata()
-        self._consumer.close()
 
     @property
     def _poll_s(self) -> float:
@@ -271,11 +286,14 @@ class GroupMember:
 
     def _take_in(self, error: KafkaError) -> None:
         if error.code() in _FENCED | UNAUTHORIZED or (error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL):
-            with self._lock:
-                self._failure = error
-                self._partitions = None
-                self._lock.notify_all()
+            self._fail(error)
             self._closing.wait(1.0)  # a fatal error is reported at every poll
+
+    def _fail(self, error: KafkaError) -> None:
+        with self._lock:
+            self._failure = error
+            self._partitions = None
+            self._lock.notify_all()
 
     def _on_assign(self, consumer: Consumer, added: list[TopicPartition]) -> None:
         began = [TopicPartition(place.topic, place.partition, 0) for place in added]
@@ -388,6 +406,7 @@ class GroupMember:
         deadline = Deadline.after_ms(self._session_ms)
         asked_at = time.monotonic()
         while self._heard_at < asked_at and not deadline.over:
+            self._check()
             deadline.pause(_PAUSE_S)
         with self._commit_lock:
             self._await_answer(deadline)
@@ -425,7 +444,7 @@ class GroupMember:
             return
         if error.code() in _FENCED:
             raise MemberFenced(self._group)
-        raise refusal(error, operation=_JOIN, resource=self._group)
+        raise refusal(error, operation=_JOIN, resource=self._group) from self._ended_by
 
 
 def not_assigned(group: str, member: GroupMember | None, deadline: Deadline) -> KafkaUnavailable:

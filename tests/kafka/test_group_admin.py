@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError
 from spark_cursor_source.consumer.this_process import name_member
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.errors import GroupInUse, KafkaUnavailable, MemberFenced
+from spark_cursor_source.errors import GroupInUse, KafkaRefused, KafkaUnavailable, MemberFenced
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.group_member import GroupMember
@@ -102,6 +102,48 @@ def test_a_late_refusal_does_not_undo_the_assignment_of_a_member_that_has_joined
         assert member.confirm(in_doubt=True)
         assert member.partitions is None, "what was planned before is given up"
         assert member.partitions == {(group, 0)}
+    finally:
+        member.close()
+
+
+def test_a_member_whose_topic_was_deleted_and_created_again_commits(
+    config: dict[str, str], topics: ClusterAdmin, group: str
+) -> None:
+    # no topic is wanted while it does not exist
+    topics.create({group: (1, {})})
+    member = GroupMember(config, group, name_member(SubscriptionType.SHARED, "one"), session_ms=6_000)
+    try:
+        member.subscribe([group])
+        wait_until(lambda: bool(member.partitions))
+        topics.delete(group)
+        member.subscribe([])
+        time.sleep(1)  # the member thread takes it in
+        topics.create({group: (1, {})})
+        member.subscribe([group])
+        member.commit({(group, 0): 0}, Deadline.after_ms(60_000))
+        wait_until(lambda: member.partitions == {(group, 0)})
+    finally:
+        member.close()
+
+
+def test_a_member_whose_thread_has_ended_says_so_at_once(
+    config: dict[str, str], topics: ClusterAdmin, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.create({group: (1, {})})
+    member = GroupMember(config, group, name_member(SubscriptionType.SHARED, "one"), session_ms=60_000)
+    try:
+        member.subscribe([group])
+        wait_until(lambda: bool(member.partitions))
+        monkeypatch.setattr(member, "_send", lambda offsets: 1 / 0)
+        begun = time.monotonic()
+        for ask in (
+            lambda: member.commit({(group, 0): 0}, Deadline.after_ms(60_000)),
+            lambda: member.confirm(in_doubt=True),
+            lambda: member.partitions,
+        ):
+            with pytest.raises(KafkaRefused, match="ZeroDivisionError"):
+                ask()
+        assert time.monotonic() - begun < 10
     finally:
         member.close()
 

@@ -17,7 +17,7 @@ from spark_cursor_source.core.marker import (
     Start,
 )
 from spark_cursor_source.core.offsets import OffsetSet
-from tests.kafka.control_plane import read_all
+from tests.kafka.control_plane import PARTITIONS, read_all
 from tests.spark.desk import Desk, MakeDesk, Query
 from tests.waiting import wait_until
 
@@ -208,6 +208,45 @@ def test_a_checkpoint_of_an_earlier_version_redelivers_what_its_last_run_had_not
     query.reader.commit(query.end)
     desk.until(lambda cursor: cursor.totals.acked >= 1)
     assert outstanding(desk) == OffsetSet.of((0, 2), (4, 6))
+
+
+def test_a_redelivery_that_a_replay_does_not_find_in_a_recreated_topic_is_not_acked(
+    make_desk: MakeDesk,
+) -> None:
+    # A: S(0-5), acked but for 2 | S(2, 2), and it dies | the redeliveries topic is created again |
+    # B: replays nothing, Spark commits | S(6), acked, and it dies | C: 2 is not acked, and comes again
+    desk = make_desk()
+    more = {"ackMode": "batch", "leaseTimeout": "10m"}
+    dead = Query(desk.reader(**more))
+    desk.put(*[b"x"] * 6)
+    assert len(dead.rows(dead.next())) == 6
+    two = OffsetSet.of((2, 3))
+    desk.say(Release(cell=desk.cell(), offsets=two, delivery_count=1, delay_ms=0))
+    desk.until(lambda cursor: cursor.waiting == two)
+    assert dead.rows(dead.next()) == [(2, 2)]
+    dead.reader.stop()
+    desk.until(lambda cursor: cursor.leased == two)
+    desk.topics.delete(desk.control.redeliveries)
+    desk.topics.create({desk.control.redeliveries: (PARTITIONS, {})})
+
+    query = Query(desk.reader(**more), dead.begun)
+    query.end = dead.end
+    assert not query.rows(query.tasks())
+    query.start = query.end
+    look_at_answer(query)
+    desk.put(b"x")
+    assert query.rows(query.next()) == [(6, 1)]
+    query.reader.commit(query.end)
+    desk.until(lambda cursor: cursor.read_position == 7 and 6 not in cursor.outstanding)
+    assert outstanding(desk) == two
+    query.reader.stop()
+
+    after = Query(desk.reader(**more), query.end)
+    look_at_answer(after)
+    desk.say(Release(cell=desk.cell(), offsets=two, delivery_count=2, delay_ms=0))
+    assert after.until_rows(lambda *_: True) == [(2, 3)]
+    after.reader.commit(after.end)
+    desk.until(lambda cursor: not cursor.outstanding)
 
 
 def test_what_is_acked_up_to_a_position_spares_what_another_query_left_leased(

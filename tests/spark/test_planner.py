@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -260,6 +261,29 @@ def test_a_queue_topic_that_is_created_again_is_read_from_its_beginning_where_lo
     desk.put(b"new-2")
     later = Query(desk.reader(), query.end)
     assert (2, 1) in later.until_rows(lambda offset, _: offset == 2)
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_a_query_whose_only_topic_is_deleted_goes_on_when_it_is_created_again(
+    make_desk: MakeDesk, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    # S(0, 1) | the topic is deleted, which the query sees | it is created again | S(0, 1) of the new one
+    desk = make_desk()
+    desk.put(b"a")
+    query = Query(desk.reader(failOnDataLoss="false", subscriptionType=kind))
+    assert query.rows(query.next()) == [(0, 1)]
+    desk.topics.delete(desk.queue)
+
+    def is_seen() -> bool:
+        query.look()
+        return "event=queue_topic_deleted" in caplog.text
+
+    wait_until(is_seen)
+    query.look()  # without a topic
+    time.sleep(1)  # the query's member of the group takes it in
+    desk.topics.create({desk.queue: (1, {})})
+    desk.put(b"new")
+    assert query.until_rows(lambda *_: True) == [(0, 1)]
 
 
 @pytest.mark.parametrize("topic", ["queue", "redeliveries"])
