@@ -33,7 +33,7 @@ from spark_cursor_source.wire.control_pb2 import Group as GroupPb
 from spark_cursor_source.wire.control_pb2 import Held as HeldPb
 from spark_cursor_source.wire.control_pb2 import Saved as SavedPb
 from spark_cursor_source.wire.control_pb2 import Totals as TotalsPb
-from spark_cursor_source.wire.descriptors import parsed
+from spark_cursor_source.wire.descriptors import UNREADABLE, parsed
 from spark_cursor_source.wire.first_deliveries import decode_first_deliveries, encode_first_deliveries
 from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
 
