@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_cursor_source.core.marker import Release
+from spark_cursor_source.core.marker import End, EndLeased, Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.read_report import WORTH_MESSAGES
 from spark_cursor_source.spark.reader import LeasedSlices
@@ -105,6 +105,38 @@ def test_messages_that_a_dead_run_left_unread_in_a_committed_batch_are_given_bac
     reader.latestOffset(dead.end, reader.getDefaultReadLimit())
     desk.until(lambda cursor: cursor.outstanding == OffsetSet.of((0, 1)) and not cursor.leased)
     assert taken_back(desk) == 1
+
+
+def test_messages_that_a_dead_run_did_not_read_behind_one_of_their_key_are_delivered(
+    make_desk: MakeDesk,
+) -> None:
+    # run A: 0 (key a) is released for long, S(1-2, 1) of keys a and b, Spark commits, and it dies
+    # run B: 2 comes again, and 1 when 0 has ended
+    desk = make_desk()
+    more = {"ackMode": "batch", "ordering": "key", "leaseTimeout": "10m"}
+    dead = Query(desk.reader(**more))
+    desk.put(b"x", key=b"a")
+    assert dead.rows(dead.next()) == [(0, 1)]
+    zero = OffsetSet.of((0, 1))
+    desk.say(Release(cell=desk.cell(), offsets=zero, delivery_count=1, delay_ms=3_600_000))
+    desk.until(lambda cursor: cursor.delayed)
+    for key in (b"a", b"b"):
+        desk.put(b"x", key=key)
+    dead.next()
+    dead.reader.stop()
+    unread = OffsetSet.of((1, 3))
+    desk.until(lambda cursor: cursor.leased == unread)
+    query = Query(desk.reader(**more), dead.end)
+    for _ in range(2):
+        query.look()  # at the tracker's answer
+    assert not any(1 in one.offsets for one in desk.markers(EndLeased))
+    desk.say(Release(cell=desk.cell(), offsets=unread, delivery_count=1, delay_ms=0))
+    assert query.until_rows(lambda *_: True) == [(2, 2)]
+    commit(query)
+    desk.say(End(cell=desk.cell(), offsets=zero))
+    assert [offset for offset, _ in query.until_rows(lambda *_: True)] == [1]
+    commit(query)
+    desk.until(lambda cursor: cursor.mark_delete == 2)
 
 
 def test_messages_that_became_due_after_a_run_died_are_delivered(make_desk: MakeDesk) -> None:
