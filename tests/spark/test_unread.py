@@ -232,6 +232,31 @@ def test_messages_are_not_looked_at_where_nothing_delays_them(make_desk: MakeDes
     assert desk.markers(Release) == []
 
 
+@pytest.mark.parametrize("ordering", ["none", "key"])
+def test_a_topic_that_is_deleted_during_a_batch_ends_nothing_where_loss_is_no_failure(
+    make_desk: MakeDesk, ordering: str
+) -> None:
+    # S(0-1, 1) of two topics, of which nothing is read | one is deleted | 1 of the other is acked, 0 not due
+    desk = make_desk()
+    other = f"{desk.queue}-other"
+    desk.topics.create({other: (2, {})})
+    topics = f"{desk.queue},{other}"
+    query = Query(desk.reader(ackMode="batch", subscribe=topics, failOnDataLoss="false", ordering=ordering))
+    records = [{"value": b"x", "partition": partition} for partition in (0, 0, 1)]
+    produce(desk.control.config, other, records)
+    for key, headers in ((b"a", {"deliverAfter": FAR}), (b"b", {})):
+        desk.put(b"x", key=key, headers=headers)
+    deleted = [task for task in query.next() if task.slices[0].topic == other]
+    assert len(deleted) == 2
+    desk.topics.delete(other)
+    query.look()
+    desk.until(lambda cursor: cursor.outstanding == OffsetSet.of((0, 1)) and not cursor.leased)
+    assert query.rows(deleted[:1]) == []
+    assert not any(one.cell.topic == other for one in desk.markers(End))
+    desk.put(b"x", key=b"c")
+    assert query.rows(query.next()) == [(2, 1)]
+
+
 def test_who_acks_each_message_is_not_asked_what_was_read(make_desk: MakeDesk) -> None:
     desk = make_desk()
     query = Query(desk.reader())
