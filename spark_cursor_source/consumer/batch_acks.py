@@ -16,7 +16,7 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.replay import orphaned_leases
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.tracker import Redeliver
-from spark_cursor_source.options.source import AckMode
+from spark_cursor_source.options.source import AckMode, Ordering
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,7 @@ class SourceAcks:
 
     def __init__(self, parts: RunParts, replaying: ReplayPhase) -> None:
         self._mode, self._is_sole = parts.options.ack_mode, parts.options.subscription_type.is_sole
+        self._keeps_order = parts.options.ordering is Ordering.KEY
         self._assignment, self._session, self._pending = parts.assignment, parts.session, parts.pending
         self._unread, self._replaying = parts.unread, replaying
         self._cursors, self._here = parts.cursors, parts.here
@@ -126,7 +127,9 @@ class SourceAcks:
             return []
         self._seen |= {cell: id_of(cell) for cell in new}
         if committed is not None:
-            committed = self._here(committed)
+            # With ordering=key, it is unknown which messages the tasks of dead runs held back: the messages
+            # that those waited for may have ended since. All come again.
+            committed = None if self._keeps_order else self._here(committed)
 
         def later() -> list[Redeliver]:
             records = [] if committed is None else self._pending.after(committed)

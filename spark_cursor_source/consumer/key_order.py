@@ -173,6 +173,7 @@ def read_hashes(options: SourceOptions, cell: Cell, offsets: OffsetSet) -> dict[
         queue_id=None,
         on_missing=lambda *_: None,
         rescue=Rescue.of(options),
+        skips_deleted=not options.fail_on_data_loss,
     )
     found: dict[int, int] = {}
     for rows in batches:

@@ -137,6 +137,7 @@ class UnreadMessages:
             hold_back=DelayFilter(now_ms=now_ms, on_early=on_early) if self._is_delayed else None,
             order=None if blocked is None else OrderFilter(blocked=blocked, on_blocked=on_blocked),
             rescue=Rescue.of(self._options),
+            skips_deleted=not self._options.fail_on_data_loss,
         )
         for _ in rows:  # only the headers matter; at most one batch of rows is in memory
             pass

@@ -172,8 +172,10 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         undelivered: list[Marker] = []
 
         def on_missing(piece: Slice, offsets: OffsetSet, why: Missing) -> None:
-            if why is Missing.RETENTION:
+            if why in (Missing.RETENTION, Missing.TOPIC):
                 report_loss(piece.topic, piece.partition, offsets, fail=options.fail_on_data_loss)
+            if why is Missing.TOPIC:
+                return  # an End could end a message of a topic that is created with this name
             undelivered.append(End(cell=self._cell(piece), offsets=offsets, no_message=why is Missing.GAP))
 
         def on_early(piece: Slice, offsets: OffsetSet, due_ms: int) -> None:
@@ -247,6 +249,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             hold_back=hold_back,
             order=order,
             rescue=rescue,
+            skips_deleted=not self._options.fail_on_data_loss,
         )
 
     def _cell(self, piece: Slice) -> Cell:

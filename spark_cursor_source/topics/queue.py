@@ -15,6 +15,7 @@ from confluent_kafka import Consumer
 
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet, OffsetSetBuilder
 from spark_cursor_source.core.slices import Slice
+from spark_cursor_source.errors import TopicGone
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.consumers import borrowed_fastest_consumer
 from spark_cursor_source.kafka.native import NativeConsumer
@@ -54,6 +55,7 @@ class Missing(Enum):
     GAP = "gap"  #: the offset holds no record: a transaction marker, an aborted record or a compacted record
     FILTERED = "filtered"  #: the record has another queue id
     RETENTION = "retention"  #: the record was deleted before it was read
+    TOPIC = "topic"  #: the topic was deleted before the record was read
 
 
 OnMissing = Callable[[Slice, OffsetSet, Missing], None]
@@ -69,6 +71,7 @@ def arrow_batches(
     hold_back: DelayFilter | None = None,
     order: OrderFilter | None = None,
     rescue: Rescue | None = None,
+    skips_deleted: bool = False,
     stall_timeout_ms: int = STALL_TIMEOUT_MS,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of the slices as record batches, in slice order and in offset order within a slice.
@@ -79,13 +82,15 @@ def arrow_batches(
     ends. With ``hold_back``, messages that are not due are not delivered and are reported to it in the same
     way. With ``order``, the slices are of one partition and in offset order, and messages that wait behind an
     earlier message of their key are not delivered and are reported to it. With ``rescue``, messages that
-    retention has deleted are read from the rescue topic. Raises the errors of ``read_range``, and those of
-    ``rescue``.
+    retention has deleted are read from the rescue topic. With ``skips_deleted``, what a deleted topic had is
+    missing; else the topic is an error. Raises the errors of ``read_range``, and those of ``rescue``.
     """
     filters = _Filters(hold_back, order)
-    batches = _batches(
-        config, slices, include_headers, queue_id, on_missing, filters, rescue, stall_timeout_ms
-    )
+
+    def reading_of(read: ReadRange[Chunk], piece: Slice) -> SliceReading[Chunk]:
+        return SliceReading(read, piece, queue_id, stall_timeout_ms, rescue, skips_deleted=skips_deleted)
+
+    batches = _batches(config, slices, include_headers, on_missing, filters, reading_of)
     with closing(batches):
         while True:
             with collector_paused():
@@ -99,17 +104,19 @@ def _batches(
     config: Mapping[str, str],
     slices: Sequence[Slice],
     include_headers: bool,
-    queue_id: bytes | None,
     on_missing: OnMissing,
     filters: _Filters,
-    rescue: Rescue | None,
-    stall_timeout_ms: int,
+    reading_of: Callable[[ReadRange[Chunk], Slice], SliceReading[Chunk]],
 ) -> Generator[pa.RecordBatch]:
     rows = _Rows(include_headers)
+    deleted: set[str] = set()
     with borrowed_fastest_consumer(config) as consumer:
         read = reader_of(consumer, headers=include_headers or filters.reads_headers)
         for piece in slices:
-            reading = SliceReading(read, piece, queue_id, stall_timeout_ms, rescue)
+            if piece.topic in deleted:  # a reader waits for 10 s until it is sure
+                on_missing(piece, piece.offsets, Missing.TOPIC)
+                continue
+            reading = reading_of(read, piece)
             filters.begin(piece)
             for chunk in reading.chunks():
                 selected = filters.sift(chunk)
@@ -120,6 +127,8 @@ def _batches(
             for why, offsets_missing in reading.missing():
                 on_missing(piece, offsets_missing, why)
             filters.end(piece)
+            if reading.is_deleted:
+                deleted.add(piece.topic)
     if rows.count:
         yield rows.take()
 
@@ -208,8 +217,11 @@ class SliceReading(Generic[ChunkT]):
         queue_id: bytes | None,
         stall_timeout_ms: int,
         rescue: Rescue | None = None,
+        *,
+        skips_deleted: bool = False,
     ) -> None:
-        self._rescue = rescue
+        self._rescue, self._skips_deleted = rescue, skips_deleted
+        self.is_deleted = False  #: True if the topic was deleted before the slice was read to its end
         self._looked_up = 0  # number of removed ranges that were looked up in the rescue topic
         self._no_message = EMPTY  # removed offsets that the rescue topic knows to hold no message
         self._read, self._slice, self._queue_id = read, piece, queue_id
@@ -226,6 +238,14 @@ class SliceReading(Generic[ChunkT]):
 
     def chunks(self) -> Iterator[ChunkT | RescuedChunk]:
         """Yield the messages, without empty chunks."""
+        try:
+            yield from self._chunks()
+        except TopicGone as gone:
+            if not self._skips_deleted or gone.topic != self._slice.topic:
+                raise
+            self.is_deleted = True
+
+    def _chunks(self) -> Iterator[ChunkT | RescuedChunk]:
         position = self._slice.offsets.first
         while position is not None:
             start, stop = self._run_from(position)
@@ -309,8 +329,8 @@ class SliceReading(Generic[ChunkT]):
         seen = self._seen.whole()
         removed = (OffsetSet.of(*self._removed) & wanted) - seen - self._no_message
         filtered = self._filtered.whole()
-        gaps = wanted - seen - removed
-        for why, offsets in ((Missing.RETENTION, removed), (Missing.FILTERED, filtered), (Missing.GAP, gaps)):
+        others = Missing.TOPIC if self.is_deleted else Missing.GAP, wanted - seen - removed
+        for why, offsets in ((Missing.RETENTION, removed), (Missing.FILTERED, filtered), others):
             if offsets:
                 yield why, offsets
 

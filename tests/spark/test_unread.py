@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_cursor_source.core.marker import Release
+from spark_cursor_source.core.marker import End, EndLeased, Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.read_report import WORTH_MESSAGES
 from spark_cursor_source.spark.reader import LeasedSlices
@@ -107,6 +107,38 @@ def test_messages_that_a_dead_run_left_unread_in_a_committed_batch_are_given_bac
     assert taken_back(desk) == 1
 
 
+def test_messages_that_a_dead_run_did_not_read_behind_one_of_their_key_are_delivered(
+    make_desk: MakeDesk,
+) -> None:
+    # run A: 0 (key a) is released for long, S(1-2, 1) of keys a and b, Spark commits, and it dies
+    # run B: 2 comes again, and 1 when 0 has ended
+    desk = make_desk()
+    more = {"ackMode": "batch", "ordering": "key", "leaseTimeout": "10m"}
+    dead = Query(desk.reader(**more))
+    desk.put(b"x", key=b"a")
+    assert dead.rows(dead.next()) == [(0, 1)]
+    zero = OffsetSet.of((0, 1))
+    desk.say(Release(cell=desk.cell(), offsets=zero, delivery_count=1, delay_ms=3_600_000))
+    desk.until(lambda cursor: cursor.delayed)
+    for key in (b"a", b"b"):
+        desk.put(b"x", key=key)
+    dead.next()
+    dead.reader.stop()
+    unread = OffsetSet.of((1, 3))
+    desk.until(lambda cursor: cursor.leased == unread)
+    query = Query(desk.reader(**more), dead.end)
+    for _ in range(2):
+        query.look()  # at the tracker's answer
+    assert not any(1 in one.offsets for one in desk.markers(EndLeased))
+    desk.say(Release(cell=desk.cell(), offsets=unread, delivery_count=1, delay_ms=0))
+    assert query.until_rows(lambda *_: True) == [(2, 2)]
+    commit(query)
+    desk.say(End(cell=desk.cell(), offsets=zero))
+    assert [offset for offset, _ in query.until_rows(lambda *_: True)] == [1]
+    commit(query)
+    desk.until(lambda cursor: cursor.mark_delete == 2)
+
+
 def test_messages_that_became_due_after_a_run_died_are_delivered(make_desk: MakeDesk) -> None:
     # run A: S(1-2, 1), Spark commits, and it dies     1 is due     run B: 2 is acked, S(1, 1)
     desk = make_desk()
@@ -198,6 +230,31 @@ def test_messages_are_not_looked_at_where_nothing_delays_them(make_desk: MakeDes
     commit(query)
     desk.until(lambda cursor: cursor.mark_delete == 1)
     assert desk.markers(Release) == []
+
+
+@pytest.mark.parametrize("ordering", ["none", "key"])
+def test_a_topic_that_is_deleted_during_a_batch_ends_nothing_where_loss_is_no_failure(
+    make_desk: MakeDesk, ordering: str
+) -> None:
+    # S(0-1, 1) of two topics, of which nothing is read | one is deleted | 1 of the other is acked, 0 not due
+    desk = make_desk()
+    other = f"{desk.queue}-other"
+    desk.topics.create({other: (2, {})})
+    topics = f"{desk.queue},{other}"
+    query = Query(desk.reader(ackMode="batch", subscribe=topics, failOnDataLoss="false", ordering=ordering))
+    records = [{"value": b"x", "partition": partition} for partition in (0, 0, 1)]
+    produce(desk.control.config, other, records)
+    for key, headers in ((b"a", {"deliverAfter": FAR}), (b"b", {})):
+        desk.put(b"x", key=key, headers=headers)
+    deleted = [task for task in query.next() if task.slices[0].topic == other]
+    assert len(deleted) == 2
+    desk.topics.delete(other)
+    query.look()
+    desk.until(lambda cursor: cursor.outstanding == OffsetSet.of((0, 1)) and not cursor.leased)
+    assert query.rows(deleted[:1]) == []
+    assert not any(one.cell.topic == other for one in desk.markers(End))
+    desk.put(b"x", key=b"c")
+    assert query.rows(query.next()) == [(2, 1)]
 
 
 def test_who_acks_each_message_is_not_asked_what_was_read(make_desk: MakeDesk) -> None:

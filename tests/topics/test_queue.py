@@ -315,6 +315,28 @@ def test_a_deleted_topic_is_said_to_be_gone(
         read_records(consumer, topic, 0, 0, 3, stall_timeout_ms=6_000)
 
 
+@on_both_ways
+def test_what_a_deleted_topic_had_is_missing_where_it_is_skipped(
+    config: dict[str, str], create_topic: CreateTopic, delete_topic: DeleteTopic
+) -> None:
+    deleted, other = create_topic(2), create_topic()
+    produce(config["bootstrap.servers"], other, [b"x"])
+    delete_topic(deleted)
+    slices = [piece(deleted, (0, 3)), piece(deleted, (0, 1), partition=1), piece(other, (0, 1))]
+    missing: Told = []
+    batches = arrow_batches(
+        config,
+        slices,
+        include_headers=False,
+        queue_id=None,
+        on_missing=lambda *one: missing.append(one),
+        skips_deleted=True,
+        stall_timeout_ms=6_000,
+    )
+    assert [row["topic"] for batch in batches for row in batch.to_pylist()] == [other]
+    assert missing == [(one, one.offsets, Missing.TOPIC) for one in slices[:2]]
+
+
 def test_a_topic_that_never_was_is_said_to_be_gone(config: dict[str, str]) -> None:
     with borrowed_fastest_consumer(config) as consumer, pytest.raises(TopicGone):
         read_records(consumer, f"never-{uuid.uuid4().hex[:8]}", 0, 0, 3, stall_timeout_ms=6_000)
