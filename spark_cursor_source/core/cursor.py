@@ -219,12 +219,11 @@ class CursorSnapshot:
 
     @property
     def _has_expired(self) -> bool:
-        if self.ages.expired_below == 0:
-            return False
+        below = self.ages.expired_below
         waiting = (some for groups in (self.delayed, self.available) for _, some in groups)
-        firsts = [some.first for some in (self.blocked.offsets, *waiting)]
-        return min(first for first in (self.read_position, *firsts) if first is not None) < (
-            self.ages.expired_below
+        return below > 0 and (
+            self.read_position < below
+            or any(some.first is not None and some.first < below for some in (self.blocked.offsets, *waiting))
         )
 
     @property

@@ -9,7 +9,7 @@ from spark_cursor_source.core.stats import ReappendTrouble
 from spark_cursor_source.core.subscription_type import tracker_group
 from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion, LeaseTableUnreadable
 from spark_cursor_source.interop import lease_table_wire as wire
-from spark_cursor_source.topics.cursors import CursorTable
+from spark_cursor_source.topics.cursors import CursorTable, cell_of_key
 
 
 class LeaseTables:
@@ -91,12 +91,5 @@ def reappend_troubles(tail: CursorTable, markers_topic: str) -> tuple[ReappendTr
 
 def _table_cells(tail: CursorTable, markers_topic: str, queue_topic: str | None = None) -> list[Cell]:
     """Returns the cells of the tables of these topics that have records."""
-    cells = [cell for key in tail.record_keys() if (cell := _cell(key)) is not None]
+    cells = [cell for key in tail.record_keys() if (cell := cell_of_key(key)) is not None]
     return [one for one in cells if one.topic == markers_topic and queue_topic in (None, one.subscription)]
-
-
-def _cell(key: bytes) -> Cell | None:
-    try:
-        return Cell.from_key(key)
-    except ValueError:
-        return None  # a record of another program

@@ -37,7 +37,7 @@ from spark_cursor_source.kafka.control_topics import (
     ensure_markers_topic,
     ensure_rescue_topic,
     ensure_streams_topic,
-    has_no_leader,
+    leader_of,
     leaders_of,
     topic_settings,
 )
@@ -226,7 +226,7 @@ class ClusterAdmin:
         found = self._described([topic], [(topic, number) for number in wanted])
         return {
             part.id: (
-                part.leader.id if part.leader is not None and part.leader.id >= 0 else None,
+                leader_of(part),
                 tuple(node.id for node in part.replicas),
                 tuple(node.id for node in part.isr),
             )
@@ -409,11 +409,7 @@ class ClusterAdmin:
                 unknown[topic, number] = f"partition {number} of topic '{topic}' has no leader"
         try:
             ends, silent = self._ends_of(list(by_leader.values()), committed=committed)
-        except (
-            TopicNotFound,
-            TopicGone,
-            NotAuthorized,
-        ):  # after the look above
+        except (TopicNotFound, TopicGone, NotAuthorized):  # it is so since the look above
             return self.known_ends(partitions, committed=committed)
         return ends, unknown | silent
 
@@ -445,7 +441,7 @@ class ClusterAdmin:
             (name, part.id)
             for name, described in found.items()
             for part in described.partitions
-            if has_no_leader(part)
+            if leader_of(part) is None
         }
         return leaderless.intersection(partitions)
 

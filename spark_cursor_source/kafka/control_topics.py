@@ -64,8 +64,8 @@ _STREAMS_WANTED = {"cleanup.policy": "compact", "message.timestamp.type": "LogAp
 #: another client creates the same topic, or has created it
 _THERE = frozenset({KafkaError.TOPIC_ALREADY_EXISTS})
 _TOO_FEW_BROKERS = frozenset({KafkaError.INVALID_REPLICATION_FACTOR})
-# A marker of another program can contain an invalid topic name.
 _DESCRIBE = "describe topic"
+# A marker of another program can contain an invalid topic name.
 _NOT_THERE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
 
 
@@ -292,9 +292,7 @@ def leaders_of(
     """
     found, refused = _describe(calls, topics, _NOT_THERE | UNAUTHORIZED, deadline)
     leaders = {
-        (name, part.id): None if has_no_leader(part) else part.leader.id
-        for name, described in found.items()
-        for part in described.partitions
+        (name, part.id): leader_of(part) for name, described in found.items() for part in described.partitions
     }
     denied = {name: error for name, error in refused.items() if error.code() in UNAUTHORIZED}
     return leaders, {
@@ -327,7 +325,7 @@ def await_leaders(calls: AdminRequests, topics: Sequence[str], *, deadline: Dead
         leaderless = [
             name
             for name, description in found.items()
-            if not description.partitions or any(has_no_leader(part) for part in description.partitions)
+            if not description.partitions or any(leader_of(part) is None for part in description.partitions)
         ]
         if not missing and not leaderless:
             return {name: len(description.partitions) for name, description in found.items()}
@@ -354,9 +352,9 @@ def await_deletion(calls: AdminRequests, topic: str, topic_id: str, *, deadline:
             deadline.pause(_POLL_S)
 
 
-def has_no_leader(partition: Any) -> bool:
-    """Return whether librdkafka's description of a partition names no leader."""
-    return partition.leader is None or partition.leader.id < 0
+def leader_of(partition: Any) -> int | None:
+    """Return the leader in librdkafka's description of a partition as broker id, or None without one."""
+    return None if partition.leader is None or partition.leader.id < 0 else int(partition.leader.id)
 
 
 def topic_settings(

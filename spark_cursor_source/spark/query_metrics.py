@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -169,18 +169,18 @@ def _handler_calls(subscription: str) -> tuple[int, float]:
 def _gauges(subscription: str, queries: Sequence[QueueProgress]) -> Iterator[Sample]:
     """Yields the gauges of the queries that share a subscription: each has partitions of its own."""
     limits = [one.max_outstanding for one in queries]
-    counts: Mapping[Metric, Sequence[int | None]] = {
-        table.SOURCE_BEHIND: [one.behind for one in queries],
-        table.SOURCE_OUTSTANDING: [one.outstanding for one in queries],
-        table.MAX_OUTSTANDING: [] if None in limits else limits,  # one query without a limit: there is none
-    }
-    ages_ms: Mapping[Metric, Sequence[int | None]] = {
-        table.SOURCE_OLDEST_AGE: [one.oldest_outstanding_ms for one in queries],
-        table.SOURCE_TRACKER_SILENT: [one.tracker_silent_ms or 0 for one in queries],
-    }
-    for metric, values in counts.items():
+    gauges: list[tuple[Metric, Callable[[list[int]], float], list[int | None]]] = [
+        (table.SOURCE_BEHIND, sum, [one.behind for one in queries]),
+        (table.SOURCE_OUTSTANDING, sum, [one.outstanding for one in queries]),
+        # If one query has no limit, there is none.
+        (table.MAX_OUTSTANDING, sum, [] if None in limits else limits),
+        (table.SOURCE_OLDEST_AGE, _longest_s, [one.oldest_outstanding_ms for one in queries]),
+        (table.SOURCE_TRACKER_SILENT, _longest_s, [one.tracker_silent_ms or 0 for one in queries]),
+    ]
+    for metric, together, values in gauges:
         if known := [value for value in values if value is not None]:
-            yield Sample(metric, (subscription,), sum(known))
-    for metric, values in ages_ms.items():
-        if known := [value for value in values if value is not None]:
-            yield Sample(metric, (subscription,), max(known) / 1000)
+            yield Sample(metric, (subscription,), together(known))
+
+
+def _longest_s(times_ms: list[int]) -> float:
+    return max(times_ms) / 1000

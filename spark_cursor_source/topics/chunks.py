@@ -15,13 +15,12 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from spark_cursor_source.core.slices import KeyShare
 from spark_cursor_source.kafka.reading import offset_of
-from spark_cursor_source.kafka.record_headers import all_headers, headers_of
+from spark_cursor_source.kafka.record_headers import Headers, all_headers, headers_of
 from spark_cursor_source.topics.message_columns import ARROW_TYPES, HEADERS
 
 Array = Any  # pyarrow has no type annotations
 Offsets = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-Headers = list[tuple[str, bytes | None]]
 
 
 class Chunk(ABC):

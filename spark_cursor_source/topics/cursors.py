@@ -219,7 +219,7 @@ class CursorTable:
 
     def all(self) -> dict[Cell, CursorSnapshot]:
         """Return all cursors of subscriptions by cell, in key order."""
-        cells = [cell for key in wire.cell_keys(self.record_keys()) if (cell := _cell(key)) is not None]
+        cells = [cell for key in wire.cell_keys(self.record_keys()) if (cell := cell_of_key(key)) is not None]
         found = {cell: self._of_this_tracker(self.get(cell)) for cell in cells}
         return {cell: cursor for cell, cursor in found.items() if cursor is not None}
 
@@ -237,7 +237,7 @@ class CursorTable:
         self._changed = set()
         found: dict[Cell, CursorSnapshot | None] = {}
         for key in keys:
-            if (cell := _cell(key)) is None:
+            if (cell := cell_of_key(key)) is None:
                 continue
             try:
                 found[cell] = self._of_this_tracker(self._decode(key))
@@ -410,7 +410,8 @@ def tracked_here(cursors: Mapping[Cell, CursorSnapshot], markers_topic: str) -> 
     return found
 
 
-def _cell(key: bytes) -> Cell | None:
+def cell_of_key(key: bytes) -> Cell | None:
+    """Return the cell that a record key names, or None for a record of another program."""
     try:
         return Cell.from_key(key)
     except ValueError:

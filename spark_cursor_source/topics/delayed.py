@@ -13,7 +13,8 @@ from confluent_kafka import Message
 from spark_cursor_source.core.marker import MAX_LEASE_MS
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
-from spark_cursor_source.topics.chunks import Chunk, Headers, Mask, MessageChunk, RescuedChunk
+from spark_cursor_source.kafka.record_headers import Headers
+from spark_cursor_source.topics.chunks import Chunk, Mask, MessageChunk, RescuedChunk
 from spark_cursor_source.wire.deliver_at import HEADERS, due
 
 GRAIN_MS = 250  #: poll times are multiples of this, so that messages share markers

@@ -280,15 +280,13 @@ class DeadLetterCopier:
                 missing.append((letter, offsets))
             else:
                 letter.hold(why, place, offsets=offsets, tried=False)
-        of_partition = _by_partition(letter for letter, _ in missing)
-        wanted = {
-            number: OffsetSet.union(one.decision.offsets for one in of) - there[number]
-            for number, of in of_partition.items()
-        }
+        wanted: dict[int, list[OffsetSet]] = {}
+        for letter, offsets in missing:
+            wanted.setdefault(letter.decision.cell.partition, []).append(offsets)
         if not wanted:
             return {}
         try:
-            found = self._rescue.has(topic, wanted)
+            found = self._rescue.has(topic, {number: OffsetSet.union(of) for number, of in wanted.items()})
         except KafkaFailure as failed:
             for letter, offsets in missing:
                 letter.hold(facts(failed), place, offsets=offsets)

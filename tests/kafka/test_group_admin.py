@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer, KafkaError
@@ -51,6 +53,21 @@ def test_members_are_told_with_their_partitions_and_static_ones_by_their_instanc
     assert dynamic.partitions | static.partitions == {(group, number) for number in range(3)}
 
 
+@contextmanager
+def joined(
+    config: dict[str, str], topics: ClusterAdmin, group: str, *, session_ms: int = 6_000
+) -> Iterator[GroupMember]:
+    """A shared member that has the only partition of the topic with the name of its group."""
+    topics.create({group: (1, {})})
+    member = GroupMember(config, group, name_member(SubscriptionType.SHARED, "one"), session_ms=session_ms)
+    try:
+        member.subscribe([group])
+        wait_until(lambda: bool(member.partitions))
+        yield member
+    finally:
+        member.close()
+
+
 def is_assigned(consumer: Consumer) -> bool:
     consumer.poll(0.05)  # may tell that the topic is not known yet
     return bool(consumer.assignment())
@@ -84,11 +101,7 @@ def test_a_late_refusal_does_not_undo_the_assignment_of_a_member_that_has_joined
     config: dict[str, str], topics: ClusterAdmin, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # the answer to a commit of the earlier member ---- joined again ---- this thread reads the answer
-    topics.create({group: (1, {})})
-    member = GroupMember(config, group, name_member(SubscriptionType.SHARED, "one"), session_ms=6_000)
-    try:
-        member.subscribe([group])
-        wait_until(lambda: bool(member.partitions))
+    with joined(config, topics, group) as member:
         member.commit({(group, 0): 0}, Deadline.after_ms(60_000))
         wait, waits = member._await_answer, iter(["for an earlier commit", "for this one"])
 
@@ -102,19 +115,13 @@ def test_a_late_refusal_does_not_undo_the_assignment_of_a_member_that_has_joined
         assert member.confirm(in_doubt=True)
         assert member.partitions is None, "what was planned before is given up"
         assert member.partitions == {(group, 0)}
-    finally:
-        member.close()
 
 
 def test_a_member_whose_topic_was_deleted_and_created_again_commits(
     config: dict[str, str], topics: ClusterAdmin, group: str
 ) -> None:
     # no topic is wanted while it does not exist
-    topics.create({group: (1, {})})
-    member = GroupMember(config, group, name_member(SubscriptionType.SHARED, "one"), session_ms=6_000)
-    try:
-        member.subscribe([group])
-        wait_until(lambda: bool(member.partitions))
+    with joined(config, topics, group) as member:
         topics.delete(group)
         member.subscribe([])
         time.sleep(1)  # the member thread takes it in
@@ -122,18 +129,12 @@ def test_a_member_whose_topic_was_deleted_and_created_again_commits(
         member.subscribe([group])
         member.commit({(group, 0): 0}, Deadline.after_ms(60_000))
         wait_until(lambda: member.partitions == {(group, 0)})
-    finally:
-        member.close()
 
 
 def test_a_member_whose_thread_has_ended_says_so_at_once(
     config: dict[str, str], topics: ClusterAdmin, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topics.create({group: (1, {})})
-    member = GroupMember(config, group, name_member(SubscriptionType.SHARED, "one"), session_ms=60_000)
-    try:
-        member.subscribe([group])
-        wait_until(lambda: bool(member.partitions))
+    with joined(config, topics, group, session_ms=60_000) as member:
         monkeypatch.setattr(member, "_send", lambda offsets: 1 / 0)
         begun = time.monotonic()
         for ask in (
@@ -144,8 +145,6 @@ def test_a_member_whose_thread_has_ended_says_so_at_once(
             with pytest.raises(KafkaRefused, match="ZeroDivisionError"):
                 ask()
         assert time.monotonic() - begun < 10
-    finally:
-        member.close()
 
 
 def test_a_member_is_told_once_of_a_partition_that_has_gone_and_come_back(

@@ -66,7 +66,11 @@ def piece(topic: str, *ranges: tuple[int, int], partition: int = 0, count: int =
 
 
 def read_rows(
-    config: dict[str, str], *slices: Slice, headers: bool = False, queue_id: bytes | None = None
+    config: dict[str, str],
+    *slices: Slice,
+    headers: bool = False,
+    queue_id: bytes | None = None,
+    skips_deleted: bool = False,
 ) -> tuple[list[dict[str, Any]], Told]:
     """The rows of the slices, and what is told of those that are missing."""
     missing: Told = []
@@ -76,6 +80,7 @@ def read_rows(
         include_headers=headers,
         queue_id=queue_id,
         on_missing=lambda *one: missing.append(one),
+        skips_deleted=skips_deleted,
         stall_timeout_ms=20_000,
     )
     return [row for batch in batches for row in batch.to_pylist()], missing
@@ -323,17 +328,8 @@ def test_what_a_deleted_topic_had_is_missing_where_it_is_skipped(
     produce(config["bootstrap.servers"], other, [b"x"])
     delete_topic(deleted)
     slices = [piece(deleted, (0, 3)), piece(deleted, (0, 1), partition=1), piece(other, (0, 1))]
-    missing: Told = []
-    batches = arrow_batches(
-        config,
-        slices,
-        include_headers=False,
-        queue_id=None,
-        on_missing=lambda *one: missing.append(one),
-        skips_deleted=True,
-        stall_timeout_ms=6_000,
-    )
-    assert [row["topic"] for batch in batches for row in batch.to_pylist()] == [other]
+    found, missing = read_rows(config, *slices, skips_deleted=True)
+    assert [row["topic"] for row in found] == [other]
     assert missing == [(one, one.offsets, Missing.TOPIC) for one in slices[:2]]
 
 
