@@ -280,7 +280,7 @@ CURSORS = (
     " blocked BIGINT, blocking BIGINT, held BIGINT,"
     " oldest_unacked TIMESTAMP, log_end BIGINT, backlog BIGINT, delivered BIGINT, acked BIGINT,"
     " redelivered BIGINT, dead_lettered BIGINT, expired BIGINT, breaker_opened TIMESTAMP,"
-    " trouble STRING, next_try TIMESTAMP"
+    " trouble STRING, next_try TIMESTAMP, end_trouble STRING"
 )
 
 
@@ -335,9 +335,10 @@ def test_a_cursor_says_where_the_subscription_stands(control: Control) -> None:
                 AT_MS,
                 "no leader",
                 AT_MS + 7,
+                None,
             ),
-            ("s", topic, 1, 1, 2, 0, 0, 0, 0, 0, 0, 0, AT_MS + 2, 4, 2, 0, 0, 0, 0, 0, None, None, None),
-            ("s", topic, 2, -1, 0, 0, 0, 0, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, 0, 0, None, None, None),
+            ("s", topic, 1, 1, 2, 0, 0, 0, 0, 0, 0, 0, AT_MS + 2, 4, 2, 0, 0, 0, 0, 0, *[None] * 4),
+            ("s", topic, 2, -1, 0, 0, 0, 0, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, 0, 0, *[None] * 4),
         ),
     )
     holes = {row.partition: [tuple(one) for one in row.ack_holes] for row in df.collect()}

@@ -49,8 +49,8 @@ COLUMNS: Columns = {
     "expired": "BIGINT",
     "breaker_opened": "TIMESTAMP",
     "trouble": "STRING",
-    "end_trouble": "STRING",
     "next_try": "TIMESTAMP",
+    "end_trouble": "STRING",
 }
 _HOLES_PER_BATCH = 500_000
 
@@ -81,8 +81,8 @@ class CursorsReader(DataSourceReader):
                                   of acked, dead_lettered and expired
         breaker_opened TIMESTAMP  broker time at which the breaker opened; null: closed
         trouble        STRING     why held dead letters could not be written; null: no failed attempt
-        end_trouble    STRING     why log_end cannot be read, for example without a leader; null: it can
         next_try       TIMESTAMP  broker time of the next attempt to write them
+        end_trouble    STRING     why log_end cannot be read, for example without a leader; null: it can
 
     With ``asOf``, the rows show the cursors at that time of the brokers: the last snapshot of the
     subscription before it, with the markers since. Cells that did not exist then are left out. The totals
@@ -171,6 +171,6 @@ def _row(
         totals.expired,
         cursor.breaker.opened_ms,
         part.trouble,
-        end_trouble,
         part.next_try_ms,
+        end_trouble,
     )
