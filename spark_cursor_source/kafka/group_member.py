@@ -246,7 +246,7 @@ class GroupMember:
         joined: frozenset[str] = frozenset()
         while not self._closing.is_set():
             # Subscribe in this thread. A call of another thread could wait forever while this one polls.
-            if (wanted := self._wanted) and wanted != joined:
+            if (wanted := self._wanted) and wanted != joined and not self.is_given_up:
                 joined = wanted
                 self._subscribe(joined)
                 self._busy_at = time.monotonic()

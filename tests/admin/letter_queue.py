@@ -10,10 +10,10 @@ from confluent_kafka import Message
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.tracker.dead_letter_copier import DeadLetterCopier
 from tests.kafka.control_plane import cell_of, dead_letter_of, produce, read_all
-from tests.waiting import wait_until
 
 
 class Queue:
@@ -55,6 +55,7 @@ class Queue:
     def back(self) -> list[Message]:
         """What has been appended since, when the last transaction is to be seen."""
         places = [(self.topic, number) for number in range(3)]
-        ends = self.topics.end_offsets(places, committed=False)
-        wait_until(lambda: self.topics.end_offsets(places, committed=True) == ends)
+        # A commit marker may be appended after the ends were read, so they are a lower bound.
+        _, settled = self.topics.settled_ends(places, Deadline.after_ms(PATIENCE_MS))
+        assert settled, "a transaction is still open"
         return read_all(self.config, self.topic)[10:]

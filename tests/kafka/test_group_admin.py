@@ -97,6 +97,46 @@ def test_a_sole_member_is_told_when_another_takes_its_place(
         first.close()
 
 
+def test_a_sole_member_whose_session_has_expired_does_not_join_again_for_other_topics(
+    config: dict[str, str], topics: ClusterAdmin, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # first's session expires ---- a successor joins ---- first gets other topics and would fence it
+    topics.create({group: (1, {}), f"{group}-other": (1, {})})
+    first, successor = (
+        GroupMember(
+            config,
+            group,
+            name_member(SubscriptionType.EXCLUSIVE, name),
+            session_ms=6_000,
+            instance_id="sole-one",
+        )
+        for name in ("first", "successor")
+    )
+    try:
+        first.subscribe([group])
+        wait_until(lambda: bool(first.partitions))
+        # The member thread sends commits, so this runs the callback where librdkafka would.
+        monkeypatch.setattr(
+            first, "_send", lambda offsets: first._on_lost(first._consumer, first._consumer.assignment())
+        )
+        assert first.try_commit({(group, 0): 0})
+        wait_until(lambda: first.is_given_up)
+        successor.subscribe([group])
+        wait_until(lambda: bool(successor.partitions))
+        joins: list[frozenset[str]] = []
+        monkeypatch.setattr(first, "_subscribe", joins.append)
+        first.subscribe([group, f"{group}-other"])
+        polls = first._heard_at
+        wait_until(lambda: first._heard_at > polls + 0.5)
+        assert joins == []
+        successor.commit({(group, 0): 0}, Deadline.after_ms(60_000))
+        with pytest.raises(MemberFenced):
+            _ = first.partitions
+    finally:
+        successor.close()
+        first.close()
+
+
 def test_a_late_refusal_does_not_undo_the_assignment_of_a_member_that_has_joined_again(
     config: dict[str, str], topics: ClusterAdmin, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
