@@ -33,7 +33,7 @@ from spark_cursor_source.errors import BrokerError, KafkaUnavailable, QueueTopic
 from spark_cursor_source.interop.lease_table import END, START
 from spark_cursor_source.interop.reappend import Reappender
 from spark_cursor_source.kafka.admin import ClusterAdmin, epochs_of
-from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
+from spark_cursor_source.kafka.control_topics import MARKERS
 from spark_cursor_source.kafka.tail_consumer import TailConsumer
 from spark_cursor_source.metrics.table import BACKLOG, END_UNKNOWN
 from spark_cursor_source.options.reappend import MarkerFormat, ReappendOptions
@@ -232,7 +232,7 @@ def test_a_weak_control_topic_is_told_once_in_the_log_and_by_stats(
 ) -> None:
     kafka = {"bootstrap.servers": cluster.bootstrap_servers}
     topics = ClusterAdmin(kafka)
-    for name, replication, settings in [("m1", 1, MARKERS_SETTINGS), ("r1", 3, {}), ("c1", None, COMPACTED)]:
+    for name, replication, settings in [("m1", 1, MARKERS.settings), ("r1", 3, {}), ("c1", None, COMPACTED)]:
         topics.create_new(name, 1, settings, replication=replication)
     for _ in range(2):
         topics.ensure_control(markers="m1", redeliveries="r1", cursors="c1")

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from spark_cursor_source.kafka.config_file import read_properties_file
-from spark_cursor_source.kafka.control_topics import MARKERS_SETTINGS
+from spark_cursor_source.kafka.control_topics import MARKERS
 from spark_cursor_source.options.source import SOURCE_OPTIONS, SourceOptions
 from spark_cursor_source.options.tracker import TRACKER_OPTIONS, TrackerOptions
 from spark_cursor_source.spark import redaction
@@ -104,7 +104,7 @@ def test_what_is_commented_out_in_the_trackers_file_is_taken_when_it_is_not() ->
 
 def test_the_properties_of_the_markers_topic_are_those_that_it_is_made_with() -> None:
     assert read_properties_file(str(CONF / "markers-topic.properties")) == {
-        name: str(value) for name, value in MARKERS_SETTINGS.items()
+        name: str(value) for name, value in MARKERS.settings.items()
     }
 
 

@@ -13,7 +13,13 @@ from spark_cursor_source.core.names import (
     DEFAULT_STREAMS_TOPIC,
 )
 from spark_cursor_source.errors import InvalidArgument
-from spark_cursor_source.kafka.control_topics import DEFAULT_PARTITIONS, control_settings
+from spark_cursor_source.kafka.control_topics import (
+    CURSORS,
+    DEFAULT_PARTITIONS,
+    MARKERS,
+    REDELIVERIES,
+    STREAMS,
+)
 
 FORMS = ("kafka", "rpk", "confluent")  #: Apache Kafka, Redpanda, Confluent Cloud
 
@@ -48,12 +54,12 @@ def control_topic_commands(
     """
     if form not in FORMS:
         raise InvalidArgument("form", form, f"known are {', '.join(FORMS)}")
-    settings = control_settings(
-        markers=markers_topic,
-        redeliveries=redeliveries_topic,
-        cursors=cursors_topic,
-        streams=streams_topic,
-    )
+    kinds = {
+        markers_topic: MARKERS,
+        redeliveries_topic: REDELIVERIES,
+        cursors_topic: CURSORS,
+        streams_topic: STREAMS,
+    }
     return tuple(
         _command(
             form,
@@ -61,9 +67,9 @@ def control_topic_commands(
             name,
             1 if name == streams_topic else partitions,
             replication,
-            {**settings_for(replication), **of_topic},
+            {**settings_for(replication), **kind.settings},
         )
-        for name, of_topic in settings.items()
+        for name, kind in kinds.items()
     )
 
 

@@ -23,8 +23,13 @@ from spark_cursor_source.errors import (
 from spark_cursor_source.kafka.admin_requests import ADMIN_TYPES, DENIAL_MS, FIRST_CONTACT_MS, AdminRequests
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.control_topics import (
+    CURSORS,
     DEFAULT_PARTITIONS,
-    ControlTopics,
+    MARKERS,
+    REDELIVERIES,
+    RESCUE,
+    STREAMS,
+    TopicKind,
     await_deletion,
     await_leaders,
     broker_settings,
@@ -32,11 +37,7 @@ from spark_cursor_source.kafka.control_topics import (
     delete_records,
     delete_topics,
     describe_topics,
-    ensure_control_topics,
-    ensure_cursors_topic,
-    ensure_markers_topic,
-    ensure_rescue_topic,
-    ensure_streams_topic,
+    ensure_topics,
     leader_of,
     leaders_of,
     topic_settings,
@@ -80,6 +81,15 @@ class TopicInfo:
     partitions: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlTopics:
+    """Partition count of each control topic."""
+
+    markers: int
+    redeliveries: int
+    cursors: int
+
+
 class LogEnd(NamedTuple):
     """End offset of a partition, and the epoch of its leader; None: the broker tells no epoch."""
 
@@ -111,7 +121,6 @@ class ClusterAdmin:
         self._config = dict(config)
         self._calls = AdminRequests(config)
         self._timeout_ms = timeout_ms
-        self._servers = str(config.get("bootstrap.servers", ""))
         self._judged: set[str] = set()  # topics whose replication has been checked
         self._until: Deadline | None = None
         self._groups = RecentGroups(config)
@@ -144,38 +153,27 @@ class ClusterAdmin:
         Raises:
             MarkersTopicNotLogAppendTime, CursorsTopicNotCompacted: an existing topic has unsuitable settings.
         """
-        found = ensure_control_topics(
-            self._calls,
-            markers=markers,
-            redeliveries=redeliveries,
-            cursors=cursors,
-            partitions=partitions,
-            deadline=self._deadline(),
+        kinds = {markers: MARKERS, redeliveries: REDELIVERIES, cursors: CURSORS}
+        counts = self._ensure(kinds, partitions)
+        return ControlTopics(
+            markers=counts[markers], redeliveries=counts[redeliveries], cursors=counts[cursors]
         )
-        self._warn_once(markers, redeliveries, cursors)
-        return found
 
     def ensure_markers(self, markers: str, *, partitions: int = DEFAULT_PARTITIONS) -> int:
         """Create and check a markers topic as :meth:`ensure_control` does. Return its partition count."""
-        count = ensure_markers_topic(self._calls, markers, partitions=partitions, deadline=self._deadline())
-        self._warn_once(markers)
-        return count
+        return self._ensure({markers: MARKERS}, partitions)[markers]
 
-    def ensure_cursors(self, cursors: str, *, partitions: int = DEFAULT_PARTITIONS) -> int:
+    def ensure_cursors(self, cursors: str) -> int:
         """Create and check a cursors topic as :meth:`ensure_control` does. Return its partition count."""
-        count = ensure_cursors_topic(self._calls, cursors, partitions=partitions, deadline=self._deadline())
-        self._warn_once(cursors)
-        return count
+        return self._ensure({cursors: CURSORS})[cursors]
 
-    def ensure_rescue(self, rescue: str, *, partitions: int = DEFAULT_PARTITIONS) -> int:
+    def ensure_rescue(self, rescue: str) -> int:
         """Create and check a rescue topic as :meth:`ensure_control` does. Return its partition count.
 
         Raises:
             RescueTopicNotCompacted: the topic exists with another cleanup policy.
         """
-        count = ensure_rescue_topic(self._calls, rescue, partitions=partitions, deadline=self._deadline())
-        self._warn_once(rescue)
-        return count
+        return self._ensure({rescue: RESCUE})[rescue]
 
     def ensure_streams(self, streams: str) -> int:
         """Create and check a streams topic, which has one partition when it is created.
@@ -185,13 +183,18 @@ class ClusterAdmin:
         Raises:
             StreamsTopicUnfit: the topic exists with other settings.
         """
-        count = ensure_streams_topic(self._calls, streams, deadline=self._deadline())
-        self._warn_once(streams)
-        return count
+        return self._ensure({streams: STREAMS}, 1)[streams]
+
+    def _ensure(self, kinds: Mapping[str, TopicKind], partitions: int = DEFAULT_PARTITIONS) -> dict[str, int]:
+        counts = ensure_topics(self._calls, kinds, partitions=partitions, deadline=self._deadline())
+        if new := kinds.keys() - self._judged:
+            warn_of_weak_topics(self._calls, new, deadline=self._deadline())
+            self._judged.update(new)
+        return counts
 
     def weak(self, topics: Iterable[str]) -> tuple[WeakTopic, ...]:
         """Return the existing topics that could have more replicas or a higher ``min.insync.replicas``."""
-        return weak_topics(self._calls, topics, servers=self._servers, deadline=self._deadline())
+        return weak_topics(self._calls, topics, deadline=self._deadline())
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """Return id and partition count of each topic.
@@ -520,12 +523,6 @@ class ClusterAdmin:
             GroupInUse: the group has members.
         """
         return delete_group(self._calls, self._config, group, deadline=self._deadline())
-
-    def _warn_once(self, *topics: str) -> None:
-        new = [topic for topic in topics if topic not in self._judged]
-        if new:
-            warn_of_weak_topics(self._calls, new, servers=self._servers, deadline=self._deadline())
-            self._judged.update(new)
 
     def _cluster(self) -> Any:
         deadline = self._deadline()

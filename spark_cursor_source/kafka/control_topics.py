@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaError, TopicCollection, TopicPartition
@@ -33,20 +33,25 @@ MAX_RECORD_BYTES = 8 << 20
 _DAY_MS = 86_400_000
 _POLL_S = 0.02
 
-MARKERS_SETTINGS: Mapping[str, object] = {
-    "cleanup.policy": "delete",
-    "max.message.bytes": MAX_RECORD_BYTES,
-    "message.timestamp.type": "LogAppendTime",
-    "retention.ms": 7 * _DAY_MS,
-}
-_REDELIVERIES: Mapping[str, object] = {
-    "cleanup.policy": "delete",
-    "max.message.bytes": MAX_RECORD_BYTES,
-    "retention.ms": 7 * _DAY_MS,
-}
+#: the error about a topic, the value that was found, and the ``bootstrap.servers``
+Refusal = Callable[[str, str, str], CursorqError]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicKind:
+    """Settings with which topics of a kind are created, and the error for each that every topic must have."""
+
+    settings: Mapping[str, object]
+    needed: Mapping[str, Refusal] = field(default_factory=dict)
+
+
+def _streams_unfit(setting: str, wanted: str) -> Refusal:
+    return lambda topic, found, servers: StreamsTopicUnfit(topic, setting, found, wanted, servers)
+
+
 # A reader starts with a read of the whole topic. Small segments are closed early, and only closed segments
-# are compacted.
-_CURSORS: Mapping[str, object] = {
+# are compacted. "compact,delete" also compacts, but then deletes the cursors of idle subscriptions.
+_COMPACTED: Mapping[str, object] = {
     "cleanup.policy": "compact",
     "delete.retention.ms": _DAY_MS,
     "max.compaction.lag.ms": 600_000,
@@ -55,11 +60,32 @@ _CURSORS: Mapping[str, object] = {
     "segment.bytes": 16 << 20,
     "segment.ms": 600_000,
 }
+MARKERS = TopicKind(
+    {
+        "cleanup.policy": "delete",
+        "max.message.bytes": MAX_RECORD_BYTES,
+        "message.timestamp.type": "LogAppendTime",
+        "retention.ms": 7 * _DAY_MS,
+    },
+    {"message.timestamp.type": MarkersTopicNotLogAppendTime},
+)
+REDELIVERIES = TopicKind(
+    {"cleanup.policy": "delete", "max.message.bytes": MAX_RECORD_BYTES, "retention.ms": 7 * _DAY_MS}
+)
+CURSORS = TopicKind(_COMPACTED, {"cleanup.policy": CursorsTopicNotCompacted})
 # A record holds a whole message of a queue topic, whatever the limit of that topic is.
-_RESCUE: Mapping[str, object] = {**_CURSORS, "max.message.bytes": 100 << 20, "segment.bytes": 64 << 20}
+RESCUE = TopicKind(
+    {**_COMPACTED, "max.message.bytes": 100 << 20, "segment.bytes": 64 << 20},
+    {"cleanup.policy": RescueTopicNotCompacted},
+)
 # One partition, so that changes are read in the order in which they were made, across all streams.
-_STREAMS: Mapping[str, object] = {**_CURSORS, "message.timestamp.type": "LogAppendTime"}
-_STREAMS_WANTED = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+STREAMS = TopicKind(
+    {**_COMPACTED, "message.timestamp.type": "LogAppendTime"},
+    {
+        "cleanup.policy": _streams_unfit("cleanup.policy", "compact"),
+        "message.timestamp.type": _streams_unfit("message.timestamp.type", "LogAppendTime"),
+    },
+)
 
 #: another client creates the same topic, or has created it
 _THERE = frozenset({KafkaError.TOPIC_ALREADY_EXISTS})
@@ -69,124 +95,27 @@ _DESCRIBE = "describe topic"
 _NOT_THERE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
 
 
-def control_settings(
-    *, markers: str, redeliveries: str, cursors: str, streams: str
-) -> dict[str, Mapping[str, object]]:
-    """Return the settings with which each control topic is created, by its name."""
-    return {markers: MARKERS_SETTINGS, redeliveries: _REDELIVERIES, cursors: _CURSORS, streams: _STREAMS}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlTopics:
-    """Partition count of each control topic."""
-
-    markers: int
-    redeliveries: int
-    cursors: int
-
-
-def ensure_control_topics(
-    calls: AdminRequests,
-    *,
-    markers: str,
-    redeliveries: str,
-    cursors: str,
-    partitions: int = DEFAULT_PARTITIONS,
-    deadline: Deadline,
-) -> ControlTopics:
-    """Create missing control topics, check existing ones and wait until all can be used.
+def ensure_topics(
+    calls: AdminRequests, kinds: Mapping[str, TopicKind], *, partitions: int, deadline: Deadline
+) -> dict[str, int]:
+    """Create missing topics, wait until all can be used, check their settings, and return partition counts.
 
     Raises:
-        MarkersTopicNotLogAppendTime, CursorsTopicNotCompacted: an existing topic has unsuitable settings.
+        ControlTopicUnfit: an existing topic has unsuitable settings.
         NotAuthorized, KafkaRefused, KafkaUnavailable
     """
-    wanted = {markers: MARKERS_SETTINGS, redeliveries: _REDELIVERIES, cursors: _CURSORS}
-    counts = _ensure(calls, wanted, partitions, deadline)
-    settings = topic_settings(calls, [markers, cursors], deadline=deadline)
-    _check_markers(markers, settings[markers], calls.servers)
-    _check_cursors(cursors, settings[cursors], calls.servers)
-    return ControlTopics(markers=counts[markers], redeliveries=counts[redeliveries], cursors=counts[cursors])
-
-
-def ensure_markers_topic(
-    calls: AdminRequests, markers: str, *, partitions: int = DEFAULT_PARTITIONS, deadline: Deadline
-) -> int:
-    """Create or check a markers topic and return its partition count.
-
-    Raises:
-        MarkersTopicNotLogAppendTime, NotAuthorized, KafkaRefused, KafkaUnavailable
-    """
-    counts = _ensure(calls, {markers: MARKERS_SETTINGS}, partitions, deadline)
-    _check_markers(markers, topic_settings(calls, [markers], deadline=deadline)[markers], calls.servers)
-    return counts[markers]
-
-
-def ensure_cursors_topic(
-    calls: AdminRequests, cursors: str, *, partitions: int = DEFAULT_PARTITIONS, deadline: Deadline
-) -> int:
-    """Create or check a cursors topic and return its partition count.
-
-    Raises:
-        CursorsTopicNotCompacted, NotAuthorized, KafkaRefused, KafkaUnavailable
-    """
-    counts = _ensure(calls, {cursors: _CURSORS}, partitions, deadline)
-    _check_cursors(cursors, topic_settings(calls, [cursors], deadline=deadline)[cursors], calls.servers)
-    return counts[cursors]
-
-
-def ensure_rescue_topic(
-    calls: AdminRequests, rescue: str, *, partitions: int = DEFAULT_PARTITIONS, deadline: Deadline
-) -> int:
-    """Create or check a rescue topic and return its partition count.
-
-    Raises:
-        RescueTopicNotCompacted, NotAuthorized, KafkaRefused, KafkaUnavailable
-    """
-    counts = _ensure(calls, {rescue: _RESCUE}, partitions, deadline)
-    policy = topic_settings(calls, [rescue], deadline=deadline)[rescue].get("cleanup.policy")
-    # "compact,delete" would delete the copies of messages that are not acked for long.
-    if policy != "compact":
-        raise RescueTopicNotCompacted(rescue, str(policy), calls.servers)
-    return counts[rescue]
-
-
-def ensure_streams_topic(calls: AdminRequests, streams: str, *, deadline: Deadline) -> int:
-    """Create or check a streams topic and return its partition count. It is created with one partition.
-
-    Raises:
-        StreamsTopicUnfit, NotAuthorized, KafkaRefused, KafkaUnavailable
-    """
-    counts = _ensure(calls, {streams: _STREAMS}, 1, deadline)
-    settings = topic_settings(calls, [streams], deadline=deadline)[streams]
-    for setting, wanted in _STREAMS_WANTED.items():
-        if settings.get(setting) != wanted:
-            raise StreamsTopicUnfit(streams, setting, str(settings.get(setting)), wanted, calls.servers)
-    return counts[streams]
-
-
-def _ensure(
-    calls: AdminRequests, wanted: Mapping[str, Mapping[str, object]], partitions: int, deadline: Deadline
-) -> dict[str, int]:
-    found = partition_counts(calls, list(wanted), deadline=deadline)
-    create_topics(
-        calls,
-        {name: (partitions, wanted[name]) for name in wanted if name not in found},
-        deadline=deadline,
-    )
-    return await_leaders(calls, list(wanted), deadline=deadline)
-
-
-def _check_markers(markers: str, settings: Mapping[str, str | None], servers: str) -> None:
-    stamped = settings.get("message.timestamp.type")
-    if stamped != "LogAppendTime":
-        raise MarkersTopicNotLogAppendTime(markers, str(stamped), servers)
-
-
-def _check_cursors(cursors: str, settings: Mapping[str, str | None], servers: str) -> None:
-    policy = settings.get("cleanup.policy")
-    # "compact,delete" also compacts, but then deletes the cursors of idle subscriptions.
-    if policy != "compact":
-        raise CursorsTopicNotCompacted(cursors, str(policy), servers)
+    found, _ = describe_topics(calls, list(kinds), deadline=deadline)
+    missing = {name: (partitions, kind.settings) for name, kind in kinds.items() if name not in found}
+    create_topics(calls, missing, deadline=deadline)
+    counts = await_leaders(calls, list(kinds), deadline=deadline)
+    checked = {name: kind for name, kind in kinds.items() if kind.needed}
+    settings = topic_settings(calls, list(checked), deadline=deadline)
+    for name, kind in checked.items():
+        for setting, refusal_of in kind.needed.items():
+            value = str(settings[name].get(setting))
+            if value != kind.settings[setting]:
+                raise refusal_of(name, value, calls.servers)
+    return counts
 
 
 def create_topics(
@@ -310,12 +239,6 @@ def _describe(
         return {name: described[name] for name in names}
 
     return calls.ask(_DESCRIBE, possible, request, deadline=deadline, tolerated=tolerated)
-
-
-def partition_counts(calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline) -> dict[str, int]:
-    """Return the partition count of each existing topic."""
-    found, _ = describe_topics(calls, topics, deadline=deadline)
-    return {name: len(description.partitions) for name, description in found.items()}
 
 
 def await_leaders(calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline) -> dict[str, int]:

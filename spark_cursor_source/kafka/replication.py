@@ -16,13 +16,10 @@ from spark_cursor_source.kafka.deadline import Deadline
 log = logging.getLogger(__name__)
 
 
-def weak_topics(
-    calls: AdminRequests, topics: Iterable[str], *, servers: str, deadline: Deadline
-) -> tuple[WeakTopic, ...]:
+def weak_topics(calls: AdminRequests, topics: Iterable[str], *, deadline: Deadline) -> tuple[WeakTopic, ...]:
     """Return the existing topics that could have more replicas or a higher ``min.insync.replicas``.
 
-    ``servers`` is used in the commands that repair a topic. Settings that this principal may not read count
-    as unknown.
+    Settings that this principal may not read count as unknown.
     """
     found, _ = describe_topics(calls, sorted(set(topics)), deadline=deadline)
     replicas = {
@@ -36,18 +33,16 @@ def weak_topics(
             placed,
             min_insync=_min_insync(calls, name, deadline),
             brokers=brokers,
-            servers=servers,
+            servers=calls.servers,
         )
         for name, placed in replicas.items()
     )
     return tuple(weak for weak in known if weak is not None)
 
 
-def warn_of_weak_topics(
-    calls: AdminRequests, topics: Iterable[str], *, servers: str, deadline: Deadline
-) -> None:
+def warn_of_weak_topics(calls: AdminRequests, topics: Iterable[str], *, deadline: Deadline) -> None:
     """Log a warning for each such topic."""
-    for weak in weak_topics(calls, topics, servers=servers, deadline=deadline):
+    for weak in weak_topics(calls, topics, deadline=deadline):
         log.warning("%s event=weak_topic topic=%s", weak, weak.topic)
 
 

@@ -31,8 +31,8 @@ from spark_cursor_source.errors import (
     TopicNotFound,
 )
 from spark_cursor_source.kafka import admin, control_topics
-from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.kafka.control_topics import ControlTopics, describe_topics
+from spark_cursor_source.kafka.admin import ClusterAdmin, ControlTopics
+from spark_cursor_source.kafka.control_topics import describe_topics
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.group_offsets import GroupOffsets
 from spark_cursor_source.kafka.rights import DESCRIBE
